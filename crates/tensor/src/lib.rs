@@ -1,0 +1,17 @@
+//! What a tensor is: its shape, the scheme its bytes follow, where they lie, and the expressions
+//! that move them. No I/O, no floating-point arithmetic, no `unsafe`.
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod entry;
+mod expr;
+mod name;
+mod scheme;
+mod shape;
+
+pub use dtype::Dtype;
+pub use entry::{FileId, PlaneData, TensorEntry};
+pub use expr::{Expr, Step};
+pub use name::{Pattern, nearest};
+pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Scheme, SchemeError};
+pub use shape::Shape;

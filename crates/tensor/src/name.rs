@@ -1,0 +1,102 @@
+//! Names: patterns over whole segments, and the nearest name to a wrong one.
+
+/// A name with holes: `blk.{n}.attn_q.weight`. A hole stands for one whole segment between dots, so a
+/// pattern never matches part of a word. `{n}` takes digits only, any other `{hole}` takes any segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// A pattern from its text.
+    pub fn new(text: impl Into<String>) -> Pattern {
+        Pattern(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `name` fits.
+    pub fn matches(&self, name: &str) -> bool {
+        let mut want = self.0.split('.');
+        let mut have = name.split('.');
+        loop {
+            match (want.next(), have.next()) {
+                (None, None) => return true,
+                (Some("{n}"), Some(s)) if !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()) => {}
+                (Some(w), Some(s)) if w == s || (w != "{n}" && w.starts_with('{') && w.ends_with('}')) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// The pattern of `name`: each segment of digits becomes `{n}`. Groups what belongs together.
+    pub fn of(name: &str) -> Pattern {
+        let hole = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        Pattern(name.split('.').map(|s| if hole(s) { "{n}" } else { s }).collect::<Vec<_>>().join("."))
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The nearest of `names` to `wanted`, if one is near enough to be worth a hint.
+///
+/// Near is Jaro-like: the share of characters that an optimal edit keeps, at least 0.6.
+pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let score = |name: &str| {
+        let longest = wanted.len().max(name.len()).max(1);
+        1.0 - edit_distance(wanted.as_bytes(), name.as_bytes()) as f64 / longest as f64
+    };
+    names
+        .into_iter()
+        .filter(|n| n.len() <= 512)
+        .map(|n| (score(n), n))
+        .filter(|(s, _)| *s >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1)))
+        .map(|(_, n)| n)
+}
+
+fn edit_distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_whole_segments() {
+        let p = Pattern::new("blk.{n}.attn_output.weight");
+        assert!(p.matches("blk.12.attn_output.weight"));
+        assert!(!p.matches("blk.x.attn_output.weight"));
+        assert!(!p.matches("blk.12.attn_output.weight.more"));
+        assert!(!Pattern::new("output.weight").matches("blk.0.attn_output.weight"));
+        assert!(Pattern::new("h.{n}.attn.{any}").matches("h.0.attn.masked_bias"));
+    }
+
+    #[test]
+    fn the_pattern_of_a_name_has_holes_for_numbers() {
+        assert_eq!(Pattern::of("blk.3.ffn_up.weight").as_str(), "blk.{n}.ffn_up.weight");
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["blk.0.attn_k.weight", "blk.0.attn_qq.weight", "output_norm.weight"];
+        assert_eq!(nearest("blk.0.attn_q.weight", names), Some("blk.0.attn_qq.weight"));
+        assert_eq!(nearest("zzz", names), None);
+    }
+}
