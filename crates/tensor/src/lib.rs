@@ -2,6 +2,7 @@
 //! that move them. No I/O, no floating-point arithmetic, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod binding;
 mod dtype;
 mod entry;
 mod expr;
@@ -9,6 +10,7 @@ mod name;
 mod scheme;
 mod shape;
 
+pub use binding::{Binding, Bindings, Drop, Presence, Target};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};
