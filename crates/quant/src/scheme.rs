@@ -1,0 +1,91 @@
+//! The schemes, one file each: geometry and scalar decode.
+//!
+//! All sources named `ggml` in these files are llama.cpp@0c1e57098: block structs in ggml/src/ggml-common.h,
+//! `dequantize_row_*` in ggml/src/ggml-quants.c. Scales are binary16, little-endian.
+
+mod bf16;
+mod f16;
+mod f32;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+pub(crate) use bf16::BF16;
+pub(crate) use f16::F16;
+pub(crate) use f32::F32;
+pub(crate) use q4_0::Q4_0;
+pub(crate) use q4_1::Q4_1;
+pub(crate) use q4_k::Q4K;
+pub(crate) use q5_0::Q5_0;
+pub(crate) use q5_1::Q5_1;
+pub(crate) use q5_k::Q5K;
+pub(crate) use q6_k::Q6K;
+pub(crate) use q8_0::Q8_0;
+
+use crate::registry::Codec;
+
+/// A scheme of one plane whose cells are runs of `PER` elements along the last axis.
+pub(crate) trait Block: Sync {
+    /// The name of the scheme.
+    const NAME: &'static str;
+    /// Elements of one block.
+    const PER: usize;
+    /// Bytes of one block.
+    const BYTES: usize;
+
+    /// Writes the `PER` values of one block of `BYTES` bytes.
+    fn block(block: &[u8], out: &mut [f32]);
+}
+
+impl<B: Block> Codec for B {
+    fn name(&self) -> &'static str {
+        B::NAME
+    }
+
+    fn per(&self) -> usize {
+        B::PER
+    }
+
+    fn cell_bytes(&self) -> usize {
+        B::BYTES
+    }
+
+    fn decode(&self, planes: &[&[u8]], out: &mut [f32]) {
+        let [blocks] = planes else { panic!("`{}` has one plane, found {}", B::NAME, planes.len()) };
+        let n = blocks.len() / B::BYTES;
+        assert!(
+            blocks.len() == n * B::BYTES && out.len() == n * B::PER,
+            "`{}`: {} bytes do not hold {} values",
+            B::NAME,
+            blocks.len(),
+            out.len()
+        );
+        for (block, out) in blocks.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(B::PER)) {
+            B::block(block, out);
+        }
+    }
+}
+
+/// The binary16 at byte `at` of `block`.
+#[inline(always)]
+fn half_at(block: &[u8], at: usize) -> f32 {
+    half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// The six-bit scale and minimum of sub-block `j` (0–7) of a Q4_K or Q5_K block, from its twelve bytes.
+///
+/// Source: ggml `get_scale_min_k4`.
+#[inline(always)]
+fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        let (scale, min) = (packed[j + 4] & 15, packed[j + 4] >> 4);
+        (scale | (packed[j - 4] >> 6) << 4, min | (packed[j] >> 6) << 4)
+    }
+}

@@ -1,0 +1,14 @@
+use super::Block;
+
+/// The upper half of a binary32.
+pub(crate) struct BF16;
+
+impl Block for BF16 {
+    const NAME: &'static str = "bf16";
+    const PER: usize = 1;
+    const BYTES: usize = 2;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        out[0] = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
+    }
+}

@@ -1,0 +1,20 @@
+use super::{Block, half_at};
+
+/// 32 values `d * q + m`: `d`, `m` (f16), 16 bytes of nibbles in the order of Q4_0.
+///
+/// Source: ggml `block_q4_1`, `dequantize_row_q4_1`.
+pub(crate) struct Q4_1;
+
+impl Block for Q4_1 {
+    const NAME: &'static str = "q4_1";
+    const PER: usize = 32;
+    const BYTES: usize = 20;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        let (d, m) = (half_at(b, 0), half_at(b, 2));
+        for (i, q) in b[4..20].iter().enumerate() {
+            out[i] = (q & 15) as f32 * d + m;
+            out[i + 16] = (q >> 4) as f32 * d + m;
+        }
+    }
+}

@@ -1,0 +1,26 @@
+use super::{Block, half_at, scale_min};
+
+/// 256 values in eight sub-blocks of 32, `d * scale * q - dmin * min`: `d`, `dmin` (f16), twelve bytes of
+/// six-bit scales and minima, 128 bytes. Byte `i` of the `c`-th 32 holds value `64 c + i` in its low nibble
+/// and `64 c + 32 + i` in its high one.
+///
+/// Source: ggml `block_q4_K`, `dequantize_row_q4_K`.
+pub(crate) struct Q4K;
+
+impl Block for Q4K {
+    const NAME: &'static str = "q4_k";
+    const PER: usize = 256;
+    const BYTES: usize = 144;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        let (d, dmin) = (half_at(b, 0), half_at(b, 2));
+        for (j, out) in out.chunks_exact_mut(32).enumerate() {
+            let (scale, min) = scale_min(&b[4..16], j);
+            let (scale, min) = (d * scale as f32, dmin * min as f32);
+            let codes = &b[16 + j / 2 * 32..][..32];
+            for (out, q) in out.iter_mut().zip(codes) {
+                *out = scale * (q >> (j % 2 * 4) & 15) as f32 - min;
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+use super::{Block, half_at};
+
+/// 32 values `d * (q - 16)`: `d` (f16), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
+/// nibbles in the order of Q4_0.
+///
+/// Source: ggml `block_q5_0`, `dequantize_row_q5_0`.
+pub(crate) struct Q5_0;
+
+impl Block for Q5_0 {
+    const NAME: &'static str = "q5_0";
+    const PER: usize = 32;
+    const BYTES: usize = 22;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        let d = half_at(b, 0);
+        let high = u32::from_le_bytes([b[2], b[3], b[4], b[5]]);
+        for (i, q) in b[6..22].iter().enumerate() {
+            let (lo, hi) = (high >> i << 4 & 16, high >> (i + 16) << 4 & 16);
+            out[i] = ((u32::from(q & 15) | lo) as i32 - 16) as f32 * d;
+            out[i + 16] = ((u32::from(q >> 4) | hi) as i32 - 16) as f32 * d;
+        }
+    }
+}
