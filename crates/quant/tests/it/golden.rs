@@ -1,0 +1,28 @@
+//! Decode against vectors that the reference implementation made: `golden/blocks.py`.
+
+use std::fs;
+use std::path::Path;
+
+fn golden(scheme: &str, file: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(scheme).join(file);
+    fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn decode_equals_the_reference_bit_for_bit() {
+    for name in ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"] {
+        let codec = quant::codec(name).unwrap();
+        let (blocks, values) = (golden(name, "blocks.bin"), golden(name, "values.bin"));
+        let want: Vec<u32> =
+            values.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let n = blocks.len() / codec.cell_bytes();
+        assert!(n >= 64, "`{name}` has only {n} golden blocks");
+
+        let mut out = vec![f32::NAN; want.len()];
+        codec.decode(&[&blocks], &mut out);
+        for (i, (found, want)) in out.iter().zip(&want).enumerate() {
+            let at = (i / codec.per(), i % codec.per());
+            assert_eq!(found.to_bits(), *want, "`{name}`, value {} of block {}", at.1, at.0);
+        }
+    }
+}
