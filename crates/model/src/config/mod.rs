@@ -1,0 +1,285 @@
+//! The numbers of a model, each with where it came from.
+
+pub(crate) mod keys;
+
+use std::fmt;
+
+use crate::architecture::RopeScaling;
+use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
+
+/// Where a field came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A key of the checkpoint.
+    Key(String),
+    /// No key gave it; this is why the value holds all the same.
+    Default(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Key(key) => write!(f, "`{key}`"),
+            Origin::Default(why) => write!(f, "default: {why}"),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field<T> {
+    /// The value.
+    pub value: T,
+    /// Its origin.
+    pub origin: Origin,
+}
+
+impl<T> Field<T> {
+    /// A value that no key gave.
+    pub fn default(value: T, why: &'static str) -> Field<T> {
+        Field { value, origin: Origin::Default(why) }
+    }
+}
+
+impl<T> std::ops::Deref for Field<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// The numbers of a decoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What the checkpoint calls its architecture.
+    pub architecture: String,
+    /// Layers.
+    pub layers: Field<u64>,
+    /// Elements of the residual stream.
+    pub hidden: Field<u64>,
+    /// Query heads.
+    pub heads: Field<u64>,
+    /// Key and value heads.
+    pub kv_heads: Field<u64>,
+    /// Elements of a head.
+    pub head_dim: Field<u64>,
+    /// Elements inside the feed-forward network.
+    pub ffn: Field<u64>,
+    /// Tokens in the vocabulary.
+    pub vocab: Field<u64>,
+    /// Positions that the model was trained for.
+    pub context: Field<u64>,
+    /// Added to the variance by every norm.
+    pub norm_eps: Field<f64>,
+    /// The base of the rotary frequencies.
+    pub rope_theta: Field<f64>,
+    /// The same for layers with a window.
+    pub rope_local_theta: Field<f64>,
+    /// The stretch of rotary frequencies.
+    pub rope_scaling: Field<RopeScaling>,
+    /// Positions that a layer with a window sees, itself included; 0: no such layers.
+    pub window: Field<u64>,
+    /// Layer `i` is global if `(i + 1) % pattern == 0`, where there is a window.
+    pub window_pattern: Field<u64>,
+    /// Scores are multiplied by this before the softmax.
+    pub attention_scale: Field<f64>,
+    /// `c` in `c · tanh(logits / c)`; 0: none.
+    pub logit_soft_cap: Field<f64>,
+    /// The output matrix is the token embedding: `Some(false)` says that it is not, `None` that the
+    /// file decides.
+    pub tied: Field<Option<bool>>,
+}
+
+impl Config {
+    /// Every field with its value and origin, for `inspect`.
+    pub fn fields(&self) -> Vec<(&'static str, String, &Origin)> {
+        let f = |name, value: String, origin| (name, value, origin);
+        let scaling = match *self.rope_scaling {
+            RopeScaling::None => "none".to_owned(),
+            RopeScaling::Linear { factor } => format!("linear × {factor}"),
+            RopeScaling::Llama3 { factor, .. } => format!("llama3 × {factor}"),
+        };
+        let tied = self.tied.map_or_else(|| "as stored".to_owned(), |t| t.to_string());
+        let mut fields = vec![
+            f("layers", self.layers.to_string(), &self.layers.origin),
+            f("hidden", self.hidden.to_string(), &self.hidden.origin),
+            f("heads", self.heads.to_string(), &self.heads.origin),
+            f("kv_heads", self.kv_heads.to_string(), &self.kv_heads.origin),
+            f("head_dim", self.head_dim.to_string(), &self.head_dim.origin),
+            f("ffn", self.ffn.to_string(), &self.ffn.origin),
+            f("vocab", self.vocab.to_string(), &self.vocab.origin),
+            f("context", self.context.to_string(), &self.context.origin),
+            f("norm_eps", format!("{:e}", *self.norm_eps), &self.norm_eps.origin),
+            f("rope_theta", self.rope_theta.to_string(), &self.rope_theta.origin),
+            f("rope_scaling", scaling, &self.rope_scaling.origin),
+            f("attention_scale", self.attention_scale.to_string(), &self.attention_scale.origin),
+            f("tied", tied, &self.tied.origin),
+        ];
+        if *self.window > 0 {
+            fields.push(f("window", self.window.to_string(), &self.window.origin));
+            fields.push(f("window_pattern", self.window_pattern.to_string(), &self.window_pattern.origin));
+            fields.push(f(
+                "rope_local_theta",
+                self.rope_local_theta.to_string(),
+                &self.rope_local_theta.origin,
+            ));
+        }
+        fields
+    }
+}
+
+/// The keys of one field: `gguf` below the architecture's prefix, `hf` in config.json.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    /// The field of [`Config`].
+    pub field: &'static str,
+    /// GGUF keys, without the architecture's prefix.
+    pub gguf: &'static [&'static str],
+    /// config.json keys; dots descend into objects.
+    pub hf: &'static [&'static str],
+}
+
+/// Reads fields and collects every problem.
+pub struct Reader<'a> {
+    facts: &'a dyn Facts,
+    architecture: &'a str,
+    problems: Vec<ConfigProblem>,
+}
+
+/// No sane model has a number above this; beyond it products overflow and loops do not end.
+const LARGEST: u64 = 1 << 32;
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(facts: &'a dyn Facts, architecture: &'a str) -> Self {
+        Reader { facts, architecture, problems: Vec::new() }
+    }
+
+    /// What the checkpoint calls its architecture.
+    pub fn architecture(&self) -> &str {
+        self.architecture
+    }
+
+    /// The dialect of the checkpoint.
+    pub fn dialect(&self) -> DialectName {
+        self.facts.dialect()
+    }
+
+    /// Reports a problem.
+    pub fn problem(&mut self, problem: ConfigProblem) {
+        self.problems.push(problem);
+    }
+
+    /// The keys to try, in order: prefixed first, then bare.
+    fn candidates(&self, keys: Keys) -> Vec<String> {
+        let (prefix, names) = match self.facts.dialect() {
+            DialectName::Gguf => (self.architecture, keys.gguf),
+            DialectName::Hf => ("text_config", keys.hf),
+        };
+        let prefixed = names.iter().map(|k| format!("{prefix}.{k}"));
+        prefixed.chain(names.iter().map(|k| (*k).to_owned())).collect()
+    }
+
+    /// The first of the keys that is there.
+    pub fn fact(&self, keys: Keys) -> Option<(String, Fact)> {
+        self.candidates(keys).into_iter().find_map(|key| match self.facts.lookup(&key) {
+            Some(Fact::Null) | None => None,
+            Some(fact) => Some((key, fact)),
+        })
+    }
+
+    fn typed<T>(&mut self, keys: Keys, wanted: &str, read: impl Fn(&Fact) -> Option<T>) -> Option<Field<T>> {
+        let (key, fact) = self.fact(keys)?;
+        match read(&fact) {
+            Some(value) => Some(Field { value, origin: Origin::Key(key) }),
+            None => {
+                let found = fact.to_string();
+                self.problem(ConfigProblem::Invalid { key, wanted: wanted.to_owned(), found });
+                None
+            }
+        }
+    }
+
+    /// A count of at least `least`, if a key gives it. A list of equal counts is one count.
+    pub fn count(&mut self, keys: Keys, least: u64) -> Option<Field<u64>> {
+        let wanted = format!("an integer from {least} to {LARGEST}");
+        self.typed(keys, &wanted, |fact| fact.count().filter(|n| (least..=LARGEST).contains(n)))
+    }
+
+    /// A positive, finite number, if a key gives it.
+    pub fn number(&mut self, keys: Keys) -> Option<Field<f64>> {
+        self.typed(keys, "a positive number", |fact| fact.number().filter(|x| x.is_finite() && *x > 0.0))
+    }
+
+    /// A flag, if a key gives it.
+    pub fn flag(&mut self, keys: Keys) -> Option<Field<bool>> {
+        self.typed(keys, "true or false", |fact| match fact {
+            Fact::Bool(b) => Some(*b),
+            _ => None,
+        })
+    }
+
+    /// A word, if a key gives it.
+    pub fn word(&mut self, keys: Keys) -> Option<Field<String>> {
+        self.typed(keys, "a string", |fact| match fact {
+            Fact::Str(s) => Some(s.clone()),
+            _ => None,
+        })
+    }
+
+    /// `field`, or a problem that names the keys. The value given then does not matter.
+    pub fn required<T>(&mut self, field: Option<Field<T>>, keys: Keys, stand_in: T) -> Field<T> {
+        field.unwrap_or_else(|| {
+            let reported = self.candidates(keys);
+            // A key with a wrong value has been reported already.
+            if self.fact(keys).is_none() {
+                self.problem(ConfigProblem::Missing { field: keys.field, keys: reported });
+            }
+            Field::default(stand_in, "missing")
+        })
+    }
+
+    /// A required count of at least 1.
+    pub fn required_count(&mut self, keys: Keys) -> Field<u64> {
+        let found = self.count(keys, 1);
+        self.required(found, keys, 1)
+    }
+
+    pub(crate) fn finish(mut self, config: Config) -> Result<Config, Error> {
+        if self.problems.is_empty() {
+            self.relations(&config);
+        }
+        if self.problems.is_empty() {
+            return Ok(config);
+        }
+        Err(Error::Config { architecture: self.architecture.to_owned(), problems: self.problems })
+    }
+
+    /// What must hold between fields.
+    fn relations(&mut self, c: &Config) {
+        let key = |field: &Origin, name: &str| match field {
+            Origin::Key(key) => key.clone(),
+            Origin::Default(_) => name.to_owned(),
+        };
+        if !c.heads.is_multiple_of(*c.kv_heads) {
+            self.problem(ConfigProblem::Invalid {
+                key: key(&c.kv_heads.origin, "kv_heads"),
+                wanted: format!("a divisor of the {} query heads", *c.heads),
+                found: c.kv_heads.to_string(),
+            });
+        }
+        if !c.head_dim.is_multiple_of(2) || *c.head_dim > 4096 {
+            self.problem(ConfigProblem::Invalid {
+                key: key(&c.head_dim.origin, "head_dim"),
+                wanted: "an even number up to 4096".to_owned(),
+                found: c.head_dim.to_string(),
+            });
+        }
+        if *c.layers > 4096 {
+            self.problem(ConfigProblem::Invalid {
+                key: key(&c.layers.origin, "layers"),
+                wanted: "at most 4096 layers".to_owned(),
+                found: c.layers.to_string(),
+            });
+        }
+    }
+}

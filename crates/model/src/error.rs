@@ -1,0 +1,69 @@
+//! Errors, by whose fault they are.
+
+use std::fmt;
+
+/// One thing that a configuration lacks or contradicts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigProblem {
+    /// No key gives the field, and there is no default.
+    Missing {
+        /// The field of [`crate::Config`].
+        field: &'static str,
+        /// The keys that were looked for.
+        keys: Vec<String>,
+    },
+    /// A key has a value that cannot be.
+    Invalid {
+        /// The key.
+        key: String,
+        /// What it should have been.
+        wanted: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigProblem::Missing { field, keys } => {
+                write!(f, "no value for `{field}`: looked for ")?;
+                for (i, key) in keys.iter().enumerate() {
+                    write!(f, "{}`{key}`", if i == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            ConfigProblem::Invalid { key, wanted, found } => {
+                write!(f, "`{key}` is {found}, wanted {wanted}")
+            }
+        }
+    }
+}
+
+/// What can be wrong with a model's description.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The checkpoint does not say what it is.
+    #[error("the checkpoint does not name its architecture: looked for {0}")]
+    NoArchitecture(String),
+    /// No family claims it.
+    #[error("architecture `{name}` is not supported\nhint: known are {known}")]
+    Unsupported {
+        /// What the checkpoint calls itself.
+        name: String,
+        /// What the families claim.
+        known: String,
+    },
+    /// The configuration has problems.
+    #[error("the configuration of `{architecture}` is wrong:{}", list(.problems))]
+    Config {
+        /// What the checkpoint calls itself.
+        architecture: String,
+        /// Every problem.
+        problems: Vec<ConfigProblem>,
+    },
+}
+
+fn list(problems: &[ConfigProblem]) -> String {
+    problems.iter().map(|p| format!("\n  {p}")).collect()
+}

@@ -1,0 +1,101 @@
+//! What a checkpoint says about its model, whatever the format.
+
+use std::fmt;
+
+use crate::DialectName;
+
+/// One value of a checkpoint's metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// JSON null: the same as absent.
+    Null,
+    /// A flag.
+    Bool(bool),
+    /// A non-negative integer.
+    Count(u64),
+    /// Any other number.
+    Number(f64),
+    /// A string.
+    Str(String),
+    /// A list; a long one is cut to its first 4096 elements.
+    List(Vec<Fact>),
+    /// An object, which only its own keys open.
+    Object,
+}
+
+impl Fact {
+    /// The count, or the one count that all elements of a list share.
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Fact::Count(n) => Some(*n),
+            Fact::List(facts) => {
+                let first = facts.first()?.count()?;
+                facts.iter().all(|f| f.count() == Some(first)).then_some(first)
+            }
+            _ => None,
+        }
+    }
+
+    /// The number.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Fact::Count(n) => Some(*n as f64),
+            Fact::Number(x) => Some(*x),
+            _ => None,
+        }
+    }
+
+    fn from_json(value: &serde_json::Value) -> Fact {
+        match value {
+            serde_json::Value::Null => Fact::Null,
+            serde_json::Value::Bool(b) => Fact::Bool(*b),
+            serde_json::Value::Number(n) => match n.as_u64() {
+                Some(n) => Fact::Count(n),
+                None => Fact::Number(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            serde_json::Value::String(s) => Fact::Str(s.clone()),
+            serde_json::Value::Array(a) => Fact::List(a.iter().take(4096).map(Fact::from_json).collect()),
+            serde_json::Value::Object(_) => Fact::Object,
+        }
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::Null => f.write_str("null"),
+            Fact::Bool(b) => write!(f, "{b}"),
+            Fact::Count(n) => write!(f, "{n}"),
+            Fact::Number(x) => write!(f, "{x}"),
+            Fact::Str(s) => write!(f, "{:?}", s.chars().take(60).collect::<String>()),
+            Fact::List(l) => write!(f, "a list of {}", l.len()),
+            Fact::Object => f.write_str("an object"),
+        }
+    }
+}
+
+/// What a checkpoint says about its model.
+pub trait Facts {
+    /// The ecosystem whose keys these are.
+    fn dialect(&self) -> DialectName;
+    /// The value of `key`. In config.json, dots descend into objects.
+    fn lookup(&self, key: &str) -> Option<Fact>;
+    /// The number of tokens in the vocabulary that the file carries, if it does.
+    fn vocabulary(&self) -> Option<(String, u64)>;
+}
+
+/// A config.json.
+impl Facts for serde_json::Value {
+    fn dialect(&self) -> DialectName {
+        DialectName::Hf
+    }
+
+    fn lookup(&self, key: &str) -> Option<Fact> {
+        let value = key.split('.').try_fold(self, |value, segment| value.get(segment))?;
+        Some(Fact::from_json(value))
+    }
+
+    fn vocabulary(&self) -> Option<(String, u64)> {
+        None
+    }
+}

@@ -1,0 +1,174 @@
+//! Gemma 3 (text): local layers with a window, every sixth global; two rotary bases; norms of q and k
+//! and after attention and feed-forward; norms multiply by `1 + w`.
+//!
+//! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
+
+use crate::architecture::{Activation, Architecture, Attention, Norm, Positions, Rope, RopeScaling};
+use crate::config::{Config, Field, Reader, keys};
+use crate::dialect::{Dialect, DialectName, Rule, add_one};
+use crate::param::{Axis, ParamSpec};
+
+use super::Family;
+
+/// The unit that stands for the family in the table.
+pub(super) struct Gemma3;
+
+impl Family for Gemma3 {
+    fn name(&self) -> &'static str {
+        "gemma3"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["gemma3"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        let base = keys::decoder(r);
+        let window = r.count(keys::WINDOW, 0);
+        let window = window.unwrap_or(Field::default(0, "no window"));
+        let pattern = keys::window_pattern(r, *base.layers, 6);
+        // The trained configuration of the 27B model: its 62 layers scale by hidden / heads.
+        let big = *base.layers == 62 && r.dialect() == DialectName::Gguf;
+        let attention_scale = match keys::attention_scale(r) {
+            Some(scale) => scale,
+            None if big => Field::default(
+                (*base.hidden as f64 / *base.heads as f64).powf(-0.5),
+                "1 / sqrt(hidden / heads), as the 27B model was trained",
+            ),
+            None => base.attention_scale.clone(),
+        };
+        let soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
+        let tied = match r.dialect() {
+            DialectName::Gguf => Field::default(None, "an absent output matrix is the token embedding"),
+            DialectName::Hf => r.tied(true),
+        };
+        Config { window, window_pattern: pattern, attention_scale, logit_soft_cap: soft_cap, tied, ..base }
+    }
+
+    fn params(&self, c: &Config) -> Vec<ParamSpec> {
+        let hidden = (Axis::Hidden, *c.hidden);
+        let heads = (Axis::Heads, *c.heads * *c.head_dim);
+        let kv = (Axis::KvHeads, *c.kv_heads * *c.head_dim);
+        let head_dim = (Axis::HeadDim, *c.head_dim);
+        let ffn = (Axis::Ffn, *c.ffn);
+        let vocab = (Axis::Vocab, *c.vocab);
+        let mut params = vec![ParamSpec::embedding("token_embedding.weight", vocab, hidden)];
+        for n in 0..*c.layers {
+            let at = |rest: &str| format!("layers.{n}.{rest}");
+            params.extend([
+                ParamSpec::vector(at("attention_norm.weight"), hidden),
+                ParamSpec::matrix(at("attention.q.weight"), heads, hidden),
+                ParamSpec::matrix(at("attention.k.weight"), kv, hidden),
+                ParamSpec::matrix(at("attention.v.weight"), kv, hidden),
+                ParamSpec::vector(at("attention.q_norm.weight"), head_dim),
+                ParamSpec::vector(at("attention.k_norm.weight"), head_dim),
+                ParamSpec::matrix(at("attention.output.weight"), hidden, heads),
+                ParamSpec::vector(at("attention_post_norm.weight"), hidden),
+                ParamSpec::vector(at("ffn_norm.weight"), hidden),
+                ParamSpec::matrix(at("ffn.gate.weight"), ffn, hidden),
+                ParamSpec::matrix(at("ffn.up.weight"), ffn, hidden),
+                ParamSpec::matrix(at("ffn.down.weight"), hidden, ffn),
+                ParamSpec::vector(at("ffn_post_norm.weight"), hidden),
+            ]);
+        }
+        params.push(ParamSpec::vector("output_norm.weight", hidden));
+        params.push(super::output(c, vocab, hidden));
+        params
+    }
+
+    fn architecture(&self, c: &Config) -> Architecture {
+        let global = Rope { theta: *c.rope_theta, dims: *c.head_dim, scaling: *c.rope_scaling };
+        let local = Rope { theta: *c.rope_local_theta, scaling: RopeScaling::None, ..global };
+        let layer = |n: u64| {
+            if *c.window == 0 || (n + 1).is_multiple_of(*c.window_pattern) {
+                Attention { window: None, rope: Some(global) }
+            } else {
+                Attention { window: Some(*c.window), rope: Some(local) }
+            }
+        };
+        Architecture {
+            hidden: *c.hidden,
+            heads: *c.heads,
+            kv_heads: *c.kv_heads,
+            head_dim: *c.head_dim,
+            ffn: *c.ffn,
+            vocab: *c.vocab,
+            context: *c.context,
+            norm: Norm::Rms { eps: *c.norm_eps as f32 },
+            positions: Positions::Rotary,
+            embedding_scale: (*c.hidden as f32).sqrt(),
+            attention_scale: *c.attention_scale as f32,
+            activation: Activation::GeluTanh,
+            logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
+            layers: (0..*c.layers).map(layer).collect(),
+        }
+    }
+
+    fn dialect(&self, name: DialectName) -> Dialect {
+        match name {
+            DialectName::Gguf => Dialect { name, rules: GGUF, prefixes: &[""], drops: &[] },
+            DialectName::Hf => Dialect {
+                name,
+                rules: HF,
+                prefixes: &["", "language_model."],
+                drops: &[
+                    ("vision_tower.{a}.{b}.{c}", "vision, which text does not use"),
+                    ("model.rotary_emb.inv_freq", "computed from the configuration"),
+                ],
+            },
+        }
+    }
+}
+
+/// Norms carry their +1 already. Source: conversion/gemma.py@0c1e57098, `norm_shift`.
+static GGUF: &[Rule] = &[
+    Rule::same("token_embedding.weight", "token_embd.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
+    Rule::same("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight"),
+    Rule::same("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight"),
+    Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
+    Rule::same("layers.{n}.attention.q_norm.weight", "blk.{n}.attn_q_norm.weight"),
+    Rule::same("layers.{n}.attention.k_norm.weight", "blk.{n}.attn_k_norm.weight"),
+    Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
+    Rule::same("layers.{n}.attention_post_norm.weight", "blk.{n}.post_attention_norm.weight"),
+    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.ffn_norm.weight"),
+    Rule::same("layers.{n}.ffn.gate.weight", "blk.{n}.ffn_gate.weight"),
+    Rule::same("layers.{n}.ffn.up.weight", "blk.{n}.ffn_up.weight"),
+    Rule::same("layers.{n}.ffn.down.weight", "blk.{n}.ffn_down.weight"),
+    Rule::same("layers.{n}.ffn_post_norm.weight", "blk.{n}.post_ffw_norm.weight"),
+    Rule::same("output_norm.weight", "output_norm.weight"),
+    Rule::same("output.weight", "output.weight"),
+];
+
+/// `post_attention_layernorm` is the norm after attention here; in Llama the same name is the one before
+/// the feed-forward network.
+static HF: &[Rule] = &[
+    Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
+    Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
+    Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
+    Rule::same("layers.{n}.attention.k.weight", "model.layers.{n}.self_attn.k_proj.weight"),
+    Rule::same("layers.{n}.attention.v.weight", "model.layers.{n}.self_attn.v_proj.weight"),
+    Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
+    Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
+    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.self_attn.o_proj.weight"),
+    Rule::with(
+        "layers.{n}.attention_post_norm.weight",
+        "model.layers.{n}.post_attention_layernorm.weight",
+        add_one,
+    ),
+    Rule::with("layers.{n}.ffn_norm.weight", "model.layers.{n}.pre_feedforward_layernorm.weight", add_one),
+    Rule::same("layers.{n}.ffn.gate.weight", "model.layers.{n}.mlp.gate_proj.weight"),
+    Rule::same("layers.{n}.ffn.up.weight", "model.layers.{n}.mlp.up_proj.weight"),
+    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
+    Rule::with(
+        "layers.{n}.ffn_post_norm.weight",
+        "model.layers.{n}.post_feedforward_layernorm.weight",
+        add_one,
+    ),
+    Rule::with("output_norm.weight", "model.norm.weight", add_one),
+    Rule::same("output.weight", "lm_head.weight"),
+];

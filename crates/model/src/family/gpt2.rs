@@ -1,0 +1,160 @@
+//! GPT-2: LayerNorm with bias, learned positions, biases everywhere, no gate.
+//!
+//! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
+
+use crate::architecture::{Activation, Architecture, Attention, Norm, Positions};
+use crate::config::{Config, Field, Reader, keys};
+use crate::dialect::{
+    Dialect, DialectName, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
+};
+use crate::param::{Axis, ParamSpec};
+
+use super::Family;
+
+/// The unit that stands for the family in the table.
+pub(super) struct Gpt2;
+
+impl Family for Gpt2 {
+    fn name(&self) -> &'static str {
+        "gpt2"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["gpt2"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["GPT2LMHeadModel", "gpt2"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        let base = keys::decoder(r);
+        let tied = match r.dialect() {
+            DialectName::Gguf => Field::default(None, "an absent output matrix is the token embedding"),
+            DialectName::Hf => r.tied(true),
+        };
+        Config { tied, ..base }
+    }
+
+    fn params(&self, c: &Config) -> Vec<ParamSpec> {
+        let hidden = (Axis::Hidden, *c.hidden);
+        let heads = (Axis::Heads, *c.heads * *c.head_dim);
+        let ffn = (Axis::Ffn, *c.ffn);
+        let vocab = (Axis::Vocab, *c.vocab);
+        let mut params = vec![
+            ParamSpec::embedding("token_embedding.weight", vocab, hidden),
+            ParamSpec::embedding("position_embedding.weight", (Axis::Position, *c.context), hidden),
+        ];
+        for n in 0..*c.layers {
+            let at = |rest: &str| format!("layers.{n}.{rest}");
+            params.extend([
+                ParamSpec::vector(at("attention_norm.weight"), hidden),
+                ParamSpec::vector(at("attention_norm.bias"), hidden),
+                ParamSpec::matrix(at("attention.q.weight"), heads, hidden),
+                ParamSpec::matrix(at("attention.k.weight"), heads, hidden),
+                ParamSpec::matrix(at("attention.v.weight"), heads, hidden),
+                ParamSpec::vector(at("attention.q.bias"), heads),
+                ParamSpec::vector(at("attention.k.bias"), heads),
+                ParamSpec::vector(at("attention.v.bias"), heads),
+                ParamSpec::matrix(at("attention.output.weight"), hidden, heads),
+                ParamSpec::vector(at("attention.output.bias"), hidden),
+                ParamSpec::vector(at("ffn_norm.weight"), hidden),
+                ParamSpec::vector(at("ffn_norm.bias"), hidden),
+                ParamSpec::matrix(at("ffn.up.weight"), ffn, hidden),
+                ParamSpec::vector(at("ffn.up.bias"), ffn),
+                ParamSpec::matrix(at("ffn.down.weight"), hidden, ffn),
+                ParamSpec::vector(at("ffn.down.bias"), hidden),
+            ]);
+        }
+        params.extend([
+            ParamSpec::vector("output_norm.weight", hidden),
+            ParamSpec::vector("output_norm.bias", hidden),
+            super::output(c, vocab, hidden),
+        ]);
+        params
+    }
+
+    fn architecture(&self, c: &Config) -> Architecture {
+        Architecture {
+            hidden: *c.hidden,
+            heads: *c.heads,
+            kv_heads: *c.heads,
+            head_dim: *c.head_dim,
+            ffn: *c.ffn,
+            vocab: *c.vocab,
+            context: *c.context,
+            norm: Norm::Layer { eps: *c.norm_eps as f32 },
+            positions: Positions::Learned,
+            embedding_scale: 1.0,
+            attention_scale: *c.attention_scale as f32,
+            activation: Activation::GeluTanh,
+            logit_soft_cap: None,
+            layers: vec![Attention { window: None, rope: None }; *c.layers as usize],
+        }
+    }
+
+    fn dialect(&self, name: DialectName) -> Dialect {
+        match name {
+            DialectName::Gguf => Dialect { name, rules: GGUF, prefixes: &[""], drops: &[] },
+            DialectName::Hf => Dialect {
+                name,
+                rules: HF,
+                prefixes: &["transformer.", ""],
+                drops: &[
+                    ("h.{n}.attn.bias", "the causal mask, a constant"),
+                    ("h.{n}.attn.masked_bias", "the mask's fill value, a constant"),
+                ],
+            },
+        }
+    }
+}
+
+/// q, k and v are the three thirds of one tensor. Source: conversion/gpt2.py@0c1e57098.
+static GGUF: &[Rule] = &[
+    Rule::same("token_embedding.weight", "token_embd.weight"),
+    Rule::same("position_embedding.weight", "position_embd.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
+    Rule::same("layers.{n}.attention_norm.bias", "blk.{n}.attn_norm.bias"),
+    Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_qkv.weight", rows_q),
+    Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_qkv.weight", rows_k),
+    Rule::with("layers.{n}.attention.v.weight", "blk.{n}.attn_qkv.weight", rows_v),
+    Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_qkv.bias", rows_q),
+    Rule::with("layers.{n}.attention.k.bias", "blk.{n}.attn_qkv.bias", rows_k),
+    Rule::with("layers.{n}.attention.v.bias", "blk.{n}.attn_qkv.bias", rows_v),
+    Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "blk.{n}.attn_output.bias"),
+    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.ffn_norm.weight"),
+    Rule::same("layers.{n}.ffn_norm.bias", "blk.{n}.ffn_norm.bias"),
+    Rule::same("layers.{n}.ffn.up.weight", "blk.{n}.ffn_up.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "blk.{n}.ffn_up.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "blk.{n}.ffn_down.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "blk.{n}.ffn_down.bias"),
+    Rule::same("output_norm.weight", "output_norm.weight"),
+    Rule::same("output_norm.bias", "output_norm.bias"),
+    Rule::same("output.weight", "output.weight"),
+];
+
+/// The four linears of a block are `Conv1D`: stored `[in, out]`. Source: transformers pytorch_utils.py@v4.57.
+static HF: &[Rule] = &[
+    Rule::same("token_embedding.weight", "wte.weight"),
+    Rule::same("position_embedding.weight", "wpe.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "h.{n}.ln_1.weight"),
+    Rule::same("layers.{n}.attention_norm.bias", "h.{n}.ln_1.bias"),
+    Rule::with("layers.{n}.attention.q.weight", "h.{n}.attn.c_attn.weight", conv1d_q),
+    Rule::with("layers.{n}.attention.k.weight", "h.{n}.attn.c_attn.weight", conv1d_k),
+    Rule::with("layers.{n}.attention.v.weight", "h.{n}.attn.c_attn.weight", conv1d_v),
+    Rule::with("layers.{n}.attention.q.bias", "h.{n}.attn.c_attn.bias", rows_q),
+    Rule::with("layers.{n}.attention.k.bias", "h.{n}.attn.c_attn.bias", rows_k),
+    Rule::with("layers.{n}.attention.v.bias", "h.{n}.attn.c_attn.bias", rows_v),
+    Rule::with("layers.{n}.attention.output.weight", "h.{n}.attn.c_proj.weight", conv1d),
+    Rule::same("layers.{n}.attention.output.bias", "h.{n}.attn.c_proj.bias"),
+    Rule::same("layers.{n}.ffn_norm.weight", "h.{n}.ln_2.weight"),
+    Rule::same("layers.{n}.ffn_norm.bias", "h.{n}.ln_2.bias"),
+    Rule::with("layers.{n}.ffn.up.weight", "h.{n}.mlp.c_fc.weight", conv1d),
+    Rule::same("layers.{n}.ffn.up.bias", "h.{n}.mlp.c_fc.bias"),
+    Rule::with("layers.{n}.ffn.down.weight", "h.{n}.mlp.c_proj.weight", conv1d),
+    Rule::same("layers.{n}.ffn.down.bias", "h.{n}.mlp.c_proj.bias"),
+    Rule::same("output_norm.weight", "ln_f.weight"),
+    Rule::same("output_norm.bias", "ln_f.bias"),
+    Rule::unprefixed("output.weight", "lm_head.weight"),
+];

@@ -1,0 +1,72 @@
+//! The table of families.
+
+mod gemma3;
+mod gpt2;
+mod llama;
+
+use crate::config::Reader;
+use crate::dialect::{Dialect, DialectName};
+use crate::{Architecture, Axis, Config, Error, Fact, Facts, ParamSpec};
+
+/// A family: one file here, one line in [`FAMILIES`].
+pub trait Family: Sync {
+    /// The name.
+    fn name(&self) -> &'static str;
+    /// Values of GGUF's `general.architecture` that it claims.
+    fn gguf(&self) -> &'static [&'static str];
+    /// Values of config.json's `architectures` (or, without those, `model_type`) that it claims.
+    fn hf(&self) -> &'static [&'static str];
+    /// Reads the numbers; problems go to the reader.
+    fn config(&self, reader: &mut Reader) -> Config;
+    /// The canonical parameters, with logical axes.
+    fn params(&self, config: &Config) -> Vec<ParamSpec>;
+    /// The block that the engine runs.
+    fn architecture(&self, config: &Config) -> Architecture;
+    /// How an ecosystem names and lays out the parameters.
+    fn dialect(&self, name: DialectName) -> Dialect;
+}
+
+/// Every family.
+pub static FAMILIES: &[&dyn Family] = &[&llama::Llama, &gemma3::Gemma3, &gpt2::Gpt2];
+
+/// The family that claims the checkpoint, and what the checkpoint calls its architecture.
+pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), Error> {
+    let text = |fact: Option<Fact>| match fact {
+        Some(Fact::Str(s)) => vec![s],
+        Some(Fact::List(l)) => l
+            .into_iter()
+            .filter_map(|f| match f {
+                Fact::Str(s) => Some(s),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let (keys, claims): (&[&str], fn(&dyn Family) -> &'static [&'static str]) = match facts.dialect() {
+        DialectName::Gguf => (&["general.architecture"], |f| f.gguf()),
+        DialectName::Hf => (&["architectures", "model_type"], |f| f.hf()),
+    };
+    let names: Vec<String> = keys.iter().flat_map(|k| text(facts.lookup(k))).collect();
+    for name in &names {
+        if let Some(family) = FAMILIES.iter().find(|f| claims(**f).contains(&name.as_str())) {
+            return Ok((*family, name.clone()));
+        }
+    }
+    let list = |names: &[&str]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    match names.first() {
+        None => Err(Error::NoArchitecture(list(keys))),
+        Some(name) => {
+            let known: Vec<&str> = FAMILIES.iter().flat_map(|f| claims(*f).iter().copied()).collect();
+            Err(Error::Unsupported { name: name.clone(), known: list(&known) })
+        }
+    }
+}
+
+/// The output matrix. Tied, it is the token embedding, which a file may or may not repeat.
+fn output(config: &Config, vocab: (Axis, u64), hidden: (Axis, u64)) -> ParamSpec {
+    let output = ParamSpec::matrix("output.weight", vocab, hidden);
+    match *config.tied {
+        Some(false) => output,
+        Some(true) | None => output.tied_to("token_embedding.weight"),
+    }
+}

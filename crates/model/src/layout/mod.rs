@@ -1,0 +1,108 @@
+//! Layouts: how a runtime wants the parameters, as expressions over canonical names.
+
+mod packed;
+
+use std::sync::Arc;
+
+use tensor::{Dtype, Expr, Scheme, Shape, Target};
+
+use crate::architecture::RopeOrder;
+use crate::dialect::permute_rope;
+use crate::{DialectName, Model, Role};
+
+pub use packed::Packed;
+
+/// A canonical parameter as the checkpoint can give it.
+#[derive(Clone, Debug)]
+pub struct Param {
+    /// Canonical name.
+    pub name: String,
+    /// Logical shape.
+    pub shape: Shape,
+    /// The scheme that movement alone yields.
+    pub scheme: Arc<Scheme>,
+    /// Whether a codec changes it on the way (`+1`), so that it cannot stay as stored.
+    pub encoded: bool,
+    /// The canonical parameter whose bytes it shares.
+    pub tied_to: Option<String>,
+}
+
+/// What a runtime holds.
+pub struct RuntimeLayout {
+    /// The runtime parameters.
+    pub targets: Vec<Target>,
+    /// The order in which rows of q and k lie.
+    pub rope_order: RopeOrder,
+}
+
+/// How a runtime wants the parameters.
+pub trait Layout {
+    /// The name.
+    fn name(&self) -> &'static str;
+    /// The runtime parameters of `model`, given those that its checkpoint has.
+    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout;
+}
+
+/// Canonical names, shapes and order; matrices stay encoded as stored, vectors become f32.
+pub struct Canonical;
+
+impl Layout for Canonical {
+    fn name(&self) -> &'static str {
+        "canonical"
+    }
+
+    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+        let roles = Roles::of(model);
+        let targets = params.iter().map(|p| roles.target(p, Expr::source(&p.name))).collect();
+        RuntimeLayout { targets, rope_order: RopeOrder::Half }
+    }
+}
+
+/// Canonical names, but every parameter as it lies in the file, so that as many as can be are borrowed
+/// from the map: GGUF's interleaved rows of q and k stay, and the kernel is told.
+pub struct InPlace;
+
+impl Layout for InPlace {
+    fn name(&self) -> &'static str {
+        "in-place"
+    }
+
+    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+        let roles = Roles::of(model);
+        let permuted = model.dialect == DialectName::Gguf && model.family.name() == "llama";
+        let expr = |p: &Param| {
+            let source = Expr::source(&p.name);
+            let rotated =
+                ["attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias"];
+            // Permuting what the dialect un-permutes cancels to the rows as stored.
+            if permuted && rotated.iter().any(|end| p.name.ends_with(&format!(".{end}"))) {
+                permute_rope(source, &model.config, p.shape.len())
+            } else {
+                source
+            }
+        };
+        let targets = params.iter().map(|p| roles.target(p, expr(p))).collect();
+        let rope_order = if permuted { RopeOrder::Interleaved } else { RopeOrder::Half };
+        RuntimeLayout { targets, rope_order }
+    }
+}
+
+/// The roles of a model's parameters, by name.
+struct Roles(std::collections::HashMap<String, Role>);
+
+impl Roles {
+    fn of(model: &Model) -> Roles {
+        Roles(model.family.params(&model.config).into_iter().map(|s| (s.name, s.role)).collect())
+    }
+
+    fn of_param(&self, param: &Param) -> Role {
+        self.0.get(&param.name).copied().unwrap_or(Role::Matrix)
+    }
+
+    /// As stored, but vectors as f32, which every kernel takes.
+    fn target(&self, param: &Param, expr: Expr) -> Target {
+        let scheme =
+            (self.of_param(param) == Role::Vector || param.encoded).then(|| Scheme::plain(Dtype::F32));
+        Target { name: param.name.clone(), expr, scheme }
+    }
+}
