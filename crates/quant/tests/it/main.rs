@@ -8,4 +8,6 @@
     reason = "tests compare bits, and make their numbers up"
 )]
 
+extern crate weighbridge_quant as quant;
+
 mod golden;
