@@ -1,1 +1,55 @@
-//! To be written.
+//! The compiler: from expressions over names to checked pieces over bytes. Pure: it never does I/O and
+//! never sees a byte of a tensor.
+//!
+//! 1. [`resolve`] holds the checkpoint's entries against what the model wants, and says everything that
+//!    is missing, unused or mis-shaped at once.
+//! 2. [`compile`] substitutes the resolved parameters into what the runtime wants ([`Target`]s), lowers
+//!    each to [`Piece`]s, and proves that these write every byte of every slot exactly once.
+//! 3. [`reads`], [`summary`] and [`explain`] say what a plan does before anything is done.
+//!
+//! # How movement works
+//! An expression is evaluated once, on logical axes, to *parts*: affine maps from target to source
+//! coordinates. Lowering divides both sides of a part by the cell sizes of a plane. Two operations do
+//! everything: `clip` (a slice) and `align` (a split, the target's cells, the source's cells).
+//!
+//! A target cell can be written iff all its elements come from one source cell, in the same places if
+//! the cell packs them. Whatever is refused breaks that rule; nothing else is refused. The tests check
+//! both directions against an oracle that walks single elements.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "a problem is made once and read by a person; it is not on a hot path"
+)]
+
+mod bind;
+mod budget;
+mod compile;
+mod diagnose;
+mod explain;
+mod grid;
+mod lower;
+mod piece;
+mod problem;
+mod prove;
+mod reads;
+mod render;
+mod report;
+mod resolve;
+mod shapes;
+mod sources;
+mod steps;
+mod summary;
+mod view;
+
+pub use bind::{Binding, Bindings, Codecs, Drop, Fidelity, Presence, Target};
+pub use compile::{LoadPlan, PlannedParam, compile};
+pub use explain::explain;
+pub use lower::{Refusal, lower};
+pub use piece::{Dim, Piece, PieceSource, PlannedPlane};
+pub use problem::{Fault, Problem, Problems, Why};
+pub use prove::{Unproven, prove};
+pub use reads::{Read, reads};
+pub use resolve::{Resolved, ResolvedParam, resolve};
+pub use sources::Sources;
+pub use steps::Clash;
+pub use summary::{CodecUse, Summary, summary};

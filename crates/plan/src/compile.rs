@@ -1,0 +1,318 @@
+//! Stage 2: what the runtime wants, lowered to pieces, each proved to cover its slot.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tensor::{Dtype, Expr, Scheme, Shape, Step, TensorEntry, nearest};
+
+use crate::bind::{Codecs, Fidelity, Target};
+use crate::budget::{Budget, PARAM_STEPS, PLAN_STEPS};
+use crate::diagnose::diagnose;
+use crate::lower::lower_within;
+use crate::piece::PlannedPlane;
+use crate::problem::{Problem, Problems};
+use crate::prove::{Unproven, prove};
+use crate::resolve::{Resolved, ResolvedParam, named_shapes, scheme_of, too_deep};
+use crate::shapes::{shallow, shape_of};
+use crate::sources::Sources;
+use crate::steps::{after, apply, effective, hoist};
+
+/// What is to be done to fill every slot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadPlan {
+    /// In the order of the targets.
+    pub params: Vec<PlannedParam>,
+    /// Entries that no parameter is made from, and why that is right.
+    pub dropped: Vec<(String, String)>,
+    /// Canonical parameters that no target takes: another rank's, or one that this runtime has no use for.
+    pub unplaced: Vec<String>,
+}
+
+/// One runtime parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedParam {
+    /// The runtime's name.
+    pub name: String,
+    /// Logical shape.
+    pub shape: Shape,
+    /// How it is held in its slot.
+    pub scheme: Arc<Scheme>,
+    /// What movement yields: the same as `scheme` if there are no steps that re-encode.
+    pub moved: Arc<Scheme>,
+    /// What is done after movement, in order. Empty: movement goes straight into the slot.
+    pub steps: Vec<Step>,
+    /// One for each step.
+    pub step_fidelity: Vec<Fidelity>,
+    /// Of all steps together.
+    pub fidelity: Fidelity,
+    /// The planes of `moved`. Empty for an alias.
+    pub planes: Vec<PlannedPlane>,
+    /// Index of the earlier parameter whose slot this one shares.
+    pub tied_to: Option<usize>,
+    /// Movement over entry names.
+    pub expr: Expr,
+}
+
+impl LoadPlan {
+    /// The parameter called `name`, with its index.
+    pub fn find(&self, name: &str) -> Option<(usize, &PlannedParam)> {
+        self.params.iter().enumerate().find(|(_, p)| p.name == name)
+    }
+}
+
+impl PlannedParam {
+    /// Bytes of its slot.
+    pub fn slot_bytes(&self) -> u64 {
+        // Checked when the plan was made.
+        self.scheme.byte_len(&self.shape).unwrap_or(0)
+    }
+
+    /// Whether every plane can be borrowed from a map and nothing is left to do.
+    pub fn borrowable(&self) -> bool {
+        self.tied_to.is_none()
+            && self.steps.is_empty()
+            && self.planes.iter().all(|p| p.borrowable().is_some())
+    }
+}
+
+/// Lowers `targets`, over the parameters of `resolved`, to pieces of `entries`, and proves that these write
+/// every byte of every slot exactly once.
+///
+/// # Errors
+/// Every problem at once: unknown names, expressions that do not fit, movement that would break a cell,
+/// re-encodings that no codec does.
+pub fn compile(
+    entries: &[TensorEntry],
+    resolved: &Resolved,
+    targets: &[Target],
+    codecs: &dyn Codecs,
+) -> Result<LoadPlan, Problems> {
+    let mut compiler = Compiler {
+        sources: Sources::new(entries),
+        canonical: resolved.params.iter().map(|p| (p.name.as_str(), p)).collect(),
+        roots: resolved.params.iter().filter_map(|p| p.tied_to.as_deref()).collect(),
+        codecs,
+        left: PLAN_STEPS,
+        diagnoses: HashMap::new(),
+    };
+    let (mut params, mut problems, mut seen) = (Vec::<PlannedParam>::new(), vec![], HashSet::new());
+    let mut linked: Vec<(Expr, usize)> = vec![];
+    for target in targets {
+        if !seen.insert(target.name.as_str()) {
+            problems.push(Problem::Duplicate { what: "target", name: target.name.clone() });
+            continue;
+        }
+        let link = compiler.link(&target.expr);
+        let alias = |param: &PlannedParam, params: &[PlannedParam]| {
+            let link = link.as_ref()?;
+            linked.iter().find(|(e, i)| e == link && params[*i].scheme == param.scheme).map(|(_, i)| *i)
+        };
+        match compiler.target(target, |param| alias(param, &params)) {
+            Ok(param) => {
+                if let Some(link) = link.filter(|_| param.tied_to.is_none()) {
+                    linked.push((link, params.len()));
+                }
+                params.push(param);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    Problems::none(problems)?;
+    let mut placed = HashSet::new();
+    for target in targets {
+        target.expr.for_each_source(&mut |n| {
+            placed.insert(n);
+        });
+    }
+    let unplaced = resolved.params.iter().filter(|p| !placed.contains(p.name.as_str()));
+    let unplaced = unplaced.map(|p| p.name.clone()).collect();
+    Ok(LoadPlan { params, dropped: resolved.dropped.clone(), unplaced })
+}
+
+struct Compiler<'a> {
+    sources: Sources<'a>,
+    canonical: HashMap<&'a str, &'a ResolvedParam>,
+    /// Parameters that others are tied to.
+    roots: HashSet<&'a str>,
+    codecs: &'a dyn Codecs,
+    /// Steps left for the whole plan.
+    left: u64,
+    /// What was found to blame, by pattern of names and refusal: 30 layers fail alike.
+    diagnoses: HashMap<(String, String), Problem>,
+}
+
+impl Compiler<'_> {
+    /// `expr` with tied parameters called by the name that they are tied to, if ties have anything to do
+    /// with it: two targets with the same such expression may share a slot.
+    fn link(&self, expr: &Expr) -> Option<Expr> {
+        shallow(expr).ok()?;
+        let mut tied = false;
+        let root = expr.substitute::<Infallible>(&mut |name| {
+            let to = self.canonical.get(name).and_then(|p| p.tied_to.as_deref());
+            tied |= to.is_some() || self.roots.contains(name);
+            Ok(Expr::source(to.unwrap_or(name)))
+        });
+        root.ok().filter(|_| tied)
+    }
+
+    fn target(
+        &mut self,
+        target: &Target,
+        alias: impl FnOnce(&PlannedParam) -> Option<usize>,
+    ) -> Result<PlannedParam, Problem> {
+        let name = || target.name.clone();
+        shallow(&target.expr).map_err(|why| too_deep(&target.name, why))?;
+        let expr = target.expr.substitute(&mut |n| {
+            let param = self.canonical.get(n).ok_or_else(|| {
+                let near = nearest(n, self.canonical.keys().copied()).map(str::to_string);
+                Problem::Unknown { param: name(), name: n.into(), nearest: near }
+            })?;
+            Ok(apply(param.expr.clone(), &param.steps))
+        })?;
+        let canonical = |n: &str| self.canonical.get(n).map(|p| p.shape.clone());
+        let shape = shape_of(&target.expr, &canonical).map_err(|why| {
+            let mut sources = vec![];
+            target.expr.for_each_source(&mut |n| sources.extend(canonical(n).map(|s| (n.to_string(), s))));
+            Problem::Expression { param: name(), sources, why }
+        })?;
+        shallow(&expr).map_err(|why| too_deep(&target.name, why))?;
+        let hoisted = hoist(&expr).map_err(|clash| Problem::Steps { param: name(), clash })?;
+        let movement = hoisted.movement;
+        shape_of(&movement, &|n| self.sources.shape(n)).map_err(|why| Problem::Expression {
+            param: name(),
+            sources: named_shapes(&movement, &self.sources),
+            why,
+        })?;
+
+        let (moved, planes) = self.moved(target, &movement, &hoisted.steps)?;
+        let mut steps = effective(&moved, hoisted.steps);
+        if let Some(to) = &target.scheme
+            && *to != after(&moved, &steps)
+        {
+            steps.push(Step::To(Arc::clone(to)));
+        }
+        let step_fidelity = self.fidelities(target, &shape, &moved, &steps)?;
+        let mut param = PlannedParam {
+            name: name(),
+            scheme: after(&moved, &steps),
+            shape,
+            moved,
+            steps,
+            fidelity: together(&step_fidelity),
+            step_fidelity,
+            planes: vec![],
+            tied_to: None,
+            expr: movement,
+        };
+        if let Some(earlier) = alias(&param) {
+            param.tied_to = Some(earlier);
+            return Ok(param);
+        }
+        param.planes = match planes {
+            Some(planes) => planes,
+            None => self.lower(&target.name, &param.expr, &param.moved)?,
+        };
+        for plane in &param.planes {
+            prove(plane).map_err(|why| match why {
+                Unproven::TooFine => Problem::TooFine { param: name(), limit: PARAM_STEPS },
+                Unproven::Uncovered { .. } => Problem::Unproven { param: name(), plane: plane.role, why },
+            })?;
+        }
+        Ok(param)
+    }
+
+    /// The scheme that movement yields, and its planes if finding out took lowering.
+    fn moved(
+        &mut self,
+        target: &Target,
+        movement: &Expr,
+        steps: &[Step],
+    ) -> Result<(Arc<Scheme>, Option<Vec<PlannedPlane>>), Problem> {
+        let found = scheme_of(movement, &self.sources);
+        let goal = match steps {
+            [] => target.scheme.as_ref(),
+            [Step::To(first), ..] => Some(first),
+            [Step::AddOne, ..] => None,
+        };
+        // Straight into another scheme, if its cells mean the same.
+        if let Some(goal) = goal.filter(|g| found.as_ref().ok().and_then(Option::as_ref) != Some(g)) {
+            let mut same = true;
+            movement.for_each_source(&mut |n| {
+                let from = self.sources.find(n).map(|(_, e)| &e.scheme);
+                same &= from.is_some_and(|f| f == goal || self.codecs.same_cells(f, goal));
+            });
+            if same {
+                match self.lower(&target.name, movement, goal) {
+                    Ok(planes) => return Ok((Arc::clone(goal), Some(planes))),
+                    // A codec may still do it.
+                    Err(problem) if !matches!(found, Ok(Some(_))) => return Err(problem),
+                    Err(_) => {}
+                }
+            }
+        }
+        match found {
+            Ok(Some(scheme)) => Ok((scheme, None)),
+            Ok(None) => Ok((Scheme::plain(Dtype::F32), None)),
+            Err(parts) => Err(Problem::Mixed { param: target.name.clone(), parts }),
+        }
+    }
+
+    fn lower(
+        &mut self,
+        param: &str,
+        expr: &Expr,
+        scheme: &Arc<Scheme>,
+    ) -> Result<Vec<PlannedPlane>, Problem> {
+        let mut budget = Budget::new(PARAM_STEPS.min(self.left));
+        let lowered = lower_within(expr, &self.sources, scheme, &mut budget);
+        self.left -= budget.spent();
+        lowered.map_err(|refusal| {
+            let key = (tensor::Pattern::of(param).to_string(), format!("{scheme} {refusal:?}"));
+            let known = self.diagnoses.get(&key).cloned();
+            let mut problem = known.unwrap_or_else(|| diagnose(param, expr, &self.sources, scheme, refusal));
+            if let Problem::Movement { param: p, .. } | Problem::TooFine { param: p, .. } = &mut problem {
+                *p = param.into();
+            }
+            self.diagnoses.insert(key, problem.clone());
+            problem
+        })
+    }
+
+    fn fidelities(
+        &self,
+        target: &Target,
+        shape: &Shape,
+        moved: &Arc<Scheme>,
+        steps: &[Step],
+    ) -> Result<Vec<Fidelity>, Problem> {
+        let mut now = Arc::clone(moved);
+        let mut out = vec![];
+        for step in steps {
+            let Step::To(to) = step else {
+                out.push(Fidelity::Lossy("1 + w is rounded to f32".into()));
+                continue;
+            };
+            let refuse = |why| Problem::Encoding {
+                param: target.name.clone(),
+                from: Arc::clone(&now),
+                to: Arc::clone(to),
+                why,
+            };
+            to.byte_len(shape).map_err(|why| refuse(Some((shape.clone(), why))))?;
+            out.push(self.codecs.fidelity(&now, to).ok_or_else(|| refuse(None))?);
+            now = Arc::clone(to);
+        }
+        Ok(out)
+    }
+}
+
+/// Exact if every step is.
+fn together(steps: &[Fidelity]) -> Fidelity {
+    let why = |f: &Fidelity| match f {
+        Fidelity::Exact => None,
+        Fidelity::Lossy(why) => Some(why.clone()),
+    };
+    let lossy: Vec<String> = steps.iter().filter_map(why).collect();
+    if lossy.is_empty() { Fidelity::Exact } else { Fidelity::Lossy(lossy.join("; ")) }
+}

@@ -1,0 +1,141 @@
+//! One parameter of a plan, as text for people.
+
+use std::fmt::Write as _;
+
+use tensor::{TensorEntry, nearest};
+
+use crate::bind::Fidelity;
+use crate::budget::Budget;
+use crate::compile::{LoadPlan, PlannedParam};
+use crate::piece::{Piece, PlannedPlane};
+use crate::problem::Problem;
+use crate::render::{count, expr_text, step_text};
+use crate::sources::Sources;
+use crate::summary::bytes;
+use crate::view::{Factor, Part, SOURCE, Side, TARGET, view};
+
+/// Lines for parts or pieces before the rest is only counted.
+const SHOWN: usize = 8;
+
+/// How `param` comes to be: its expression, where its rows come from, its steps, and its pieces.
+///
+/// # Errors
+/// [`Problem::Unknown`] if the plan has no such parameter.
+pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<String, Problem> {
+    let Some((_, p)) = plan.find(param) else {
+        let near = nearest(param, plan.params.iter().map(|p| p.name.as_str())).map(str::to_string);
+        return Err(Problem::Unknown { param: String::new(), name: param.into(), nearest: near });
+    };
+    let mut out = format!("{} {} {}", p.name, p.shape, p.scheme);
+    if let Some(i) = p.tied_to {
+        _ = write!(out, "\n  shares the slot of {}", plan.params[i].name);
+        return Ok(out);
+    }
+    _ = write!(out, "\n  = {}", expr_text(&p.expr));
+    rows(&mut out, p, entries);
+    let mut now = p.moved.name.to_string();
+    for (step, fidelity) in p.steps.iter().zip(&p.step_fidelity) {
+        let kind = match fidelity {
+            Fidelity::Exact => "exact".to_string(),
+            Fidelity::Lossy(why) => format!("lossy: {why}"),
+        };
+        _ = write!(out, "\n  then {now} {} ({kind})", step_text(step));
+        if let tensor::Step::To(to) = step {
+            now = to.name.to_string();
+        }
+    }
+    for plane in &p.planes {
+        pieces(&mut out, plane, entries);
+    }
+    Ok(out)
+}
+
+/// Where each part of the result comes from, in elements.
+fn rows(out: &mut String, p: &PlannedParam, entries: &[TensorEntry]) {
+    let sources = Sources::new(entries);
+    let Ok(mut v) = view(&p.expr, &sources, &mut Budget::new(1 << 16)) else { return };
+    v.parts.sort_by(|a, b| a.origin[TARGET].cmp(&b.origin[TARGET]));
+    let lines: Vec<(String, String)> =
+        v.parts.iter().take(SHOWN).map(|part| line(part, &p.shape, entries)).collect();
+    let width = lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
+    for (to, from) in lines {
+        _ = write!(out, "\n  {to:>width$} <- {from}");
+    }
+    if v.parts.len() > SHOWN {
+        _ = write!(out, "\n  … {} in all", count(v.parts.len() as u64, "part"));
+    }
+}
+
+fn line(part: &Part, shape: &tensor::Shape, entries: &[TensorEntry]) -> (String, String) {
+    let to = region(part, TARGET, shape);
+    let to = match (&to[..], shape.len()) {
+        ("", _) => "all".to_string(),
+        (to, _) if !to.contains(',') && shape.len() <= 2 => format!("rows {to}"),
+        (to, _) => format!("[{to}]"),
+    };
+    let Some(source) = part.source else { return (to, "zeros".into()) };
+    let entry = &entries[source];
+    let from = region(part, SOURCE, &entry.shape);
+    let from = if from.is_empty() { entry.name.clone() } else { format!("{}[{from}]", entry.name) };
+    let moved = if reordered(part) { ", reordered" } else { "" };
+    (to, format!("{from}{moved}"))
+}
+
+/// The box that a part spans, axis by axis; empty if it is everything.
+fn region(part: &Part, side: Side, shape: &tensor::Shape) -> String {
+    let span = |axis: usize| {
+        let on = |f: &&Factor| f.axis[side] == axis;
+        let (mut reach, mut steps) = (0, 1);
+        for f in part.factors.iter().filter(on) {
+            reach += (f.extent - 1) * f.stride[side];
+            steps *= f.extent;
+        }
+        let start = part.origin[side][axis];
+        let end = start + reach + 1;
+        let every = if steps == reach + 1 { String::new() } else { format!(" ({steps} of {})", reach + 1) };
+        (start..end, every)
+    };
+    let whole = |axis: &usize| span(*axis) == (0..shape[*axis], String::new());
+    let Some(last) = (0..shape.len()).rev().find(|a| !whole(a)) else { return String::new() };
+    let text = |axis| {
+        let (r, every) = span(axis);
+        if whole(&axis) { ":".into() } else { format!("{}..{}{every}", r.start, r.end) }
+    };
+    (0..=last).map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether elements that follow each other in the source do not in the target.
+fn reordered(part: &Part) -> bool {
+    let key = |f: &Factor, side: Side| (std::cmp::Reverse(f.axis[side]), f.stride[side]);
+    let mut factors = part.factors.clone();
+    factors.sort_by_key(|f| key(f, SOURCE));
+    !factors.is_sorted_by_key(|f| key(f, TARGET))
+}
+
+fn pieces(out: &mut String, plane: &PlannedPlane, entries: &[TensorEntry]) {
+    _ = write!(out, "\n  {}: {}, ", plane.role, bytes(plane.bytes));
+    if let Some((entry, _, at)) = plane.borrowable() {
+        _ = write!(out, "one run of {} at byte {at}: can be borrowed", entries[entry].name);
+        return;
+    }
+    _ = write!(out, "{}", count(plane.copy.len() as u64, "piece"));
+    if !plane.equal.is_empty() {
+        _ = write!(out, ", {} to compare", plane.equal.len());
+    }
+    for piece in plane.copy.iter().take(SHOWN) {
+        _ = write!(out, "\n    {}", piece_text(piece, entries));
+    }
+    if plane.copy.len() > SHOWN {
+        _ = write!(out, "\n    … and {} more", plane.copy.len() - SHOWN);
+    }
+}
+
+fn piece_text(piece: &Piece, entries: &[TensorEntry]) -> String {
+    let from = match piece.source {
+        Some(s) => format!("{} at {}", entries[s.entry].name, piece.source_offset),
+        None => "zeros".into(),
+    };
+    let times: Vec<String> =
+        piece.dims.iter().map(|d| d.extent.to_string()).chain([count(piece.run, "byte")]).collect();
+    format!("{} <- {from}: {}", piece.target_offset, times.join(" × "))
+}

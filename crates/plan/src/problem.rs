@@ -1,0 +1,281 @@
+//! What can be wrong between a checkpoint, a model and a runtime.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tensor::{Scheme, SchemeError, Shape};
+
+use crate::grid::WHOLE;
+use crate::prove::Unproven;
+use crate::report;
+use crate::steps::Clash;
+
+/// Why movement cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The expression does not fit together.
+    Shape(String),
+    /// Fewer axes than the scheme speaks about.
+    Rank {
+        /// Axes that the scheme needs.
+        wants: usize,
+        /// Axes that there are.
+        found: usize,
+    },
+    /// A size does not fit in 64 bits.
+    Overflow,
+    /// The result is not a whole number of packed cells.
+    Ragged {
+        /// Logical axis of the result.
+        axis: usize,
+        /// Its extent in elements.
+        extent: u64,
+        /// Elements that a cell packs.
+        per: u64,
+    },
+    /// Elements packed in one cell would be separated or reordered.
+    Cut {
+        /// Logical axis of the result.
+        axis: usize,
+        /// Elements that a cell packs.
+        per: u64,
+    },
+    /// One shared cell would have to hold several sources' values.
+    Mixed {
+        /// Logical axis of the result.
+        axis: usize,
+        /// Elements that a cell spans; `u64::MAX` if it spans the whole axis.
+        per: u64,
+    },
+    /// Padding would share a cell that does not keep zeros zero.
+    Padding,
+    /// The source's planes are not the target's.
+    Planes {
+        /// Name of the source's scheme.
+        from: String,
+    },
+    /// A cell is fed by fewer elements than it has. A bug of the compiler.
+    Hole {
+        /// Linear index of the cell.
+        cell: u64,
+    },
+    /// More steps or pieces than allowed.
+    TooFine {
+        /// How many are allowed.
+        limit: u64,
+    },
+}
+
+impl Why {
+    /// `per` as text.
+    pub(crate) fn span(per: u64) -> String {
+        if per == WHOLE { "the whole".into() } else { format!("{per} elements") }
+    }
+}
+
+/// Whose fault a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The checkpoint contradicts itself.
+    Malformed,
+    /// The checkpoint is not what the model wants.
+    Mismatch,
+    /// Well-formed and wanted, but not something that this program can do.
+    Unsupported,
+    /// The caller asked for what makes no sense.
+    Misuse,
+}
+
+/// One thing that is wrong. Its `Display` is the whole message, hints on lines of their own.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// An entry is not in the checkpoint.
+    Missing {
+        /// The entry.
+        entry: String,
+        /// Canonical parameters that are made from it.
+        params: Vec<String>,
+        /// Its shape, where the parameter's shape tells.
+        wants: Option<Shape>,
+    },
+    /// No parameter is made from an entry, and nothing says that it may be dropped.
+    Unused {
+        /// The entry.
+        entry: String,
+        /// Its shape.
+        shape: Shape,
+        /// The nearest name that the model does want.
+        nearest: Option<String>,
+    },
+    /// A parameter's entries give another shape than the model wants.
+    Shape {
+        /// Canonical name.
+        param: String,
+        /// The entries that it is made from.
+        entries: Vec<String>,
+        /// What the model wants.
+        wants: Shape,
+        /// What the expression gives.
+        found: Shape,
+    },
+    /// An expression does not fit its sources.
+    Expression {
+        /// Name of the parameter or target.
+        param: String,
+        /// Its sources, with their shapes.
+        sources: Vec<(String, Shape)>,
+        /// What does not fit.
+        why: Why,
+    },
+    /// A parameter is made from entries stored in different schemes.
+    Mixed {
+        /// Name of the parameter or target.
+        param: String,
+        /// One entry of each scheme, and the scheme's name.
+        parts: Vec<(String, String)>,
+    },
+    /// Parts of one parameter need different codecs.
+    Steps {
+        /// Name of the parameter or target.
+        param: String,
+        /// Why their steps do not go together.
+        clash: Clash,
+    },
+    /// No codec does this, or not for this shape.
+    Encoding {
+        /// Name of the target.
+        param: String,
+        /// Stored as.
+        from: Arc<Scheme>,
+        /// Wanted as.
+        to: Arc<Scheme>,
+        /// What is wrong with the shape, if that is the reason.
+        why: Option<(Shape, SchemeError)>,
+    },
+    /// Movement would break a cell.
+    Movement {
+        /// Name of the target.
+        param: String,
+        /// The scheme that it is moved in.
+        scheme: String,
+        /// Role of the plane that refuses; empty if it is none in particular.
+        plane: &'static str,
+        /// The innermost operation to blame.
+        operation: String,
+        /// The rule that it breaks.
+        why: Why,
+        /// The nearest choices that were tried and are legal.
+        nearest: Vec<String>,
+    },
+    /// Lowering or proving would take more work than allowed.
+    TooFine {
+        /// Name of the target.
+        param: String,
+        /// The limit, in steps.
+        limit: u64,
+    },
+    /// A name is given twice.
+    Duplicate {
+        /// What it names: `entry`, `parameter` or `target`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A target or a tie names a parameter that is not there.
+    Unknown {
+        /// Name of the target or parameter that asks; empty if it is the caller.
+        param: String,
+        /// What it names.
+        name: String,
+        /// The nearest name that there is.
+        nearest: Option<String>,
+    },
+    /// Ties go round in a circle.
+    Circle {
+        /// A parameter on it.
+        param: String,
+    },
+    /// The proof of coverage failed. A bug of the compiler, which is why the proof is always made.
+    Unproven {
+        /// Name of the target.
+        param: String,
+        /// Role of the plane.
+        plane: &'static str,
+        /// What the proof says.
+        why: Unproven,
+    },
+}
+
+impl Problem {
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Problem::Missing { .. }
+            | Problem::Unused { .. }
+            | Problem::Shape { .. }
+            | Problem::Expression { .. } => Fault::Mismatch,
+            Problem::Mixed { .. }
+            | Problem::Encoding { .. }
+            | Problem::Movement { .. }
+            | Problem::TooFine { .. }
+            | Problem::Unproven { .. } => Fault::Unsupported,
+            Problem::Duplicate { what: "entry", .. } => Fault::Malformed,
+            Problem::Duplicate { .. }
+            | Problem::Steps { .. }
+            | Problem::Unknown { .. }
+            | Problem::Circle { .. } => Fault::Misuse,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&report::messages(std::slice::from_ref(self)).join("\n"))
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Everything that is wrong. Its `Display` groups what has the same cause: one message for 30 layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// `Err` if there are any.
+    pub(crate) fn none(problems: Vec<Problem>) -> Result<(), Problems> {
+        if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
+    }
+
+    /// The problems one by one, in the order in which they were found. Never empty.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// One message for each group of problems with the same cause, each with its hints on lines of its own.
+    pub fn messages(&self) -> Vec<String> {
+        report::messages(&self.0)
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Problems(vec![problem])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.messages().join("\n"))
+    }
+}
+
+impl std::error::Error for Problems {}

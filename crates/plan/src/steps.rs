@@ -1,0 +1,155 @@
+//! Codec steps: found anywhere in an expression, done after all movement.
+
+use std::sync::Arc;
+
+use tensor::{Dtype, Expr, Scheme, Step};
+
+/// Movement, and the steps that follow it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hoisted {
+    /// Without any [`Expr::Encode`].
+    pub(crate) movement: Expr,
+    pub(crate) steps: Vec<Step>,
+    /// Nothing but zeros, whatever re-encodes them.
+    zero: bool,
+}
+
+/// Why steps cannot be hoisted out of parts that are put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// The parts have different steps.
+    Differ(Vec<Step>, Vec<Step>),
+    /// One part is padding and another adds one, which would be added to the padding too.
+    ZeroPlusOne,
+}
+
+/// Hoists the elementwise steps of `expr` outwards through movement. `expr` must not nest too deep.
+///
+/// # Errors
+/// [`Clash`] if parts of a concat or stack do not carry the same steps.
+pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
+    let through = |of: &Expr, wrap: &dyn Fn(Box<Expr>) -> Expr| {
+        let inner = hoist(of)?;
+        Ok(Hoisted { movement: wrap(Box::new(inner.movement)), ..inner })
+    };
+    match expr {
+        Expr::Source(_) => Ok(Hoisted { movement: expr.clone(), steps: vec![], zero: false }),
+        Expr::Zero(_) => Ok(Hoisted { movement: expr.clone(), steps: vec![], zero: true }),
+        Expr::Concat { axis, parts } => together(parts, |parts| Expr::Concat { axis: *axis, parts }),
+        Expr::Stack(parts) => together(parts, Expr::Stack),
+        Expr::Slice { axis, range, of } => {
+            through(of, &|of| Expr::Slice { axis: *axis, range: range.clone(), of })
+        }
+        Expr::Split { axis, inner, of } => through(of, &|of| Expr::Split { axis: *axis, inner: *inner, of }),
+        Expr::Merge { axis, of } => through(of, &|of| Expr::Merge { axis: *axis, of }),
+        Expr::Permute { axes, of } => through(of, &|of| Expr::Permute { axes: axes.clone(), of }),
+        Expr::Encode { step, of } => {
+            let mut inner = hoist(of)?;
+            if *step == Step::AddOne {
+                inner.zero = false;
+                // Adding is done in f32.
+                if !inner.steps.last().is_some_and(leaves_f32) {
+                    inner.steps.push(Step::To(Scheme::plain(Dtype::F32)));
+                }
+            }
+            inner.steps.push(step.clone());
+            Ok(inner)
+        }
+    }
+}
+
+fn together(parts: &[Expr], build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<Hoisted, Clash> {
+    let parts = parts.iter().map(hoist).collect::<Result<Vec<_>, Clash>>()?;
+    let zero = parts.iter().all(|p| p.zero);
+    let first = parts.iter().find(|p| !p.zero).or(parts.first());
+    let steps = first.map(|p| p.steps.clone()).unwrap_or_default();
+    if let Some(other) = parts.iter().find(|p| !p.zero && p.steps != steps) {
+        return Err(Clash::Differ(steps, other.steps.clone()));
+    }
+    if steps.contains(&Step::AddOne) && parts.iter().any(|p| p.zero) {
+        return Err(Clash::ZeroPlusOne);
+    }
+    Ok(Hoisted { movement: build(parts.into_iter().map(|p| p.movement).collect()), steps, zero })
+}
+
+fn leaves_f32(step: &Step) -> bool {
+    match step {
+        Step::AddOne => true,
+        Step::To(scheme) => scheme.dtype() == Some(Dtype::F32),
+    }
+}
+
+/// `steps` on something stored as `from`, without those that change nothing.
+pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
+    let mut now = Arc::clone(from);
+    let mut out = vec![];
+    for step in steps {
+        if let Step::To(to) = &step {
+            if *to == now {
+                continue;
+            }
+            now = Arc::clone(to);
+        }
+        out.push(step);
+    }
+    out
+}
+
+/// What `steps` leave of something stored as `from`.
+pub(crate) fn after(from: &Arc<Scheme>, steps: &[Step]) -> Arc<Scheme> {
+    let to = |s: &Step| match s {
+        Step::To(to) => Some(Arc::clone(to)),
+        Step::AddOne => None,
+    };
+    steps.iter().rev().find_map(to).unwrap_or_else(|| Arc::clone(from))
+}
+
+/// `expr` followed by `steps`.
+pub(crate) fn apply(expr: Expr, steps: &[Step]) -> Expr {
+    steps.iter().fold(expr, |e, step| e.encode(step.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::Shape;
+
+    fn f32() -> Step {
+        Step::To(Scheme::plain(Dtype::F32))
+    }
+    fn one(name: &str) -> Expr {
+        Expr::source(name).encode(Step::AddOne)
+    }
+
+    #[test]
+    fn steps_come_out_of_movement_in_order() {
+        let h = hoist(&one("w").slice(0, 0..2).transpose()).unwrap();
+        assert_eq!(h.movement, Expr::source("w").slice(0, 0..2).transpose());
+        assert_eq!(h.steps, [f32(), Step::AddOne]);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_left_out() {
+        let steps = hoist(&one("w")).unwrap().steps;
+        assert_eq!(effective(&Scheme::plain(Dtype::F32), steps.clone()), [Step::AddOne]);
+        assert_eq!(effective(&Scheme::plain(Dtype::BF16), steps), [f32(), Step::AddOne]);
+    }
+
+    #[test]
+    fn parts_must_carry_the_same_steps() {
+        let h = hoist(&Expr::concat(0, vec![one("a"), one("b")])).unwrap();
+        assert_eq!(h.steps, [f32(), Step::AddOne]);
+        assert!(matches!(hoist(&Expr::concat(0, vec![one("a"), Expr::source("b")])), Err(Clash::Differ(..))));
+    }
+
+    #[test]
+    fn padding_takes_any_encoding_but_not_plus_one() {
+        let zero = || Expr::Zero(Shape::from([2]));
+        let cast = Expr::Stack(vec![zero(), Expr::source("a").encode(f32())]);
+        assert_eq!(hoist(&cast).unwrap().steps, [f32()]);
+        assert_eq!(hoist(&Expr::concat(0, vec![one("a"), zero()])), Err(Clash::ZeroPlusOne));
+        // Around both, it is what was asked for.
+        let outside = Expr::concat(0, vec![Expr::source("a"), zero()]).encode(Step::AddOne);
+        assert_eq!(hoist(&outside).unwrap().steps, [f32(), Step::AddOne]);
+    }
+}

@@ -1,0 +1,176 @@
+//! What a plan costs, in numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use tensor::{Step, TensorEntry};
+
+use crate::bind::Fidelity;
+use crate::compile::LoadPlan;
+use crate::reads::reads;
+use crate::render::count;
+
+/// What a plan costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Parameters, aliases included.
+    pub params: usize,
+    /// Parameters that share another's slot.
+    pub ties: usize,
+    /// Entries of the checkpoint.
+    pub entries: usize,
+    /// Entries that some parameter is made from, each counted once.
+    pub entries_used: usize,
+    /// Entries that may be ignored.
+    pub dropped: usize,
+    /// Bytes of all slots.
+    pub slot_bytes: u64,
+    /// Bytes of files that are needed, each counted once, with what lies in the gaps.
+    pub read_bytes: u64,
+    /// Ranges of files that they lie in.
+    pub reads: usize,
+    /// Bytes of slots that a mapped source can lend.
+    pub borrowable_bytes: u64,
+    /// Bytes moved without a codec, where they cannot be borrowed.
+    pub copied_bytes: u64,
+    /// Bytes that are padding.
+    pub zero_bytes: u64,
+    /// Changes of encoding, by kind.
+    pub codecs: Vec<CodecUse>,
+}
+
+/// One kind of change of encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecUse {
+    /// What is done: `bf16 -> f32`, `f32 + 1`.
+    pub what: String,
+    /// To how many parameters.
+    pub params: usize,
+    /// Bytes before.
+    pub bytes_in: u64,
+    /// Bytes after.
+    pub bytes_out: u64,
+    /// Whether it keeps the values.
+    pub fidelity: Fidelity,
+}
+
+/// What `plan` costs on `entries`, where ranges at most `gap` bytes apart are read as one.
+pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
+    let mut used = BTreeSet::new();
+    let mut codecs: BTreeMap<String, CodecUse> = BTreeMap::new();
+    let mut sum = Summary {
+        params: plan.params.len(),
+        ties: 0,
+        entries: entries.len(),
+        entries_used: 0,
+        dropped: plan.dropped.len(),
+        slot_bytes: 0,
+        read_bytes: 0,
+        reads: 0,
+        borrowable_bytes: 0,
+        copied_bytes: 0,
+        zero_bytes: 0,
+        codecs: vec![],
+    };
+    for param in &plan.params {
+        if param.tied_to.is_some() {
+            sum.ties += 1;
+            continue;
+        }
+        sum.slot_bytes += param.slot_bytes();
+        for piece in param.planes.iter().flat_map(|p| p.copy.iter().chain(&p.equal)) {
+            used.extend(piece.source.map(|s| s.entry));
+        }
+        for piece in param.planes.iter().flat_map(|p| &p.copy) {
+            let bytes = piece.bytes();
+            if piece.source.is_none() {
+                sum.zero_bytes += bytes;
+            } else if param.borrowable() {
+                sum.borrowable_bytes += bytes;
+            } else if param.steps.is_empty() {
+                sum.copied_bytes += bytes;
+            }
+        }
+        let mut now = &param.moved;
+        for (step, fidelity) in param.steps.iter().zip(&param.step_fidelity) {
+            let bytes_in = now.byte_len(&param.shape).unwrap_or(0);
+            let what = match step {
+                Step::To(to) => {
+                    let what = format!("{now} -> {to}");
+                    now = to;
+                    what
+                }
+                Step::AddOne => format!("{now} + 1"),
+            };
+            let codec = codecs.entry(what.clone()).or_insert(CodecUse {
+                what,
+                params: 0,
+                bytes_in: 0,
+                bytes_out: 0,
+                fidelity: fidelity.clone(),
+            });
+            codec.params += 1;
+            codec.bytes_in += bytes_in;
+            codec.bytes_out += now.byte_len(&param.shape).unwrap_or(0);
+        }
+    }
+    let reads = reads(plan, entries, gap, 0);
+    sum.entries_used = used.len();
+    sum.reads = reads.len();
+    sum.read_bytes = reads.iter().map(crate::Read::bytes).sum();
+    sum.codecs = codecs.into_values().collect();
+    sum
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} from {} of {} entries",
+            count(self.params as u64, "parameter"),
+            self.entries_used,
+            self.entries
+        )?;
+        if self.ties > 0 {
+            write!(f, ", {} tied", self.ties)?;
+        }
+        if self.dropped > 0 {
+            write!(f, ", {} dropped", self.dropped)?;
+        }
+        write!(f, "\nreads {} in {}", bytes(self.read_bytes), count(self.reads as u64, "range"))?;
+        write!(
+            f,
+            "\nslots {}: {} can be borrowed, {} copied",
+            bytes(self.slot_bytes),
+            bytes(self.borrowable_bytes),
+            bytes(self.copied_bytes)
+        )?;
+        if self.zero_bytes > 0 {
+            write!(f, ", {} padding", bytes(self.zero_bytes))?;
+        }
+        for c in &self.codecs {
+            write!(
+                f,
+                "\n{} in {}: {} to {}, ",
+                c.what,
+                count(c.params as u64, "parameter"),
+                bytes(c.bytes_in),
+                bytes(c.bytes_out)
+            )?;
+            match &c.fidelity {
+                Fidelity::Exact => write!(f, "exact")?,
+                Fidelity::Lossy(why) => write!(f, "lossy: {why}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `512 bytes`, `1.5 KiB`, `5.5 GiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, shift)| n >> shift > 0) {
+        Some((unit, shift)) => format!("{:.1} {unit}", n as f64 / (1u64 << shift) as f64),
+        None => count(n, "byte"),
+    }
+}
