@@ -6,8 +6,19 @@
     clippy::cast_lossless,
     reason = "codes are bytes and nibbles whose ranges the masks beside them state"
 )]
+#![allow(clippy::cast_ptr_alignment, reason = "every load and store here is an unaligned one")]
+#![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
 
+mod error;
+mod interleave;
+mod isa;
+mod lanes;
 mod registry;
+mod repack;
 mod scheme;
 
+pub use error::Error;
+pub use interleave::interleaved;
+pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
 pub use registry::{Codec, codec, scheme};
+pub use repack::{repack, repack_with};

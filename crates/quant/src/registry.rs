@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use tensor::{Dtype, Scheme};
 
+use crate::interleave;
 use crate::scheme as s;
 
 /// How a scheme's blocks become floats.
@@ -79,7 +80,8 @@ static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {
     let blocks = CODECS.iter().filter(|c| c.per() > 1);
     let blocks = blocks.map(|c| Scheme::blocks(c.name(), c.per() as u64, c.cell_bytes() as u64));
     let movable = GEOMETRY_ONLY.iter().map(|&(name, per, bytes)| Scheme::blocks(name, per, bytes));
-    plain.chain(blocks).chain(movable).collect()
+    let interleaved = interleave::SCHEMES.iter().cloned();
+    plain.chain(blocks).chain(movable).chain(interleaved).collect()
 });
 
 /// The geometry of the scheme called `name`, whether or not it can be decoded.
@@ -89,7 +91,8 @@ pub fn scheme(name: &str) -> Option<Arc<Scheme>> {
 
 /// The codec of the scheme called `name`, if it can be decoded.
 pub fn codec(name: &str) -> Option<&'static dyn Codec> {
-    CODECS.iter().copied().find(|c| c.name() == name)
+    let stored = CODECS.iter().copied().find(|c| c.name() == name);
+    stored.or_else(|| interleave::form(name).map(|f| f.codec))
 }
 
 #[cfg(test)]

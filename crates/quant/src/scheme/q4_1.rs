@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), 16 bytes of nibbles in the order of Q4_0.
 ///
@@ -17,4 +18,10 @@ impl Block for Q4_1 {
             out[i + 16] = (q >> 4) as f32 * d + m;
         }
     }
+}
+
+impl Packed for Q4_1 {
+    const CODES: Codes = Codes::Plain { bits: 4, min: true };
+    const FIELDS: &'static [Field] =
+        &[Field::Scales(0, Some(20)), Field::Scales(2, Some(22)), Field::Words(4, 4), Field::Words(24, 4)];
 }

@@ -1,4 +1,5 @@
 use super::{Block, half_at, scale_min};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 256 values in eight sub-blocks of 32, `d * scale * q - dmin * min`: `d`, `dmin` (f16), twelve bytes of
 /// six-bit scales and minima, 128 bytes. Byte `i` of the `c`-th 32 holds value `64 c + i` in its low nibble
@@ -23,4 +24,9 @@ impl Block for Q4K {
             }
         }
     }
+}
+
+impl Packed for Q4K {
+    const CODES: Codes = Codes::ScaleMin { five: false };
+    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 35)];
 }

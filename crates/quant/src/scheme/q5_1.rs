@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), fifth bits and nibbles as in Q5_0.
 ///
@@ -19,4 +20,10 @@ impl Block for Q5_1 {
             out[i + 16] = (u32::from(q >> 4) | hi) as f32 * d + m;
         }
     }
+}
+
+impl Packed for Q5_1 {
+    const CODES: Codes = Codes::Plain { bits: 5, min: true };
+    const FIELDS: &'static [Field] =
+        &[Field::Scales(0, Some(24)), Field::Scales(2, Some(26)), Field::Words(4, 5), Field::Words(28, 5)];
 }

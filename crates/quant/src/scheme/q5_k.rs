@@ -1,4 +1,5 @@
 use super::{Block, half_at, scale_min};
+use crate::interleave::{Codes, Field, Packed};
 
 /// As Q4_K with a fifth bit: `d`, `dmin` (f16), twelve bytes of scales and minima, 32 bytes of fifth bits
 /// (bit `s` of byte `i` is that of value `32 s + i`), 128 bytes of nibbles.
@@ -23,4 +24,9 @@ impl Block for Q5K {
             }
         }
     }
+}
+
+impl Packed for Q5K {
+    const CODES: Codes = Codes::ScaleMin { five: true };
+    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 43)];
 }

@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * (q - 32)`: 128 bytes of low nibbles, 64 bytes of high
 /// bit pairs, sixteen signed scales, `d` (f16).
@@ -27,4 +28,9 @@ impl Block for Q6K {
             }
         }
     }
+}
+
+impl Packed for Q6K {
+    const CODES: Codes = Codes::SixBit;
+    const FIELDS: &'static [Field] = &[Field::Scales(208, None), Field::Words(192, 4), Field::Words(0, 48)];
 }

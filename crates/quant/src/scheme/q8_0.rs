@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 32 values `d * q`: `d` (f16), 32 signed bytes.
 ///
@@ -16,4 +17,9 @@ impl Block for Q8_0 {
             *out = q.cast_signed() as f32 * d;
         }
     }
+}
+
+impl Packed for Q8_0 {
+    const CODES: Codes = Codes::Plain { bits: 8, min: false };
+    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(34)), Field::Signed(2, 8), Field::Signed(36, 8)];
 }

@@ -1,0 +1,139 @@
+//! Which vector instructions the kernels may use.
+//!
+//! Each instruction set has a witness type that only its `new` can make, after the processor said that it has
+//! it. Code that needs the instructions asks for the witness, so that "can this run here" is decided once, in
+//! this file.
+
+use std::sync::LazyLock;
+
+use crate::Error;
+
+/// The environment variable that forces an instruction set: the name of an [`Isa`].
+pub const ISA_VARIABLE: &str = "WEIGHBRIDGE_CPU";
+
+macro_rules! witness {
+    ($(#[$doc:meta])* $name:ident: $($feature:tt),*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(());
+
+        impl $name {
+            /// A witness, if this processor and its operating system have the instructions.
+            pub fn new() -> Option<Self> {
+                #[cfg(target_arch = "x86_64")]
+                if true $(&& std::arch::is_x86_feature_detected!($feature))* {
+                    return Some($name(()));
+                }
+                None
+            }
+        }
+    };
+}
+
+witness! {
+    /// AVX2 with FMA and F16C: Intel since Haswell (2013), AMD since Zen (2017).
+    Avx2: "avx2", "fma", "f16c"
+}
+witness! {
+    /// AVX2 and the byte dot product `vpdpbusd` of 256 bits: Intel since Alder Lake, AMD since Zen 5.
+    AvxVnni: "avx2", "fma", "f16c", "avxvnni"
+}
+witness! {
+    /// AVX-512 with `vpdpbusd`: Intel servers since Cascade Lake, AMD since Zen 4.
+    Avx512Vnni: "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+}
+
+/// The instruction set that kernels are chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    /// Plain Rust. The reference that the others are tested against.
+    Scalar,
+    /// 256-bit vectors.
+    Avx2(Avx2),
+    /// 256-bit vectors and byte dot products.
+    AvxVnni(AvxVnni),
+    /// 512-bit vectors and byte dot products.
+    Avx512Vnni(Avx512Vnni),
+}
+
+impl Isa {
+    /// What this machine runs fastest with, or what the variable `WEIGHBRIDGE_CPU` forces.
+    ///
+    /// # Errors
+    /// If the variable names no instruction set, or one that this machine lacks.
+    pub fn detect() -> Result<Isa, Error> {
+        static CHOSEN: LazyLock<Result<Isa, Error>> = LazyLock::new(|| match std::env::var(ISA_VARIABLE) {
+            Ok(name) => Isa::named(&name),
+            Err(std::env::VarError::NotPresent) => Ok(Isa::best()),
+            Err(std::env::VarError::NotUnicode(name)) => Isa::named(&name.to_string_lossy()),
+        });
+        CHOSEN.clone()
+    }
+
+    /// The instruction set called `name`.
+    ///
+    /// # Errors
+    /// If there is none of that name, or this machine lacks it.
+    pub fn named(name: &str) -> Result<Isa, Error> {
+        let missing = || Error::IsaMissing { name: name.to_owned() };
+        match name {
+            "scalar" => Ok(Isa::Scalar),
+            "avx2" => Avx2::new().map(Isa::Avx2).ok_or_else(missing),
+            "avxvnni" => AvxVnni::new().map(Isa::AvxVnni).ok_or_else(missing),
+            "avx512vnni" => Avx512Vnni::new().map(Isa::Avx512Vnni).ok_or_else(missing),
+            _ => Err(Error::IsaUnknown { name: name.to_owned() }),
+        }
+    }
+
+    /// The name, as [`Isa::named`] takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2(_) => "avx2",
+            Isa::AvxVnni(_) => "avxvnni",
+            Isa::Avx512Vnni(_) => "avx512vnni",
+        }
+    }
+
+    /// All that this machine has, the best last.
+    pub fn available() -> Vec<Isa> {
+        let names = ["scalar", "avx2", "avxvnni", "avx512vnni"];
+        names.iter().filter_map(|name| Isa::named(name).ok()).collect()
+    }
+
+    /// How many rows the interleaved form of a matrix should have for this instruction set, as
+    /// [`crate::interleaved`] takes it; `None` if interleaving gains nothing.
+    pub fn interleave(self) -> Option<usize> {
+        match self {
+            Isa::Scalar => None,
+            Isa::Avx2(_) | Isa::AvxVnni(_) => Some(8),
+            Isa::Avx512Vnni(_) => Some(16),
+        }
+    }
+
+    fn best() -> Isa {
+        *Isa::available().last().unwrap_or(&Isa::Scalar)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_or_missing_instruction_set_is_an_error_that_names_it() {
+        let unknown = Isa::named("sse9").unwrap_err().to_string();
+        assert!(unknown.contains("`sse9`") && unknown.contains("avx512vnni"), "{unknown}");
+        for name in ["scalar", "avx2", "avxvnni", "avx512vnni"] {
+            match Isa::named(name) {
+                Ok(isa) => assert_eq!(isa.name(), name),
+                Err(e) => assert!(e.to_string().contains(name), "{e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn scalar_is_always_there() {
+        assert_eq!(Isa::available()[0], Isa::Scalar);
+    }
+}

@@ -1,0 +1,149 @@
+//! A group of rows as vector lanes: the few operations that the kernels are written in.
+//!
+//! Lane `i` of every vector belongs to row `i` of a group of `N` rows, so nothing is ever summed across
+//! lanes, and every implementation gives the same bits as [`scalar`]: integer sums are exact, and floats
+//! are only multiplied, or multiplied and added in one rounding.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod pair;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::{Vex, VexVnni};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Evex;
+pub(crate) use pair::Pair;
+pub(crate) use scalar::Scalar;
+
+/// Compiles a function over [`Lanes`] once for each implementation, and defines the function that picks one of
+/// them by instruction set and rows in a group.
+///
+/// The pointer it returns may be called wherever the `Isa` came from its constructors, under the contract of
+/// the function itself.
+macro_rules! for_lanes {
+    ($(#[$doc:meta])* $vis:vis fn $pick:ident[$($generic:tt)*][$($use:tt)*]
+     ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
+        $(#[$doc])*
+        $vis fn $pick<$($generic)*>(isa: $crate::isa::Isa, r: usize) -> unsafe fn($($t),*) {
+            use $crate::isa::Isa;
+            use $crate::lanes::{compiled, Scalar};
+            #[cfg(target_arch = "x86_64")]
+            use $crate::lanes::{Evex, Pair, Vex, VexVnni};
+
+            compiled! { scalar8 Scalar<8>, [], [$($generic)*][$($use)*]($($a: $t),*) $body }
+            compiled! { scalar16 Scalar<16>, [], [$($generic)*][$($use)*]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vex8 Vex, [#[target_feature(enable = "avx2,fma,f16c")]],
+                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vex16 Pair<Vex>, [#[target_feature(enable = "avx2,fma,f16c")]],
+                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vnni8 VexVnni, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
+                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vnni16 Pair<VexVnni>, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
+                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { evex16 Evex, [#[target_feature(
+                            enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
+                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+
+            match (isa, r) {
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2(_) | Isa::Avx512Vnni(_), 8) => vex8::<$($generic)*>,
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2(_), 16) => vex16::<$($generic)*>,
+                #[cfg(target_arch = "x86_64")]
+                (Isa::AvxVnni(_), 8) => vnni8::<$($generic)*>,
+                #[cfg(target_arch = "x86_64")]
+                (Isa::AvxVnni(_), 16) => vnni16::<$($generic)*>,
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512Vnni(_), 16) => evex16::<$($generic)*>,
+                (_, 8) => scalar8::<$($generic)*>,
+                (_, 16) => scalar16::<$($generic)*>,
+                _ => unreachable!("groups have 8 or 16 rows"),
+            }
+        }
+    };
+}
+pub(crate) use for_lanes;
+
+/// One instance of a function over [`Lanes`].
+macro_rules! compiled {
+    ($name:ident $lanes:ty, [$(#[$feature:meta])*],
+     [$($generic:tt)*][$($use:tt)*]($($a:ident: $t:ty),*) $body:ident) => {
+        $(#[$feature])*
+        unsafe fn $name<$($generic)*>($($a: $t),*) {
+            // SAFETY: the same contract, and the features that `$lanes` needs are enabled here.
+            unsafe { $body::<$lanes $($use)*>($($a),*) }
+        }
+    };
+}
+pub(crate) use compiled;
+
+/// `N` lanes of 32 bits.
+///
+/// # Safety
+/// Every function needs the processor features of its implementation (none for [`Scalar`]), and must be
+/// inlined into a function that enables them. Pointers must be valid for what their function reads or
+/// writes; none need be aligned.
+pub(crate) trait Lanes {
+    /// Rows in a group.
+    const N: usize;
+    /// `N` times 32 bits of integers.
+    type I: Copy;
+    /// `N` times f32.
+    type F: Copy;
+
+    /// Reads `4 * N` bytes.
+    unsafe fn load(p: *const u8) -> Self::I;
+    /// Reads `N` floats.
+    unsafe fn load_f(p: *const f32) -> Self::F;
+    /// Writes `N` floats.
+    unsafe fn store_f(p: *mut f32, v: Self::F);
+    /// Reads `N` binary16.
+    unsafe fn load_half(p: *const u8) -> Self::F;
+    /// Reads `N` bfloat16.
+    unsafe fn load_bf16(p: *const u8) -> Self::F;
+    /// `v` in every lane.
+    unsafe fn splat_f(v: f32) -> Self::F;
+    /// The bits common to `a` and `mask`, which stands in every lane.
+    unsafe fn and(a: Self::I, mask: u32) -> Self::I;
+    /// The bits of either.
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    /// Each lane shifted left by `n`, a constant multiple of 2 up to 24.
+    unsafe fn shl(a: Self::I, n: u32) -> Self::I;
+    /// Each lane shifted right by `n`, zeros coming in.
+    unsafe fn shr(a: Self::I, n: u32) -> Self::I;
+    /// The top byte of each lane, with its sign.
+    unsafe fn top_byte(a: Self::I) -> Self::I;
+    /// Byte `i` of each lane: 16 if bit `4 * j + i` of that lane is set, else 0. `j` is a constant below 8.
+    unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I;
+    /// Signed integers as floats, rounded to nearest even.
+    unsafe fn to_f(a: Self::I) -> Self::F;
+    /// The product.
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c` in one rounding.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b` in one rounding.
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+
+    /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that
+    /// meets `x[4 * j + i]`. `x` is never -128. `offset` is `-zero * Σ x`, and `zero` is 128 if `BITS` is 8;
+    /// the other codes have no bit above `BITS`.
+    unsafe fn dot<const BITS: u32, const M: usize>(v: &[Self::I; M], x: *const i8, offset: i32) -> Self::I;
+
+    /// Reads 16 bytes of each of `N` rows, the first at `rows` and the others `stride` bytes apart, and
+    /// writes them as four vectors of one word a row, the first at `out` and the others `pitch` bytes apart.
+    /// `FLIP` turns the top bit of every byte over.
+    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize);
+    /// The inverse of [`Lanes::gather`].
+    unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize);
+
+    /// Asks for the cache line at `p`, which may point anywhere.
+    fn prefetch(p: *const u8);
+}

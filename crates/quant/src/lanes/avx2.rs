@@ -1,0 +1,235 @@
+//! Eight rows in 256-bit vectors: once with AVX2 alone, once with the byte dot product of AVX-VNNI.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the contract of `Lanes`: the features are enabled where this is inlined, the pointers are valid"
+)]
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+/// AVX2 alone. Named for the encoding of its instructions. Used only behind an `Avx2` witness (or one of a
+/// set that includes AVX2).
+pub(crate) struct Vex;
+
+/// With AVX-VNNI. Used only behind an `AvxVnni` witness.
+pub(crate) struct VexVnni;
+
+/// Words 4L..4L+4 of `v[i]` hold four words of row `4 L + i`; the result's `[j]` hold word `j` of those four
+/// rows. It is its own inverse.
+#[inline(always)]
+unsafe fn transpose(v: [__m256i; 4]) -> [__m256i; 4] {
+    unsafe {
+        let lo = [_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpacklo_epi32(v[2], v[3])];
+        let hi = [_mm256_unpackhi_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[2], v[3])];
+        [
+            _mm256_unpacklo_epi64(lo[0], lo[1]),
+            _mm256_unpackhi_epi64(lo[0], lo[1]),
+            _mm256_unpacklo_epi64(hi[0], hi[1]),
+            _mm256_unpackhi_epi64(hi[0], hi[1]),
+        ]
+    }
+}
+
+#[inline(always)]
+unsafe fn broadcast(x: *const i8, j: usize) -> __m256i {
+    unsafe { _mm256_set1_epi32(x.cast::<i32>().add(j).read_unaligned()) }
+}
+
+/// Byte products by `vpmaddubsw`, summed in 16 bits for as long as they fit: of codes of `BITS` bits and
+/// `|x| <= 127`, one pair is at most `2 * (2^BITS - 1) * 127`, so 8, 4 and 2 vectors for 4, 5 and 6 bits. Codes
+/// of 8 bits are made signed, and their sign is moved to `x`: `2 * 128 * 127` just fits.
+#[inline(always)]
+unsafe fn dot_avx2<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const i8, offset: i32) -> __m256i {
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        if BITS == 8 {
+            let mut sum = _mm256_setzero_si256();
+            for (j, v) in v.iter().enumerate() {
+                let w = _mm256_xor_si256(*v, _mm256_set1_epi8(-128));
+                let products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(broadcast(x, j), w));
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
+            }
+            return sum;
+        }
+        let fit = const { [8, 4, 2][BITS as usize - 4] };
+        let mut sum = _mm256_set1_epi32(offset);
+        let mut j = 0;
+        while j < M {
+            let mut products = _mm256_maddubs_epi16(v[j], broadcast(x, j));
+            for i in j + 1..M.min(j + fit) {
+                products = _mm256_add_epi16(products, _mm256_maddubs_epi16(v[i], broadcast(x, i)));
+            }
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
+            j += fit;
+        }
+        sum
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_vnni<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const i8, offset: i32) -> __m256i {
+    unsafe {
+        let mut sum = _mm256_set1_epi32(offset);
+        for (j, v) in v.iter().enumerate() {
+            sum = _mm256_dpbusd_avx_epi32(sum, *v, broadcast(x, j));
+        }
+        sum
+    }
+}
+
+macro_rules! lanes {
+    ($name:ident, $dot:ident) => {
+        impl Lanes for $name {
+            const N: usize = 8;
+            type I = __m256i;
+            type F = __m256;
+
+            #[inline(always)]
+            unsafe fn load(p: *const u8) -> __m256i {
+                unsafe { _mm256_loadu_si256(p.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn load_f(p: *const f32) -> __m256 {
+                unsafe { _mm256_loadu_ps(p) }
+            }
+            #[inline(always)]
+            unsafe fn store_f(p: *mut f32, v: __m256) {
+                unsafe { _mm256_storeu_ps(p, v) }
+            }
+            #[inline(always)]
+            unsafe fn load_half(p: *const u8) -> __m256 {
+                unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+            }
+            #[inline(always)]
+            unsafe fn load_bf16(p: *const u8) -> __m256 {
+                unsafe {
+                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                }
+            }
+            #[inline(always)]
+            unsafe fn splat_f(v: f32) -> __m256 {
+                unsafe { _mm256_set1_ps(v) }
+            }
+            #[inline(always)]
+            unsafe fn and(a: __m256i, mask: u32) -> __m256i {
+                unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask.cast_signed())) }
+            }
+            #[inline(always)]
+            unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+                unsafe { _mm256_or_si256(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn shl(a: __m256i, n: u32) -> __m256i {
+                unsafe {
+                    match n {
+                        0 => a,
+                        2 => _mm256_slli_epi32::<2>(a),
+                        4 => _mm256_slli_epi32::<4>(a),
+                        8 => _mm256_slli_epi32::<8>(a),
+                        16 => _mm256_slli_epi32::<16>(a),
+                        _ => _mm256_sll_epi32(a, _mm_cvtsi32_si128(n.cast_signed())),
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn shr(a: __m256i, n: u32) -> __m256i {
+                unsafe {
+                    match n {
+                        0 => a,
+                        2 => _mm256_srli_epi32::<2>(a),
+                        4 => _mm256_srli_epi32::<4>(a),
+                        8 => _mm256_srli_epi32::<8>(a),
+                        16 => _mm256_srli_epi32::<16>(a),
+                        24 => _mm256_srli_epi32::<24>(a),
+                        _ => _mm256_srl_epi32(a, _mm_cvtsi32_si128(n.cast_signed())),
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn top_byte(a: __m256i) -> __m256i {
+                unsafe { _mm256_srai_epi32::<24>(a) }
+            }
+            #[inline(always)]
+            unsafe fn fifth_bit(a: __m256i, j: usize) -> __m256i {
+                unsafe {
+                    // The byte that holds the four bits, four times; then each of the four tests its own.
+                    let pick = _mm_add_epi8(
+                        _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
+                        _mm_set1_epi8((j / 2) as i8),
+                    );
+                    let bytes = _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(pick));
+                    let bits = _mm256_set1_epi32(0x0804_0201 << (4 * (j % 2)));
+                    let on = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
+                    _mm256_and_si256(on, _mm256_set1_epi8(16))
+                }
+            }
+            #[inline(always)]
+            unsafe fn to_f(a: __m256i) -> __m256 {
+                unsafe { _mm256_cvtepi32_ps(a) }
+            }
+            #[inline(always)]
+            unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+                unsafe { _mm256_mul_ps(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+                unsafe { _mm256_fmadd_ps(a, b, c) }
+            }
+            #[inline(always)]
+            unsafe fn fnma(a: __m256, b: __m256, c: __m256) -> __m256 {
+                unsafe { _mm256_fnmadd_ps(a, b, c) }
+            }
+            #[inline(always)]
+            unsafe fn dot<const BITS: u32, const M: usize>(
+                v: &[__m256i; M],
+                x: *const i8,
+                offset: i32,
+            ) -> __m256i {
+                unsafe { $dot::<BITS, M>(v, x, offset) }
+            }
+            #[inline(always)]
+            unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
+                unsafe {
+                    let two = |i: usize| {
+                        let row = |l: usize| _mm_loadu_si128(rows.add((4 * l + i) * stride).cast());
+                        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1))
+                    };
+                    let words = transpose([two(0), two(1), two(2), two(3)]);
+                    for (j, v) in words.into_iter().enumerate() {
+                        let v = if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v };
+                        _mm256_storeu_si256(out.add(j * pitch).cast(), v);
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn scatter<const FLIP: bool>(
+                words: *const u8,
+                pitch: usize,
+                rows: *mut u8,
+                stride: usize,
+            ) {
+                unsafe {
+                    let word = |j: usize| {
+                        let v = _mm256_loadu_si256(words.add(j * pitch).cast());
+                        if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v }
+                    };
+                    let two = transpose([word(0), word(1), word(2), word(3)]);
+                    for (i, v) in two.into_iter().enumerate() {
+                        let row = |l: usize| rows.add((4 * l + i) * stride).cast::<__m128i>();
+                        _mm_storeu_si128(row(0), _mm256_castsi256_si128(v));
+                        _mm_storeu_si128(row(1), _mm256_extracti128_si256::<1>(v));
+                    }
+                }
+            }
+            #[inline(always)]
+            fn prefetch(p: *const u8) {
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+            }
+        }
+    };
+}
+
+lanes!(Vex, dot_avx2);
+lanes!(VexVnni, dot_vnni);

@@ -1,0 +1,179 @@
+//! Sixteen rows in 512-bit vectors, with AVX-512 VNNI.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "the contract of `Lanes`: the features are enabled where this is inlined, the pointers are valid"
+)]
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+/// Named for the encoding of its instructions. Used only behind an `Avx512Vnni` witness.
+pub(crate) struct Evex;
+
+/// Words 4L..4L+4 of `v[i]` hold four words of row `4 L + i`; the result's `[j]` hold word `j` of those four
+/// rows. It is its own inverse.
+#[inline(always)]
+unsafe fn transpose(v: [__m512i; 4]) -> [__m512i; 4] {
+    unsafe {
+        let lo = [_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpacklo_epi32(v[2], v[3])];
+        let hi = [_mm512_unpackhi_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[2], v[3])];
+        [
+            _mm512_unpacklo_epi64(lo[0], lo[1]),
+            _mm512_unpackhi_epi64(lo[0], lo[1]),
+            _mm512_unpacklo_epi64(hi[0], hi[1]),
+            _mm512_unpackhi_epi64(hi[0], hi[1]),
+        ]
+    }
+}
+
+impl Lanes for Evex {
+    const N: usize = 16;
+    type I = __m512i;
+    type F = __m512;
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load_f(p: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store_f(p: *mut f32, v: __m512) {
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_half(p: *const u8) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> __m512 {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_f(v: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m512i, mask: u32) -> __m512i {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi32(mask.cast_signed())) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shl(a: __m512i, n: u32) -> __m512i {
+        unsafe {
+            match n {
+                0 => a,
+                2 => _mm512_slli_epi32::<2>(a),
+                4 => _mm512_slli_epi32::<4>(a),
+                8 => _mm512_slli_epi32::<8>(a),
+                16 => _mm512_slli_epi32::<16>(a),
+                _ => _mm512_sll_epi32(a, _mm_cvtsi32_si128(n.cast_signed())),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn shr(a: __m512i, n: u32) -> __m512i {
+        unsafe {
+            match n {
+                0 => a,
+                2 => _mm512_srli_epi32::<2>(a),
+                4 => _mm512_srli_epi32::<4>(a),
+                8 => _mm512_srli_epi32::<8>(a),
+                16 => _mm512_srli_epi32::<16>(a),
+                24 => _mm512_srli_epi32::<24>(a),
+                _ => _mm512_srl_epi32(a, _mm_cvtsi32_si128(n.cast_signed())),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn top_byte(a: __m512i) -> __m512i {
+        unsafe { _mm512_srai_epi32::<24>(a) }
+    }
+    #[inline(always)]
+    unsafe fn fifth_bit(a: __m512i, j: usize) -> __m512i {
+        unsafe {
+            // The byte that holds the four bits, four times; then each of the four tests its own.
+            let pick = _mm_add_epi8(
+                _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
+                _mm_set1_epi8((j / 2) as i8),
+            );
+            let bytes = _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(pick));
+            let bits = _mm512_set1_epi32(0x0804_0201 << (4 * (j % 2)));
+            _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), _mm512_set1_epi8(16))
+        }
+    }
+    #[inline(always)]
+    unsafe fn to_f(a: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const BITS: u32, const M: usize>(v: &[__m512i; M], x: *const i8, offset: i32) -> __m512i {
+        unsafe {
+            let mut sum = _mm512_set1_epi32(offset);
+            for (j, v) in v.iter().enumerate() {
+                let x = _mm512_set1_epi32(x.cast::<i32>().add(j).read_unaligned());
+                sum = _mm512_dpbusd_epi32(sum, *v, x);
+            }
+            sum
+        }
+    }
+    #[inline(always)]
+    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
+        unsafe {
+            let four = |i: usize| {
+                let row = |l: usize| _mm_loadu_si128(rows.add((4 * l + i) * stride).cast());
+                let v = _mm512_castsi128_si512(row(0));
+                let v = _mm512_inserti32x4::<1>(v, row(1));
+                let v = _mm512_inserti32x4::<2>(v, row(2));
+                _mm512_inserti32x4::<3>(v, row(3))
+            };
+            let words = transpose([four(0), four(1), four(2), four(3)]);
+            for (j, v) in words.into_iter().enumerate() {
+                let v = if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v };
+                _mm512_storeu_si512(out.add(j * pitch).cast(), v);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
+        unsafe {
+            let word = |j: usize| {
+                let v = _mm512_loadu_si512(words.add(j * pitch).cast());
+                if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v }
+            };
+            let four = transpose([word(0), word(1), word(2), word(3)]);
+            for (i, v) in four.into_iter().enumerate() {
+                let row = |l: usize| rows.add((4 * l + i) * stride).cast::<__m128i>();
+                _mm_storeu_si128(row(0), _mm512_castsi512_si128(v));
+                _mm_storeu_si128(row(1), _mm512_extracti32x4_epi32::<1>(v));
+                _mm_storeu_si128(row(2), _mm512_extracti32x4_epi32::<2>(v));
+                _mm_storeu_si128(row(3), _mm512_extracti32x4_epi32::<3>(v));
+            }
+        }
+    }
+    #[inline(always)]
+    fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}

@@ -1,0 +1,129 @@
+//! Lanes in plain Rust: what every other implementation is tested against.
+
+use super::Lanes;
+
+/// `N` lanes, one after the other.
+pub(crate) struct Scalar<const N: usize>;
+
+/// The `N` words at `p`.
+#[inline(always)]
+unsafe fn words<const N: usize>(p: *const u8) -> [u32; N] {
+    // SAFETY: the caller gives `4 * N` readable bytes, of any alignment.
+    unsafe { p.cast::<[u32; N]>().read_unaligned() }
+}
+
+impl<const N: usize> Lanes for Scalar<N> {
+    const N: usize = N;
+    type I = [u32; N];
+    type F = [f32; N];
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> [u32; N] {
+        // SAFETY: as this function.
+        unsafe { words(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_f(p: *const f32) -> [f32; N] {
+        // SAFETY: the caller gives `N` readable floats.
+        unsafe { p.cast::<[f32; N]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_f(p: *mut f32, v: [f32; N]) {
+        // SAFETY: the caller gives `N` writable floats.
+        unsafe { p.cast::<[f32; N]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_half(p: *const u8) -> [f32; N] {
+        // SAFETY: the caller gives `2 * N` readable bytes.
+        let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
+        bits.map(|b| half::f16::from_bits(b).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u8) -> [f32; N] {
+        // SAFETY: the caller gives `2 * N` readable bytes.
+        let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
+        bits.map(|b| f32::from_bits(u32::from(b) << 16))
+    }
+    #[inline(always)]
+    unsafe fn splat_f(v: f32) -> [f32; N] {
+        [v; N]
+    }
+    #[inline(always)]
+    unsafe fn and(a: [u32; N], mask: u32) -> [u32; N] {
+        a.map(|a| a & mask)
+    }
+    #[inline(always)]
+    unsafe fn or(a: [u32; N], b: [u32; N]) -> [u32; N] {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    unsafe fn shl(a: [u32; N], n: u32) -> [u32; N] {
+        a.map(|a| a << n)
+    }
+    #[inline(always)]
+    unsafe fn shr(a: [u32; N], n: u32) -> [u32; N] {
+        a.map(|a| a >> n)
+    }
+    #[inline(always)]
+    unsafe fn top_byte(a: [u32; N]) -> [u32; N] {
+        a.map(|a| (a.cast_signed() >> 24).cast_unsigned())
+    }
+    #[inline(always)]
+    unsafe fn fifth_bit(a: [u32; N], j: usize) -> [u32; N] {
+        a.map(|a| (0..4).map(|i| (a >> (4 * j + i) & 1) << (8 * i + 4)).sum())
+    }
+    #[inline(always)]
+    unsafe fn to_f(a: [u32; N]) -> [f32; N] {
+        a.map(|a| a.cast_signed() as f32)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [f32; N], b: [f32; N]) -> [f32; N] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn dot<const BITS: u32, const M: usize>(v: &[[u32; N]; M], x: *const i8, offset: i32) -> [u32; N] {
+        let mut sum = [offset; N];
+        for (j, v) in v.iter().enumerate() {
+            // SAFETY: the caller gives `4 * M` readable bytes.
+            let x = unsafe { x.add(4 * j).cast::<[i8; 4]>().read_unaligned() };
+            for (sum, v) in sum.iter_mut().zip(v) {
+                *sum += v.to_le_bytes().iter().zip(x).map(|(v, x)| *v as i32 * x as i32).sum::<i32>();
+            }
+        }
+        sum.map(i32::cast_unsigned)
+    }
+    #[inline(always)]
+    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
+        for i in 0..N {
+            // SAFETY: the caller gives 16 readable bytes in each of `N` rows.
+            let row = unsafe { words::<4>(rows.add(i * stride)) };
+            for (j, word) in row.into_iter().enumerate() {
+                let word = if FLIP { word ^ 0x8080_8080 } else { word };
+                // SAFETY: the caller gives four writable vectors of `N` words.
+                unsafe { out.add(j * pitch + 4 * i).cast::<u32>().write_unaligned(word) }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn scatter<const FLIP: bool>(src: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
+        for j in 0..4 {
+            // SAFETY: the caller gives four readable vectors of `N` words.
+            let vector = unsafe { words::<N>(src.add(j * pitch)) };
+            for (i, word) in vector.into_iter().enumerate() {
+                let word = if FLIP { word ^ 0x8080_8080 } else { word };
+                // SAFETY: the caller gives 16 writable bytes in each of `N` rows.
+                unsafe { rows.add(i * stride + 4 * j).cast::<u32>().write_unaligned(word) }
+            }
+        }
+    }
+    #[inline(always)]
+    fn prefetch(_: *const u8) {}
+}

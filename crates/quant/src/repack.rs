@@ -1,0 +1,156 @@
+//! Between the stored form of a matrix and its row-interleaved forms: exact, both ways, at the speed of memory.
+
+use tensor::Scheme;
+
+use crate::interleave::{Field, Form, Record, form};
+use crate::isa::Isa;
+use crate::lanes::{Lanes, for_lanes};
+
+/// Writes the rows in `src`, stored as `from`, to `dst` as `to`. `k` is the number of columns.
+///
+/// One of the schemes is a block scheme and the other its interleaved form ([`crate::interleaved`]); `src`
+/// holds whole groups of its rows. The same call with `from` and `to` swapped, and the buffers, gives back
+/// every bit.
+///
+/// # Panics
+/// If the schemes are not such a pair, `k` is not a multiple of the unit, or a length is wrong: a plan has
+/// checked all of that.
+pub fn repack(from: &Scheme, to: &Scheme, k: usize, src: &[u8], dst: &mut [u8]) {
+    let isa = Isa::detect().unwrap_or(Isa::Scalar);
+    repack_with(isa, from, to, k, src, dst);
+}
+
+/// As [`repack`], with the instruction set given.
+pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[u8], dst: &mut [u8]) {
+    let (form, packing) = match (form(&to.name), form(&from.name)) {
+        (Some(f), _) if f.stored == from.name => (f, true),
+        (_, Some(f)) if f.stored == to.name => (f, false),
+        _ => panic!("`{from}` and `{to}` are not forms of each other"),
+    };
+    let Form { r, record, .. } = *form;
+    assert!(k > 0 && k.is_multiple_of(record.unit), "{k} columns are not units of {}", record.unit);
+    let row = k / record.unit * record.stored;
+    let group = k / record.unit * record.vectors * 4 * r;
+    let (stored, packed) = if packing { (src.len(), dst.len()) } else { (dst.len(), src.len()) };
+    let groups = packed / group;
+    assert!(
+        packed == groups * group && stored == groups * r * row,
+        "`{from}` to `{to}`: {} bytes do not become {}",
+        src.len(),
+        dst.len()
+    );
+
+    let units = k / record.unit;
+    for g in 0..groups {
+        let (at_rows, at_group) = (g * r * row, g * group);
+        if packing {
+            let (src, dst) = (&src[at_rows..][..r * row], &mut dst[at_group..][..group]);
+            // SAFETY: `isa` witnesses the features; `src` holds `r` rows of `units` records, `dst` as many units.
+            unsafe { pack_of(isa, r)(&record, src.as_ptr(), row, units, dst.as_mut_ptr()) }
+        } else {
+            let (src, dst) = (&src[at_group..][..group], &mut dst[at_rows..][..r * row]);
+            // SAFETY: as above, the other way.
+            unsafe { unpack_of(isa, r)(&record, src.as_ptr(), units, dst.as_mut_ptr(), row) }
+        }
+    }
+}
+
+for_lanes! {
+    /// `units` units, one after the other, from the records of `V::N` rows `stride` bytes apart.
+    fn pack_of[][] (record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) = pack
+}
+
+for_lanes! {
+    /// The inverse of [`pack_of`].
+    fn unpack_of[][] (record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) = unpack
+}
+
+/// # Safety
+/// As [`Lanes`]; `rows` has `V::N` rows of `units` records, `out` room for `units` units.
+#[inline(always)]
+pub(crate) unsafe fn pack<V: Lanes>(
+    record: &Record,
+    rows: *const u8,
+    stride: usize,
+    units: usize,
+    out: *mut u8,
+) {
+    let vector = 4 * V::N;
+    for u in 0..units {
+        // SAFETY: fields lie in their record, their vectors in their unit (a test of `interleave` says so).
+        unsafe {
+            let rows = rows.add(u * record.stored);
+            let mut out = out.add(u * record.vectors * vector);
+            for field in record.fields {
+                match *field {
+                    Field::Scales(first, second) => {
+                        for lane in 0..V::N {
+                            let row = rows.add(lane * stride);
+                            let half = |at: usize| row.add(at).cast::<u16>().read_unaligned();
+                            let to = out.cast::<u16>().add(lane);
+                            to.write_unaligned(half(first));
+                            to.add(V::N).write_unaligned(second.map_or(0, half));
+                        }
+                    }
+                    Field::Words(at, n) => {
+                        for i in fours(n) {
+                            V::gather::<false>(rows.add(at + 4 * i), stride, out.add(vector * i), vector);
+                        }
+                    }
+                    Field::Signed(at, n) => {
+                        for i in fours(n) {
+                            V::gather::<true>(rows.add(at + 4 * i), stride, out.add(vector * i), vector);
+                        }
+                    }
+                }
+                out = out.add(vector * field.vectors());
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn unpack<V: Lanes>(record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) {
+    let vector = 4 * V::N;
+    for u in 0..units {
+        // SAFETY: as in `pack`.
+        unsafe {
+            let rows = rows.add(u * record.stored);
+            let mut src = src.add(u * record.vectors * vector);
+            for field in record.fields {
+                match *field {
+                    Field::Scales(first, second) => {
+                        for lane in 0..V::N {
+                            let row = rows.add(lane * stride);
+                            let from = src.cast::<u16>().add(lane);
+                            row.add(first).cast::<u16>().write_unaligned(from.read_unaligned());
+                            if let Some(second) = second {
+                                let half = from.add(V::N).read_unaligned();
+                                row.add(second).cast::<u16>().write_unaligned(half);
+                            }
+                        }
+                    }
+                    Field::Words(at, n) => {
+                        for i in fours(n) {
+                            V::scatter::<false>(src.add(vector * i), vector, rows.add(at + 4 * i), stride);
+                        }
+                    }
+                    Field::Signed(at, n) => {
+                        for i in fours(n) {
+                            V::scatter::<true>(src.add(vector * i), vector, rows.add(at + 4 * i), stride);
+                        }
+                    }
+                }
+                src = src.add(vector * field.vectors());
+            }
+        }
+    }
+}
+
+/// Starts of runs of four that cover `0..n`; the last may overlap the one before. `n` is at least 4.
+#[inline(always)]
+fn fours(n: usize) -> impl Iterator<Item = usize> {
+    (0..n.div_ceil(4)).map(move |i| (4 * i).min(n - 4))
+}
