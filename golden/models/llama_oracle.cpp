@@ -1,0 +1,151 @@
+// What llama.cpp says, in full precision and with ids: two small commands over its public C API.
+//
+//   llama_oracle logits MODEL.gguf OUT.bin ID…      logits of every position, raw f32 little-endian
+//   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT [K_TYPE]
+//                                                   temperature 0, one JSON object on stdout
+//
+// The key/value cache is f32 for `logits`; for `greedy` it is f16 as llama.cpp's own programs have it.
+//
+// Build against a static build of llama.cpp (LC its source, B its build folder):
+//   g++ -O2 -std=c++17 -I$LC/include -I$LC/ggml/include llama_oracle.cpp -o llama_oracle
+//     $B/src/libllama.a $B/ggml/src/libggml.a $B/ggml/src/libggml-cpu.a $B/ggml/src/libggml-base.a
+//     -fopenmp -lpthread -ldl -lm
+
+#include "llama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+[[noreturn]] static void fail(const char * what) {
+    fprintf(stderr, "llama_oracle: %s\n", what);
+    exit(1);
+}
+
+static llama_model * load(const char * path) {
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = 0;
+    llama_model * model = llama_model_load_from_file(path, params);
+    if (!model) { fail("cannot load the model"); }
+    return model;
+}
+
+static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv, llama_flash_attn_type flash) {
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = n_ctx;
+    params.n_batch = n_ctx;
+    params.n_ubatch = n_ctx;
+    params.n_threads = params.n_threads_batch = 2;
+    params.type_k = params.type_v = kv;
+    params.flash_attn_type = flash;
+    params.swa_full = true;
+    llama_context * ctx = llama_init_from_model(model, params);
+    if (!ctx) { fail("cannot make a context"); }
+    return ctx;
+}
+
+// Decodes `ids` from position `start`; every position gives logits if `all`, else the last one alone.
+static void decode(llama_context * ctx, const std::vector<llama_token> & ids, int start, bool all) {
+    llama_batch batch = llama_batch_init((int) ids.size(), 0, 1);
+    for (size_t i = 0; i < ids.size(); i++) {
+        batch.token[i] = ids[i];
+        batch.pos[i] = start + (int) i;
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = 0;
+        batch.logits[i] = all || i + 1 == ids.size();
+    }
+    batch.n_tokens = (int) ids.size();
+    if (llama_decode(ctx, batch) != 0) { fail("decode failed"); }
+    llama_batch_free(batch);
+}
+
+static std::string quoted(const std::string & text) {
+    std::string out = "\"";
+    for (unsigned char c : text) {
+        if (c == '"' || c == '\\') { out += '\\'; out += (char) c; }
+        else if (c == '\n') { out += "\\n"; }
+        else if (c < 0x20) { char hex[8]; snprintf(hex, sizeof hex, "\\u%04x", c); out += hex; }
+        else { out += (char) c; }
+    }
+    return out + "\"";
+}
+
+static int logits(int argc, char ** argv) {
+    if (argc < 5) { fail("logits MODEL OUT ID…"); }
+    llama_model * model = load(argv[2]);
+    std::vector<llama_token> ids;
+    for (int i = 4; i < argc; i++) { ids.push_back(atoi(argv[i])); }
+    llama_context * ctx = context(model, std::max<uint32_t>(256, ids.size()), GGML_TYPE_F32,
+                                  LLAMA_FLASH_ATTN_TYPE_DISABLED);
+    decode(ctx, ids, 0, true);
+    const int vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    FILE * out = fopen(argv[3], "wb");
+    if (!out) { fail("cannot write"); }
+    for (size_t i = 0; i < ids.size(); i++) {
+        fwrite(llama_get_logits_ith(ctx, (int) i), sizeof(float), vocab, out);
+    }
+    fclose(out);
+    return 0;
+}
+
+static int greedy(int argc, char ** argv) {
+    if (argc < 6) { fail("greedy MODEL STEPS TOP PROMPT [f32]"); }
+    const int steps = atoi(argv[3]), top = atoi(argv[4]);
+    const std::string prompt = argv[5];
+    const bool wide = argc > 6 && !strcmp(argv[6], "f32");
+    llama_model * model = load(argv[2]);
+    const llama_vocab * vocab = llama_model_get_vocab(model);
+    const int n_vocab = llama_vocab_n_tokens(vocab);
+    std::vector<llama_token> ids(prompt.size() + 8);
+    const int count = llama_tokenize(vocab, prompt.data(), (int) prompt.size(), ids.data(), (int) ids.size(),
+                                     true, true);
+    if (count < 0) { fail("tokenize failed"); }
+    ids.resize(count);
+    llama_context * ctx = context(model, 512, wide ? GGML_TYPE_F32 : GGML_TYPE_F16,
+                                  wide ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO);
+    printf("{\"prompt_ids\": [");
+    for (int i = 0; i < count; i++) { printf("%s%d", i ? ", " : "", ids[i]); }
+    printf("], \"steps\": [");
+    std::string text;
+    std::vector<llama_token> next = ids;
+    int position = 0;
+    for (int step = 0; step < steps; step++) {
+        decode(ctx, next, position, false);
+        position += (int) next.size();
+        const float * scores = llama_get_logits_ith(ctx, -1);
+        std::vector<int> order(n_vocab);
+        std::iota(order.begin(), order.end(), 0);
+        std::partial_sort(order.begin(), order.begin() + top, order.end(),
+                          [&](int a, int b) { return scores[a] > scores[b] || (scores[a] == scores[b] && a < b); });
+        double sum = 0;
+        for (int i = 0; i < n_vocab; i++) { sum += std::exp((double) scores[i] - scores[order[0]]); }
+        const double log_sum = std::log(sum) + scores[order[0]];
+        printf("%s[", step ? ", " : "");
+        for (int i = 0; i < top; i++) {
+            printf("%s[%d, %.5f, %.5f]", i ? ", " : "", order[i], scores[order[i]], scores[order[i]] - log_sum);
+        }
+        printf("]");
+        char piece[256];
+        const int length = llama_token_to_piece(vocab, order[0], piece, sizeof piece, 0, false);
+        if (length > 0) { text.append(piece, length); }
+        next = {order[0]};
+        if (llama_vocab_is_eog(vocab, order[0])) { break; }
+    }
+    printf("], \"text\": %s}\n", quoted(text).c_str());
+    return 0;
+}
+
+int main(int argc, char ** argv) {
+    llama_log_set([](ggml_log_level level, const char * text, void *) {
+        if (level == GGML_LOG_LEVEL_ERROR) { fputs(text, stderr); }
+    }, nullptr);
+    llama_backend_init();
+    if (argc > 1 && !strcmp(argv[1], "logits")) { return logits(argc, argv); }
+    if (argc > 1 && !strcmp(argv[1], "greedy")) { return greedy(argc, argv); }
+    fail("logits or greedy");
+}

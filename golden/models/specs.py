@@ -1,0 +1,72 @@
+"""The small models of this folder: their hyper-parameters, their seeds and the ids they are asked about.
+
+Only keyword arguments that both transformers 4 and transformers 5 take are used, so that each release
+can write its own config.json for the same model (`make.py` and `config_v4.py`).
+"""
+
+SPECS = {
+    # Learned positions (all 64 used), fused Conv1D qkv stored [in, out], biases everywhere, tanh gelu, tied.
+    "gpt2-tiny": {
+        "architecture": "GPT2LMHeadModel",
+        "config": "GPT2Config",
+        "arguments": dict(
+            n_layer=2, n_embd=64, n_head=4, vocab_size=160, n_positions=64, layer_norm_epsilon=1e-4,
+            bos_token_id=0, eos_token_id=0,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        ),
+        "seed": 1, "tokens": 64, "std": 0.2, "norm_mean": 1.0,
+    },
+    # Two query heads for each key and value head, untied head, 96 = 3 blocks of 32.
+    "llama-tiny": {
+        "architecture": "LlamaForCausalLM",
+        "config": "LlamaConfig",
+        "arguments": dict(
+            hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, vocab_size=128, max_position_embeddings=256,
+            rms_norm_eps=1e-4, rope_theta=10000.0, tie_word_embeddings=False,
+            bos_token_id=1, eos_token_id=2,
+        ),
+        "seed": 2, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # The frequency scaling of Llama 3 (one frequency kept, one blended, the rest divided), more tokens than
+    # the original context, heads * head_dim != hidden, tied.
+    "llama3-rope-tiny": {
+        "architecture": "LlamaForCausalLM",
+        "config": "LlamaConfig",
+        "arguments": dict(
+            hidden_size=32, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, vocab_size=128, max_position_embeddings=512,
+            rms_norm_eps=1e-4, rope_theta=500000.0, tie_word_embeddings=True,
+            rope_scaling=dict(
+                rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                original_max_position_embeddings=64,
+            ),
+            bos_token_id=1, eos_token_id=2,
+        ),
+        "seed": 3, "tokens": 80, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Five local layers, a global one, a local one; a window of 8 crossed by 40 tokens; two RoPE bases;
+    # q and k norms; norm weights are stored as factor - 1; attention scale 24^-0.5 where head_dim is 16.
+    "gemma3-tiny": {
+        "architecture": "Gemma3ForCausalLM",
+        "config": "Gemma3TextConfig",
+        "arguments": dict(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=7, num_attention_heads=4,
+            num_key_value_heads=1, head_dim=16, vocab_size=128, max_position_embeddings=512,
+            rms_norm_eps=1e-3, rope_theta=1_000_000.0, rope_local_base_freq=10_000.0,
+            sliding_window=8, sliding_window_pattern=6, query_pre_attn_scalar=24,
+            tie_word_embeddings=True, bos_token_id=2, eos_token_id=1, pad_token_id=0,
+        ),
+        "seed": 4, "tokens": 40, "std": 0.3, "norm_mean": 0.0,
+    },
+}
+
+
+def input_ids(spec):
+    """The ids the model is asked about: a linear congruential walk over the vocabulary."""
+    vocab = spec["arguments"]["vocab_size"]
+    state, ids = spec["seed"], []
+    for _ in range(spec["tokens"]):
+        state = (state * 1103515245 + 12345) % 2**31
+        ids.append((state >> 8) % vocab)
+    return ids
