@@ -1,0 +1,88 @@
+//! What a load cost.
+
+use std::fmt;
+
+/// What a load cost, measured.
+#[derive(Clone, Debug, Default)]
+pub struct LoadReport {
+    /// Runtime parameters.
+    pub params: usize,
+    /// Entries that the dialect knows and the model does not need.
+    pub dropped: usize,
+    /// Bytes read from files (a map's pages count when they are copied from).
+    pub bytes_read: u64,
+    /// Bytes that stay in the map.
+    pub bytes_borrowed: u64,
+    /// Bytes moved as they are.
+    pub bytes_copied: u64,
+    /// Bytes written by a codec: decoded, repacked.
+    pub bytes_encoded: u64,
+    /// Bytes allocated for parameters.
+    pub owned_bytes: u64,
+    /// Bytes of buffers that are gone now, all threads together.
+    pub scratch_peak: u64,
+    /// The process' highest resident size so far, in bytes; 0 where the system does not say.
+    pub peak_rss: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} parameters in {:.0} ms on {} threads: {} borrowed, {} read, {} copied, {} encoded; peak {}",
+            self.params,
+            self.seconds * 1e3,
+            self.threads,
+            Bytes(self.bytes_borrowed),
+            Bytes(self.bytes_read),
+            Bytes(self.bytes_copied),
+            Bytes(self.bytes_encoded),
+            Bytes(self.peak_rss),
+        )
+    }
+}
+
+/// Bytes for people: powers of 1000, three digits.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        for unit in ["B", "kB", "MB", "GB", "TB"] {
+            if value < 999.5 || unit == "TB" {
+                let digits = if unit == "B" || value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
+                return write!(f, "{value:.digits$} {unit}");
+            }
+            value /= 1000.0;
+        }
+        Ok(())
+    }
+}
+
+/// The highest resident size of this process, from `/proc/self/status`.
+pub(crate) fn peak_rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix("kB")).and_then(|n| n.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_three_digits() {
+        let show = |n| Bytes(n).to_string();
+        assert_eq!(show(0), "0 B");
+        assert_eq!(show(999), "999 B");
+        assert_eq!(show(98_362_432), "98.4 MB");
+        assert_eq!(show(999_999), "1.00 MB");
+        assert_eq!(show(253_113_024), "253 MB");
+    }
+}

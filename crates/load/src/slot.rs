@@ -1,0 +1,69 @@
+//! Where a loaded plane lives.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use checkpoint::ByteSource;
+use memmap2::MmapMut;
+
+use crate::Error;
+
+/// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
+#[derive(Clone)]
+pub struct Slot(Home);
+
+#[derive(Clone)]
+enum Home {
+    Borrowed { source: Arc<dyn ByteSource>, range: Range<usize> },
+    Owned { arena: Arc<Arena>, range: Range<usize> },
+}
+
+impl Slot {
+    /// Borrows `range` of a mapped source; `None` if it is not mapped, too short, or misaligned.
+    pub(crate) fn borrow(source: &Arc<dyn ByteSource>, range: Range<u64>, align: usize) -> Option<Slot> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        let bytes = source.mapped()?.get(range.clone())?;
+        let aligned = bytes.as_ptr().addr().is_multiple_of(align);
+        aligned.then(|| Slot(Home::Borrowed { source: Arc::clone(source), range }))
+    }
+
+    pub(crate) fn owned(arena: &Arc<Arena>, range: Range<usize>) -> Slot {
+        Slot(Home::Owned { arena: Arc::clone(arena), range })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            // `borrow` has checked both; a mapping does not change its length.
+            Home::Borrowed { source, range } => source.mapped().and_then(|m| m.get(range.clone())).unwrap_or(&[]),
+            Home::Owned { arena, range } => &arena.0[range.clone()],
+        }
+    }
+
+    /// Whether the bytes lie in the mapped file.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.0, Home::Borrowed { .. })
+    }
+}
+
+/// One allocation for all owned planes, in huge pages where the system has them: with 4 KiB pages the
+/// hardware prefetcher stops at each page end, which costs a tenth of the decode speed.
+pub(crate) struct Arena(MmapMut);
+
+/// Planes start at multiples of this many bytes: a cache line, and a whole vector of any kernel.
+pub(crate) const ALIGN: usize = 64;
+
+impl Arena {
+    /// Zeroed memory, given page by page as it is touched.
+    pub(crate) fn new(bytes: usize) -> Result<Arena, Error> {
+        let map = MmapMut::map_anon(bytes.max(1)).map_err(|source| Error::Memory { bytes, source })?;
+        // A hint: a system without huge pages refuses, and runs all the same.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Arena(map))
+    }
+
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}

@@ -1,0 +1,66 @@
+//! A loaded parameter.
+
+use std::sync::Arc;
+
+use tensor::{Scheme, Shape};
+
+use crate::slot::Slot;
+
+/// A loaded parameter: its logical shape, its scheme, and one slot a plane. Cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    shape: Shape,
+    scheme: Arc<Scheme>,
+    slots: Vec<Slot>,
+}
+
+impl Tensor {
+    pub(crate) fn new(shape: Shape, scheme: Arc<Scheme>, slots: Vec<Slot>) -> Tensor {
+        Tensor { shape, scheme, slots }
+    }
+
+    /// Logical shape, slowest axis first; rows that pad to whole groups are counted.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// How the bytes are stored.
+    pub fn scheme(&self) -> &Arc<Scheme> {
+        &self.scheme
+    }
+
+    /// The planes.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The bytes of the first plane.
+    pub fn bytes(&self) -> &[u8] {
+        self.slots.first().map_or(&[], Slot::bytes)
+    }
+
+    /// Elements of the last axis (1 for a scalar).
+    pub fn width(&self) -> usize {
+        self.shape.last().map_or(1, |n| usize::try_from(*n).unwrap_or(usize::MAX))
+    }
+
+    /// The values of an f32 tensor.
+    ///
+    /// # Panics
+    /// If it is not f32, which the layouts of the engine rule out.
+    pub fn as_f32(&self) -> &[f32] {
+        assert_eq!(self.scheme.name, "f32", "wanted f32");
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    /// Writes the values of row `row` to `out`, of the last axis' length.
+    ///
+    /// # Panics
+    /// If the row is not there, or the scheme has no codec, which the layouts of the engine rule out.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        let rb = usize::try_from(self.scheme.byte_len(&[1, self.width() as u64].into()).unwrap_or(0)).unwrap_or(0);
+        if let Some(codec) = quant::codec(&self.scheme.name) {
+            codec.decode(&[&self.bytes()[row * rb..(row + 1) * rb]], out);
+        }
+    }
+}
