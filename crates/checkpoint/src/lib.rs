@@ -1,1 +1,29 @@
-//! To be written.
+//! Bytes to entries: opens a checkpoint of any format and lists its tensors, reading headers only.
+//!
+//! [`open`] takes a file or a directory, looks at the content (an extension is only a hint), and gives a
+//! [`Checkpoint`]: its [`tensor::TensorEntry`] list, its [`Metadata`], and the [`File`]s whose
+//! [`ByteSource`]s hold the tensor data.
+//!
+//! Nothing in a file is trusted: no allocation is sized by an unchecked number, every bound is checked,
+//! nothing recurses on content, no path out of the checkpoint's directory is followed. Problems of one
+//! file are reported together, each with its byte offset.
+//!
+//! What does not happen here: tensor data is not read, values are not decoded, names have no meaning.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+mod checkpoint;
+mod error;
+mod fault;
+mod folder;
+mod format;
+mod index;
+mod open;
+mod source;
+
+pub use checkpoint::{Checkpoint, File, FormatName, Metadata};
+pub use error::{Error, Problem, Report, Subject};
+pub use fault::Fault;
+pub use format::gguf::{Array, GgufMetadata, Strings, Value, ValueType};
+pub use format::hf::{HfMetadata, Member};
+pub use open::{OpenOptions, open, open_with};
+pub use source::{ByteSource, Io};

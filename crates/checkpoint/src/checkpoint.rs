@@ -1,0 +1,152 @@
+//! An open checkpoint.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tensor::{FileId, TensorEntry};
+
+use crate::format::gguf::GgufMetadata;
+use crate::format::hf::HfMetadata;
+use crate::index::NameIndex;
+use crate::source::ByteSource;
+
+/// A checkpoint whose headers have been read and found sound.
+///
+/// Every entry's byte ranges lie inside their files and are as long as its shape and scheme want; no two
+/// entries share a name, or a byte.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    format: FormatName,
+    files: Vec<File>,
+    entries: Vec<TensorEntry>,
+    by_name: NameIndex,
+    metadata: Metadata,
+}
+
+impl Checkpoint {
+    /// The path it was opened by: a file or a directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The format of its files.
+    pub fn format(&self) -> FormatName {
+        self.format
+    }
+
+    /// Its tensors, in the order of their data.
+    pub fn entries(&self) -> &[TensorEntry] {
+        &self.entries
+    }
+
+    /// The tensor called `name`.
+    pub fn entry(&self, name: &str) -> Option<&TensorEntry> {
+        let id = self.by_name.find(name.as_bytes(), |i| name_of(&self.entries, i))?;
+        self.entries.get(id as usize)
+    }
+
+    /// Its files that hold tensor data.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// The file that a plane of one of its entries names.
+    ///
+    /// # Panics
+    /// If `id` is not of this checkpoint.
+    #[expect(clippy::indexing_slicing, reason = "documented: the caller's bug, and no file content")]
+    pub fn file(&self, id: FileId) -> &File {
+        &self.files[id.0 as usize]
+    }
+
+    /// What the format says besides tensors.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// A checkpoint of one file. `by_name` indexes `entries`.
+    pub(crate) fn single(
+        path: PathBuf,
+        format: FormatName,
+        file: File,
+        entries: Vec<TensorEntry>,
+        by_name: NameIndex,
+        metadata: Metadata,
+    ) -> Checkpoint {
+        Checkpoint { path, format, files: vec![file], entries, by_name, metadata }
+    }
+}
+
+/// The name at a position of `entries`, as [`NameIndex`] asks for it.
+pub(crate) fn name_of(entries: &[TensorEntry], id: u32) -> &[u8] {
+    entries.get(id as usize).map_or(&[], |e| e.name.as_bytes())
+}
+
+/// One file that holds tensor data.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct File {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its bytes.
+    pub source: Arc<dyn ByteSource>,
+}
+
+impl File {
+    pub(crate) fn new(path: PathBuf, source: Arc<dyn ByteSource>) -> File {
+        File { path, len: source.len(), source }
+    }
+}
+
+/// The name of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FormatName(&'static str);
+
+impl FormatName {
+    /// `gguf`; `hf` for safetensors with a `config.json`; `safetensors` for a file without one.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+
+    pub(crate) const fn new(name: &'static str) -> FormatName {
+        FormatName(name)
+    }
+}
+
+impl fmt::Display for FormatName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// What a format says besides tensors.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Metadata {
+    /// The key-value pairs of a GGUF file.
+    Gguf(GgufMetadata),
+    /// The JSON files beside the weights, as Hugging Face lays them out.
+    Hf(HfMetadata),
+}
+
+impl Metadata {
+    /// The GGUF metadata, if it is that.
+    pub fn gguf(&self) -> Option<&GgufMetadata> {
+        match self {
+            Metadata::Gguf(metadata) => Some(metadata),
+            Metadata::Hf(_) => None,
+        }
+    }
+
+    /// The HF metadata, if it is that.
+    pub fn hf(&self) -> Option<&HfMetadata> {
+        match self {
+            Metadata::Hf(metadata) => Some(metadata),
+            Metadata::Gguf(_) => None,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What can be wrong with a checkpoint, sorted by whose fault it is.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::fault::{Blame, Fault};
+
+/// Why a checkpoint could not be opened, or a value of it not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file breaks its own format.
+    #[error("malformed {0}")]
+    Malformed(Box<Report>),
+    /// The files are sound, but not what is wanted of them: a missing part, a name that belies the content,
+    /// a value of another type.
+    #[error("mismatch in {0}")]
+    Mismatch(Box<Report>),
+    /// Sound, but beyond what this version reads.
+    #[error("unsupported {0}")]
+    Unsupported(Box<Report>),
+    /// What the caller asked for makes no sense.
+    #[error("misuse of {0}")]
+    Misuse(Box<Report>),
+    /// The operating system refused.
+    #[error("cannot {doing} `{}`: {source}{}", path.display(), Hint(hint.as_deref()))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, as a verb: `open`, `read`, `list`.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+}
+
+impl Error {
+    /// The file or directory the error is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Error::Io { path, .. } => path,
+            _ => self.report().map_or(Path::new(""), |r| &r.path),
+        }
+    }
+
+    /// What is wrong, one by one; empty for an [`Error::Io`].
+    pub fn problems(&self) -> &[Problem] {
+        self.report().map_or(&[], |r| &r.problems)
+    }
+
+    /// What to do about it, where something can be said.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Io { hint, .. } => hint.as_deref(),
+            _ => self.report().and_then(|r| r.hint.as_deref()),
+        }
+    }
+
+    fn report(&self) -> Option<&Report> {
+        match self {
+            Error::Malformed(r) | Error::Mismatch(r) | Error::Unsupported(r) | Error::Misuse(r) => Some(r),
+            Error::Io { .. } => None,
+        }
+    }
+
+    pub(crate) fn io(path: &Path, doing: &'static str, source: io::Error) -> Error {
+        Error::Io { path: path.to_owned(), doing, source, hint: None }
+    }
+
+    /// One problem with the whole of `path`.
+    pub(crate) fn whole(path: &Path, fault: Fault) -> Error {
+        Problem { at: None, subject: Subject::Whole, fault }.of(path)
+    }
+
+    pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Error {
+        match &mut self {
+            Error::Malformed(r) | Error::Mismatch(r) | Error::Unsupported(r) | Error::Misuse(r) => {
+                r.hint = Some(text.into());
+            }
+            Error::Io { hint, .. } => *hint = Some(text.into()),
+        }
+        self
+    }
+}
+
+/// What is wrong with one file or directory: at least one problem, at most [`Report::CAP`] of them.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// The problems, in the order of the file.
+    pub problems: Vec<Problem>,
+    /// How many more there are.
+    pub more: u64,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Report {
+    /// Problems that are kept; the others are counted.
+    pub const CAP: usize = 20;
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: ", self.path.display())?;
+        if let [only] = &self.problems[..] {
+            write!(f, "{only}")?;
+        } else {
+            write!(f, "{} problems", self.problems.len() as u64 + self.more)?;
+            for problem in &self.problems {
+                write!(f, "\n  {problem}")?;
+            }
+            if self.more > 0 {
+                write!(f, "\n  and {} more", self.more)?;
+            }
+        }
+        Hint(self.hint.as_deref()).fmt(f)
+    }
+}
+
+/// One thing that is wrong: where, with what, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Byte offset from the start of the file.
+    pub at: Option<u64>,
+    /// The key, tensor or part that is at fault.
+    pub subject: Subject,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+impl Problem {
+    /// The error that consists of this problem alone.
+    pub(crate) fn of(self, path: &Path) -> Error {
+        let mut problems = Problems::default();
+        problems.push(self);
+        problems.into_error(path)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subject {
+            Subject::Whole => {}
+            Subject::Key(key) => write!(f, "key {}: ", Quoted(key))?,
+            Subject::Tensor(name) => write!(f, "tensor {}: ", Quoted(name))?,
+        }
+        write!(f, "{}", self.fault)?;
+        match self.at {
+            Some(at) => write!(f, " (at byte {at})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a problem is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The file or directory as a whole.
+    Whole,
+    /// A metadata key.
+    Key(String),
+    /// A tensor.
+    Tensor(String),
+}
+
+/// Problems as they are found.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    list: Vec<Problem>,
+    more: u64,
+}
+
+impl Problems {
+    pub(crate) fn push(&mut self, problem: Problem) {
+        if self.list.len() < Report::CAP {
+            self.list.push(problem);
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// `Ok` if there are none.
+    pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
+        if self.is_empty() { Ok(()) } else { Err(self.into_error(path)) }
+    }
+
+    /// The error that reports them; the worst decides whose fault it is.
+    pub(crate) fn into_error(self, path: &Path) -> Error {
+        let blame = self.list.iter().map(|p| p.fault.blame()).max().unwrap_or(Blame::Malformed);
+        let hint = self.list.iter().find_map(|p| p.fault.hint()).map(str::to_owned);
+        let report = Box::new(Report { path: path.to_owned(), problems: self.list, more: self.more, hint });
+        match blame {
+            Blame::Unsupported => Error::Unsupported(report),
+            Blame::Misuse => Error::Misuse(report),
+            Blame::Mismatch => Error::Mismatch(report),
+            Blame::Malformed => Error::Malformed(report),
+        }
+    }
+}
+
+/// A hint on its own line, or nothing.
+struct Hint<'a>(Option<&'a str>);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A stranger's text in backticks: control characters escaped, cut at 96 characters.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 96;
+        f.write_str("`")?;
+        for c in self.0.chars().take(SHOWN) {
+            // `escape_debug` leaves letters of every script alone, and would escape quotes needlessly.
+            if matches!(c, '"' | '\'') { write!(f, "{c}")? } else { write!(f, "{}", c.escape_debug())? }
+        }
+        f.write_str(if self.0.chars().nth(SHOWN).is_some() { "…`" } else { "`" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn duplicate(name: &str) -> Problem {
+        Problem { at: Some(7), subject: Subject::Tensor(name.into()), fault: Fault::Duplicate { first: 3 } }
+    }
+
+    #[test]
+    fn problems_over_the_cap_are_counted() {
+        let mut problems = Problems::default();
+        for i in 0..25 {
+            problems.push(duplicate(&format!("t{i}")));
+        }
+        let text = problems.into_error(Path::new("x.gguf")).to_string();
+        assert!(text.starts_with("malformed `x.gguf`: 25 problems\n  tensor `t0`: "), "{text}");
+        assert!(text.ends_with("\n  and 5 more"), "{text}");
+        assert_eq!(text.lines().count(), 1 + Report::CAP + 1);
+    }
+
+    #[test]
+    fn a_name_from_a_file_cannot_speak_to_the_terminal() {
+        assert_eq!(Quoted("a\u{1b}[31m\n\"é\"").to_string(), "`a\\u{1b}[31m\\n\"é\"`");
+        assert_eq!(Quoted(&"x".repeat(500)).to_string().chars().count(), 96 + 3);
+    }
+
+    #[test]
+    fn a_malformed_problem_outweighs_an_unsupported_one() {
+        let mut problems = Problems::default();
+        let fault = Fault::TypeRemoved { id: 4, name: "Q4_2", instead: "requantise" };
+        problems.push(Problem { at: None, subject: Subject::Tensor("a".into()), fault });
+        problems.push(duplicate("b"));
+        assert!(matches!(problems.into_error(Path::new("x")), Error::Malformed(_)));
+    }
+}

@@ -1,0 +1,280 @@
+//! The ways in which a file can be wrong, as data. Each knows whose fault it is.
+
+use tensor::{Scheme, SchemeError, Shape};
+
+use crate::error::Quoted;
+
+/// Whose fault a [`Fault`] is, worst last: where problems of several kinds meet, the worst names the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Blame {
+    Unsupported,
+    Misuse,
+    Mismatch,
+    Malformed,
+}
+
+/// What is wrong with a file, a key or a tensor. Sizes are in bytes unless they say otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A file of no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// The header wants more than the file has.
+    #[error("the file ends inside {what}: {wants} bytes wanted, {found} left")]
+    Ends {
+        /// The part being read.
+        what: &'static str,
+        /// Bytes that it needs.
+        wants: u64,
+        /// Bytes that are left.
+        found: u64,
+    },
+    /// The header is sound and promises more data than the file has.
+    #[error(
+        "the file is cut short: {missing} of {wants} bytes are missing, {tensors} of {total} tensors are \
+         incomplete, the first is {}",
+        Quoted(first)
+    )]
+    Truncated {
+        /// Bytes missing at the end.
+        missing: u64,
+        /// Bytes the whole file should have.
+        wants: u64,
+        /// Tensors that are not wholly inside the file.
+        tensors: u64,
+        /// Tensors the header lists.
+        total: u64,
+        /// The first of the incomplete ones.
+        first: String,
+    },
+    /// A count that cannot be true, however small each item.
+    #[error("says it has {found} {what}, but the {left} bytes that are left hold at most {room}")]
+    Count {
+        /// What is counted, in the plural.
+        what: &'static str,
+        /// The count.
+        found: u64,
+        /// Bytes left in the file.
+        left: u64,
+        /// The most that could be there.
+        room: u64,
+    },
+    /// More than the format's or the reference reader's limit.
+    #[error("{what} of {found}, over the limit of {limit}")]
+    Limit {
+        /// What is too large, with its unit.
+        what: &'static str,
+        /// Its size.
+        found: u64,
+        /// The most that is allowed.
+        limit: u64,
+    },
+    /// Another value than the format allows.
+    #[error("wanted {wants}, found {found}")]
+    Value {
+        /// What the format allows.
+        wants: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A value of another type than the reader of it wants.
+    #[error("wanted {wants}, found {found}")]
+    Type {
+        /// The types that would do.
+        wants: &'static str,
+        /// The type and the value.
+        found: String,
+    },
+    /// A name or key of no characters.
+    #[error("the {what} is empty")]
+    NoName {
+        /// `key`, `tensor name`.
+        what: &'static str,
+    },
+    /// A NUL in a name: C programs would see another name.
+    #[error("the name has a NUL character")]
+    Nul,
+    /// Text that is not UTF-8.
+    #[error("the {what} is not UTF-8 (valid up to its byte {valid})")]
+    NotUtf8 {
+        /// What the text is.
+        what: &'static str,
+        /// Length of the valid start.
+        valid: usize,
+    },
+    /// The same key or tensor name twice.
+    #[error("is there twice, first at byte {first}")]
+    Duplicate {
+        /// Byte offset of the first.
+        first: u64,
+    },
+    /// A shape whose number of elements or bytes does not fit.
+    #[error("the size of {shape} overflows")]
+    Overflow {
+        /// The shape, slowest axis first.
+        shape: Shape,
+    },
+    /// The shape cannot be stored in the scheme.
+    #[error("{shape} {scheme}: {why}")]
+    Geometry {
+        /// The shape, slowest axis first.
+        shape: Shape,
+        /// The name of the scheme.
+        scheme: String,
+        /// What does not fit.
+        why: SchemeError,
+    },
+    /// A tensor type that ggml had once and removed.
+    #[error("has type {id} ({name}), which was removed from the format: {instead}")]
+    TypeRemoved {
+        /// The type id.
+        id: u32,
+        /// Its old name.
+        name: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// A data type that this version has no scheme for.
+    #[error("has type `{name}`, which is not supported yet")]
+    TypeUnsupported {
+        /// The name in the format.
+        name: String,
+    },
+    /// Tensor data that does not start where the one before ends.
+    #[error("data starts at offset {found}, wanted {wants}: {}", gap(*found, *wants))]
+    Offset {
+        /// Where it has to start, from the start of the data section.
+        wants: u64,
+        /// Where the header says it starts.
+        found: u64,
+    },
+    /// A byte range that is not as long as the shape wants.
+    #[error("{shape} {scheme} needs {wants} bytes, the header gives {found}")]
+    Extent {
+        /// The shape, slowest axis first.
+        shape: Shape,
+        /// The name of the scheme.
+        scheme: String,
+        /// Bytes that the shape needs.
+        wants: u64,
+        /// Bytes that the header gives.
+        found: u64,
+    },
+    /// Bytes after the last tensor that nothing accounts for.
+    #[error("{found} bytes after the last tensor that no tensor uses")]
+    Trailing {
+        /// How many.
+        found: u64,
+    },
+    /// JSON that does not parse, or not to what the format wants.
+    #[error("{what}: {why}")]
+    Json {
+        /// The part or file that is JSON.
+        what: &'static str,
+        /// What the parser says.
+        why: String,
+    },
+    /// A part of a directory that has to be there.
+    #[error("wanted {wants}, found {found}")]
+    Missing {
+        /// What is wanted.
+        wants: String,
+        /// What is there instead.
+        found: String,
+    },
+    /// The name says one format, the content another.
+    #[error("is named as {named}, but holds {holds}")]
+    Conflict {
+        /// The format of the extension.
+        named: &'static str,
+        /// The format of the content.
+        holds: &'static str,
+    },
+    /// Something recognised that cannot be read.
+    #[error("{what}")]
+    Unsupported {
+        /// What it is.
+        what: String,
+    },
+    /// Not a regular file: a pipe, a device, a socket.
+    #[error("wanted a regular file, found {found}")]
+    NotAFile {
+        /// What it is.
+        found: &'static str,
+        /// Whether a directory of the checkpoint holds it, so that the caller did not choose it.
+        member: bool,
+    },
+    /// A link out of the checkpoint's directory.
+    #[error("{} leads out of the directory, to {}", Quoted(member), Quoted(target))]
+    Outside {
+        /// The name in the directory.
+        member: String,
+        /// Where it leads.
+        target: String,
+    },
+}
+
+impl Fault {
+    pub(crate) fn blame(&self) -> Blame {
+        match self {
+            Fault::Missing { .. } | Fault::Conflict { .. } | Fault::Type { .. } => Blame::Mismatch,
+            Fault::TypeRemoved { .. } | Fault::TypeUnsupported { .. } | Fault::Unsupported { .. } => {
+                Blame::Unsupported
+            }
+            Fault::NotAFile { member: false, .. } => Blame::Misuse,
+            _ => Blame::Malformed,
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Fault::Empty | Fault::Ends { .. } | Fault::Truncated { .. } => {
+                Some("the download may be incomplete: download the file again")
+            }
+            Fault::Conflict { .. } => Some("rename the file to what it holds"),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with a key or a tensor name, if anything is.
+    pub(crate) fn of_name(name: &[u8], what: &'static str) -> Option<Fault> {
+        if name.is_empty() {
+            return Some(Fault::NoName { what });
+        }
+        match std::str::from_utf8(name) {
+            Err(e) => Some(Fault::NotUtf8 { what, valid: e.valid_up_to() }),
+            Ok(_) => name.contains(&0).then_some(Fault::Nul),
+        }
+    }
+
+    /// A parser's complaint about `json`, which starts at byte `base` of its file, and where that is.
+    pub(crate) fn json(
+        what: &'static str,
+        json: &[u8],
+        base: u64,
+        error: &serde_json::Error,
+    ) -> (Option<u64>, Fault) {
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let why = error.to_string().trim_end_matches(&place).to_owned();
+        let lines = json.split_inclusive(|b| *b == b'\n').take(error.line().saturating_sub(1));
+        let before = lines.map(<[u8]>::len).sum::<usize>() + error.column().saturating_sub(1);
+        let at = (error.line() > 0).then(|| base.saturating_add(before.min(json.len()) as u64));
+        (at, Fault::Json { what, why })
+    }
+
+    pub(crate) fn geometry(shape: &Shape, scheme: &Scheme, why: SchemeError) -> Fault {
+        match why {
+            SchemeError::Overflow => Fault::Overflow { shape: shape.clone() },
+            why => Fault::Geometry { shape: shape.clone(), scheme: scheme.name.to_string(), why },
+        }
+    }
+}
+
+fn gap(found: u64, wants: u64) -> String {
+    if found > wants {
+        format!("{} bytes belong to no tensor", found - wants)
+    } else {
+        format!("{} bytes overlap what comes before", wants - found)
+    }
+}

@@ -1,0 +1,100 @@
+//! The formats. One file each, one line each in [`FORMATS`].
+
+pub(crate) mod foreign;
+pub(crate) mod gguf;
+pub(crate) mod hf;
+pub(crate) mod safetensors;
+
+use std::path::Path;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Quoted};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::open::OpenOptions;
+use crate::source::OpenFile;
+
+/// Every format, in the order in which they are asked: a directory goes to the first that claims it.
+static FORMATS: &[&dyn Format] = &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors];
+
+/// Bytes of a file that its format is recognised by.
+pub(crate) const HEAD: usize = 512;
+
+/// One format of checkpoints.
+pub(crate) trait Format: Sync {
+    /// Lower-case name.
+    fn name(&self) -> &'static str;
+
+    /// Extensions that say a file is meant to be of this format, without the dot.
+    fn extensions(&self) -> &'static [&'static str];
+
+    /// Whether a file that starts with `head` (at most [`HEAD`] bytes) is of this format.
+    fn sniff(&self, head: &[u8]) -> bool;
+
+    /// Whether a directory is a checkpoint of this format.
+    fn claims(&self, folder: &Folder) -> bool;
+
+    /// Reads the headers of what was sniffed or claimed.
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error>;
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Found {
+    File(OpenFile),
+    Folder(Folder),
+}
+
+/// The format of the file at `path`, which starts with `head`.
+pub(crate) fn of_file(path: &Path, head: &[u8]) -> Result<&'static dyn Format, Error> {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    let named = FORMATS.iter().find(|f| f.extensions().contains(&extension.as_str()));
+    let holds = FORMATS.iter().find(|f| f.sniff(head));
+    match (named, holds) {
+        (Some(named), Some(holds)) if named.name() != holds.name() => {
+            Err(Error::whole(path, Fault::Conflict { named: named.name(), holds: holds.name() }))
+        }
+        (_, Some(format)) => Ok(*format),
+        (named, None) => match (foreign::recognise(head), named) {
+            (Some(foreign), _) => Err(foreign.refuse(path)),
+            // It is meant to be of that format, whose reader says what is wrong.
+            (None, Some(format)) => Ok(*format),
+            (None, None) => Err(unknown(path, head)),
+        },
+    }
+}
+
+/// The format of a directory.
+pub(crate) fn of_folder(folder: &Folder) -> Option<&'static dyn Format> {
+    FORMATS.iter().find(|f| f.claims(folder)).copied()
+}
+
+/// Why no format claims `folder`.
+pub(crate) fn explain_folder(folder: &Folder) -> Error {
+    let refuse = |wants: &str| {
+        let fault = Fault::Missing { wants: wants.to_owned(), found: folder.describe() };
+        Error::whole(folder.path(), fault)
+    };
+    let safetensors = folder.ending(".safetensors");
+    match (&folder.ending(".gguf")[..], &safetensors[..]) {
+        ([first, _, ..], _) => refuse("one GGUF file in the directory")
+            .with_hint(format!("name the file itself: `{}`", folder.path().join(first).display())),
+        (_, [first, ..]) => refuse("a `config.json` beside the safetensors file").with_hint(format!(
+            "copy the model's `config.json` here, or open `{}` itself for its tensors alone",
+            folder.path().join(first).display()
+        )),
+        _ => refuse("a `config.json` with a safetensors file, or one GGUF file")
+            .with_hint("name the directory that holds the model's files"),
+    }
+}
+
+fn unknown(path: &Path, head: &[u8]) -> Error {
+    let start: Vec<_> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let text: String =
+        head.iter().take(8).map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '.' }).collect();
+    let what =
+        format!("the content is of no known format, it starts with {} ({})", start.join(" "), Quoted(&text));
+    let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
+    Error::whole(path, Fault::Unsupported { what })
+        .with_hint(format!("the formats that are read are {}", known.join(" and ")))
+}

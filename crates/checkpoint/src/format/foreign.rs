@@ -1,0 +1,66 @@
+//! Files that are often met where a checkpoint is expected, and what to do about each.
+
+use std::path::Path;
+
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// A kind of file that is recognised, so that it can be refused by name.
+pub(crate) struct Foreign {
+    what: &'static str,
+    starts: &'static [&'static [u8]],
+    hint: &'static str,
+}
+
+const CONVERT: &str = "convert the weights to safetensors with the tool that wrote them";
+const PAGE: &str = "this is a web page, perhaps a login or an error page: download the file itself";
+
+static FOREIGN: &[Foreign] = &[
+    Foreign {
+        what: "a zip archive, as PyTorch (`.bin`, `.pt`, `.pth`) and numpy (`.npz`) write it",
+        starts: &[b"PK\x03\x04", b"PK\x05\x06"],
+        hint: CONVERT,
+    },
+    Foreign {
+        what: "a Python pickle, as PyTorch wrote it before 1.6",
+        starts: &[b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"],
+        hint: CONVERT,
+    },
+    Foreign { what: "a numpy array (`.npy`)", starts: &[b"\x93NUMPY"], hint: CONVERT },
+    Foreign { what: "an HDF5 file, as Keras writes it", starts: &[b"\x89HDF\r\n\x1a\n"], hint: CONVERT },
+    Foreign {
+        what: "a ggml file of before GGUF",
+        starts: &[b"lmgg", b"fmgg", b"tjgg", b"algg"],
+        hint: "get the model as GGUF",
+    },
+    Foreign {
+        what: "a Git LFS pointer, not the file it stands for",
+        starts: &[b"version https://git-lfs"],
+        hint: "fetch the content: `git lfs pull` in the clone, or download the file from its page",
+    },
+    Foreign { what: "HTML", starts: &[b"<!doctype", b"<html"], hint: PAGE },
+    Foreign { what: "gzip-compressed data", starts: &[b"\x1f\x8b"], hint: "decompress it first" },
+    Foreign { what: "zstd-compressed data", starts: &[b"\x28\xb5\x2f\xfd"], hint: "decompress it first" },
+    Foreign {
+        what: "JSON",
+        starts: &[b"{"],
+        hint: "name the directory that holds it, or the file with the weights",
+    },
+];
+
+/// What a file that starts with `head` is, if it is one of these. Letters match in either case.
+pub(crate) fn recognise(head: &[u8]) -> Option<&'static Foreign> {
+    // A small 64-bit number is the start of a safetensors file, whatever its low bytes are.
+    if head.get(2..8) == Some(&[0; 6]) {
+        return None;
+    }
+    let starts = |start: &[u8]| head.get(..start.len()).is_some_and(|h| h.eq_ignore_ascii_case(start));
+    FOREIGN.iter().find(|f| f.starts.iter().any(|s| starts(s)))
+}
+
+impl Foreign {
+    pub(crate) fn refuse(&self, path: &Path) -> Error {
+        let what = format!("the content is {}", self.what);
+        Error::whole(path, Fault::Unsupported { what }).with_hint(self.hint)
+    }
+}

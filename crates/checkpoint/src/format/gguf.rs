@@ -1,0 +1,172 @@
+//! GGUF, versions 2 and 3, little-endian.
+//!
+//! Source: docs/gguf.md of ggml, and ggml/src/gguf.cpp of llama.cpp@0c1e57098 ("C" below), whose limits are
+//! kept. Where the two or we differ:
+//! - keys are at most 65,535 bytes (the specification; C takes 2^30), and keys and tensor names are UTF-8
+//!   without NUL and not empty (C takes any bytes in names, and cuts them at a NUL);
+//! - tensor data must be inside the file, but the padding after the last tensor may be missing, as
+//!   llama.cpp's own loader allows; bytes after it are ignored, as C does;
+//! - as in C: an alignment is any power of two, a dimension may be 0, a tensor may have no dimensions, a
+//!   bool may be any byte, a string value need not be UTF-8 (reading it as text then fails);
+//! - a header over 1 GiB is refused, which no model has.
+
+mod array;
+mod header;
+mod metadata;
+mod pairs;
+mod tensors;
+mod types;
+mod value;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tensor::TensorEntry;
+
+pub use array::{Array, Strings};
+pub use metadata::GgufMetadata;
+pub use value::{Value, ValueType};
+
+use super::{Format, Found};
+use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
+use crate::error::{Error, Problems, Quoted};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::index::NameIndex;
+use crate::open::OpenOptions;
+use crate::source::ByteSource;
+use header::{Cursor, Stop};
+use pairs::Pairs;
+use tensors::Tensors;
+
+/// The GGUF format.
+#[derive(Debug)]
+pub(crate) struct Gguf;
+
+const NAME: &str = "gguf";
+const MAGIC: &[u8; 4] = b"GGUF";
+
+impl Format for Gguf {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["gguf"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> bool {
+        head.starts_with(MAGIC)
+    }
+
+    fn claims(&self, folder: &Folder) -> bool {
+        folder.ending(".gguf").len() == 1
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        let (path, file) = match found {
+            Found::File(file) => (file.path().to_owned(), file),
+            Found::Folder(folder) => {
+                let name = folder.ending(".gguf").first().copied().unwrap_or_default().to_owned();
+                (folder.path().to_owned(), folder.open(&name)?)
+            }
+        };
+        if file.len() == 0 {
+            return Err(Error::whole(file.path(), Fault::Empty));
+        }
+        let file_path = file.path().to_owned();
+        let source = file.into_source(options.io)?;
+        let parts = read(&file_path, Arc::clone(&source))?;
+        if let Some(part) = parts.metadata.split() {
+            return Err(Error::whole(&file_path, Fault::Unsupported { what: part })
+                .with_hint("join the parts: `llama-gguf-split --merge FIRST-PART WHOLE.gguf`"));
+        }
+        let metadata = Metadata::Gguf(parts.metadata);
+        let file = File::new(file_path, source);
+        Ok(Checkpoint::single(path, FormatName::new(NAME), file, parts.entries, parts.by_name, metadata))
+    }
+}
+
+/// What a GGUF header says.
+struct Parts {
+    metadata: GgufMetadata,
+    entries: Vec<TensorEntry>,
+    by_name: NameIndex,
+}
+
+/// Reads the header of `source`, the file at `path`, and reports all that is wrong with it.
+fn read(path: &Path, source: Arc<dyn ByteSource>) -> Result<Parts, Error> {
+    let mut cursor = Cursor::new(source);
+    let mut problems = Problems::default();
+    let parsed = parse(&mut cursor, &mut problems);
+    let parsed = match parsed {
+        Ok(parsed) => parsed,
+        Err(Stop::Io(error)) => return Err(Error::io(path, "read", error)),
+        Err(Stop::Problem(problem)) => {
+            problems.push(*problem);
+            return Err(problems.into_error(path));
+        }
+    };
+    problems.check(path)?;
+    let Tensors { entries, by_name, .. } = parsed.tensors;
+    let (opening, start) = (&parsed.opening, parsed.tensors.data_start);
+    let metadata =
+        GgufMetadata::new(path, opening, parsed.pairs, parsed.alignment, start, cursor.into_header());
+    Ok(Parts { metadata, entries, by_name })
+}
+
+fn parse(cursor: &mut Cursor, problems: &mut Problems) -> Result<Parsed, Stop> {
+    let opening = Opening::parse(cursor)?;
+    let pairs = Pairs::parse(cursor, opening.pairs, problems)?;
+    let alignment = pairs.alignment(cursor.header(), problems);
+    let tensors = Tensors::parse(cursor, opening.tensors, alignment, problems)?;
+    Ok(Parsed { opening, pairs, alignment, tensors })
+}
+
+/// A header, part by part.
+struct Parsed {
+    opening: Opening,
+    pairs: Pairs,
+    alignment: u64,
+    tensors: Tensors,
+}
+
+/// The fixed start of the file: magic, version, counts.
+struct Opening {
+    version: u32,
+    tensors: u64,
+    pairs: u64,
+}
+
+impl Opening {
+    fn parse(cursor: &mut Cursor) -> Result<Opening, Stop> {
+        const WHAT: &str = "the first 24 bytes";
+        let magic = cursor.take(4, WHAT)?;
+        let found = cursor.header().get(&magic);
+        if found != MAGIC {
+            let found = format!("{}", Quoted(&String::from_utf8_lossy(found)));
+            return Err(Stop::at(0, Fault::Value { wants: "the magic `GGUF`", found }));
+        }
+        let version = cursor.u32(WHAT)?;
+        let unsupported = |what| Err(Stop::at(4, Fault::Unsupported { what }));
+        match version {
+            2 | 3 => {}
+            0 => {
+                let fault = Fault::Value { wants: "version 2 or 3", found: "version 0".to_owned() };
+                return Err(Stop::at(4, fault));
+            }
+            1 => return unsupported("GGUF version 1 is not read, only 2 and 3".to_owned()),
+            // A big-endian file has no other sign than this (gguf.cpp, `gguf_init_from_reader`).
+            swapped if swapped.trailing_zeros() >= 16 => {
+                let version = swapped.swap_bytes();
+                return unsupported(format!("big-endian GGUF (version {version}) is not read"));
+            }
+            later => {
+                return unsupported(format!("GGUF version {later} is newer than 3, the last that is read"));
+            }
+        }
+        let tensors = cursor.u64(WHAT)?;
+        let pairs = cursor.u64(WHAT)?;
+        Ok(Opening { version, tensors, pairs })
+    }
+}

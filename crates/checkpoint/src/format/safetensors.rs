@@ -1,0 +1,281 @@
+//! safetensors.
+//!
+//! Source: the format section of README.md and safetensors/src/tensor.rs of safetensors 0.8.0. What that
+//! accepts and this refuses: a tensor name twice (also when escaped differently), white space before the
+//! header, other padding after it than spaces, unknown fields, a tensor written as a JSON array,
+//! `__metadata__` of null or twice, names that are empty or hold a NUL, more than 64 dimensions, shapes
+//! with a partial product that overflows.
+
+mod header;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
+
+use super::hf::{self, HfMetadata};
+use super::{Format, Found};
+use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::index::NameIndex;
+use crate::open::OpenOptions;
+use crate::source::ByteSource;
+use header::{Header, Info};
+
+/// The safetensors format: one file.
+#[derive(Debug)]
+pub(crate) struct Safetensors;
+
+const NAME: &str = "safetensors";
+/// safetensors/src/tensor.rs, `MAX_HEADER_SIZE`.
+const MAX_HEADER: u64 = 100_000_000;
+/// As many as torch allows (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
+const MAX_DIMS: u64 = 64;
+/// Bytes of the length that starts the file.
+const PREFIX: u64 = 8;
+
+impl Format for Safetensors {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["safetensors"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> bool {
+        let Some((len, rest)) = head.split_first_chunk() else { return false };
+        // White space first is refused when it is read; it is recognised all the same.
+        u64::from_le_bytes(*len) <= MAX_HEADER && rest.trim_ascii_start().starts_with(b"{")
+    }
+
+    fn claims(&self, _: &Folder) -> bool {
+        false
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        match found {
+            Found::Folder(folder) => hf::open_folder(&folder, options),
+            Found::File(file) => {
+                let path = file.path().to_owned();
+                let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+                let source = file.into_source(options.io)?;
+                // A parent that cannot be listed cannot have a `config.json` for us either.
+                let beside = Folder::list(parent).ok().filter(|folder| folder.has(hf::CONFIG));
+                let metadata = match &beside {
+                    Some(folder) => HfMetadata::read(folder)?,
+                    None => HfMetadata::alone(parent),
+                };
+                checkpoint(path.clone(), path, source, metadata)
+            }
+        }
+    }
+}
+
+/// The checkpoint of one safetensors file, opened by `path`.
+pub(super) fn checkpoint(
+    path: PathBuf,
+    file_path: PathBuf,
+    source: Arc<dyn ByteSource>,
+    metadata: HfMetadata,
+) -> Result<Checkpoint, Error> {
+    let Parts { entries, by_name, pairs } = read(&file_path, source.as_ref())?;
+    let format = FormatName::new(if metadata.config().is_some() { hf::NAME } else { NAME });
+    let metadata = Metadata::Hf(metadata.with_safetensors(pairs));
+    Ok(Checkpoint::single(path, format, File::new(file_path, source), entries, by_name, metadata))
+}
+
+/// What a safetensors header says.
+struct Parts {
+    entries: Vec<TensorEntry>,
+    by_name: NameIndex,
+    /// `__metadata__`, in the order of the file.
+    pairs: Vec<(String, String)>,
+}
+
+/// Reads the header of `source`, the file at `path`, and reports all that is wrong with it.
+fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error> {
+    let stop = |at, fault| Problem { at: Some(at), subject: Subject::Whole, fault }.of(path);
+    let failed = |e| Error::io(path, "read", e);
+    if source.len() < PREFIX {
+        let what = "the length of the header";
+        return Err(stop(0, Fault::Ends { what, wants: PREFIX, found: source.len() }));
+    }
+    let mut prefix = [0; 8];
+    source.read_at(0, &mut prefix).map_err(failed)?;
+    let (len, left) = (u64::from_le_bytes(prefix), source.len() - PREFIX);
+    if len > MAX_HEADER {
+        let what = "header length in bytes";
+        return Err(stop(0, Fault::Limit { what, found: len, limit: MAX_HEADER }));
+    }
+    if len > left {
+        return Err(stop(PREFIX, Fault::Ends { what: "the header", wants: len, found: left }));
+    }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut buffer = Vec::new();
+    let json = if let Some(bytes) = source.mapped() {
+        bytes.get(8..).and_then(|b| b.get(..len)).unwrap_or(&[])
+    } else {
+        buffer.resize(len, 0);
+        source.read_at(PREFIX, &mut buffer).map_err(failed)?;
+        &buffer
+    };
+    let header = Header::parse(json).map_err(|(at, fault)| {
+        Problem { at: at.map(|at| PREFIX + at), subject: Subject::Whole, fault }.of(path)
+    })?;
+    let mut problems = Problems::default();
+    let data = Data { json, start: PREFIX + json.len() as u64, len: left - json.len() as u64 };
+    let (entries, by_name) = data.entries(header.tensors, &mut problems);
+    for key in header.doubled {
+        let fault = Fault::Duplicate { first: data.place(&key, true).unwrap_or(PREFIX) };
+        problems.push(Problem { at: data.place(&key, false), subject: Subject::Key(key), fault });
+    }
+    problems.check(path)?;
+    Ok(Parts { entries, by_name, pairs: header.metadata })
+}
+
+/// The data section, and the header that speaks about it.
+struct Data<'h> {
+    json: &'h [u8],
+    /// Byte offset in the file.
+    start: u64,
+    /// Bytes to the end of the file.
+    len: u64,
+}
+
+impl Data<'_> {
+    fn entries(&self, mut infos: Vec<Info>, problems: &mut Problems) -> (Vec<TensorEntry>, NameIndex) {
+        // The header may list them in any order; by offset they must leave no gap.
+        infos.sort_by_key(|info| info.offsets);
+        let total = infos.len() as u64;
+        let mut schemes = Schemes::default();
+        let mut entries: Vec<TensorEntry> = Vec::new();
+        let mut by_name = NameIndex::default();
+        let (mut next, mut cut, mut first) = (0, 0, None);
+        for (id, info) in (0..).zip(infos) {
+            let mut report = |fault| {
+                let (at, subject) = (self.place(&info.name, true), Subject::Tensor(info.name.clone()));
+                problems.push(Problem { at, subject, fault });
+            };
+            if let Some(fault) = Fault::of_name(info.name.as_bytes(), "tensor name") {
+                report(fault);
+            }
+            let (begin, end) = info.offsets;
+            if begin > end {
+                report(Fault::Value { wants: "offsets in order", found: format!("[{begin}, {end}]") });
+            } else if begin != next {
+                report(Fault::Offset { wants: next, found: begin });
+            }
+            next = next.max(end);
+            if end > self.len {
+                cut += 1;
+                first.get_or_insert_with(|| info.name.clone());
+            }
+            let shape = Shape::from(info.shape);
+            let scheme = match schemes.checked(&info.dtype, &shape, end.saturating_sub(begin)) {
+                Ok(scheme) => scheme,
+                Err(fault) => {
+                    report(fault);
+                    Scheme::plain(Dtype::U8)
+                }
+            };
+            // No sum overflows where the range is inside the file, and elsewhere there is a problem.
+            let range = self.start.saturating_add(begin)..self.start.saturating_add(end);
+            let planes = vec![PlaneData { file: FileId(0), bytes: range }];
+            entries.push(TensorEntry { name: info.name, shape, scheme, planes });
+            if by_name.insert(id, |i| name_of(&entries, i)).is_some() {
+                let name = entries.last().map(|e| e.name.clone()).unwrap_or_default();
+                let fault = Fault::Duplicate { first: self.place(&name, true).unwrap_or(PREFIX) };
+                let at = self.place(&name, false);
+                problems.push(Problem { at, subject: Subject::Tensor(name), fault });
+            }
+        }
+        let whole = |at, fault| Problem { at: Some(at), subject: Subject::Whole, fault };
+        let file_end = self.start + self.len;
+        if let Some(first) = first {
+            let fault = Fault::Truncated {
+                missing: next - self.len,
+                wants: self.start.saturating_add(next),
+                tensors: cut,
+                total,
+                first,
+            };
+            problems.push(whole(file_end, fault));
+        } else if next < self.len {
+            problems.push(whole(self.start + next, Fault::Trailing { found: self.len - next }));
+        }
+        (entries, by_name)
+    }
+
+    /// Byte offset of the first or last place in the header where `name` stands in quotes.
+    fn place(&self, name: &str, first: bool) -> Option<u64> {
+        /// Reports need not cost seconds: in larger headers the name has to do.
+        const SEARCHED: usize = 8 << 20;
+        if self.json.len() > SEARCHED {
+            return None;
+        }
+        let text = std::str::from_utf8(self.json).ok()?;
+        let quoted = format!("\"{name}\"");
+        let found = if first { text.find(&quoted) } else { text.rfind(&quoted) };
+        found.map(|at| PREFIX + at as u64)
+    }
+}
+
+/// The schemes of the dtypes in use, each made once.
+#[derive(Default)]
+struct Schemes(Vec<Arc<Scheme>>);
+
+impl Schemes {
+    /// The scheme of `dtype`, if a tensor of `shape` in it has `found` bytes.
+    fn checked(&mut self, dtype: &str, shape: &Shape, found: u64) -> Result<Arc<Scheme>, Fault> {
+        let rank = shape.len() as u64;
+        if rank > MAX_DIMS {
+            return Err(Fault::Limit { what: "number of dimensions", found: rank, limit: MAX_DIMS });
+        }
+        let name = dtype_of(dtype)?.name();
+        let known = self.0.iter().find(|s| s.name == name).cloned();
+        let unsupported = || Fault::TypeUnsupported { name: dtype.to_owned() };
+        let scheme = known.or_else(|| quant::scheme(name)).ok_or_else(unsupported)?;
+        if !self.0.contains(&scheme) {
+            self.0.push(Arc::clone(&scheme));
+        }
+        let wants = scheme.byte_len(shape).map_err(|why| Fault::geometry(shape, &scheme, why))?;
+        if wants != found {
+            let (shape, scheme) = (shape.clone(), scheme.name.to_string());
+            return Err(Fault::Extent { shape, scheme, wants, found });
+        }
+        Ok(scheme)
+    }
+}
+
+/// Source: `enum Dtype`, safetensors/src/tensor.rs at 0.8.0.
+fn dtype_of(name: &str) -> Result<Dtype, Fault> {
+    Ok(match name {
+        "BOOL" => Dtype::Bool,
+        "U8" => Dtype::U8,
+        "I8" => Dtype::I8,
+        "F8_E5M2" => Dtype::F8E5M2,
+        "F8_E4M3" => Dtype::F8E4M3,
+        "F8_E8M0" => Dtype::F8E8M0,
+        "F8_E4M3FNUZ" => Dtype::F8E4M3FNUZ,
+        "F8_E5M2FNUZ" => Dtype::F8E5M2FNUZ,
+        "I16" => Dtype::I16,
+        "U16" => Dtype::U16,
+        "F16" => Dtype::F16,
+        "BF16" => Dtype::BF16,
+        "I32" => Dtype::I32,
+        "U32" => Dtype::U32,
+        "F32" => Dtype::F32,
+        "C64" => Dtype::C64,
+        "F64" => Dtype::F64,
+        "I64" => Dtype::I64,
+        "U64" => Dtype::U64,
+        "F4" | "F6_E2M3" | "F6_E3M2" => return Err(Fault::TypeUnsupported { name: name.to_owned() }),
+        other => {
+            let found = crate::error::Quoted(other).to_string();
+            return Err(Fault::Value { wants: "a dtype of safetensors 0.8", found });
+        }
+    })
+}

@@ -1,0 +1,91 @@
+//! From a path to a checkpoint: what is there, and who reads it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::format::{self, Found};
+use crate::source::{Io, OpenFile, Trust};
+
+/// How a checkpoint is opened.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// How its bytes are reached.
+    pub io: Io,
+}
+
+impl OpenOptions {
+    /// The defaults, with the bytes reached as `io` says.
+    pub fn with_io(io: Io) -> OpenOptions {
+        OpenOptions { io }
+    }
+}
+
+/// Opens the checkpoint at `path` with the default options. See [`open_with`].
+///
+/// # Errors
+/// As [`open_with`].
+pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+    open_with(path, &OpenOptions::default())
+}
+
+/// Opens the checkpoint at `path`: a GGUF file, a safetensors file, a directory with `config.json` and one
+/// safetensors file, or a directory with one GGUF file. A directory that has both is read as the former.
+///
+/// Reads headers only. The content of a file says what it is; its extension is believed where the content
+/// says nothing, and is an error where it says another.
+///
+/// # Errors
+/// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing or a name
+/// belies the content, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
+/// path that is a pipe or a device, [`Error::Io`] if the system refuses.
+pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let about = fs::metadata(path).map_err(|e| missing(path, e))?;
+    if about.is_dir() { open_folder(path, options) } else { open_file(path, options) }
+}
+
+fn open_file(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let file = OpenFile::open(path, Trust::Caller)?;
+    if file.len() == 0 {
+        return Err(Error::whole(path, Fault::Empty));
+    }
+    let head = file.head(format::HEAD)?;
+    format::of_file(path, &head)?.open(Found::File(file), options)
+}
+
+fn open_folder(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let folder = Folder::list(path)?;
+    match format::of_folder(&folder) {
+        Some(format) => format.open(Found::Folder(folder), options),
+        None => Err(format::explain_folder(&folder)),
+    }
+}
+
+/// The error for a path that cannot be looked at, with the nearest name in its directory.
+fn missing(path: &Path, error: io::Error) -> Error {
+    let not_found = error.kind() == io::ErrorKind::NotFound;
+    let error = Error::io(path, "open", error);
+    if !not_found {
+        return error;
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let Some(wanted) = path.file_name().and_then(|n| n.to_str()) else { return error };
+    let Ok(folder) = Folder::list(parent) else {
+        if parent.exists() {
+            return error;
+        }
+        return error.with_hint(format!("there is no directory `{}`", parent.display()));
+    };
+    match tensor::nearest(wanted, folder.names()) {
+        Some(near) => error.with_hint(format!("did you mean `{}`?", parent.join(near).display())),
+        None => error,
+    }
+}

@@ -1,0 +1,146 @@
+//! Opening a file without being trapped: no blocking on a pipe, no device, no link out of a directory.
+
+use std::fs::{self, File, FileType};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use super::{ByteSource, Io, Mapped, Pread};
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// Who chose the path of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The caller, who may name a symbolic link.
+    Caller,
+    /// The content of a directory: the path is already resolved, and a link there by now is refused.
+    Folder,
+}
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl OpenFile {
+    /// Opens the regular file at `path`.
+    pub(crate) fn open(path: &Path, trust: Trust) -> Result<OpenFile, Error> {
+        let refuse = |kind: FileType| {
+            Error::whole(path, Fault::NotAFile { found: describe(kind), member: trust == Trust::Folder })
+        };
+        let failed = |e| Error::io(path, "open", e);
+        let before = match trust {
+            Trust::Caller => fs::metadata(path),
+            Trust::Folder => fs::symlink_metadata(path),
+        };
+        // Looked at before opening, since opening a device can act on it; and after, since it may have
+        // been replaced between the two.
+        let kind = before.map_err(failed)?.file_type();
+        if !kind.is_file() {
+            return Err(refuse(kind));
+        }
+        let mut flags = OFlags::NONBLOCK;
+        if trust == Trust::Folder {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let flags = i32::try_from(flags.bits()).map_err(|e| failed(io::Error::other(e)))?;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let after = file.metadata().map_err(failed)?;
+        if !after.is_file() {
+            return Err(refuse(after.file_type()));
+        }
+        Ok(OpenFile { path: path.to_owned(), file, len: after.len() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The first bytes, at most `most` of them.
+    pub(crate) fn head(&self, most: usize) -> Result<Vec<u8>, Error> {
+        let mut head = vec![0; usize::try_from(self.len).map_or(most, |len| len.min(most))];
+        self.file.read_exact_at(&mut head, 0).map_err(|e| Error::io(&self.path, "read", e))?;
+        Ok(head)
+    }
+
+    /// The whole content, if it is at most `most` bytes.
+    pub(crate) fn read_all(self, most: u64) -> Result<Vec<u8>, Error> {
+        let too_long = |found| Error::whole(&self.path, Fault::Limit { what: "length", found, limit: most });
+        if self.len > most {
+            return Err(too_long(self.len));
+        }
+        let mut content = Vec::new();
+        // One byte more shows whether it has grown since.
+        let read = (&self.file).take(most.saturating_add(1)).read_to_end(&mut content);
+        match read.map_err(|e| Error::io(&self.path, "read", e))? as u64 {
+            n if n > most => Err(too_long(n)),
+            _ => Ok(content),
+        }
+    }
+
+    /// The file as a source, reached as `io` says.
+    pub(crate) fn into_source(self, io: Io) -> Result<Arc<dyn ByteSource>, Error> {
+        let map = match io {
+            Io::Mmap => true,
+            Io::Pread => false,
+            Io::Auto => is_local(&self.file),
+        };
+        if map {
+            let source = Mapped::new(&self.file).map_err(|e| Error::io(&self.path, "map", e))?;
+            Ok(Arc::new(source))
+        } else {
+            Ok(Arc::new(Pread::new(self.file, self.len)))
+        }
+    }
+}
+
+fn describe(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else {
+        "something else"
+    }
+}
+
+/// Whether page faults on `file` are served by this machine's kernel alone.
+#[cfg(target_os = "linux")]
+fn is_local(file: &File) -> bool {
+    // linux/magic.h, and fs/smb/client/cifsfs.h for SMB2.
+    const REMOTE: [u32; 8] = [
+        0x6969,      // NFS
+        0x517b,      // SMB
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x6573_5546, // FUSE
+        0x0102_1997, // 9P
+        0x00c3_6400, // Ceph
+        0x0bd0_0bd0, // Lustre
+    ];
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers are 32 bits")]
+    rustix::fs::fstatfs(file).is_ok_and(|fs| !REMOTE.contains(&(fs.f_type as u32)))
+}
+
+/// Whether page faults on `file` are served by this machine's kernel alone; assumed elsewhere than on Linux.
+#[cfg(not(target_os = "linux"))]
+fn is_local(_file: &File) -> bool {
+    true
+}

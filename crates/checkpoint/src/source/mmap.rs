@@ -1,0 +1,50 @@
+//! A mapped file.
+
+use std::fs::File;
+use std::io;
+
+use super::{ByteSource, past_the_end};
+
+/// A file mapped into memory, read-only.
+#[derive(Debug)]
+pub(crate) struct Mapped(memmap2::Mmap);
+
+impl Mapped {
+    /// Maps the whole of `file`, which must be regular and not empty.
+    pub(crate) fn new(file: &File) -> io::Result<Mapped> {
+        // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
+        // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
+        // bytes may then change under a reader, and touching a page past the new end raises SIGBUS. Nothing
+        // in this crate relies on two reads of a byte being equal for memory safety, and what parses the
+        // mapped header checks every bound on each access. Who must survive a hostile writer uses
+        // `Io::Pread`.
+        let map = unsafe { memmap2::Mmap::map(file)? };
+        Ok(Mapped(map))
+    }
+}
+
+impl ByteSource for Mapped {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|s| Some(s..s.checked_add(buf.len())?));
+        match range.and_then(|r| self.0.get(r)) {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(past_the_end(offset, buf.len(), self.len())),
+        }
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        Some(&self.0)
+    }
+
+    fn kind(&self) -> &'static str {
+        "mmap"
+    }
+}
