@@ -149,7 +149,8 @@ impl<'a> Job<'a> {
             to,
         })?;
         if matches!(change, Change::None)
-            && let Some(slots) = param.planes.iter().map(|p| self.borrow(param, p)).collect::<Option<Vec<_>>>()
+            && let Some(slots) =
+                param.planes.iter().map(|p| self.borrow(param, p)).collect::<Option<Vec<_>>>()
         {
             let bytes: u64 = param.planes.iter().map(|p| p.bytes).sum();
             report.bytes_borrowed += bytes;
@@ -201,8 +202,10 @@ impl<'a> Job<'a> {
                 while row < rows {
                     let end = (row + step).min(rows);
                     let cut = |bytes: u64, row: u64| bytes / rows * row;
-                    let len = if end == rows { target.len() as u64 } else { cut(total, end) - cut(total, row) };
-                    let len = usize::try_from(len).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
+                    let len =
+                        if end == rows { target.len() as u64 } else { cut(total, end) - cut(total, row) };
+                    let len =
+                        usize::try_from(len).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
                     let (part, rest) = target.split_at_mut(len);
                     target = rest;
                     let moved = cut(whole, row)..if end == rows { whole } else { cut(whole, end) };
@@ -307,11 +310,13 @@ impl<'a> Job<'a> {
             }
             let bytes = self.extent_bytes(param, piece, read)?;
             *bytes_read += piece.bytes();
-            let run = usize::try_from(piece.run).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
+            let run =
+                usize::try_from(piece.run).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
             piece.runs(|source, at| {
                 let (from, to) = (source - piece.source_offset, at - start);
                 // The plan has proved that both lie inside.
-                let (from, to) = (usize::try_from(from).unwrap_or(usize::MAX), usize::try_from(to).unwrap_or(usize::MAX));
+                let (from, to) =
+                    (usize::try_from(from).unwrap_or(usize::MAX), usize::try_from(to).unwrap_or(usize::MAX));
                 target[to..to + run].copy_from_slice(&bytes[from..from + run]);
             });
         }
@@ -319,7 +324,12 @@ impl<'a> Job<'a> {
     }
 
     /// The source bytes that a piece spans, mapped or read.
-    fn extent_bytes<'s>(&'s self, param: &PlannedParam, piece: &Piece, read: &'s mut Vec<u8>) -> Result<&'s [u8], Error> {
+    fn extent_bytes<'s>(
+        &'s self,
+        param: &PlannedParam,
+        piece: &Piece,
+        read: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8], Error> {
         let too_large = || Error::TooLarge { param: param.name.clone() };
         let Some(from) = piece.source else { return Ok(&[]) };
         let data = &self.checkpoint.entries()[from.entry].planes[from.plane];

@@ -55,7 +55,13 @@ impl fmt::Display for Bytes {
         let mut value = self.0 as f64;
         for unit in ["B", "kB", "MB", "GB", "TB"] {
             if value < 999.5 || unit == "TB" {
-                let digits = if unit == "B" || value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
+                let digits = if unit == "B" || value >= 99.95 {
+                    0
+                } else if value >= 9.995 {
+                    1
+                } else {
+                    2
+                };
                 return write!(f, "{value:.digits$} {unit}");
             }
             value /= 1000.0;

@@ -35,7 +35,9 @@ impl Slot {
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
             // `borrow` has checked both; a mapping does not change its length.
-            Home::Borrowed { source, range } => source.mapped().and_then(|m| m.get(range.clone())).unwrap_or(&[]),
+            Home::Borrowed { source, range } => {
+                source.mapped().and_then(|m| m.get(range.clone())).unwrap_or(&[])
+            }
             Home::Owned { arena, range } => &arena.0[range.clone()],
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use checkpoint::{Metadata, Value};
+
 use crate::DialectName;
 
 /// One value of a checkpoint's metadata.
@@ -97,5 +99,47 @@ impl Facts for serde_json::Value {
 
     fn vocabulary(&self) -> Option<(String, u64)> {
         None
+    }
+}
+
+/// What an open checkpoint says, whatever its format.
+impl Facts for Metadata {
+    fn dialect(&self) -> DialectName {
+        match self {
+            Metadata::Gguf(_) => DialectName::Gguf,
+            _ => DialectName::Hf,
+        }
+    }
+
+    fn lookup(&self, key: &str) -> Option<Fact> {
+        match self {
+            Metadata::Gguf(metadata) => metadata.get(key).map(|v| Fact::from_gguf(&v)),
+            Metadata::Hf(metadata) => metadata.config()?.lookup(key),
+            _ => None,
+        }
+    }
+
+    fn vocabulary(&self) -> Option<(String, u64)> {
+        const TOKENS: &str = "tokenizer.ggml.tokens";
+        match self.gguf()?.get(TOKENS)? {
+            Value::Array(tokens) => Some((TOKENS.to_owned(), tokens.len())),
+            _ => None,
+        }
+    }
+}
+
+impl Fact {
+    fn from_gguf(value: &Value<'_>) -> Fact {
+        match value {
+            Value::Bool(b) => Fact::Bool(*b),
+            Value::Str(s) => Fact::Str(String::from_utf8_lossy(s).into_owned()),
+            Value::Array(array) => {
+                Fact::List(array.values().take(4096).map(|v| Fact::from_gguf(&v)).collect())
+            }
+            number => match (number.as_u64(), number.as_f64()) {
+                (Some(n), _) => Fact::Count(n),
+                (None, x) => Fact::Number(x.unwrap_or(f64::NAN)),
+            },
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Expr, Scheme, Shape, Step, TensorEntry, nearest};
 
-use crate::bind::{Codecs, Fidelity, Target};
 use crate::budget::{Budget, PARAM_STEPS, PLAN_STEPS};
+use crate::codecs::{Codecs, Fidelity};
 use crate::diagnose::diagnose;
 use crate::lower::lower_within;
 use crate::piece::PlannedPlane;
@@ -17,6 +17,7 @@ use crate::resolve::{Resolved, ResolvedParam, named_shapes, scheme_of, too_deep}
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
 use crate::steps::{after, apply, effective, hoist};
+use tensor::Target;
 
 /// What is to be done to fill every slot.
 #[derive(Clone, Debug, PartialEq)]

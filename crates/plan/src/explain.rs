@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use tensor::{TensorEntry, nearest};
 
-use crate::bind::Fidelity;
 use crate::budget::Budget;
+use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
 use crate::piece::{Piece, PlannedPlane};
 use crate::problem::Problem;

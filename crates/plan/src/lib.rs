@@ -21,8 +21,8 @@
     reason = "a problem is made once and read by a person; it is not on a hot path"
 )]
 
-mod bind;
 mod budget;
+mod codecs;
 mod compile;
 mod diagnose;
 mod explain;
@@ -41,7 +41,7 @@ mod steps;
 mod summary;
 mod view;
 
-pub use bind::{Binding, Bindings, Codecs, Drop, Fidelity, Presence, Target};
+pub use codecs::{Codecs, Fidelity};
 pub use compile::{LoadPlan, PlannedParam, compile};
 pub use explain::explain;
 pub use lower::{Refusal, lower};
@@ -53,3 +53,4 @@ pub use resolve::{Resolved, ResolvedParam, resolve};
 pub use sources::Sources;
 pub use steps::Clash;
 pub use summary::{CodecUse, Summary, summary};
+pub use tensor::{Binding, Bindings, Drop, Presence, Target};

@@ -1,5 +1,7 @@
 //! The proof of coverage. It knows nothing about how pieces are made.
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
 
 use crate::piece::PlannedPlane;
@@ -90,6 +92,9 @@ impl Proof {
         let mut cuts: Vec<u64> = spans.iter().flat_map(|s| [s.first, s.last]).chain(ends).collect();
         cuts.sort_unstable();
         cuts.dedup();
+        if spans.iter().all(|s| s.inner.dims.is_empty()) {
+            return self.sweep(len, block, &cuts, &spans);
+        }
         let (mut live, mut next) = (Vec::<usize>::new(), 0);
         for w in cuts.windows(2) {
             live.retain(|&i| spans[i].last > w[0]);
@@ -102,6 +107,40 @@ impl Proof {
             }
             let tenants = live.iter().map(|&i| spans[i].inner.clone()).collect();
             self.cover(block.min(len - w[0] * block), tenants, levels)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks one after another, where only runs are left in them: from block to block only what comes
+    /// and goes is looked at.
+    fn sweep(&mut self, len: u64, block: u64, cuts: &[u64], spans: &[Span]) -> Result<(), Unproven> {
+        let mut ends: Vec<&Span> = spans.iter().collect();
+        ends.sort_by_key(|s| s.last);
+        let (mut starts, mut ends) = (spans.iter().peekable(), ends.into_iter().peekable());
+        let (mut tenants, mut held) = (BTreeMap::<u64, u64>::new(), 0);
+        for w in cuts.windows(2) {
+            let size = block.min(len.saturating_sub(w[0].saturating_mul(block)));
+            let uncovered = |byte| Err(Unproven::Uncovered { byte, bytes: size });
+            while let Some(gone) = ends.next_if(|s| s.last <= w[0]) {
+                self.spend(1)?;
+                tenants.remove(&gone.inner.at);
+                held -= gone.inner.run;
+            }
+            while let Some(new) = starts.next_if(|s| s.first <= w[0]) {
+                self.spend(1)?;
+                let (at, end) = (new.inner.at, new.inner.at + new.inner.run);
+                let before = tenants.range(..end).next_back();
+                if before.is_some_and(|(start, run)| start + run > at) {
+                    return uncovered(at);
+                }
+                tenants.insert(at, new.inner.run);
+                held += new.inner.run;
+            }
+            // None overlap: if they hold as much as the block and end inside it, they fill it.
+            let end = tenants.last_key_value().map_or(0, |(at, run)| at + run);
+            if size == 0 || held != size || end > size {
+                return uncovered(end.min(size));
+            }
         }
         Ok(())
     }

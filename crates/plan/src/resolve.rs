@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 
-use crate::bind::{Binding, Bindings, Presence};
 use crate::problem::{Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
 use crate::steps::{effective, hoist};
+use tensor::{Binding, Bindings, Presence};
 
 /// Unused and wanted patterns that are compared to find a near name.
 const CANDIDATES: usize = 512;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use tensor::{Step, TensorEntry};
 
-use crate::bind::Fidelity;
+use crate::codecs::Fidelity;
 use crate::compile::LoadPlan;
 use crate::reads::reads;
 use crate::render::count;
