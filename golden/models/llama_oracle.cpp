@@ -1,10 +1,14 @@
-// What llama.cpp says, in full precision and with ids: two small commands over its public C API.
+// What llama.cpp says, in full precision and with ids: three small commands over its public C API.
 //
 //   llama_oracle logits MODEL.gguf OUT.bin ID…      logits of every position, raw f32 little-endian
-//   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT [K_TYPE]
-//                                                   temperature 0, one JSON object on stdout
+//   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT CACHE
+//       continues PROMPT at temperature 0; one JSON object on stdout: the ids of the prompt, for each step the
+//       TOP best as [id, logit, log-probability], and the text
+//   llama_oracle forced MODEL.gguf FIRST TOP CACHE ID…
+//       the same for the given ids, from the position that predicts the one numbered FIRST
 //
-// The key/value cache is f32 for `logits`; for `greedy` it is f16 as llama.cpp's own programs have it.
+// CACHE `f16` is how llama.cpp's own programs run (f16 keys and values, flash attention where it can); `f32`
+// keeps keys and values in f32 and attends without flash attention, as `logits` does.
 //
 // Build against a static build of llama.cpp (LC its source, B its build folder):
 //   g++ -O2 -std=c++17 -I$LC/include -I$LC/ggml/include llama_oracle.cpp -o llama_oracle
@@ -93,50 +97,80 @@ static int logits(int argc, char ** argv) {
     return 0;
 }
 
+// Prints the `top` best of the row of logits and returns the first; ties go to the lower id.
+static int print_best(const float * scores, int n_vocab, int top) {
+    std::vector<int> order(n_vocab);
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + top, order.end(),
+                      [&](int a, int b) { return scores[a] > scores[b] || (scores[a] == scores[b] && a < b); });
+    double sum = 0;
+    for (int i = 0; i < n_vocab; i++) { sum += std::exp((double) scores[i] - scores[order[0]]); }
+    const double log_sum = std::log(sum) + scores[order[0]];
+    printf("[");
+    for (int i = 0; i < top; i++) {
+        printf("%s[%d, %.4f, %.4f]", i ? ", " : "", order[i], scores[order[i]], scores[order[i]] - log_sum);
+    }
+    printf("]");
+    return order[0];
+}
+
+static llama_context * cached(llama_model * model, const char * cache) {
+    const bool wide = !strcmp(cache, "f32");
+    if (!wide && strcmp(cache, "f16") != 0) { fail("CACHE is f16 or f32"); }
+    return context(model, 512, wide ? GGML_TYPE_F32 : GGML_TYPE_F16,
+                   wide ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO);
+}
+
 static int greedy(int argc, char ** argv) {
-    if (argc < 6) { fail("greedy MODEL STEPS TOP PROMPT [f32]"); }
+    if (argc != 7) { fail("greedy MODEL STEPS TOP PROMPT CACHE"); }
     const int steps = atoi(argv[3]), top = atoi(argv[4]);
     const std::string prompt = argv[5];
-    const bool wide = argc > 6 && !strcmp(argv[6], "f32");
     llama_model * model = load(argv[2]);
     const llama_vocab * vocab = llama_model_get_vocab(model);
     const int n_vocab = llama_vocab_n_tokens(vocab);
-    std::vector<llama_token> ids(prompt.size() + 8);
-    const int count = llama_tokenize(vocab, prompt.data(), (int) prompt.size(), ids.data(), (int) ids.size(),
+    std::vector<llama_token> next(prompt.size() + 8);
+    const int count = llama_tokenize(vocab, prompt.data(), (int) prompt.size(), next.data(), (int) next.size(),
                                      true, true);
     if (count < 0) { fail("tokenize failed"); }
-    ids.resize(count);
-    llama_context * ctx = context(model, 512, wide ? GGML_TYPE_F32 : GGML_TYPE_F16,
-                                  wide ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO);
+    next.resize(count);
+    llama_context * ctx = cached(model, argv[6]);
     printf("{\"prompt_ids\": [");
-    for (int i = 0; i < count; i++) { printf("%s%d", i ? ", " : "", ids[i]); }
-    printf("], \"steps\": [");
+    for (int i = 0; i < count; i++) { printf("%s%d", i ? ", " : "", next[i]); }
+    printf("], \"top\": [");
     std::string text;
-    std::vector<llama_token> next = ids;
     int position = 0;
     for (int step = 0; step < steps; step++) {
         decode(ctx, next, position, false);
         position += (int) next.size();
-        const float * scores = llama_get_logits_ith(ctx, -1);
-        std::vector<int> order(n_vocab);
-        std::iota(order.begin(), order.end(), 0);
-        std::partial_sort(order.begin(), order.begin() + top, order.end(),
-                          [&](int a, int b) { return scores[a] > scores[b] || (scores[a] == scores[b] && a < b); });
-        double sum = 0;
-        for (int i = 0; i < n_vocab; i++) { sum += std::exp((double) scores[i] - scores[order[0]]); }
-        const double log_sum = std::log(sum) + scores[order[0]];
-        printf("%s[", step ? ", " : "");
-        for (int i = 0; i < top; i++) {
-            printf("%s[%d, %.5f, %.5f]", i ? ", " : "", order[i], scores[order[i]], scores[order[i]] - log_sum);
-        }
-        printf("]");
+        if (step) { printf(", "); }
+        const int id = print_best(llama_get_logits_ith(ctx, -1), n_vocab, top);
         char piece[256];
-        const int length = llama_token_to_piece(vocab, order[0], piece, sizeof piece, 0, false);
+        const int length = llama_token_to_piece(vocab, id, piece, sizeof piece, 0, false);
         if (length > 0) { text.append(piece, length); }
-        next = {order[0]};
-        if (llama_vocab_is_eog(vocab, order[0])) { break; }
+        next = {id};
+        if (llama_vocab_is_eog(vocab, id)) { break; }
     }
     printf("], \"text\": %s}\n", quoted(text).c_str());
+    return 0;
+}
+
+static int forced(int argc, char ** argv) {
+    if (argc < 7) { fail("forced MODEL FIRST TOP CACHE ID…"); }
+    const int first = atoi(argv[3]), top = atoi(argv[4]);
+    llama_model * model = load(argv[2]);
+    const int n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    std::vector<llama_token> ids;
+    for (int i = 6; i < argc; i++) { ids.push_back(atoi(argv[i])); }
+    if (first < 1 || first > (int) ids.size()) { fail("FIRST is out of range"); }
+    llama_context * ctx = cached(model, argv[5]);
+    ids.pop_back(); // it predicts nothing that is asked
+    decode(ctx, ids, 0, true);
+    printf("{\"top\": [");
+    for (int i = first - 1; i < (int) ids.size(); i++) {
+        if (i >= first) { printf(", "); }
+        print_best(llama_get_logits_ith(ctx, i), n_vocab, top);
+    }
+    printf("]}\n");
     return 0;
 }
 
@@ -147,5 +181,6 @@ int main(int argc, char ** argv) {
     llama_backend_init();
     if (argc > 1 && !strcmp(argv[1], "logits")) { return logits(argc, argv); }
     if (argc > 1 && !strcmp(argv[1], "greedy")) { return greedy(argc, argv); }
-    fail("logits or greedy");
+    if (argc > 1 && !strcmp(argv[1], "forced")) { return forced(argc, argv); }
+    fail("logits, greedy or forced");
 }
