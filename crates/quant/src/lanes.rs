@@ -24,47 +24,47 @@ pub(crate) use scalar::Scalar;
 /// The pointer it returns may be called wherever the `Isa` came from its constructors, under the contract of
 /// the function itself.
 macro_rules! for_lanes {
-    ($(#[$doc:meta])* $vis:vis fn $pick:ident[$($generic:tt)*][$($use:tt)*]
+    ($(#[$doc:meta])* $vis:vis fn $pick:ident<$($generic:ident: $bound:ident)?>
      ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
         $(#[$doc])*
-        $vis fn $pick<$($generic)*>(isa: $crate::isa::Isa, r: usize) -> unsafe fn($($t),*) {
+        $vis fn $pick<$($generic: $bound)?>(isa: $crate::isa::Isa, r: usize) -> unsafe fn($($t),*) {
             use $crate::isa::Isa;
             use $crate::lanes::{compiled, Scalar};
             #[cfg(target_arch = "x86_64")]
             use $crate::lanes::{Evex, Pair, Vex, VexVnni};
 
-            compiled! { scalar8 Scalar<8>, [], [$($generic)*][$($use)*]($($a: $t),*) $body }
-            compiled! { scalar16 Scalar<16>, [], [$($generic)*][$($use)*]($($a: $t),*) $body }
+            compiled! { scalar8 Scalar<8>, [], [$($generic: $bound)?]($($a: $t),*) $body }
+            compiled! { scalar16 Scalar<16>, [], [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
             compiled! { vex8 Vex, [#[target_feature(enable = "avx2,fma,f16c")]],
-                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+                        [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
             compiled! { vex16 Pair<Vex>, [#[target_feature(enable = "avx2,fma,f16c")]],
-                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+                        [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
             compiled! { vnni8 VexVnni, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
-                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+                        [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
             compiled! { vnni16 Pair<VexVnni>, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
-                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+                        [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
             compiled! { evex16 Evex, [#[target_feature(
                             enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
-                        [$($generic)*][$($use)*]($($a: $t),*) $body }
+                        [$($generic: $bound)?]($($a: $t),*) $body }
 
             match (isa, r) {
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx2(_) | Isa::Avx512Vnni(_), 8) => vex8::<$($generic)*>,
+                (Isa::Avx2(_) | Isa::Avx512Vnni(_), 8) => vex8::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx2(_), 16) => vex16::<$($generic)*>,
+                (Isa::Avx2(_), 16) => vex16::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::AvxVnni(_), 8) => vnni8::<$($generic)*>,
+                (Isa::AvxVnni(_), 8) => vnni8::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::AvxVnni(_), 16) => vnni16::<$($generic)*>,
+                (Isa::AvxVnni(_), 16) => vnni16::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Vnni(_), 16) => evex16::<$($generic)*>,
-                (_, 8) => scalar8::<$($generic)*>,
-                (_, 16) => scalar16::<$($generic)*>,
+                (Isa::Avx512Vnni(_), 16) => evex16::<$($generic)?>,
+                (_, 8) => scalar8::<$($generic)?>,
+                (_, 16) => scalar16::<$($generic)?>,
                 _ => unreachable!("groups have 8 or 16 rows"),
             }
         }
@@ -75,11 +75,11 @@ pub(crate) use for_lanes;
 /// One instance of a function over [`Lanes`].
 macro_rules! compiled {
     ($name:ident $lanes:ty, [$(#[$feature:meta])*],
-     [$($generic:tt)*][$($use:tt)*]($($a:ident: $t:ty),*) $body:ident) => {
+     [$($generic:ident: $bound:ident)?]($($a:ident: $t:ty),*) $body:ident) => {
         $(#[$feature])*
-        unsafe fn $name<$($generic)*>($($a: $t),*) {
+        unsafe fn $name<$($generic: $bound)?>($($a: $t),*) {
             // SAFETY: the same contract, and the features that `$lanes` needs are enabled here.
-            unsafe { $body::<$lanes $($use)*>($($a),*) }
+            unsafe { $body::<$lanes $(, $generic)?>($($a),*) }
         }
     };
 }

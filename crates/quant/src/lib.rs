@@ -9,16 +9,22 @@
 #![allow(clippy::cast_ptr_alignment, reason = "every load and store here is an unaligned one")]
 #![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
 
+mod activations;
+mod columns;
 mod error;
 mod interleave;
 mod isa;
+mod kernel;
 mod lanes;
 mod registry;
 mod repack;
 mod scheme;
 
+pub use activations::{Activations, Filling, Forms};
+pub use columns::ColumnsMut;
 pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
+pub use kernel::{Kernel, kernel};
 pub use registry::{Codec, codec, scheme};
 pub use repack::{repack, repack_with};

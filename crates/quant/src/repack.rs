@@ -55,26 +55,23 @@ pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[u8], d
     }
 }
 
+/// A function of [`pack_of`].
+pub(crate) type Pack = unsafe fn(&Record, *const u8, usize, usize, *mut u8);
+
 for_lanes! {
     /// `units` units, one after the other, from the records of `V::N` rows `stride` bytes apart.
-    fn pack_of[][] (record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) = pack
+    pub(crate) fn pack_of<>(record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) = pack
 }
 
 for_lanes! {
     /// The inverse of [`pack_of`].
-    fn unpack_of[][] (record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) = unpack
+    fn unpack_of<>(record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) = unpack
 }
 
 /// # Safety
 /// As [`Lanes`]; `rows` has `V::N` rows of `units` records, `out` room for `units` units.
 #[inline(always)]
-pub(crate) unsafe fn pack<V: Lanes>(
-    record: &Record,
-    rows: *const u8,
-    stride: usize,
-    units: usize,
-    out: *mut u8,
-) {
+unsafe fn pack<V: Lanes>(record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) {
     let vector = 4 * V::N;
     for u in 0..units {
         // SAFETY: fields lie in their record, their vectors in their unit (a test of `interleave` says so).

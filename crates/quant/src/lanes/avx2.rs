@@ -52,16 +52,15 @@ unsafe fn dot_avx2<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const 
             }
             return sum;
         }
-        let fit = const { [8, 4, 2][BITS as usize - 4] };
+        let fit = const { 128 >> BITS };
         let mut sum = _mm256_set1_epi32(offset);
-        let mut j = 0;
-        while j < M {
-            let mut products = _mm256_maddubs_epi16(v[j], broadcast(x, j));
-            for i in j + 1..M.min(j + fit) {
-                products = _mm256_add_epi16(products, _mm256_maddubs_epi16(v[i], broadcast(x, i)));
+        for (c, v) in v.chunks(fit).enumerate() {
+            let mut products = _mm256_maddubs_epi16(v[0], broadcast(x, c * fit));
+            for (j, v) in v.iter().enumerate().skip(1) {
+                let product = _mm256_maddubs_epi16(*v, broadcast(x, c * fit + j));
+                products = _mm256_add_epi16(products, product);
             }
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
-            j += fit;
         }
         sum
     }

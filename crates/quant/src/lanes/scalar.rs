@@ -32,13 +32,13 @@ impl<const N: usize> Lanes for Scalar<N> {
         // SAFETY: the caller gives `N` writable floats.
         unsafe { p.cast::<[f32; N]>().write_unaligned(v) }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_half(p: *const u8) -> [f32; N] {
         // SAFETY: the caller gives `2 * N` readable bytes.
         let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
         bits.map(|b| half::f16::from_bits(b).to_f32())
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_bf16(p: *const u8) -> [f32; N] {
         // SAFETY: the caller gives `2 * N` readable bytes.
         let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
@@ -68,7 +68,7 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn top_byte(a: [u32; N]) -> [u32; N] {
         a.map(|a| (a.cast_signed() >> 24).cast_unsigned())
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn fifth_bit(a: [u32; N], j: usize) -> [u32; N] {
         a.map(|a| (0..4).map(|i| (a >> (4 * j + i) & 1) << (8 * i + 4)).sum())
     }
@@ -80,15 +80,15 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn mul(a: [f32; N], b: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i] * b[i])
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn fma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn fnma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot<const BITS: u32, const M: usize>(v: &[[u32; N]; M], x: *const i8, offset: i32) -> [u32; N] {
         let mut sum = [offset; N];
         for (j, v) in v.iter().enumerate() {
@@ -100,7 +100,7 @@ impl<const N: usize> Lanes for Scalar<N> {
         }
         sum.map(i32::cast_unsigned)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
         for i in 0..N {
             // SAFETY: the caller gives 16 readable bytes in each of `N` rows.
@@ -112,7 +112,7 @@ impl<const N: usize> Lanes for Scalar<N> {
             }
         }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn scatter<const FLIP: bool>(src: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
         for j in 0..4 {
             // SAFETY: the caller gives four readable vectors of `N` words.

@@ -11,6 +11,7 @@
 extern crate weighbridge_quant as quant;
 
 mod golden;
+mod products;
 mod repack;
 
 /// The block schemes that have interleaved forms.
@@ -30,6 +31,28 @@ impl Noise {
     /// Uniform in [-1, 1).
     fn float(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+
+    /// `n` blocks of a scheme: random codes, scales of ordinary size with either sign.
+    fn blocks(&mut self, name: &str, n: usize) -> Vec<u8> {
+        let codec = quant::codec(name).unwrap();
+        let mut bytes = self.bytes(n * codec.cell_bytes());
+        for block in bytes.chunks_exact_mut(codec.cell_bytes()) {
+            let scales: &[usize] = match name {
+                "q4_0" | "q5_0" | "q8_0" => &[0],
+                "q6_k" => &[208],
+                _ => &[0, 2],
+            };
+            for &at in scales {
+                let scale = half::f16::from_f32(self.float() * 0.01);
+                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+        }
+        bytes
     }
 
     fn bytes(&mut self, n: usize) -> Vec<u8> {

@@ -1,0 +1,282 @@
+//! Activations as the products take them.
+
+use crate::isa::{Isa, per_isa};
+
+/// Words that one row holds for each 32 of its values: eight of codes and five facts (see [`Activations`]).
+const WORDS: usize = 13;
+/// Rows that share one tile.
+pub(crate) const TILE: usize = 4;
+
+/// Which forms of the activations a product reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// Codes of eight bits with a scale for each 32: for all block schemes.
+    pub int8: bool,
+    /// The floats themselves: for plain matrices.
+    pub f32: bool,
+}
+
+impl Forms {
+    /// The codes alone.
+    pub const INT8: Forms = Forms { int8: true, f32: false };
+    /// The floats alone.
+    pub const F32: Forms = Forms { int8: false, f32: true };
+
+    /// What either needs.
+    #[must_use]
+    pub fn union(self, other: Forms) -> Forms {
+        Forms { int8: self.int8 | other.int8, f32: self.f32 | other.f32 }
+    }
+
+    fn covers(self, other: Forms) -> bool {
+        self.union(other) == self
+    }
+}
+
+/// Rows of activations `[rows, k]`, made ready for any number of products.
+///
+/// The codes of 32 values are `round(x / d)`, to nearest even, with `d = max|x| / 127`: from -127 to 127. Where
+/// no `d` exists, because a value is not finite or all are below 1e-30, the codes are 0 and `d` is NaN or 0. The
+/// same bits come out of every instruction set.
+///
+/// Rows are taken in tiles of four, whose blocks of 32 stand next to each other; what is left over stands row
+/// by row. The memory is allocated once, by [`Activations::new`].
+pub struct Activations {
+    /// For each tile, for each 32 columns: the codes of each row, then each row's `d`, each row's `d * Σ codes`,
+    /// each row's `-Σ codes`, and the same for the first and the second 16 alone.
+    words: Vec<u32>,
+    /// `[rows, k]`
+    floats: Vec<f32>,
+    rows: usize,
+    k: usize,
+    forms: Forms,
+}
+
+impl Activations {
+    /// Room for up to `max_rows` rows of up to `max_k` values.
+    pub fn new(max_rows: usize, max_k: usize) -> Self {
+        Activations {
+            words: vec![0; max_rows * (max_k / 32) * WORDS],
+            floats: vec![0.0; max_rows * max_k],
+            rows: 0,
+            k: 0,
+            forms: Forms::default(),
+        }
+    }
+
+    /// Takes `x`, `[rows, k]`, in the forms asked for.
+    ///
+    /// # Panics
+    /// As [`Activations::begin`], and if `x` has another length.
+    pub fn fill(&mut self, isa: Isa, x: &[f32], rows: usize, k: usize, forms: Forms) {
+        self.begin(rows, k, forms).fill(isa, x);
+    }
+
+    /// Starts to take `rows` rows of `k` values in the forms asked for: what it returns is filled whole, or in
+    /// parts by several threads. A row that is never filled keeps what was there before.
+    ///
+    /// # Panics
+    /// If there is no room for that many, or codes are asked for and `k` is not a multiple of 32.
+    pub fn begin(&mut self, rows: usize, k: usize, forms: Forms) -> Filling<'_> {
+        let words = if forms.int8 { rows.checked_mul(k / 32 * WORDS) } else { Some(0) };
+        let floats = if forms.f32 { rows.checked_mul(k) } else { Some(0) };
+        assert!(!forms.int8 || k.is_multiple_of(32), "{k} columns are not blocks of 32");
+        let (Some(words), Some(floats)) = (words, floats) else { panic!("{rows} rows of {k} overflow") };
+        assert!(
+            words <= self.words.len() && floats <= self.floats.len(),
+            "no room for {rows} rows of {k} activations"
+        );
+        (self.rows, self.k, self.forms) = (rows, k, forms);
+        Filling { words: &mut self.words[..words], floats: &mut self.floats[..floats], rows, k }
+    }
+
+    /// Rows that it holds now.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns that it holds now.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Whether it holds what a product reads.
+    pub(crate) fn has(&self, forms: Forms) -> bool {
+        self.forms.covers(forms)
+    }
+
+    /// The floats, `[rows, k]`. They must have been asked for.
+    pub(crate) fn floats(&self) -> &[f32] {
+        assert!(self.forms.f32, "the activations were not filled as f32");
+        &self.floats[..self.rows * self.k]
+    }
+
+    /// The codes of the tile of `NT` rows that starts at row `row`. They must have been asked for.
+    pub(crate) fn tile<const NT: usize>(&self, row: usize) -> Tile<'_, NT> {
+        let stride = self.k / 32 * WORDS;
+        let tiled = row < self.rows / TILE * TILE;
+        assert!(self.forms.int8 && row + NT <= self.rows, "row {row} of {}", self.rows);
+        assert_eq!((NT, row % TILE * usize::from(tiled)), (if tiled { TILE } else { 1 }, 0), "rows of tiles");
+        Tile { words: &self.words[row * stride..][..NT * stride] }
+    }
+}
+
+/// Rows of [`Activations`] that are still to be filled. Parts of it may be filled by different threads.
+pub struct Filling<'a> {
+    words: &'a mut [u32],
+    floats: &'a mut [f32],
+    rows: usize,
+    k: usize,
+}
+
+impl<'a> Filling<'a> {
+    /// Rows to fill.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The first `row` rows, and the others.
+    ///
+    /// # Panics
+    /// If `row` is more than there are, or not a multiple of 4.
+    pub fn split_at(self, row: usize) -> (Filling<'a>, Filling<'a>) {
+        assert!(row <= self.rows && row.is_multiple_of(TILE), "row {row} of {}", self.rows);
+        let share = |len: usize| len.checked_div(self.rows).unwrap_or(0) * row;
+        let (words, more_words) = self.words.split_at_mut(share(self.words.len()));
+        let (floats, more_floats) = self.floats.split_at_mut(share(self.floats.len()));
+        (
+            Filling { words, floats, rows: row, k: self.k },
+            Filling { words: more_words, floats: more_floats, rows: self.rows - row, k: self.k },
+        )
+    }
+
+    /// Takes `x`, `[rows, k]`.
+    ///
+    /// # Panics
+    /// If `x` has another length.
+    pub fn fill(self, isa: Isa, x: &[f32]) {
+        assert_eq!(x.len(), self.rows * self.k, "{} rows of {} activations", self.rows, self.k);
+        if !self.floats.is_empty() {
+            self.floats.copy_from_slice(x);
+        }
+        if !self.words.is_empty() {
+            quantise(isa, x, self.k, self.words);
+        }
+    }
+}
+
+per_isa! {
+    /// Codes of `x`, `[rows, k]`, in tiles and then row by row.
+    fn quantise(x: &[f32], k: usize, words: &mut [u32]) = quantise_rows
+}
+
+#[inline(always)]
+fn quantise_rows<const FMA: bool>(x: &[f32], k: usize, words: &mut [u32]) {
+    let rows = x.len() / k;
+    let tiled = rows / TILE * TILE;
+    let (tiles, singles) = words.split_at_mut(tiled * (k / 32) * WORDS);
+    for (row, x) in x.chunks_exact(k).enumerate() {
+        if row < tiled {
+            let tile = &mut tiles[row / TILE * TILE * (k / 32) * WORDS..][..TILE * (k / 32) * WORDS];
+            quantise_row::<TILE>(x, row % TILE, tile);
+        } else {
+            quantise_row::<1>(x, 0, &mut singles[(row - tiled) * (k / 32) * WORDS..][..k / 32 * WORDS]);
+        }
+    }
+}
+
+/// Row `t` of a tile of `NT`.
+#[inline(always)]
+fn quantise_row<const NT: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
+    for (x, block) in x.as_chunks::<32>().0.iter().zip(tile.chunks_exact_mut(NT * WORDS)) {
+        let (codes, d, sums) = quantise_block(x);
+        let (codes_at, facts) = block.split_at_mut(NT * 8);
+        for (word, code) in codes_at[t * 8..][..8].iter_mut().zip(codes.as_chunks::<4>().0) {
+            *word = u32::from_ne_bytes(code.map(i8::cast_unsigned));
+        }
+        let sum = sums[0] + sums[1];
+        facts[t] = d.to_bits();
+        facts[NT + t] = (d * sum as f32).to_bits();
+        facts[2 * NT + t] = (-sum).cast_unsigned();
+        facts[3 * NT + t] = (-sums[0]).cast_unsigned();
+        facts[4 * NT + t] = (-sums[1]).cast_unsigned();
+    }
+}
+
+/// 1.5 * 2^23: added to it, a small number is rounded to an integer, to nearest even, in the low bits of the sum.
+const MAGIC: f32 = 12_582_912.0;
+
+/// Codes, scale, and the sums of the codes of either half.
+#[inline(always)]
+fn quantise_block(x: &[f32; 32]) -> ([i8; 32], f32, [i32; 2]) {
+    // The bits of non-negative floats are in the order of their values, and NaN comes out on top.
+    let max = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
+    let max = f32::from_bits(max);
+    if !(1e-30..=f32::MAX).contains(&max) {
+        let d = if max < 1.0 { 0.0 } else { f32::NAN };
+        return ([0; 32], d, [0; 2]);
+    }
+    let inverse = 127.0 / max;
+    let codes = x.map(|x| (x * inverse + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed());
+    let sum = |half: &[i32]| half.iter().sum();
+    (codes.map(|c| c as i8), max / 127.0, [sum(&codes[..16]), sum(&codes[16..])])
+}
+
+/// The codes of `NT` rows. See [`Activations`].
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<'a, const NT: usize> {
+    words: &'a [u32],
+}
+
+impl<const NT: usize> Tile<'_, NT> {
+    /// Blocks of 32 columns.
+    pub(crate) fn blocks(&self) -> usize {
+        self.words.len() / (NT * WORDS)
+    }
+
+    /// # Safety
+    /// `block < self.blocks()`, `at < NT * WORDS`.
+    #[inline(always)]
+    unsafe fn word(&self, block: usize, at: usize) -> *const u32 {
+        // SAFETY: there are `NT * WORDS` words for each block.
+        unsafe { self.words.as_ptr().add(block * (NT * WORDS) + at) }
+    }
+
+    /// The 32 codes of row `t`.
+    ///
+    /// # Safety
+    /// `block < self.blocks()`, `t < NT`: also of the functions that follow.
+    #[inline(always)]
+    pub(crate) unsafe fn codes(&self, block: usize, t: usize) -> *const i8 {
+        // SAFETY: as this function.
+        unsafe { self.word(block, t * 8).cast() }
+    }
+
+    /// The scale of the codes.
+    #[inline(always)]
+    pub(crate) unsafe fn scale(&self, block: usize, t: usize) -> f32 {
+        // SAFETY: as this function.
+        f32::from_bits(unsafe { *self.word(block, NT * 8 + t) })
+    }
+
+    /// The sum of the values, as the codes give them.
+    #[inline(always)]
+    pub(crate) unsafe fn sum(&self, block: usize, t: usize) -> f32 {
+        // SAFETY: as this function.
+        f32::from_bits(unsafe { *self.word(block, NT * 9 + t) })
+    }
+
+    /// Minus the sum of the codes.
+    #[inline(always)]
+    pub(crate) unsafe fn minus(&self, block: usize, t: usize) -> i32 {
+        // SAFETY: as this function.
+        unsafe { *self.word(block, NT * 10 + t) }.cast_signed()
+    }
+
+    /// Minus the sum of the codes of the first or second half.
+    #[inline(always)]
+    pub(crate) unsafe fn minus_half(&self, block: usize, t: usize, half: usize) -> i32 {
+        // SAFETY: as this function.
+        unsafe { *self.word(block, NT * (11 + half) + t) }.cast_signed()
+    }
+}

@@ -1,0 +1,145 @@
+//! Products of plain matrices: f32, f16 and bf16, with the activations as floats.
+//!
+//! Each product of two rows is summed in 16 lanes, lane `i` taking every 16th column from `i` on, each step in
+//! one rounding; a short last step is filled up with zeros. The lanes are then added pairwise. Every
+//! instruction set and every tile shape keeps this order, so all give the same bits.
+
+use crate::lanes::{Lanes, for_lanes};
+
+use super::blocks::Job;
+
+/// Lanes that a product is summed in.
+const LANES: usize = 16;
+
+/// A plain dtype.
+pub(super) trait Float {
+    /// Bytes of one element.
+    const BYTES: usize;
+
+    /// `V::N` elements.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn load<V: Lanes>(p: *const u8) -> V::F;
+}
+
+macro_rules! float {
+    ($name:ident, $bytes:literal, $p:ident => $load:expr) => {
+        pub(super) struct $name;
+
+        impl Float for $name {
+            const BYTES: usize = $bytes;
+
+            #[inline(always)]
+            unsafe fn load<V: Lanes>($p: *const u8) -> V::F {
+                // SAFETY: as this function.
+                unsafe { $load }
+            }
+        }
+    };
+}
+
+float!(F32, 4, p => V::load_f(p.cast()));
+float!(F16, 2, p => V::load_half(p));
+float!(BF16, 2, p => V::load_bf16(p));
+
+for_lanes! {
+    /// Products with a plain matrix.
+    pub(super) fn floats_of<D: Float>(job: &mut Job<'_>) = floats
+}
+
+/// Rows of the weight, and of the activations, that are multiplied at once.
+const ROWS: usize = 2;
+const TOKENS: usize = 4;
+
+/// # Safety
+/// As [`Lanes`], with 16 lanes; `job.w` holds `total` rows of `k` columns.
+#[inline(always)]
+unsafe fn floats<V: Lanes, D: Float>(job: &mut Job<'_>) {
+    let x_rows = job.x.rows();
+    let mut row = job.rows.start;
+    while row < job.rows.end {
+        let rows = if row + ROWS <= job.rows.end { ROWS } else { 1 };
+        let mut t = 0;
+        while t < x_rows {
+            let tokens = if t + TOKENS <= x_rows { TOKENS } else { 1 };
+            // SAFETY: as this function.
+            unsafe {
+                match (rows, tokens) {
+                    (ROWS, TOKENS) => tile::<V, D, ROWS, TOKENS>(job, row, t),
+                    (ROWS, _) => tile::<V, D, ROWS, 1>(job, row, t),
+                    (_, TOKENS) => tile::<V, D, 1, TOKENS>(job, row, t),
+                    _ => tile::<V, D, 1, 1>(job, row, t),
+                }
+            }
+            t += tokens;
+        }
+        row += rows;
+    }
+}
+
+/// Rows `row..row + R` against rows `t..t + T` of the activations.
+///
+/// # Safety
+/// As [`floats`].
+#[inline(always)]
+unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job<'_>, row: usize, t: usize) {
+    assert_eq!(V::N, LANES);
+    let k = job.k;
+    let w: [&[u8]; R] = std::array::from_fn(|r| &job.w[(row + r) * k * D::BYTES..][..k * D::BYTES]);
+    let x: [&[f32]; T] = std::array::from_fn(|i| &job.x.floats()[(t + i) * k..][..k]);
+    let whole = k / LANES * LANES;
+    // SAFETY: as this function; the last step reads arrays of the full size.
+    unsafe {
+        let mut acc = [[V::splat_f(0.0); T]; R];
+        let mut i = 0;
+        while i < whole {
+            if T == 1 {
+                for w in w {
+                    V::prefetch(w.as_ptr().wrapping_add(i * D::BYTES + AHEAD));
+                }
+            }
+            let xs: [V::F; T] = std::array::from_fn(|t| V::load_f(x[t].as_ptr().add(i)));
+            for (w, acc) in w.iter().zip(&mut acc) {
+                let w = D::load::<V>(w.as_ptr().add(i * D::BYTES));
+                for (acc, x) in acc.iter_mut().zip(xs) {
+                    *acc = V::fma(w, x, *acc);
+                }
+            }
+            i += LANES;
+        }
+        if whole < k {
+            for (w, acc) in w.iter().zip(&mut acc) {
+                let mut last = [0u8; 4 * LANES];
+                last[..(k - whole) * D::BYTES].copy_from_slice(&w[whole * D::BYTES..]);
+                let w = D::load::<V>(last.as_ptr());
+                for (acc, x) in acc.iter_mut().zip(x) {
+                    let mut last = [0.0; LANES];
+                    last[..k - whole].copy_from_slice(&x[whole..]);
+                    *acc = V::fma(w, V::load_f(last.as_ptr()), *acc);
+                }
+            }
+        }
+        for (r, acc) in acc.iter().enumerate() {
+            for (i, acc) in acc.iter().enumerate() {
+                let mut lanes = [0.0; LANES];
+                V::store_f(lanes.as_mut_ptr(), *acc);
+                job.y.row_mut(t + i)[row - job.rows.start + r] = sum(lanes);
+            }
+        }
+    }
+}
+
+/// How far ahead to ask for memory, in bytes.
+const AHEAD: usize = 2048;
+
+/// The lanes added pairwise: `i` and `i + 8`, then `i` and `i + 4`, and so on.
+#[inline(always)]
+fn sum(mut lanes: [f32; LANES]) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}

@@ -1,0 +1,241 @@
+//! Products against a naive oracle, and against each other bit for bit.
+
+use std::ops::Range;
+
+use quant::{Activations, ColumnsMut, Forms, Isa};
+use tensor::Shape;
+
+use crate::{BLOCKS, Noise};
+
+/// What the codes of the activations stand for: the documented quantisation, written out naively.
+fn quantised(x: &[f32]) -> Vec<f32> {
+    let block = |x: &[f32]| {
+        let max = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+        let code = |x: &f32| (x * (127.0 / max)).round_ties_even() * (max / 127.0);
+        x.iter().map(code).collect::<Vec<_>>()
+    };
+    x.chunks(32).flat_map(block).collect()
+}
+
+/// `y` and the scale of its rounding errors, `Σ |w| |x|`, in f64.
+fn oracle(w: &[f32], x: &[f32], k: usize) -> Vec<(f64, f64)> {
+    let dot = |w: &[f32], x: &[f32]| {
+        let products = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+        products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()))
+    };
+    x.chunks(k).flat_map(|x| w.chunks(k).map(move |w| dot(w, x))).collect()
+}
+
+fn product(isa: Isa, scheme: &str, w: &[u8], k: usize, rows: &Range<usize>, x: &[f32]) -> Vec<f32> {
+    let kernel = quant::kernel(&quant::scheme(scheme).unwrap(), isa).unwrap();
+    let tokens = x.len() / k;
+    let mut acts = Activations::new(tokens, k);
+    acts.fill(isa, x, tokens, k, kernel.forms);
+    let mut y = vec![f32::NAN; tokens * rows.len()];
+    kernel.run(w, k, rows.clone(), &acts, ColumnsMut::new(&mut y, tokens, rows.len()));
+    y
+}
+
+fn check(what: &str, y: &[f32], want: &[(f64, f64)]) {
+    for (i, (y, (want, size))) in y.iter().zip(want).enumerate() {
+        let error = (f64::from(*y) - want).abs();
+        assert!(error <= 1e-6 * size + 1e-30, "{what}: value {i} is {y}, not {want} (Σ|w||x| = {size})");
+    }
+}
+
+fn decoded(scheme: &str, w: &[u8]) -> Vec<f32> {
+    let codec = quant::codec(scheme).unwrap();
+    let mut values = vec![0.0; w.len() / codec.cell_bytes() * codec.per()];
+    codec.decode(&[w], &mut values);
+    values
+}
+
+fn bits(y: &[f32]) -> Vec<u32> {
+    y.iter().map(|y| y.to_bits()).collect()
+}
+
+#[test]
+fn block_products_are_right_and_the_same_in_every_form() {
+    let mut noise = Noise(11);
+    for name in BLOCKS {
+        let unit = if quant::codec(name).unwrap().per() == 32 { 64 } else { 256 };
+        for (rows, units, tokens) in
+            [(16, 1, 1), (48, 3, 1), (32, 27, 1), (48, 7, 6), (32, 3, 4), (16, 30, 9)]
+        {
+            let k = units * unit;
+            let per = quant::codec(name).unwrap().per();
+            let w = noise.blocks(name, rows * k / per);
+            let x: Vec<f32> = noise.floats(tokens * k);
+            let want = oracle(&decoded(name, &w), &quantised(&x), k);
+
+            let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
+            check(&format!("`{name}` [{rows}, {k}] x {tokens}"), &reference, &want);
+            for isa in Isa::available() {
+                let stored = product(isa, name, &w, k, &(0..rows), &x);
+                assert_eq!(
+                    bits(&stored),
+                    bits(&reference),
+                    "`{name}` [{rows}, {k}] x {tokens}, {}",
+                    isa.name()
+                );
+                for r in [8, 16] {
+                    let form = quant::interleaved(name, r).unwrap();
+                    let len = form.byte_len(&Shape::from([rows as u64, k as u64])).unwrap();
+                    let mut packed = vec![0; len as usize];
+                    quant::repack(&quant::scheme(name).unwrap(), &form, k, &w, &mut packed);
+                    let y = product(isa, &form.name, &packed, k, &(0..rows), &x);
+                    assert_eq!(
+                        bits(&y),
+                        bits(&reference),
+                        "`{form}` [{rows}, {k}] x {tokens}, {}",
+                        isa.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn stored_products_take_any_rows_and_any_blocks() {
+    let mut noise = Noise(12);
+    for name in BLOCKS {
+        let per = quant::codec(name).unwrap().per();
+        for (rows, blocks, tokens) in [(1, 1, 1), (7, 3, 1), (37, 3, 5), (21, 1, 2), (53, 27, 3)] {
+            let k = blocks * per;
+            let w = noise.blocks(name, rows * blocks);
+            let x: Vec<f32> = noise.floats(tokens * k);
+            let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
+            check(name, &reference, &oracle(&decoded(name, &w), &quantised(&x), k));
+            for isa in Isa::available() {
+                // Any split of the rows gives the same bits, in or out of groups.
+                for cut in [0, rows / 3, rows / 2 + 1, rows] {
+                    let cut = cut.min(rows);
+                    let (a, b) = (
+                        product(isa, name, &w, k, &(0..cut), &x),
+                        product(isa, name, &w, k, &(cut..rows), &x),
+                    );
+                    for t in 0..tokens {
+                        let (y, rest) = (&a[t * cut..][..cut], &b[t * (rows - cut)..][..rows - cut]);
+                        assert_eq!(
+                            [bits(y), bits(rest)].concat(),
+                            bits(&reference[t * rows..][..rows]),
+                            "`{name}` [{rows}, {k}] cut at {cut}, {}",
+                            isa.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_products_are_right_for_any_shape_and_the_same_everywhere() {
+    let mut noise = Noise(13);
+    for (rows, k, tokens) in [(1, 1, 1), (3, 31, 1), (5, 100, 6), (16, 576, 1), (9, 1000, 4), (2, 16, 9)] {
+        let w: Vec<f32> = noise.floats(rows * k);
+        let x: Vec<f32> = noise.floats(tokens * k);
+        let stored = [
+            ("f32", w.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>()),
+            ("f16", w.iter().flat_map(|w| half::f16::from_f32(*w).to_le_bytes()).collect()),
+            ("bf16", w.iter().flat_map(|w| half::bf16::from_f32(*w).to_le_bytes()).collect()),
+        ];
+        for (name, w) in stored {
+            let want = oracle(&decoded(name, &w), &x, k);
+            let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
+            check(&format!("`{name}` [{rows}, {k}] x {tokens}"), &reference, &want);
+            for isa in Isa::available() {
+                let y = product(isa, name, &w, k, &(0..rows), &x);
+                assert_eq!(bits(&y), bits(&reference), "`{name}` [{rows}, {k}] x {tokens}, {}", isa.name());
+                let one = product(isa, name, &w, k, &(rows - 1..rows), &x);
+                assert!((0..tokens).all(|t| one[t].to_bits() == reference[t * rows + rows - 1].to_bits()));
+            }
+        }
+    }
+}
+
+#[test]
+fn nasty_codes_and_activations_keep_every_instruction_set_equal() {
+    // All codes at their ends, scales up to the largest, activations of one sign, tiny, huge, or absent.
+    let activations = [1.0, -1.0, 1e-38, 3e38, 0.0, f32::MIN_POSITIVE];
+    for name in BLOCKS {
+        let codec = quant::codec(name).unwrap();
+        let k = 2 * codec.per().max(256);
+        for fill in [0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0] {
+            let mut w = vec![fill; 16 * k / codec.per() * codec.cell_bytes()];
+            let scales = if name == "q6_k" { 208..210 } else { 0..4 };
+            for block in w.chunks_exact_mut(codec.cell_bytes()) {
+                if name == "q6_k" || fill & 0x7F == 0x7F {
+                    let at = scales.clone();
+                    let pattern = [0xFF, 0x7B, 0x01, 0x80];
+                    let n = at.len().min(if matches!(name, "q4_0" | "q5_0" | "q8_0") { 2 } else { 4 });
+                    block[at.start..at.start + n].copy_from_slice(&pattern[..n]);
+                }
+            }
+            for x in activations {
+                let x = vec![x; 5 * k];
+                let reference = product(Isa::Scalar, name, &w, k, &(0..16), &x);
+                for isa in Isa::available() {
+                    let y = product(isa, name, &w, k, &(0..16), &x);
+                    assert_eq!(
+                        bits(&y),
+                        bits(&reference),
+                        "`{name}` of {fill:#x} x {}, {}",
+                        x[0],
+                        isa.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_are_not_numbers_show_in_the_result() {
+    let mut noise = Noise(14);
+    let w = noise.blocks("q8_0", 16 * 2);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for isa in Isa::available() {
+            let mut x: Vec<f32> = noise.floats(64);
+            x[40] = bad;
+            assert!(product(isa, "q8_0", &w, 64, &(0..16), &x).iter().all(|y| y.is_nan()), "{bad}");
+        }
+    }
+}
+
+#[test]
+fn activations_filled_in_parts_are_those_filled_at_once() {
+    let (tokens, k) = (11, 96);
+    let x: Vec<f32> = Noise(15).floats(tokens * k);
+    let w = Noise(16).blocks("q5_1", 8 * k / 32);
+    let kernel = quant::kernel(&quant::scheme("q5_1").unwrap(), Isa::Scalar).unwrap();
+    let run = |acts: &Activations| {
+        let mut y = vec![0.0; tokens * 8];
+        kernel.run(&w, k, 0..8, acts, ColumnsMut::new(&mut y, tokens, 8));
+        bits(&y)
+    };
+    let mut whole = Activations::new(tokens, k);
+    whole.fill(Isa::Scalar, &x, tokens, k, Forms::INT8);
+    for isa in Isa::available() {
+        let mut parts = Activations::new(tokens + 3, k + 32);
+        let (first, rest) = parts.begin(tokens, k, Forms::INT8.union(Forms::F32)).split_at(4);
+        std::thread::scope(|s| {
+            s.spawn(|| first.fill(isa, &x[..4 * k]));
+            s.spawn(|| rest.fill(isa, &x[4 * k..]));
+        });
+        assert_eq!(run(&parts), run(&whole), "{}", isa.name());
+    }
+}
+
+#[test]
+#[should_panic(expected = "in groups of 16")]
+fn part_of_an_interleaved_group_is_refused() {
+    product(Isa::Scalar, "q4_0.r16", &[0; 2 * 576], 64, &(0..8), &[0.0; 64]);
+}
+
+#[test]
+#[should_panic(expected = "are not rows of 64 columns")]
+fn a_matrix_cut_short_is_refused() {
+    product(Isa::Scalar, "q4_0", &[0; 35], 64, &(0..1), &[0.0; 64]);
+}
