@@ -133,6 +133,9 @@ impl Record {
     }
 }
 
+/// Bytes of the longest record.
+const RECORD_MAX: usize = 210;
+
 /// A codec of a row-interleaved form.
 ///
 /// A cell is a unit; its values come out row by row, `[r, 64]` or `[r, 256]`. Use [`crate::decode_row`] for
@@ -160,15 +163,20 @@ impl<S: Packed> Codec for Interleaved<S> {
         let [units] = planes else { panic!("`{}` has one plane, found {}", self.name, planes.len()) };
         let n = units.len() / self.cell_bytes();
         assert!(units.len() == n * self.cell_bytes() && out.len() == n * self.per(), "`{}`", self.name);
-        let mut stored = [0; 256];
+        let mut stored = [0; RECORD_MAX];
         for (unit, out) in units.chunks_exact(self.cell_bytes()).zip(out.chunks_exact_mut(self.per())) {
             for (lane, out) in out.chunks_exact_mut(S::UNIT).enumerate() {
                 Record::of::<S>().take(self.r, lane, unit, &mut stored[..S::RECORD]);
-                for (block, out) in stored.chunks_exact(S::BYTES).zip(out.chunks_exact_mut(S::PER)) {
-                    S::block(block, out);
-                }
+                blocks::<S>(&stored[..S::RECORD], out);
             }
         }
+    }
+}
+
+/// Writes the values of the stored blocks `stored`.
+fn blocks<S: Packed>(stored: &[u8], out: &mut [f32]) {
+    for (block, out) in stored.chunks_exact(S::BYTES).zip(out.chunks_exact_mut(S::PER)) {
+        S::block(block, out);
     }
 }
 
@@ -182,6 +190,24 @@ pub(crate) struct Form {
     pub(crate) record: Record,
     /// The codec, whose name is that of the form.
     pub(crate) codec: &'static dyn Codec,
+    /// Decodes one record as stored.
+    blocks: fn(&[u8], &mut [f32]),
+}
+
+impl Form {
+    /// Row `row` of the matrix `w`, `[rows, k]`.
+    pub(crate) fn decode_row(&self, w: &[u8], k: usize, row: usize, out: &mut [f32]) {
+        let Form { r, record, .. } = *self;
+        assert!(k.is_multiple_of(record.unit), "{k} columns are not units of {}", record.unit);
+        let unit_bytes = self.codec.cell_bytes();
+        let group_bytes = k / record.unit * unit_bytes;
+        let group = &w[row / r * group_bytes..][..group_bytes];
+        let mut stored = [0; RECORD_MAX];
+        for (unit, out) in group.chunks_exact(unit_bytes).zip(out.chunks_exact_mut(record.unit)) {
+            record.take(r, row % r, unit, &mut stored[..record.stored]);
+            (self.blocks)(&stored[..record.stored], out);
+        }
+    }
 }
 
 macro_rules! forms {
@@ -194,6 +220,7 @@ macro_rules! forms {
             r: $r,
             record: Record::of::<s::$scheme>(),
             codec: &Interleaved::<s::$scheme> { name: $name, r: $r, stored: PhantomData },
+            blocks: blocks::<s::$scheme>,
         }
     };
 }

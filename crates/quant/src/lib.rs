@@ -10,7 +10,9 @@
 #![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
 
 mod activations;
+mod attend;
 mod columns;
+mod decode;
 mod error;
 mod interleave;
 mod isa;
@@ -19,9 +21,12 @@ mod lanes;
 mod registry;
 mod repack;
 mod scheme;
+pub mod vector;
 
 pub use activations::{Activations, Filling, Forms};
+pub use attend::{Attention, attend};
 pub use columns::ColumnsMut;
+pub use decode::decode_row;
 pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};

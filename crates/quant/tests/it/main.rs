@@ -13,6 +13,7 @@ extern crate weighbridge_quant as quant;
 mod golden;
 mod products;
 mod repack;
+mod vector;
 
 /// The block schemes that have interleaved forms.
 const BLOCKS: [&str; 8] = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"];

@@ -39,6 +39,14 @@ fn round_trip(name: &str, r: usize, k: usize, bytes: &[u8]) {
         let (row, column) = (group * r + within / unit, u * unit + within % unit);
         assert_eq!(*found, want[row * k + column], "`{form}` at [{row}, {column}]");
     }
+    for row in [0, rows - 1, rows / 2] {
+        for (scheme, w) in [(&stored, bytes), (&form, &reference)] {
+            let mut out = vec![0.0; k];
+            quant::decode_row(scheme, w, k, row, &mut out);
+            let out: Vec<u32> = out.into_iter().map(f32::to_bits).collect();
+            assert_eq!(out, want[row * k..][..k], "row {row} of `{scheme}`");
+        }
+    }
 }
 
 proptest! {

@@ -1,0 +1,264 @@
+//! Operations on vectors of f32: norms, activation functions, rotary embedding, softmax.
+//!
+//! Each is written once in plain Rust over arrays of 16 lanes and compiled for every instruction set. Sums are
+//! taken lane by lane and the lanes added pairwise, so they are more exact than a running sum. Scalar code adds
+//! and multiplies in two roundings where vector code uses one, so results differ in the last bits between
+//! instruction sets, never between calls.
+
+use crate::isa::per_isa;
+
+mod exp;
+
+pub(crate) use exp::exp;
+
+/// Values taken at once.
+pub(crate) const LANES: usize = 16;
+/// Sums kept apart, to hide the latency of an addition.
+const CHAINS: usize = 4;
+
+type Lanes = [f32; LANES];
+
+/// `a * b + c`, in one rounding if the processor has it.
+#[inline(always)]
+pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// The lanes added pairwise: `i` and `i + 8`, then `i` and `i + 4`, and so on.
+#[inline(always)]
+pub(crate) fn sum_of(mut lanes: Lanes) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}
+
+/// `Σ f(i, sum)` over `0..n`, where `f` adds the `i`-th term to what it is given.
+#[inline(always)]
+fn sum_by(n: usize, f: impl Fn(usize, f32) -> f32) -> f32 {
+    let mut sums = [[0.0; LANES]; CHAINS];
+    let whole = n / (LANES * CHAINS) * (LANES * CHAINS);
+    let mut i = 0;
+    while i < whole {
+        for (chain, sums) in sums.iter_mut().enumerate() {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                *sum = f(i + chain * LANES + lane, *sum);
+            }
+        }
+        i += LANES * CHAINS;
+    }
+    for i in whole..n {
+        let at = i - whole;
+        sums[at / LANES][at % LANES] = f(i, sums[at / LANES][at % LANES]);
+    }
+    let [a, b, c, d] = sums;
+    sum_of(std::array::from_fn(|i| (a[i] + b[i]) + (c[i] + d[i])))
+}
+
+macro_rules! same_length {
+    ($a:ident, $($b:ident),*) => {
+        $(assert_eq!($a.len(), $b.len(), "`{}` and `{}` have different lengths", stringify!($a), stringify!($b));)*
+    };
+}
+
+per_isa! {
+    /// `out += x`.
+    pub fn add(out: &mut [f32], x: &[f32]) = add_body
+}
+#[inline(always)]
+fn add_body<const FMA: bool>(out: &mut [f32], x: &[f32]) {
+    same_length!(out, x);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out += x;
+    }
+}
+
+per_isa! {
+    /// `out += a * x`.
+    pub fn axpy(a: f32, x: &[f32], out: &mut [f32]) = axpy_body
+}
+#[inline(always)]
+fn axpy_body<const FMA: bool>(a: f32, x: &[f32], out: &mut [f32]) {
+    same_length!(out, x);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = fma::<FMA>(a, *x, *out);
+    }
+}
+
+per_isa! {
+    /// `Σ a * b`.
+    pub fn dot(a: &[f32], b: &[f32]) -> f32 = dot_body
+}
+#[inline(always)]
+pub(crate) fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    same_length!(a, b);
+    sum_by(a.len(), |i, sum| fma::<FMA>(a[i], b[i], sum))
+}
+
+per_isa! {
+    /// `out = x / sqrt(mean(x²) + eps) * w`: RMSNorm. `w` is the factor itself, `1 + w` where a family stores
+    /// that.
+    pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) = rms_norm_body
+}
+#[inline(always)]
+fn rms_norm_body<const FMA: bool>(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
+    same_length!(x, w, out);
+    let squares = sum_by(x.len(), |i, sum| fma::<FMA>(x[i], x[i], sum));
+    let scale = 1.0 / (squares / x.len() as f32 + eps).sqrt();
+    for ((out, x), w) in out.iter_mut().zip(x).zip(w) {
+        *out = x * scale * w;
+    }
+}
+
+per_isa! {
+    /// `out = (x - mean) / sqrt(variance + eps) * w + b`: LayerNorm.
+    pub fn layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]) = layer_norm_body
+}
+#[inline(always)]
+fn layer_norm_body<const FMA: bool>(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]) {
+    same_length!(x, w, b, out);
+    let n = x.len() as f32;
+    let mean = sum_by(x.len(), |i, sum| sum + x[i]) / n;
+    // The variance from the differences, not from the squares: activations may have a large mean.
+    let variance = sum_by(x.len(), |i, sum| fma::<FMA>(x[i] - mean, x[i] - mean, sum)) / n;
+    let scale = 1.0 / (variance + eps).sqrt();
+    for (((out, x), w), b) in out.iter_mut().zip(x).zip(w).zip(b) {
+        *out = fma::<FMA>((x - mean) * scale, *w, *b);
+    }
+}
+
+per_isa! {
+    /// `out = silu(gate) * up`, with `silu(x) = x / (1 + exp(-x))`.
+    pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) = silu_mul_body
+}
+#[inline(always)]
+fn silu_mul_body<const FMA: bool>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    same_length!(gate, up, out);
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = gate / (1.0 + exp::<FMA>(-gate)) * up;
+    }
+}
+
+/// GELU by its tanh form, `x / 2 * (1 + tanh(√(2/π) (x + 0.044715 x³)))`, written with
+/// `(1 + tanh z) / 2 = 1 / (1 + exp(-2 z))`.
+#[inline(always)]
+fn gelu<const FMA: bool>(x: f32) -> f32 {
+    const TWICE_SQRT_2_PI: f32 = 1.595_769;
+    let z = fma::<FMA>(0.044_715 * x * x, x, x);
+    x / (1.0 + exp::<FMA>(-TWICE_SQRT_2_PI * z))
+}
+
+per_isa! {
+    /// `out = gelu(gate) * up`, by the tanh form of GELU.
+    pub fn gelu_tanh_mul(gate: &[f32], up: &[f32], out: &mut [f32]) = gelu_tanh_mul_body
+}
+#[inline(always)]
+fn gelu_tanh_mul_body<const FMA: bool>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    same_length!(gate, up, out);
+    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+        *out = gelu::<FMA>(*gate) * up;
+    }
+}
+
+per_isa! {
+    /// `out = gelu(x)`, by the tanh form of GELU.
+    pub fn gelu_tanh(x: &[f32], out: &mut [f32]) = gelu_tanh_body
+}
+#[inline(always)]
+fn gelu_tanh_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
+    same_length!(x, out);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = gelu::<FMA>(*x);
+    }
+}
+
+per_isa! {
+    /// Rotates each pair `(x[i], x[i + d/2])` by the angle whose cosine and sine are `cos[i]` and `sin[i]`: RoPE
+    /// in rotate-half order, the one of HF checkpoints. `x` is one head, `[d]`; the others are `[d/2]`.
+    pub fn rope_half(x: &mut [f32], cos: &[f32], sin: &[f32]) = rope_half_body
+}
+#[inline(always)]
+fn rope_half_body<const FMA: bool>(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+    assert_eq!(x.len(), 2 * cos.len(), "`x` and `cos`");
+    same_length!(cos, sin);
+    let (low, high) = x.split_at_mut(cos.len());
+    for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+        let (a, b) = (*low, *high);
+        *low = fma::<FMA>(a, *cos, -(b * sin));
+        *high = fma::<FMA>(a, *sin, b * cos);
+    }
+}
+
+per_isa! {
+    /// Rotates each pair `(x[2 i], x[2 i + 1])` by the angle whose cosine and sine are `cos[i]` and `sin[i]`:
+    /// RoPE in adjacent order, the one of Meta's checkpoints and of GGUF's `llama` architecture. `x` is one
+    /// head, `[d]`; the others are `[d/2]`.
+    pub fn rope_interleaved(x: &mut [f32], cos: &[f32], sin: &[f32]) = rope_interleaved_body
+}
+#[inline(always)]
+fn rope_interleaved_body<const FMA: bool>(x: &mut [f32], cos: &[f32], sin: &[f32]) {
+    assert_eq!(x.len(), 2 * cos.len(), "`x` and `cos`");
+    same_length!(cos, sin);
+    for ((pair, cos), sin) in x.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+        let [a, b] = *pair;
+        *pair = [fma::<FMA>(a, *cos, -(b * sin)), fma::<FMA>(a, *sin, b * cos)];
+    }
+}
+
+per_isa! {
+    /// `x = softmax(z)`, with `z = scale * x`, or `cap * tanh(scale * x / cap)` under a soft cap. An empty `x`
+    /// stays empty; minus infinity (a masked score) becomes 0, unless there is nothing else.
+    pub fn softmax_in_place(x: &mut [f32], scale: f32, soft_cap: Option<f32>) = softmax_body
+}
+#[inline(always)]
+pub(crate) fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>) {
+    if let Some(cap) = soft_cap {
+        // cap * tanh(z / cap) = cap * (1 - 2 / (1 + exp(2 z / cap)))
+        let twice = 2.0 * scale / cap;
+        for x in x.iter_mut() {
+            *x = cap - 2.0 * cap / (1.0 + exp::<FMA>(twice * *x));
+        }
+    }
+    let scale = if soft_cap.is_some() { 1.0 } else { scale };
+    for x in x.iter_mut() {
+        *x *= scale;
+    }
+    let max = max_body::<FMA>(x);
+    for x in x.iter_mut() {
+        *x = exp::<FMA>(*x - max);
+    }
+    let inverse = 1.0 / sum_by(x.len(), |i, sum| sum + x[i]);
+    for x in x.iter_mut() {
+        *x *= inverse;
+    }
+}
+
+/// The largest value; minus infinity if there is none. NaN is passed over.
+#[inline(always)]
+pub(crate) fn max_body<const FMA: bool>(x: &[f32]) -> f32 {
+    let (lanes, rest) = x.as_chunks::<LANES>();
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for x in lanes {
+        for (max, x) in max.iter_mut().zip(x) {
+            *max = if *x > *max { *x } else { *max };
+        }
+    }
+    max.iter().chain(rest).fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max })
+}
+
+per_isa! {
+    /// The index of the largest value, the lowest one if several are equal; `None` if there is no value that
+    /// is a number above minus infinity.
+    pub fn argmax(x: &[f32]) -> Option<usize> = argmax_body
+}
+#[inline(always)]
+fn argmax_body<const FMA: bool>(x: &[f32]) -> Option<usize> {
+    let max = max_body::<FMA>(x);
+    // The block that has it first, then the place in the block: the first loop stays simple enough for vectors.
+    let count = |x: &[f32]| x.iter().map(|x| u32::from(*x >= max)).sum::<u32>();
+    let block = x.chunks(64).position(|x| count(x) > 0)?;
+    let at = x[block * 64..].iter().position(|x| *x >= max)?;
+    (max > f32::NEG_INFINITY).then_some(block * 64 + at)
+}

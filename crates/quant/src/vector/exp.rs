@@ -1,0 +1,69 @@
+//! The exponential function.
+
+use super::fma;
+
+/// `exp(x)` to about one unit in the last place; 0 below -87.33, where results are no longer normal, and
+/// infinity above 88.72. NaN stays NaN.
+///
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then `2^n * p(r)`. The two parts of `ln 2` and the polynomial are
+/// those of Cephes `expf` (S. Moshier, single/expf.c).
+#[inline(always)]
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
+    /// 1.5 * 2^23: added to it, a small number is rounded to an integer in the low bits of the sum.
+    const MAGIC: f32 = 12_582_912.0;
+    const LOWEST: f32 = -87.336_54;
+    const HIGHEST: f32 = 88.722_83;
+
+    let bounded = if x < LOWEST { LOWEST } else { x };
+    let bounded = if bounded > HIGHEST { HIGHEST } else { bounded };
+    let shifted = fma::<FMA>(bounded, std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
+    let r = fma::<FMA>(n, -0.693_359_4, bounded);
+    let r = fma::<FMA>(n, 2.121_944_4e-4, r);
+    let p = fma::<FMA>(1.987_569_1e-4, r, 1.398_199_9e-3);
+    let p = fma::<FMA>(p, r, 8.333_452e-3);
+    let p = fma::<FMA>(p, r, 4.166_579_6e-2);
+    let p = fma::<FMA>(p, r, 1.666_666_5e-1);
+    let p = fma::<FMA>(p, r, 0.5);
+    let p = fma::<FMA>(p * r, r, r) + 1.0;
+    // 2^n as two factors, since 2^128 is not a float though 2^128 * p may be: n is from -126 to 128.
+    let n = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed();
+    let half = n >> 1;
+    let power = |n: i32| f32::from_bits(((n + 127) << 23).cast_unsigned());
+    let value = p * power(half) * power(n - half);
+    let value = if x < LOWEST { 0.0 } else { value };
+    if x > HIGHEST { f32::INFINITY } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of `found` in units of the last place of the true value.
+    fn ulps(x: f32, found: f32) -> f64 {
+        let want = f64::from(x).exp();
+        let place = f64::from(f32::from_bits((want as f32).to_bits() & 0x7F80_0000)) * 2f64.powi(-23);
+        (f64::from(found) - want).abs() / place
+    }
+
+    #[test]
+    fn it_is_within_two_units_over_its_whole_range() {
+        let mut worst = 0f64;
+        let mut x = -87.33_f32;
+        while x < 88.72 {
+            worst = worst.max(ulps(x, exp::<true>(x))).max(ulps(x, exp::<false>(x)));
+            x += 0.000_37;
+        }
+        assert!(worst < 2.0, "{worst} units");
+    }
+
+    #[test]
+    fn it_ends_well() {
+        for (x, want) in [(0.0, 1.0), (f32::NEG_INFINITY, 0.0), (f32::INFINITY, f32::INFINITY), (-88.0, 0.0)]
+        {
+            assert!(exp::<true>(x) == want && exp::<false>(x) == want, "{x}");
+        }
+        assert!(exp::<true>(f32::NAN).is_nan());
+        assert!(exp::<true>(88.8).is_infinite() && exp::<true>(88.72).is_finite());
+    }
+}
