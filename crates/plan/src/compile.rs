@@ -4,20 +4,22 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, Scheme, Shape, Step, TensorEntry, nearest};
+use tensor::{Dtype, Expr, Scheme, Shape, Step, Target, TensorEntry, nearest};
 
 use crate::budget::{Budget, PARAM_STEPS, PLAN_STEPS};
 use crate::codecs::{Codecs, Fidelity};
-use crate::diagnose::diagnose;
+use crate::diagnose::{Tries, diagnose};
 use crate::lower::lower_within;
 use crate::piece::PlannedPlane;
-use crate::problem::{Problem, Problems};
-use crate::prove::{Unproven, prove};
-use crate::resolve::{Resolved, ResolvedParam, named_shapes, scheme_of, too_deep};
+use crate::problem::{Fault, Problem, Problems};
+use crate::prove::{STEPS, Unproven, prove_within};
+use crate::resolve::{Resolved, ResolvedParam, misfit, scheme_of, too_deep};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
 use crate::steps::{after, apply, effective, hoist};
-use tensor::Target;
+
+/// Refusals of different kinds that are looked into; the others are only stated.
+const DIAGNOSES: usize = 64;
 
 /// What is to be done to fill every slot.
 #[derive(Clone, Debug, PartialEq)]
@@ -175,16 +177,13 @@ impl Compiler<'_> {
         let shape = shape_of(&target.expr, &canonical).map_err(|why| {
             let mut sources = vec![];
             target.expr.for_each_source(&mut |n| sources.extend(canonical(n).map(|s| (n.to_string(), s))));
-            Problem::Expression { param: name(), sources, why }
+            Problem::Expression { param: name(), sources, why, fault: Fault::Misuse }
         })?;
         shallow(&expr).map_err(|why| too_deep(&target.name, why))?;
         let hoisted = hoist(&expr).map_err(|clash| Problem::Steps { param: name(), clash })?;
         let movement = hoisted.movement;
-        shape_of(&movement, &|n| self.sources.shape(n)).map_err(|why| Problem::Expression {
-            param: name(),
-            sources: named_shapes(&movement, &self.sources),
-            why,
-        })?;
+        shape_of(&movement, &|n| self.sources.shape(n))
+            .map_err(|why| misfit(&target.name, &movement, &self.sources, why))?;
 
         let (moved, planes) = self.moved(target, &movement, &hoisted.steps)?;
         let mut steps = effective(&moved, hoisted.steps);
@@ -215,10 +214,12 @@ impl Compiler<'_> {
             None => self.lower(&target.name, &param.expr, &param.moved)?,
         };
         for plane in &param.planes {
-            prove(plane).map_err(|why| match why {
-                Unproven::TooFine => Problem::TooFine { param: name(), limit: PARAM_STEPS },
+            let steps = STEPS.min(self.left);
+            let left = prove_within(plane, steps).map_err(|why| match why {
+                Unproven::TooFine => Problem::TooFine { param: name(), limit: steps },
                 Unproven::Uncovered { .. } => Problem::Unproven { param: name(), plane: plane.role, why },
             })?;
+            self.left -= steps - left;
         }
         Ok(param)
     }
@@ -270,8 +271,10 @@ impl Compiler<'_> {
         self.left -= budget.spent();
         lowered.map_err(|refusal| {
             let key = (tensor::Pattern::of(param).to_string(), format!("{scheme} {refusal:?}"));
+            let tries = if self.diagnoses.len() < DIAGNOSES { Tries::STEPS } else { 0 };
             let known = self.diagnoses.get(&key).cloned();
-            let mut problem = known.unwrap_or_else(|| diagnose(param, expr, &self.sources, scheme, refusal));
+            let mut problem =
+                known.unwrap_or_else(|| diagnose(param, expr, &self.sources, scheme, refusal, tries));
             if let Problem::Movement { param: p, .. } | Problem::TooFine { param: p, .. } = &mut problem {
                 *p = param.into();
             }

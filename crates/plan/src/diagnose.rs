@@ -11,9 +11,6 @@ use crate::render::count;
 use crate::sources::Sources;
 use crate::view::{gcd, view};
 
-/// Steps that all the tries for one problem may take together.
-const STEPS: u64 = 1 << 19;
-
 /// Blames the innermost operation that fails by itself, and offers only choices that were tried and do lower.
 pub(crate) fn diagnose(
     param: &str,
@@ -21,11 +18,12 @@ pub(crate) fn diagnose(
     sources: &Sources,
     scheme: &Scheme,
     refusal: Refusal,
+    steps: u64,
 ) -> Problem {
     if let Why::TooFine { limit } = refusal.why {
         return Problem::TooFine { param: param.into(), limit };
     }
-    let mut tries = Tries { sources, scheme, budget: Budget::new(STEPS) };
+    let mut tries = Tries { sources, scheme, budget: Budget::new(steps) };
     let (guilty, refusal) = tries.culprit(expr).unwrap_or((expr, refusal));
     let (operation, nearest) = match guilty {
         Expr::Slice { axis, range, of } => {
@@ -36,6 +34,7 @@ pub(crate) fn diagnose(
             format!("concat of {} along axis {axis}", count(parts.len() as u64, "part")),
             tries.concat(*axis, parts, guilty),
         ),
+        Expr::Permute { axes, .. } if axes[..] == [1, 0] => ("the transposition".into(), vec![]),
         Expr::Permute { axes, .. } => (format!("permute {axes:?}"), vec![]),
         Expr::Stack(parts) => {
             (format!("stack of {}", count(parts.len() as u64, "part")), vec!["keep the parts apart".into()])
@@ -56,13 +55,16 @@ pub(crate) fn diagnose(
 }
 
 /// Lowers variations of an expression until the budget is gone; then none is known to be legal.
-struct Tries<'a> {
+pub(crate) struct Tries<'a> {
     sources: &'a Sources<'a>,
     scheme: &'a Scheme,
     budget: Budget,
 }
 
 impl Tries<'_> {
+    /// Steps that all the tries for one problem may take together.
+    pub(crate) const STEPS: u64 = 1 << 19;
+
     fn refusal(&mut self, expr: &Expr) -> Option<Refusal> {
         lower_within(expr, self.sources, self.scheme, &mut self.budget).err()
     }
@@ -122,7 +124,7 @@ impl Tries<'_> {
         }
         if let Some(fine) = self.finer(axis, concat) {
             nearest.push(format!(
-                "a target with one cell for {fine} elements along axis {axis} is exact: cells are repeated"
+                "a target with one such cell for every {fine} elements of axis {axis} is exact: cells are repeated"
             ));
         }
         if self.refusal(&Expr::Stack(parts.to_vec())).is_none() {

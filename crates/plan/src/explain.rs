@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tensor::{TensorEntry, nearest};
+use tensor::{Expr, TensorEntry, nearest};
 
 use crate::budget::Budget;
 use crate::codecs::Fidelity;
@@ -31,7 +31,9 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
         _ = write!(out, "\n  shares the slot of {}", plan.params[i].name);
         return Ok(out);
     }
-    _ = write!(out, "\n  = {}", expr_text(&p.expr));
+    if !told_by_rows(&p.expr) {
+        _ = write!(out, "\n  = {}", expr_text(&p.expr));
+    }
     rows(&mut out, p, entries);
     let mut now = p.moved.name.to_string();
     for (step, fidelity) in p.steps.iter().zip(&p.step_fidelity) {
@@ -48,6 +50,16 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
         pieces(&mut out, plane, entries);
     }
     Ok(out)
+}
+
+/// Whether the rows say all that there is to the expression.
+fn told_by_rows(expr: &Expr) -> bool {
+    match expr {
+        Expr::Source(_) | Expr::Zero(_) => true,
+        Expr::Concat { parts, .. } => parts.iter().all(told_by_rows),
+        Expr::Slice { of, .. } => told_by_rows(of),
+        _ => false,
+    }
 }
 
 /// Where each part of the result comes from, in elements.

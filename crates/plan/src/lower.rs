@@ -168,6 +168,10 @@ impl Lowering<'_> {
             push(&mut copy, Piece::from_cells(fill.from, cell, dims, spec.cell_bytes))?;
         }
         let bytes = grid.cells * spec.cell_bytes;
+        if shape.contains(&0) && bytes > 0 {
+            // Nothing feeds the factor of no elements.
+            copy.push(Piece::zeros(bytes));
+        }
         Ok(PlannedPlane { role: spec.role, bytes, copy: join(copy), equal: join(equal) })
     }
 
@@ -212,6 +216,10 @@ fn tables(target: &Grid, source: Option<&Grid>) -> Vec<Dim> {
 }
 
 fn push(pieces: &mut Vec<Piece>, piece: Piece) -> Result<(), Why> {
+    // Pieces with dimensions wait for `join`, which knows what a longer run does to them.
+    if piece.dims.is_empty() && pieces.last_mut().is_some_and(|last| last.extend(&piece)) {
+        return Ok(());
+    }
     if pieces.len() >= PLANE_PIECES {
         return Err(Why::TooFine { limit: PLANE_PIECES as u64 });
     }

@@ -66,6 +66,11 @@ impl PlannedPlane {
 }
 
 impl Piece {
+    /// A whole plane of zeros.
+    pub(crate) fn zeros(bytes: u64) -> Piece {
+        Piece { source: None, source_offset: 0, target_offset: 0, run: bytes, dims: vec![] }
+    }
+
     /// A piece from offsets and strides in cells of `cell` bytes; dimensions in any order.
     pub(crate) fn from_cells(
         source: Option<(PieceSource, u64)>,
@@ -86,6 +91,18 @@ impl Piece {
             dims,
         }
         .normal()
+    }
+
+    /// Takes `next` in if it continues this piece on both sides.
+    pub(crate) fn extend(&mut self, next: &Piece) -> bool {
+        let continues = self.dims == next.dims
+            && self.source == next.source
+            && self.target_offset + self.run == next.target_offset
+            && (self.source.is_none() || self.source_offset + self.run == next.source_offset);
+        if continues {
+            self.run += next.run;
+        }
+        continues
     }
 
     /// The same bytes with the fewest dimensions: sorted, joined where one continues the other, and the
@@ -234,16 +251,7 @@ pub(crate) fn join(mut pieces: Vec<Piece>) -> Vec<Piece> {
     loop {
         let before = pieces.len();
         pieces.sort_by_key(|p| p.target_offset);
-        pieces.dedup_by(|next, p| {
-            let continues = p.dims == next.dims
-                && p.source == next.source
-                && p.target_offset + p.run == next.target_offset
-                && (p.source.is_none() || p.source_offset + p.run == next.source_offset);
-            if continues {
-                p.run += next.run;
-            }
-            continues
-        });
+        pieces.dedup_by(|next, p| p.extend(next));
         if pieces.len() == before {
             return pieces;
         }

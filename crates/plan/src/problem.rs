@@ -114,6 +114,8 @@ pub enum Problem {
         param: String,
         /// The entries that it is made from.
         entries: Vec<String>,
+        /// Whether it is just the one entry, as stored.
+        as_stored: bool,
         /// What the model wants.
         wants: Shape,
         /// What the expression gives.
@@ -127,6 +129,8 @@ pub enum Problem {
         sources: Vec<(String, Shape)>,
         /// What does not fit.
         why: Why,
+        /// The checkpoint's, if the sources are entries; the caller's otherwise.
+        fault: Fault,
     },
     /// A parameter is made from entries stored in different schemes.
     Mixed {
@@ -211,10 +215,8 @@ impl Problem {
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Problem::Missing { .. }
-            | Problem::Unused { .. }
-            | Problem::Shape { .. }
-            | Problem::Expression { .. } => Fault::Mismatch,
+            Problem::Expression { fault, .. } => *fault,
+            Problem::Missing { .. } | Problem::Unused { .. } | Problem::Shape { .. } => Fault::Mismatch,
             Problem::Mixed { .. }
             | Problem::Encoding { .. }
             | Problem::Movement { .. }

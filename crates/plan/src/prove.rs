@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::piece::PlannedPlane;
 
 /// Boxes that one proof may look at.
-const STEPS: u64 = 1 << 22;
+pub(crate) const STEPS: u64 = 1 << 22;
 /// Nested strides that one proof may follow.
 const LEVELS: u32 = 64;
 
@@ -35,6 +35,11 @@ pub enum Unproven {
 /// # Errors
 /// [`Unproven::Uncovered`] if they do not; [`Unproven::TooFine`] if finding out takes too long.
 pub fn prove(plane: &PlannedPlane) -> Result<(), Unproven> {
+    prove_within(plane, STEPS).map(|_| ())
+}
+
+/// As [`prove`], in at most `steps`; gives back how many are left.
+pub(crate) fn prove_within(plane: &PlannedPlane, steps: u64) -> Result<u64, Unproven> {
     let lattice = |p: &crate::Piece| Lattice {
         at: p.target_offset,
         run: p.run,
@@ -47,7 +52,9 @@ pub fn prove(plane: &PlannedPlane) -> Result<(), Unproven> {
             return Err(Unproven::Uncovered { byte: b.at.min(plane.bytes), bytes: plane.bytes });
         }
     }
-    Proof { left: STEPS }.cover(plane.bytes, boxes, LEVELS)
+    let mut proof = Proof { left: steps };
+    proof.cover(plane.bytes, boxes, LEVELS)?;
+    Ok(proof.left)
 }
 
 /// Where a piece writes.

@@ -181,8 +181,18 @@ fn place(subjects: &[&str]) -> String {
     let each: Option<Vec<u64>> =
         subjects.iter().map(|s| <[u64; 1]>::try_from(numbers(s)).ok().map(|n| n[0])).collect();
     match each {
-        Some(each) => format!(" in {} layers ({})", each.len(), ranges(each)),
+        Some(each) => format!(" in {} {} ({})", each.len(), unit(first), ranges(each)),
         None => format!(" in {} places (the first is `{first}`)", subjects.len()),
+    }
+}
+
+/// What the one number in `name` counts, by the segment before it.
+fn unit(name: &str) -> &'static str {
+    let before = name.split('.').zip(name.split('.').skip(1)).find(|(_, n)| n.parse::<u64>().is_ok());
+    match before.map(|b| b.0) {
+        Some("layers" | "layer" | "blk" | "blocks" | "block" | "h") => "layers",
+        Some("experts" | "expert") => "experts",
+        _ => "places",
     }
 }
 
@@ -219,8 +229,8 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
     let mut hints = vec![];
     let (head, tail) = match problem {
         Problem::Missing { entry, params, wants } => {
-            let wanted = wants.as_ref().map_or(String::new(), |s| format!("{s} "));
-            (format!("`{}` is missing", name(entry)), format!(": wanted {wanted}for {}", names(params, name)))
+            let wanted = wants.as_ref().map_or("needed".into(), |s| format!("wanted {s}"));
+            (format!("`{}` is missing", name(entry)), format!(": {wanted} for {}", names(params, name)))
         }
         Problem::Unused { entry, shape, nearest } => {
             match nearest {
@@ -238,17 +248,20 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                 ", but no parameter is made from it".into(),
             )
         }
-        Problem::Shape { param, entries, wants, found } => {
+        Problem::Shape { param, entries, as_stored, wants, found } => {
             hints.extend(shape_hint(wants, found));
-            let from = entries.iter().map(|e| format!("`{}`", name(e))).collect::<Vec<_>>();
-            let from = match &from[..] {
-                [] => String::new(),
-                [one] => format!(" in {one}"),
-                [one, rest @ ..] => format!(" from {one} and {} more", rest.len()),
-            };
-            (format!("`{}`", name(param)), format!(": wanted {wants}, found {found}{from}"))
+            match &entries[..] {
+                [entry] if *as_stored => {
+                    let wanted = format!(": wanted {wants} for `{}`, found {found}", name(param));
+                    (format!("`{}`", name(entry)), wanted)
+                }
+                _ => {
+                    let made = format!(": wanted {wants}, found {found} made from {}", names(entries, name));
+                    (format!("`{}`", name(param)), made)
+                }
+            }
         }
-        Problem::Expression { param, sources, why } => {
+        Problem::Expression { param, sources, why, .. } => {
             let found: Vec<_> = sources.iter().take(4).map(|(n, s)| format!("`{}` {s}", name(n))).collect();
             let more =
                 if sources.len() > 4 { format!(" and {} more", sources.len() - 4) } else { String::new() };

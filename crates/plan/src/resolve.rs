@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 
-use crate::problem::{Problem, Problems, Why};
+use crate::problem::{Fault, Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
 use crate::steps::{effective, hoist};
@@ -101,17 +101,31 @@ impl Missing {
     }
 }
 
-/// The shape that the one entry of `binding` must have, found by trying: expressions have no inverse.
+/// The shape that each entry of `binding` must have, found by trying: expressions have no inverse.
 fn entry_shape(binding: &Binding) -> Option<Shape> {
-    let mut names = vec![];
-    binding.expr.for_each_source(&mut |n| names.push(n));
-    if names.iter().any(|n| *n != names[0]) {
+    if sliced(&binding.expr) {
         return None;
     }
-    let reversed: Vec<u64> = binding.shape.iter().rev().copied().collect();
-    [binding.shape.clone(), reversed.into()]
+    let shape = &binding.shape;
+    let reversed = |of: &[u64]| of.iter().rev().copied().collect::<Vec<_>>();
+    let inner = shape.get(1..).unwrap_or_default();
+    [shape.to_vec(), reversed(shape), inner.to_vec(), reversed(inner)]
         .into_iter()
-        .find(|guess| shape_of(&binding.expr, &|_| Some(guess.clone())).is_ok_and(|s| s == binding.shape))
+        .map(Shape::from)
+        .find(|guess| shape_of(&binding.expr, &|_| Some(guess.clone())).as_ref() == Ok(shape))
+}
+
+/// Whether some of a source may be left out, so that its shape does not follow from the result's.
+fn sliced(expr: &Expr) -> bool {
+    match expr {
+        Expr::Source(_) | Expr::Zero(_) => false,
+        Expr::Slice { .. } => true,
+        Expr::Concat { parts, .. } | Expr::Stack(parts) => parts.iter().any(sliced),
+        Expr::Split { of, .. }
+        | Expr::Merge { of, .. }
+        | Expr::Permute { of, .. }
+        | Expr::Encode { of, .. } => sliced(of),
+    }
 }
 
 struct Work<'a> {
@@ -138,7 +152,7 @@ impl Work<'_> {
 
     fn binding(&mut self, binding: &Binding, missing: &mut Missing) -> State {
         if let Err(why) = shallow(&binding.expr) {
-            self.problems.push(Problem::Expression { param: binding.name.clone(), sources: vec![], why });
+            self.problems.push(too_deep(&binding.name, why));
             return State::Broken;
         }
         let (mut there, mut absent) = (vec![], vec![]);
@@ -173,12 +187,8 @@ impl Work<'_> {
     fn made(&self, binding: &Binding) -> Result<ResolvedParam, Problem> {
         let param = || binding.name.clone();
         let hoisted = hoist(&binding.expr).map_err(|clash| Problem::Steps { param: param(), clash })?;
-        let found =
-            shape_of(&hoisted.movement, &|n| self.sources.shape(n)).map_err(|why| Problem::Expression {
-                param: param(),
-                sources: named_shapes(&hoisted.movement, &self.sources),
-                why,
-            })?;
+        let found = shape_of(&hoisted.movement, &|n| self.sources.shape(n))
+            .map_err(|why| misfit(&binding.name, &hoisted.movement, &self.sources, why))?;
         fits(binding, found, &hoisted.movement)?;
         let scheme = scheme_of(&hoisted.movement, &self.sources)
             .map_err(|parts| Problem::Mixed { param: param(), parts })?
@@ -272,11 +282,23 @@ fn fits(binding: &Binding, found: Shape, made_from: &Expr) -> Result<(), Problem
             entries.push(n.into());
         }
     });
-    Err(Problem::Shape { param: binding.name.clone(), entries, wants: binding.shape.clone(), found })
+    Err(Problem::Shape {
+        param: binding.name.clone(),
+        entries,
+        as_stored: matches!(made_from, Expr::Source(_)),
+        wants: binding.shape.clone(),
+        found,
+    })
+}
+
+/// `expr` does not fit the entries that it is made from.
+pub(crate) fn misfit(param: &str, expr: &Expr, sources: &Sources, why: Why) -> Problem {
+    let sources = named_shapes(expr, sources);
+    Problem::Expression { param: param.into(), sources, why, fault: Fault::Mismatch }
 }
 
 /// The sources of `expr` that are there, with their shapes.
-pub(crate) fn named_shapes(expr: &Expr, sources: &Sources) -> Vec<(String, Shape)> {
+fn named_shapes(expr: &Expr, sources: &Sources) -> Vec<(String, Shape)> {
     let mut out: Vec<(String, Shape)> = vec![];
     expr.for_each_source(&mut |n| {
         if let Some(shape) = sources.shape(n)
@@ -358,5 +380,5 @@ fn fill(pattern: &str, entry: &str) -> String {
 
 /// Why `expr` may not be walked, as a problem of `param`.
 pub(crate) fn too_deep(param: &str, why: Why) -> Problem {
-    Problem::Expression { param: param.into(), sources: vec![], why }
+    Problem::Expression { param: param.into(), sources: vec![], why, fault: Fault::Misuse }
 }

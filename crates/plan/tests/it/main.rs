@@ -3,6 +3,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::result_large_err,
+    clippy::unwrap_used,
     reason = "test code: small numbers, cold errors"
 )]
 
