@@ -58,10 +58,6 @@ impl Tensor {
     /// # Panics
     /// If the row is not there, or the scheme has no codec, which the layouts of the engine rule out.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        let rb =
-            usize::try_from(self.scheme.byte_len(&[1, self.width() as u64].into()).unwrap_or(0)).unwrap_or(0);
-        if let Some(codec) = quant::codec(&self.scheme.name) {
-            codec.decode(&[&self.bytes()[row * rb..(row + 1) * rb]], out);
-        }
+        quant::decode_row(&self.scheme, self.bytes(), self.width(), row, out);
     }
 }

@@ -1,0 +1,320 @@
+//! SIMD on all threads.
+//!
+//! Work that pays for a fork-join (products, attention, and anything on many rows) is cut into parts that
+//! the pool's threads take in turn; one row's norms and activations are done by the caller alone, which is
+//! quicker than waking anyone.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use load::{Pool, Tensor};
+use model::{Activation, Norm, RopeOrder};
+use quant::{Activations, Attention, ColumnsMut, Filling, Isa, Kernel, vector};
+use tensor::Scheme;
+
+use super::{Attend, Backend, Heads};
+use crate::weights::{Linear, NormWeights, Projection};
+use crate::{BATCH, Decoder, Error};
+
+/// Parts of one fork-join at most.
+const PARTS: usize = 128;
+/// Parts for each thread, so that one that is held up elsewhere leaves its share to the others.
+const PARTS_A_THREAD: usize = 4;
+/// Rows of activations that one part takes where rows are independent.
+const ROWS: usize = 4;
+
+/// The backend for the processor.
+pub struct Cpu {
+    pool: Pool,
+    isa: Isa,
+    /// By scheme name: a model has a handful.
+    kernels: Vec<(Arc<Scheme>, Kernel)>,
+    activations: Activations,
+    locals: Vec<Local>,
+}
+
+/// One thread's own.
+struct Local {
+    /// Scores of the query heads that share a key head: `[group, context]`.
+    scores: Vec<f32>,
+    /// One head, while it is normed.
+    head: Vec<f32>,
+    /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
+    padded: Vec<f32>,
+}
+
+impl Cpu {
+    /// A backend for `decoder`, with everything it needs allocated.
+    ///
+    /// # Errors
+    /// If a matrix is stored in a scheme that has no kernel.
+    pub fn new(pool: Pool, isa: Isa, decoder: &Decoder) -> Result<Cpu, Error> {
+        let arch = decoder.architecture();
+        let mut kernels: Vec<(Arc<Scheme>, Kernel)> = Vec::new();
+        let mut widest = 0;
+        for projection in decoder.weights().projections() {
+            widest = widest.max(projection.input);
+            for part in &projection.parts {
+                let scheme = part.weight.scheme();
+                if kernels.iter().all(|(s, _)| s.name != scheme.name) {
+                    let kernel = quant::kernel(scheme, isa)
+                        .ok_or_else(|| Error::NoKernel { scheme: scheme.name.to_string() })?;
+                    kernels.push((Arc::clone(scheme), kernel));
+                }
+            }
+        }
+        let context = decoder.cache().capacity();
+        let group = usize::try_from(arch.heads / arch.kv_heads).map_err(|_| Error::TooLarge)?;
+        let head_dim = usize::try_from(arch.head_dim).map_err(|_| Error::TooLarge)?;
+        let rows = BATCH.min(context.max(1));
+        let local = || Local {
+            scores: vec![0.0; group * context],
+            head: vec![0.0; head_dim],
+            padded: vec![0.0; rows * 16],
+        };
+        let locals = (0..pool.threads()).map(|_| local()).collect();
+        Ok(Cpu { pool, isa, kernels, activations: Activations::new(rows, widest), locals })
+    }
+
+    fn kernel(&self, scheme: &Scheme) -> Kernel {
+        let found = self.kernels.iter().find(|(s, _)| s.name == scheme.name);
+        found.expect("`new` has seen every matrix").1
+    }
+}
+
+/// Some output features of one matrix, and where they go.
+struct Part<'a> {
+    linear: &'a Linear,
+    kernel: Kernel,
+    features: Range<usize>,
+    y: ColumnsMut<'a>,
+}
+
+impl Part<'_> {
+    fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
+        let (k, w) = (x.k(), self.linear.weight.bytes());
+        let Range { start, end } = self.features.clone();
+        // The last group may be padded beyond the output: its columns go by way of a buffer.
+        let group = if end.is_multiple_of(self.kernel.grain) || !is_interleaved(&self.linear.weight) {
+            end
+        } else {
+            end - end % self.kernel.grain
+        };
+        let (mut whole, mut rest) = self.y.reborrow().split_at(group - start);
+        if group > start {
+            self.kernel.run(w, k, start..group, x, whole.reborrow());
+        }
+        if end > group {
+            let grain = self.kernel.grain;
+            let padded = &mut padded[..x.rows() * grain];
+            self.kernel.run(w, k, group..group + grain, x, ColumnsMut::new(padded, x.rows(), grain));
+            for (t, padded) in padded.chunks_exact(grain).enumerate() {
+                rest.row_mut(t).copy_from_slice(&padded[..end - group]);
+            }
+        }
+        if let Some(bias) = &self.linear.bias {
+            for t in 0..x.rows() {
+                vector::add(isa, self.y.row_mut(t), &bias.as_f32()[start..end]);
+            }
+        }
+    }
+}
+
+/// An interleaved matrix must be asked for in whole groups.
+fn is_interleaved(weight: &Tensor) -> bool {
+    weight.scheme().trailing == 2
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> String {
+        format!("cpu {}", self.isa.name())
+    }
+
+    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
+        let width = out.len() / ids.len();
+        for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
+            table.decode_row(*id as usize, out);
+            if scale != 1.0 {
+                out.iter_mut().for_each(|x| *x *= scale);
+            }
+        }
+    }
+
+    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+        let width = norm.weight.width();
+        let isa = self.isa;
+        self.pool.chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
+            let x = &x[i * ROWS * width..][..out.len()];
+            for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+                normalise(isa, norm, kind, x, out);
+            }
+        });
+    }
+
+    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]) {
+        let isa = self.isa;
+        let forms = projection.parts.iter().map(|p| self.kernel(p.weight.scheme()).forms);
+        let forms = forms.fold(quant::Forms::default(), quant::Forms::union);
+        let filling = self.activations.begin(rows, projection.input, forms);
+        fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
+
+        let threads = self.pool.threads();
+        let wanted = (threads * PARTS_A_THREAD).min(PARTS - projection.parts.len().min(PARTS));
+        let mut parts: [Option<Part<'_>>; PARTS] = [const { None }; PARTS];
+        let mut count = 0;
+        let mut left = ColumnsMut::new(y, rows, projection.out);
+        for linear in &projection.parts {
+            let (mut mine, others) = left.split_at(linear.out);
+            left = others;
+            let kernel = self.kernel(linear.weight.scheme());
+            let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
+            let mut at = 0;
+            while at < linear.out {
+                // The last slot of a matrix that was cut too finely takes all that is left.
+                let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
+                let (part, rest) = mine.split_at(end - at);
+                mine = rest;
+                parts[count] = Some(Part { linear, kernel, features: at..end, y: part });
+                count += 1;
+                at = end;
+            }
+        }
+        let activations = &self.activations;
+        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
+            for part in parts.iter_mut().flatten() {
+                part.run(isa, activations, &mut local.padded);
+            }
+        });
+    }
+
+    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize) {
+        if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
+            return;
+        }
+        let (isa, width, half) = (self.isa, heads.width(), heads.head_dim / 2);
+        self.pool.chunks(&mut self.locals, &mut qkv[..rows * width], ROWS * width, |local, i, chunk| {
+            for (row, t) in chunk.chunks_exact_mut(width).zip(i * ROWS..) {
+                let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
+                let k = &mut rest[..heads.kv_heads * heads.head_dim];
+                for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
+                    for head in part.chunks_exact_mut(heads.head_dim) {
+                        if let Some(norm) = norm {
+                            local.head.copy_from_slice(head);
+                            normalise(isa, norm, kind, &local.head, head);
+                        }
+                        if let Some((cos, sin)) = heads.rotation {
+                            let (cos, sin) = (&cos[t * half..][..half], &sin[t * half..][..half]);
+                            match heads.order {
+                                RopeOrder::Half => vector::rope_half(isa, head, cos, sin),
+                                RopeOrder::Interleaved => vector::rope_interleaved(isa, head, cos, sin),
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
+        let (isa, d, width) = (self.isa, heads.head_dim, heads.width());
+        let group = heads.heads / heads.kv_heads;
+        let together = heads_together(heads.kv_heads * rows, group, self.pool.threads());
+        let tasks_a_row = heads.heads / together;
+        let how = Attention { heads: together, scale: attend.scale, soft_cap: None };
+        let out = &mut out[..rows * heads.heads * d];
+        self.pool.chunks(&mut self.locals, out, together * d, |local, i, out| {
+            let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
+            let visible = attend.visible(t);
+            let scores = &mut local.scores[..together * visible.len()];
+            let (keys, values) = attend.cache.head(attend.layer, first / group, visible);
+            let q = &qkv[t * width + first * d..][..together * d];
+            quant::attend(isa, how, q, keys, values, scores, out);
+        });
+    }
+
+    fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {
+        let isa = self.isa;
+        let width = out.len() / rows;
+        let stride = if gated { 2 * width } else { width };
+        self.pool.chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
+            let x = &x[i * ROWS * stride..];
+            for (x, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
+                let (gate, up) = x.split_at(width);
+                match (act, gated) {
+                    (Activation::Silu, true) => vector::silu_mul(isa, gate, up, out),
+                    (Activation::GeluTanh, true) => vector::gelu_tanh_mul(isa, gate, up, out),
+                    (Activation::GeluTanh, false) => vector::gelu_tanh(isa, gate, out),
+                    // No family has it: not worth a kernel.
+                    (Activation::Silu, false) => {
+                        out.iter_mut().zip(gate).for_each(|(out, x)| *out = x / (1.0 + (-x).exp()));
+                    }
+                }
+            }
+        });
+    }
+
+    fn add(&mut self, x: &mut [f32], y: &[f32]) {
+        vector::add(self.isa, x, y);
+    }
+}
+
+/// Takes `x` in tiles of rows, by all threads where there are many.
+fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x: &[f32], k: usize) {
+    let rows = filling.rows();
+    if rows <= ROWS {
+        return filling.fill(isa, x);
+    }
+    let mut parts: [Option<(Filling<'_>, &[f32])>; PARTS] = [const { None }; PARTS];
+    let step = rows.div_ceil(PARTS - 1).next_multiple_of(4 * ROWS);
+    let (mut count, mut left, mut x) = (0, filling, x);
+    while left.rows() > step {
+        let (part, others) = left.split_at(step);
+        let (values, more) = x.split_at(step * k);
+        parts[count] = Some((part, values));
+        (count, left, x) = (count + 1, others, more);
+    }
+    parts[count] = Some((left, x));
+    count += 1;
+    pool.chunks(locals, &mut parts[..count], 1, |_, _, parts| {
+        for (part, x) in parts.iter_mut().filter_map(Option::take) {
+            part.fill(isa, x);
+        }
+    });
+}
+
+fn normalise(isa: Isa, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+    let weight = norm.weight.as_f32();
+    match (kind, &norm.bias) {
+        (Norm::Rms { eps }, None) => vector::rms_norm(isa, x, weight, eps, out),
+        (Norm::Rms { eps }, Some(bias)) => {
+            vector::rms_norm(isa, x, weight, eps, out);
+            vector::add(isa, out, bias.as_f32());
+        }
+        (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
+        (Norm::Layer { .. }, None) => unreachable!("`Weights::new` has asked for the bias of a LayerNorm"),
+    }
+}
+
+/// How many query heads one task takes: as many of those that share a key head as leave all threads with
+/// work, since each task reads its keys and values once.
+fn heads_together(key_heads: usize, group: usize, threads: usize) -> usize {
+    let balanced = |together: &usize| {
+        let tasks = key_heads * (group / together);
+        5 * tasks >= 4 * threads * tasks.div_ceil(threads)
+    };
+    (1..=group).rev().filter(|n| group.is_multiple_of(*n)).find(balanced).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_share_keys_as_far_as_threads_stay_busy() {
+        assert_eq!(heads_together(3, 3, 2), 1); // SmolLM2, one token: 9 tasks for 2 threads
+        assert_eq!(heads_together(1, 4, 2), 2); // Gemma 3 270M
+        assert_eq!(heads_together(3 * 128, 3, 2), 3); // a prompt
+        assert_eq!(heads_together(8, 4, 1), 4);
+        assert_eq!(heads_together(1, 1, 16), 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a decoder asks of the processor.
+//!
+//! Activations are row-major f32, one row a token. The decoder owns the buffers and the order of the
+//! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
+
+mod cpu;
+mod reference;
+
+use model::{Activation, Norm, RopeOrder};
+
+use crate::KvCache;
+use crate::weights::{NormWeights, Projection};
+use load::Tensor;
+
+pub use cpu::Cpu;
+pub use reference::Reference;
+
+/// Where the heads of one token's fused q, k and v lie, and how they are rotated.
+pub struct Heads<'a> {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Norm of each query head.
+    pub q_norm: Option<&'a NormWeights>,
+    /// Norm of each key head.
+    pub k_norm: Option<&'a NormWeights>,
+    /// `cos` and `sin`, `[rows, head_dim / 2]` each, if positions are rotary.
+    pub rotation: Option<(&'a [f32], &'a [f32])>,
+    /// Which elements are paired.
+    pub order: RopeOrder,
+}
+
+impl Heads<'_> {
+    /// Elements of one row of q, k and v together.
+    pub fn width(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+}
+
+/// One attention over the cache.
+pub struct Attend<'a> {
+    /// Keys and values, those of these rows included.
+    pub cache: &'a KvCache,
+    /// The layer.
+    pub layer: usize,
+    /// The position of the first row.
+    pub position: usize,
+    /// A row sees itself and the `window - 1` positions before it.
+    pub window: Option<usize>,
+    /// Scores are multiplied by this.
+    pub scale: f32,
+}
+
+impl Attend<'_> {
+    /// The positions that row `row` sees.
+    pub fn visible(&self, row: usize) -> std::ops::Range<usize> {
+        let end = self.position + row + 1;
+        self.window.map_or(0, |w| end.saturating_sub(w))..end
+    }
+}
+
+/// The operations of a decoder block.
+pub trait Backend {
+    /// The name, with the instruction set where there is a choice.
+    fn name(&self) -> String;
+
+    /// Row `ids[t]` of `table`, times `scale`, into row `t` of `out`.
+    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]);
+
+    /// `out[t] = norm(x[t])`; `x` and `out` are `[rows, width]`.
+    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]);
+
+    /// `y[t] = W x[t] + b` for every part of the projection, side by side: `x` is `[rows, in]`, `y`
+    /// `[rows, out]`.
+    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]);
+
+    /// Norms and rotates the heads of q and k in place; `qkv` is `[rows, heads.width()]`.
+    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize);
+
+    /// Softmax attention of each query head: `qkv` is `[rows, heads.width()]`, `out` `[rows, heads · head_dim]`.
+    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]);
+
+    /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
+    fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);
+
+    /// `x += y`.
+    fn add(&mut self, x: &mut [f32], y: &[f32]);
+}

@@ -1,0 +1,157 @@
+//! The oracle: plain f32, one thread, one loop an operation, in the order of the formula.
+
+use model::{Activation, Norm, RopeOrder};
+
+use super::{Attend, Backend, Heads};
+use crate::weights::{NormWeights, Projection};
+use load::Tensor;
+
+/// Naive f32. Every other backend is measured against it.
+#[derive(Default)]
+pub struct Reference {
+    row: Vec<f32>,
+    scores: Vec<f32>,
+}
+
+impl Reference {
+    /// A new one.
+    pub fn new() -> Reference {
+        Reference::default()
+    }
+}
+
+impl Backend for Reference {
+    fn name(&self) -> String {
+        "reference".to_owned()
+    }
+
+    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
+        let width = out.len() / ids.len();
+        for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
+            table.decode_row(*id as usize, out);
+            out.iter_mut().for_each(|x| *x *= scale);
+        }
+    }
+
+    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+        let weight = norm.weight.as_f32();
+        for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
+            out.copy_from_slice(x);
+            normalise(norm, kind, out);
+        }
+    }
+
+    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]) {
+        let (input, out) = (projection.input, projection.out);
+        self.row.resize(input, 0.0);
+        let mut first = 0;
+        for part in &projection.parts {
+            let bias = part.bias.as_ref().map(Tensor::as_f32);
+            for feature in 0..part.out {
+                part.weight.decode_row(feature, &mut self.row);
+                for t in 0..rows {
+                    let dot = dot(&self.row, &x[t * input..(t + 1) * input]);
+                    y[t * out + first + feature] = dot + bias.map_or(0.0, |b| b[feature]);
+                }
+            }
+            first += part.out;
+        }
+    }
+
+    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize) {
+        let d = heads.head_dim;
+        for (t, row) in qkv.chunks_exact_mut(heads.width()).enumerate().take(rows) {
+            for (h, head) in row.chunks_exact_mut(d).enumerate().take(heads.heads + heads.kv_heads) {
+                let norm = if h < heads.heads { heads.q_norm } else { heads.k_norm };
+                if let Some(norm) = norm {
+                    normalise(norm, kind, head);
+                }
+                let Some((cos, sin)) = heads.rotation else { continue };
+                for i in 0..d / 2 {
+                    let (cos, sin) = (cos[t * (d / 2) + i], sin[t * (d / 2) + i]);
+                    let (a, b) = match heads.order {
+                        RopeOrder::Half => (i, i + d / 2),
+                        RopeOrder::Interleaved => (2 * i, 2 * i + 1),
+                    };
+                    (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+                }
+            }
+        }
+    }
+
+    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
+        let (d, group) = (heads.head_dim, heads.heads / heads.kv_heads);
+        for t in 0..rows {
+            for h in 0..heads.heads {
+                let query = &qkv[t * heads.width() + h * d..][..d];
+                let (keys, values) = attend.cache.head(attend.layer, h / group, attend.visible(t));
+                self.scores.clear();
+                self.scores.extend(keys.chunks_exact(d).map(|key| dot(query, key) * attend.scale));
+                let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                self.scores.iter_mut().for_each(|s| *s = (*s - max).exp());
+                let sum: f32 = self.scores.iter().sum();
+                let out = &mut out[(t * heads.heads + h) * d..][..d];
+                out.fill(0.0);
+                for (score, value) in self.scores.iter().zip(values.chunks_exact(d)) {
+                    out.iter_mut().zip(value).for_each(|(o, v)| *o += score / sum * v);
+                }
+            }
+        }
+    }
+
+    fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {
+        let width = out.len() / rows;
+        let stride = if gated { 2 * width } else { width };
+        for (x, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
+            for (i, out) in out.iter_mut().enumerate() {
+                let activated = match act {
+                    Activation::Silu => x[i] / (1.0 + (-x[i]).exp()),
+                    Activation::GeluTanh => gelu_tanh(x[i]),
+                };
+                *out = if gated { activated * x[width + i] } else { activated };
+            }
+        }
+    }
+
+    fn add(&mut self, x: &mut [f32], y: &[f32]) {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+    }
+}
+
+/// Sums in f64, so that the oracle's own rounding is out of the way.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    // Four sums, since one alone waits for each addition.
+    let mut sums = [0f64; 4];
+    let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
+    let rest: f64 =
+        a4.remainder().iter().zip(b4.remainder()).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    for (a, b) in a4.zip(b4) {
+        for i in 0..4 {
+            sums[i] += f64::from(a[i]) * f64::from(b[i]);
+        }
+    }
+    (sums.iter().sum::<f64>() + rest) as f32
+}
+
+fn normalise(norm: &NormWeights, kind: Norm, x: &mut [f32]) {
+    let weight = norm.weight.as_f32();
+    let n = x.len() as f64;
+    let mean_of = |x: &[f32], f: &dyn Fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>() / n;
+    let (mean, eps, variance) = match kind {
+        Norm::Rms { eps } => (0.0, eps, mean_of(x, &|v| v * v)),
+        Norm::Layer { eps } => {
+            let mean = mean_of(x, &|v| v);
+            (mean, eps, mean_of(x, &|v| (v - mean) * (v - mean)))
+        }
+    };
+    let scale = 1.0 / (variance + f64::from(eps)).sqrt();
+    for (i, v) in x.iter_mut().enumerate() {
+        let bias = norm.bias.as_ref().map_or(0.0, |b| f64::from(b.as_f32()[i]));
+        *v = ((f64::from(*v) - mean) * scale * f64::from(weight[i]) + bias) as f32;
+    }
+}
+
+/// `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+fn gelu_tanh(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+}

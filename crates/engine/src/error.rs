@@ -1,0 +1,59 @@
+//! Errors of running a model.
+
+/// What can go wrong while a model runs.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The layout gave other names than the engine runs.
+    #[error("`{name}` was not loaded, and the engine needs it")]
+    NotLoaded {
+        /// The runtime parameter.
+        name: String,
+    },
+    /// A size does not fit this machine.
+    #[error("the model does not fit this machine's address space")]
+    TooLarge,
+    /// The KV cache is not to be had.
+    #[error("no memory for a KV cache of {capacity} positions\nhint: ask for fewer with --ctx")]
+    CacheTooLarge {
+        /// Positions asked for.
+        capacity: usize,
+    },
+    /// Nothing to run.
+    #[error("no tokens to run")]
+    NoTokens,
+    /// A token that the vocabulary lacks.
+    #[error("token {token} is outside the vocabulary of {vocab}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Tokens in the vocabulary.
+        vocab: usize,
+    },
+    /// The cache is full.
+    #[error(
+        "the context is full: {wanted} positions wanted, room for {capacity}\nhint: ask for more with --ctx"
+    )]
+    ContextFull {
+        /// Positions wanted.
+        wanted: usize,
+        /// Positions there is room for.
+        capacity: usize,
+    },
+    /// More positions than a learned table holds.
+    #[error("a context of {wanted} was asked for, and the model has learned {learned} positions")]
+    Positions {
+        /// Positions wanted.
+        wanted: usize,
+        /// Positions learned.
+        learned: usize,
+    },
+    /// A matrix that the processor cannot multiply.
+    #[error("no kernel multiplies matrices of {scheme}\nhint: `--backend reference` decodes them row by row")]
+    NoKernel {
+        /// Its scheme.
+        scheme: String,
+    },
+    /// The instruction set that was asked for.
+    #[error("{0}")]
+    Isa(String),
+}
