@@ -1,0 +1,27 @@
+//! `cargo xtask demo`: a real model from nothing to text.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{models, workspace};
+
+const PROMPT: &str = "What is a weighbridge? Answer in two sentences.";
+
+/// Builds the program, fetches the model, shows what is in it and runs it.
+pub(crate) fn run() -> Result<()> {
+    let program = workspace::build_weighbridge()?;
+    let model = models::find("smollm2")?;
+    let path = models::fetch(model, models::Check::Stamp)?;
+    workspace::step(Command::new(&program).arg("inspect").arg(&path))?;
+    workspace::step(Command::new(&program).arg("run").arg(&path).args([
+        "-p",
+        PROMPT,
+        "--temperature",
+        "0",
+        "-n",
+        "96",
+    ]))?;
+    eprintln!("\nNow try your own:\n  {} run {}", program.display(), path.display());
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The tasks of this repository: `cargo xtask help` lists them.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line tool talks on stdout")]
+
+mod bench;
+mod demo;
+mod models;
+mod progress;
+mod test;
+mod tidy;
+mod workspace;
+
+use anyhow::{Result, bail};
+use lexopt::prelude::{Long, Short, Value, ValueExt};
+
+/// Every task, as `cargo xtask NAME`, with its help line. `tidy` holds the documentation to this list.
+pub(crate) const TASKS: &[(&str, &str)] = &[
+    ("demo", "fetch the small model `smollm2` and run it"),
+    ("test", "fetch the models that tests need and run every test, on each instruction set"),
+    ("tidy", "check crate order, file sizes, names, words and documentation links"),
+    ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder"),
+    (
+        "bench",
+        "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
+    ),
+    ("help", "this text"),
+];
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error:#}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> Result<()> {
+    let mut arguments = lexopt::Parser::from_env();
+    let task = match arguments.next()? {
+        Some(Value(task)) => task.string()?,
+        Some(Long("help") | Short('h')) | None => "help".to_owned(),
+        Some(other) => return Err(other.unexpected().into()),
+    };
+    match task.as_str() {
+        "demo" => no_more(arguments).and_then(|()| demo::run()),
+        "test" => no_more(arguments).and_then(|()| test::run()),
+        "tidy" => no_more(arguments).and_then(|()| tidy::run()),
+        "models" => models_task(arguments),
+        "bench" => bench_task(arguments),
+        "help" => {
+            help();
+            Ok(())
+        }
+        other => bail!("there is no task `{other}`\nhint: `cargo xtask help` lists them"),
+    }
+}
+
+fn help() {
+    println!("cargo xtask TASK\n");
+    for (name, what) in TASKS {
+        println!("  {name:<8}{what}");
+    }
+    println!("\nModels are kept in {}", models::cache_folder().display());
+    println!("(WEIGHBRIDGE_MODELS names another folder).");
+}
+
+fn no_more(mut arguments: lexopt::Parser) -> Result<()> {
+    match arguments.next()? {
+        Some(unexpected) => Err(unexpected.unexpected().into()),
+        None => Ok(()),
+    }
+}
+
+fn models_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let (mut names, mut verify) = (Vec::new(), false);
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("verify") => verify = true,
+            Long("list") => {
+                models::list();
+                return Ok(());
+            }
+            Value(name) => names.push(name.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let rows = if names.is_empty() {
+        models::TABLE.iter().collect()
+    } else {
+        names.iter().map(|name| models::find(name)).collect::<Result<Vec<_>>>()?
+    };
+    let check = if verify { models::Check::Digest } else { models::Check::Stamp };
+    for model in rows {
+        println!("{}", models::fetch(model, check)?.display());
+    }
+    Ok(())
+}
+
+fn bench_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut options = bench::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("peer") => match arguments.value()?.string()?.as_str() {
+                "llama.cpp" => options.peer = true,
+                other => bail!("there is no peer `{other}`\nhint: `--peer llama.cpp` is the one it knows"),
+            },
+            Long("model") => options.model = arguments.value()?.string()?,
+            Long("pairs") => options.pairs = arguments.value()?.parse()?,
+            Long("threads") => options.threads = arguments.value()?.parse()?,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    bench::run(&options)
+}

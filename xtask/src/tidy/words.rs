@@ -1,0 +1,94 @@
+//! Names and words that do not belong in the repository.
+
+use std::path::PathBuf;
+
+use super::{Problem, Text};
+
+/// A file or folder called so says nothing of what is in it.
+const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
+
+/// Left-overs, as written (with the reason). Put together here so that this file does not hold them.
+const LEFT_OVERS: &[(&str, &str)] = &[
+    (concat!("TO", "DO"), "do it or open an issue"),
+    (concat!("FIX", "ME"), "fix it or open an issue"),
+    (concat!("to", "do!("), "no stubs"),
+    (concat!("unimple", "mented!("), "no stubs"),
+    (concat!("#[", "ignore"), "a test that does not run is none"),
+    (concat!("../", "shared"), "not part of this repository"),
+];
+
+/// Looks for left-overs in every text.
+pub(super) fn check(texts: &[Text]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for text in texts {
+        for (index, line) in text.content.lines().enumerate() {
+            for (word, why) in LEFT_OVERS {
+                if holds(line, word) {
+                    problems.push(Problem::new(&text.path, index + 1, format!("`{word}`: {why}")));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// True when `line` has `word`, and not as part of a longer one.
+fn holds(line: &str, word: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let starts = word.starts_with(joins) && before.is_some_and(joins);
+        let ends = word.ends_with(joins) && after.is_some_and(joins);
+        !starts && !ends
+    })
+}
+
+/// Looks for empty names among files and folders.
+pub(super) fn check_names(files: &[PathBuf]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for file in files {
+        for part in file.components() {
+            let part = part.as_os_str().to_string_lossy();
+            let stem = part.split('.').next().unwrap_or_default();
+            if EMPTY_NAMES.contains(&stem) {
+                let what = format!("`{stem}` names nothing: call it by what is in it");
+                problems.push(Problem::new(&file.to_string_lossy(), 0, what));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left_overs_are_found_as_whole_words() {
+        let content = concat!(
+            "// TO",
+            "DO: later\n",
+            "const MASTO",
+            "DON: u8 = 0;\n",
+            "to",
+            "do!()\n",
+            "see ../",
+            "shared/NOTES.md\n",
+            "#[",
+            "ignore = \"slow\"]\n",
+            "an ignored file\n",
+        );
+        let text = Text { path: "a.rs".into(), content: content.into() };
+        let lines: Vec<_> = check(&[text]).into_iter().map(|problem| problem.line).collect();
+        assert_eq!(lines, [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn empty_names_are_found_in_files_and_folders() {
+        let paths = ["src/utils.rs", "src/common/mod.rs", "src/commons.rs", "src/misc", "src/utility.rs"];
+        let files: Vec<_> = paths.iter().map(PathBuf::from).collect();
+        let found: Vec<_> = check_names(&files).into_iter().map(|problem| problem.path).collect();
+        assert_eq!(found, ["src/utils.rs", "src/common/mod.rs", "src/misc"]);
+    }
+}
