@@ -68,10 +68,8 @@ fn column_and_row_parallel() {
     for scheme in &real() {
         for (axis, shape) in [(0, [256, 64]), (1, [32, 512])] {
             let src = tensors(scheme, &[&shape]);
-            for tp in [2, 8] {
-                let rank = |r| shard(axis, shape[axis], tp, r, s(0));
-                restores(&(0..tp).map(rank).collect::<Vec<_>>(), &src, scheme);
-            }
+            let ranks: Vec<_> = (0..8).map(|r| shard(axis, shape[axis], 8, r, s(0))).collect();
+            restores(&ranks, &src, scheme);
         }
     }
 }
@@ -81,17 +79,15 @@ fn qkv_with_replicated_kv_heads() {
     for scheme in &real() {
         // 8 query heads and 2 kv heads of 32 rows; at TP 8 each kv head goes to four ranks.
         let src = tensors(scheme, &[&[256, 64], &[64, 64], &[64, 64]]);
-        for tp in [1u64, 8] {
-            let heads = |i, n: u64, r: u64| {
-                let first = r * n / tp;
-                s(i).slice(0, first * 32..(first + (n / tp).max(1)) * 32)
-            };
-            let rank = |r| Expr::concat(0, vec![heads(0, 8, r), heads(1, 2, r), heads(2, 2, r)]);
-            let ranks: Vec<_> = (0..tp).map(rank).collect();
-            if has_tensor_factor(scheme) {
-                assert!(refused(&ranks[0], &src, scheme).contains("Mixed"));
-                continue;
-            }
+        let heads = |i, n: u64, r: u64| {
+            let first = r * n / 8;
+            s(i).slice(0, first * 32..(first + (n / 8).max(1)) * 32)
+        };
+        let rank = |r| Expr::concat(0, vec![heads(0, 8, r), heads(1, 2, r), heads(2, 2, r)]);
+        let ranks: Vec<_> = (0..8).map(rank).collect();
+        if has_tensor_factor(scheme) {
+            assert!(refused(&ranks[0], &src, scheme).contains("Mixed"));
+        } else {
             restores(&ranks, &src, scheme);
         }
     }
