@@ -154,18 +154,18 @@ pub(crate) fn cells(s: &Scheme, p: &PlaneSpec, shape: &[u64]) -> Vec<u64> {
 
 /// Byte offsets of the cell (of each table row) that holds the element, and its place along packed axes.
 fn cell_of(s: &Scheme, p: &PlaneSpec, dims: &[u64], at: &[u64]) -> (Vec<u64>, Vec<(usize, u64)>) {
-    let lead = at.len() - s.trailing;
-    let (mut coords, mut place) = (vec![at[..lead].to_vec()], vec![]);
-    for a in p.axes.iter() {
+    let (lead, trailing) = at.split_at(at.len() - s.trailing);
+    let first = lead.iter().zip(dims).fold(0, |i, (x, n)| i * n + x);
+    let (mut cells, mut place) = (vec![first], vec![]);
+    for (a, dim) in p.axes.iter().zip(&dims[lead.len()..]) {
         match *a {
             PlaneAxis::Table(n) => {
-                let rows = |c: Vec<u64>| (0..n).map(move |i| [&c[..], &[i]].concat());
-                coords = coords.into_iter().flat_map(rows).collect();
+                cells = cells.into_iter().flat_map(|c| (0..n).map(move |i| c * n + i)).collect();
             }
             PlaneAxis::Cells { axis, per, hold } => {
-                let x = at[at.len() - 1 - axis];
-                for c in &mut coords {
-                    c.push(x / per);
+                let x = trailing[trailing.len() - 1 - axis];
+                for c in &mut cells {
+                    *c = *c * dim + x / per;
                 }
                 if hold == Hold::Packed && per > 1 {
                     place.push((axis, x % per));
@@ -174,8 +174,10 @@ fn cell_of(s: &Scheme, p: &PlaneSpec, dims: &[u64], at: &[u64]) -> (Vec<u64>, Ve
         }
     }
     place.sort_unstable();
-    let offset = |c: &Vec<u64>| c.iter().zip(dims).fold(0, |i, (x, n)| i * n + x) * p.cell_bytes;
-    (coords.iter().map(offset).collect(), place)
+    for c in &mut cells {
+        *c *= p.cell_bytes;
+    }
+    (cells, place)
 }
 
 fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
