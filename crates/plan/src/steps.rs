@@ -148,6 +148,13 @@ mod tests {
         let cast = Expr::Stack(vec![zero(), Expr::source("a").encode(f32())]);
         assert_eq!(hoist(&cast).unwrap().steps, [f32()]);
         assert_eq!(hoist(&Expr::concat(0, vec![one("a"), zero()])), Err(Clash::ZeroPlusOne));
+        // Zeros with one added are ones, not padding.
+        let ones = zero().encode(Step::AddOne);
+        assert!(matches!(
+            hoist(&Expr::concat(0, vec![ones.clone(), Expr::source("a")])),
+            Err(Clash::Differ(..))
+        ));
+        assert_eq!(hoist(&Expr::concat(0, vec![ones, one("a")])).unwrap().steps, [f32(), Step::AddOne]);
         // Around both, it is what was asked for.
         let outside = Expr::concat(0, vec![Expr::source("a"), zero()]).encode(Step::AddOne);
         assert_eq!(hoist(&outside).unwrap().steps, [f32(), Step::AddOne]);

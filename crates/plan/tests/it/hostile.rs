@@ -11,7 +11,7 @@ use crate::oracle::{Rng, lowered, tensors};
 use crate::schemes::{gguf, plain, real};
 
 /// Generous: a dev build on a busy machine. Without a bound these take years.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// An entry that says it has `shape`, whatever its bytes.
 fn claims(scheme: &std::sync::Arc<Scheme>, shape: &[u64]) -> TensorEntry {
