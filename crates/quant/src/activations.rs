@@ -1,6 +1,7 @@
 //! Activations as the products take them.
 
-use crate::isa::{Isa, per_isa};
+use crate::isa::Isa;
+use crate::lanes::{Lanes, for_16_lanes};
 
 /// Words that one row holds for each 32 of its values: eight of codes and five facts (see [`Activations`]).
 const WORDS: usize = 13;
@@ -160,66 +161,71 @@ impl<'a> Filling<'a> {
             self.floats.copy_from_slice(x);
         }
         if !self.words.is_empty() {
-            quantise(isa, x, self.k, self.words);
+            // SAFETY: the instructions are there, since an `Isa` is a witness of its own.
+            unsafe { quantise_of(isa)(x, self.k, self.words) }
         }
     }
 }
 
-per_isa! {
-    /// Codes of `x`, `[rows, k]`, in tiles and then row by row.
-    fn quantise(x: &[f32], k: usize, words: &mut [u32]) = quantise_rows
+for_16_lanes! {
+    /// Codes of `x`, `[rows, k]`, in tiles and then row by row. There are 13 words for each 32 values.
+    fn quantise_of<>(x: &[f32], k: usize, words: &mut [u32]) = quantise
 }
 
+/// # Safety
+/// As [`Lanes`].
 #[inline(always)]
-fn quantise_rows<const FMA: bool>(x: &[f32], k: usize, words: &mut [u32]) {
+unsafe fn quantise<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
     let rows = x.len() / k;
     let tiled = rows / TILE * TILE;
-    let (tiles, singles) = words.split_at_mut(tiled * (k / 32) * WORDS);
+    let stride = k / 32 * WORDS;
+    let (tiles, singles) = words.split_at_mut(tiled * stride);
     for (row, x) in x.chunks_exact(k).enumerate() {
-        if row < tiled {
-            let tile = &mut tiles[row / TILE * TILE * (k / 32) * WORDS..][..TILE * (k / 32) * WORDS];
-            quantise_row::<TILE>(x, row % TILE, tile);
-        } else {
-            quantise_row::<1>(x, 0, &mut singles[(row - tiled) * (k / 32) * WORDS..][..k / 32 * WORDS]);
+        // SAFETY: as this function.
+        unsafe {
+            if row < tiled {
+                let tile = &mut tiles[row / TILE * TILE * stride..][..TILE * stride];
+                quantise_row::<V, TILE>(x, row % TILE, tile);
+            } else {
+                quantise_row::<V, 1>(x, 0, &mut singles[(row - tiled) * stride..][..stride]);
+            }
         }
     }
 }
 
 /// Row `t` of a tile of `NT`.
+///
+/// # Safety
+/// As [`Lanes`].
 #[inline(always)]
-fn quantise_row<const NT: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
+unsafe fn quantise_row<V: Lanes, const NT: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
+    assert!(V::N == 16 && t < NT);
     for (x, block) in x.as_chunks::<32>().0.iter().zip(tile.chunks_exact_mut(NT * WORDS)) {
-        let (codes, d, sums) = quantise_block(x);
-        let (codes_at, facts) = block.split_at_mut(NT * 8);
-        for (word, code) in codes_at[t * 8..][..8].iter_mut().zip(codes.as_chunks::<4>().0) {
-            *word = u32::from_ne_bytes(code.map(i8::cast_unsigned));
-        }
+        let (codes, facts) = block.split_at_mut(NT * 8);
+        let codes: &mut [u32; 8] = codes.as_chunks_mut().0.get_mut(t).expect("`t < NT`");
+        // SAFETY: loads of 16 of the 32 values, stores of 16 of the 32 bytes.
+        let (scale, sums) = unsafe {
+            let (first, second) = (V::load_f(x.as_ptr()), V::load_f(x.as_ptr().add(16)));
+            let max = f32::from_bits(V::max_bits(first).max(V::max_bits(second)));
+            if (1e-30..=f32::MAX).contains(&max) {
+                let inverse = V::splat_f(127.0 / max);
+                let (first, second) = (V::round(first, inverse), V::round(second, inverse));
+                let codes = codes.as_mut_ptr().cast::<u8>();
+                V::store_bytes(codes, first);
+                V::store_bytes(codes.add(16), second);
+                (max / 127.0, [V::sum_i(first), V::sum_i(second)])
+            } else {
+                codes.fill(0);
+                (if max < 1.0 { 0.0 } else { f32::NAN }, [0; 2])
+            }
+        };
         let sum = sums[0] + sums[1];
-        facts[t] = d.to_bits();
-        facts[NT + t] = (d * sum as f32).to_bits();
+        facts[t] = scale.to_bits();
+        facts[NT + t] = (scale * sum as f32).to_bits();
         facts[2 * NT + t] = (-sum).cast_unsigned();
         facts[3 * NT + t] = (-sums[0]).cast_unsigned();
         facts[4 * NT + t] = (-sums[1]).cast_unsigned();
     }
-}
-
-/// 1.5 * 2^23: added to it, a small number is rounded to an integer, to nearest even, in the low bits of the sum.
-const MAGIC: f32 = 12_582_912.0;
-
-/// Codes, scale, and the sums of the codes of either half.
-#[inline(always)]
-fn quantise_block(x: &[f32; 32]) -> ([i8; 32], f32, [i32; 2]) {
-    // The bits of non-negative floats are in the order of their values, and NaN comes out on top.
-    let max = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
-    let max = f32::from_bits(max);
-    if !(1e-30..=f32::MAX).contains(&max) {
-        let d = if max < 1.0 { 0.0 } else { f32::NAN };
-        return ([0; 32], d, [0; 2]);
-    }
-    let inverse = 127.0 / max;
-    let codes = x.map(|x| (x * inverse + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed());
-    let sum = |half: &[i32]| half.iter().sum();
-    (codes.map(|c| c as i8), max / 127.0, [sum(&codes[..16]), sum(&codes[16..])])
 }
 
 /// The codes of `NT` rows. See [`Activations`].

@@ -51,9 +51,9 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
         Kernel { grain: 16, k_multiple: 1, forms: Forms::F32, bytes, group: 1, how }
     };
     Some(match &*scheme.name {
-        "f32" => plain(4, floats_of::<floats::F32>(isa, 16)),
-        "f16" => plain(2, floats_of::<floats::F16>(isa, 16)),
-        "bf16" => plain(2, floats_of::<floats::BF16>(isa, 16)),
+        "f32" => plain(4, floats_of::<floats::F32>(isa)),
+        "f16" => plain(2, floats_of::<floats::F16>(isa)),
+        "bf16" => plain(2, floats_of::<floats::BF16>(isa)),
         name => {
             let form = interleave::form(name);
             let r = form.map(|f| f.r);

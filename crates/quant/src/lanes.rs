@@ -72,6 +72,38 @@ macro_rules! for_lanes {
 }
 pub(crate) use for_lanes;
 
+/// As [`for_lanes`], for functions that want 16 lanes whatever the rows.
+macro_rules! for_16_lanes {
+    ($(#[$doc:meta])* $vis:vis fn $pick:ident<$($generic:ident: $bound:ident)?>
+     ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
+        $(#[$doc])*
+        $vis fn $pick<$($generic: $bound)?>(isa: $crate::isa::Isa) -> unsafe fn($($t),*) {
+            use $crate::isa::Isa;
+            use $crate::lanes::{compiled, Scalar};
+            #[cfg(target_arch = "x86_64")]
+            use $crate::lanes::{Evex, Pair, Vex};
+
+            compiled! { scalar Scalar<16>, [], [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vex Pair<Vex>, [#[target_feature(enable = "avx2,fma,f16c")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { evex Evex, [#[target_feature(
+                            enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
+
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2(_) | Isa::AvxVnni(_) => vex::<$($generic)?>,
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512Vnni(_) => evex::<$($generic)?>,
+                _ => scalar::<$($generic)?>,
+            }
+        }
+    };
+}
+pub(crate) use for_16_lanes;
+
 /// One instance of a function over [`Lanes`].
 macro_rules! compiled {
     ($name:ident $lanes:ty, [$(#[$feature:meta])*],
@@ -94,6 +126,8 @@ pub(crate) use compiled;
 pub(crate) trait Lanes {
     /// Rows in a group.
     const N: usize;
+    /// Vectors of `N` lanes that fit in the registers.
+    const REGISTERS: usize;
     /// `N` times 32 bits of integers.
     type I: Copy;
     /// `N` times f32.
@@ -125,12 +159,25 @@ pub(crate) trait Lanes {
     unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I;
     /// Signed integers as floats, rounded to nearest even.
     unsafe fn to_f(a: Self::I) -> Self::F;
+    /// The sum.
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     /// The product.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c` in one rounding.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `c - a * b` in one rounding.
     unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+
+    /// All lanes added pairwise: `i` and `i + N/2`, then `i` and `i + N/4`, and so on.
+    unsafe fn sum(a: Self::F) -> f32;
+    /// All lanes added.
+    unsafe fn sum_i(a: Self::I) -> i32;
+    /// The bits of the largest magnitude; that of a NaN if there is one.
+    unsafe fn max_bits(a: Self::F) -> u32;
+    /// The nearest integers of `a * b`, which are below 2^22, halves to even.
+    unsafe fn round(a: Self::F, b: Self::F) -> Self::I;
+    /// Writes the low byte of each lane.
+    unsafe fn store_bytes(p: *mut u8, a: Self::I);
 
     /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that
     /// meets `x[4 * j + i]`. `x` is never -128. `offset` is `-zero * Σ x`, and `zero` is 128 if `BITS` is 8;

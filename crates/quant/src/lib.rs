@@ -8,6 +8,7 @@
 )]
 #![allow(clippy::cast_ptr_alignment, reason = "every load and store here is an unaligned one")]
 #![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
+#![allow(clippy::needless_range_loop, reason = "an index says which of several arrays' elements meet")]
 
 mod activations;
 mod attend;

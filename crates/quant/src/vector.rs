@@ -9,52 +9,53 @@ use crate::isa::per_isa;
 
 mod exp;
 
-pub(crate) use exp::exp;
+use exp::exp;
 
 /// Values taken at once.
-pub(crate) const LANES: usize = 16;
+const LANES: usize = 16;
 /// Sums kept apart, to hide the latency of an addition.
 const CHAINS: usize = 4;
 
-type Lanes = [f32; LANES];
-
 /// `a * b + c`, in one rounding if the processor has it.
 #[inline(always)]
-pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// The lanes added pairwise: `i` and `i + 8`, then `i` and `i + 4`, and so on.
+/// The sums added pairwise: `i` and `i + 32`, then `i` and `i + 16`, and so on.
 #[inline(always)]
-pub(crate) fn sum_of(mut lanes: Lanes) -> f32 {
-    for half in [8, 4, 2, 1] {
+fn sum_of(mut sums: [f32; LANES * CHAINS]) -> f32 {
+    let mut half = LANES * CHAINS / 2;
+    while half > 0 {
         for i in 0..half {
-            lanes[i] += lanes[i + half];
+            sums[i] += sums[i + half];
         }
+        half /= 2;
     }
-    lanes[0]
+    sums[0]
 }
 
-/// `Σ f(i, sum)` over `0..n`, where `f` adds the `i`-th term to what it is given.
-#[inline(always)]
-fn sum_by(n: usize, f: impl Fn(usize, f32) -> f32) -> f32 {
-    let mut sums = [[0.0; LANES]; CHAINS];
-    let whole = n / (LANES * CHAINS) * (LANES * CHAINS);
-    let mut i = 0;
-    while i < whole {
-        for (chain, sums) in sums.iter_mut().enumerate() {
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                *sum = f(i + chain * LANES + lane, *sum);
+/// `Σ f(a[i], b[i], sum)`, where `f` adds a term to what it is given.
+///
+/// The loops over lanes have constant bounds and touch arrays only: that is the form that compilers turn into
+/// vectors.
+macro_rules! sum_by {
+    ($a:expr, $b:expr, |$x:ident, $y:ident, $sum:ident| $term:expr) => {{
+        let (a, a_rest) = $a.as_chunks::<{ LANES * CHAINS }>();
+        let (b, b_rest) = $b.as_chunks::<{ LANES * CHAINS }>();
+        let mut sums = [0.0; LANES * CHAINS];
+        for (a, b) in a.iter().zip(b) {
+            for i in 0..LANES * CHAINS {
+                let ($x, $y, $sum) = (a[i], b[i], sums[i]);
+                sums[i] = $term;
             }
         }
-        i += LANES * CHAINS;
-    }
-    for i in whole..n {
-        let at = i - whole;
-        sums[at / LANES][at % LANES] = f(i, sums[at / LANES][at % LANES]);
-    }
-    let [a, b, c, d] = sums;
-    sum_of(std::array::from_fn(|i| (a[i] + b[i]) + (c[i] + d[i])))
+        for ((x, y), sum) in a_rest.iter().zip(b_rest).zip(&mut sums) {
+            let ($x, $y, $sum) = (*x, *y, *sum);
+            *sum = $term;
+        }
+        sum_of(sums)
+    }};
 }
 
 macro_rules! same_length {
@@ -92,9 +93,9 @@ per_isa! {
     pub fn dot(a: &[f32], b: &[f32]) -> f32 = dot_body
 }
 #[inline(always)]
-pub(crate) fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
     same_length!(a, b);
-    sum_by(a.len(), |i, sum| fma::<FMA>(a[i], b[i], sum))
+    sum_by!(a, b, |a, b, sum| fma::<FMA>(a, b, sum))
 }
 
 per_isa! {
@@ -105,7 +106,7 @@ per_isa! {
 #[inline(always)]
 fn rms_norm_body<const FMA: bool>(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     same_length!(x, w, out);
-    let squares = sum_by(x.len(), |i, sum| fma::<FMA>(x[i], x[i], sum));
+    let squares = sum_by!(x, x, |x, _x, sum| fma::<FMA>(x, x, sum));
     let scale = 1.0 / (squares / x.len() as f32 + eps).sqrt();
     for ((out, x), w) in out.iter_mut().zip(x).zip(w) {
         *out = x * scale * w;
@@ -120,9 +121,9 @@ per_isa! {
 fn layer_norm_body<const FMA: bool>(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]) {
     same_length!(x, w, b, out);
     let n = x.len() as f32;
-    let mean = sum_by(x.len(), |i, sum| sum + x[i]) / n;
+    let mean = sum_by!(x, x, |x, _x, sum| sum + x) / n;
     // The variance from the differences, not from the squares: activations may have a large mean.
-    let variance = sum_by(x.len(), |i, sum| fma::<FMA>(x[i] - mean, x[i] - mean, sum)) / n;
+    let variance = sum_by!(x, x, |x, _x, sum| fma::<FMA>(x - mean, x - mean, sum)) / n;
     let scale = 1.0 / (variance + eps).sqrt();
     for (((out, x), w), b) in out.iter_mut().zip(x).zip(w).zip(b) {
         *out = fma::<FMA>((x - mean) * scale, *w, *b);
@@ -213,7 +214,7 @@ per_isa! {
     pub fn softmax_in_place(x: &mut [f32], scale: f32, soft_cap: Option<f32>) = softmax_body
 }
 #[inline(always)]
-pub(crate) fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>) {
+fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>) {
     if let Some(cap) = soft_cap {
         // cap * tanh(z / cap) = cap * (1 - 2 / (1 + exp(2 z / cap)))
         let twice = 2.0 * scale / cap;
@@ -229,7 +230,7 @@ pub(crate) fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap:
     for x in x.iter_mut() {
         *x = exp::<FMA>(*x - max);
     }
-    let inverse = 1.0 / sum_by(x.len(), |i, sum| sum + x[i]);
+    let inverse = 1.0 / sum_by!(x, x, |x, _x, sum| sum + x);
     for x in x.iter_mut() {
         *x *= inverse;
     }
@@ -237,7 +238,7 @@ pub(crate) fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap:
 
 /// The largest value; minus infinity if there is none. NaN is passed over.
 #[inline(always)]
-pub(crate) fn max_body<const FMA: bool>(x: &[f32]) -> f32 {
+fn max_body<const FMA: bool>(x: &[f32]) -> f32 {
     let (lanes, rest) = x.as_chunks::<LANES>();
     let mut max = [f32::NEG_INFINITY; LANES];
     for x in lanes {

@@ -4,7 +4,7 @@
 //! one rounding; a short last step is filled up with zeros. The lanes are then added pairwise. Every
 //! instruction set and every tile shape keeps this order, so all give the same bits.
 
-use crate::lanes::{Lanes, for_lanes};
+use crate::lanes::{Lanes, for_16_lanes};
 
 use super::blocks::Job;
 
@@ -43,33 +43,38 @@ float!(F32, 4, p => V::load_f(p.cast()));
 float!(F16, 2, p => V::load_half(p));
 float!(BF16, 2, p => V::load_bf16(p));
 
-for_lanes! {
+for_16_lanes! {
     /// Products with a plain matrix.
     pub(super) fn floats_of<D: Float>(job: &mut Job<'_>) = floats
 }
-
-/// Rows of the weight, and of the activations, that are multiplied at once.
-const ROWS: usize = 2;
-const TOKENS: usize = 4;
 
 /// # Safety
 /// As [`Lanes`], with 16 lanes; `job.w` holds `total` rows of `k` columns.
 #[inline(always)]
 unsafe fn floats<V: Lanes, D: Float>(job: &mut Job<'_>) {
+    // As many rows of the weight and of the activations at once as the registers hold sums for.
+    // SAFETY: as this function.
+    unsafe { if V::REGISTERS >= 32 { tiles::<V, D, 4, 4>(job) } else { tiles::<V, D, 2, 2>(job) } }
+}
+
+/// # Safety
+/// As [`floats`].
+#[inline(always)]
+unsafe fn tiles<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job<'_>) {
     let x_rows = job.x.rows();
     let mut row = job.rows.start;
     while row < job.rows.end {
-        let rows = if row + ROWS <= job.rows.end { ROWS } else { 1 };
+        let rows = if row + R <= job.rows.end { R } else { 1 };
         let mut t = 0;
         while t < x_rows {
-            let tokens = if t + TOKENS <= x_rows { TOKENS } else { 1 };
+            let tokens = if t + T <= x_rows { T } else { 1 };
             // SAFETY: as this function.
             unsafe {
-                match (rows, tokens) {
-                    (ROWS, TOKENS) => tile::<V, D, ROWS, TOKENS>(job, row, t),
-                    (ROWS, _) => tile::<V, D, ROWS, 1>(job, row, t),
-                    (_, TOKENS) => tile::<V, D, 1, TOKENS>(job, row, t),
-                    _ => tile::<V, D, 1, 1>(job, row, t),
+                match (rows == R, tokens == T) {
+                    (true, true) => tile::<V, D, R, T>(job, row, t),
+                    (true, false) => tile::<V, D, R, 1>(job, row, t),
+                    (false, true) => tile::<V, D, 1, T>(job, row, t),
+                    (false, false) => tile::<V, D, 1, 1>(job, row, t),
                 }
             }
             t += tokens;
@@ -99,11 +104,14 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
                     V::prefetch(w.as_ptr().wrapping_add(i * D::BYTES + AHEAD));
                 }
             }
-            let xs: [V::F; T] = std::array::from_fn(|t| V::load_f(x[t].as_ptr().add(i)));
-            for (w, acc) in w.iter().zip(&mut acc) {
-                let w = D::load::<V>(w.as_ptr().add(i * D::BYTES));
-                for (acc, x) in acc.iter_mut().zip(xs) {
-                    *acc = V::fma(w, x, *acc);
+            let mut xs = [V::splat_f(0.0); T];
+            for t in 0..T {
+                xs[t] = V::load_f(x[t].as_ptr().add(i));
+            }
+            for r in 0..R {
+                let w = D::load::<V>(w[r].as_ptr().add(i * D::BYTES));
+                for t in 0..T {
+                    acc[r][t] = V::fma(w, xs[t], acc[r][t]);
                 }
             }
             i += LANES;
@@ -122,9 +130,7 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
         }
         for (r, acc) in acc.iter().enumerate() {
             for (i, acc) in acc.iter().enumerate() {
-                let mut lanes = [0.0; LANES];
-                V::store_f(lanes.as_mut_ptr(), *acc);
-                job.y.row_mut(t + i)[row - job.rows.start + r] = sum(lanes);
+                job.y.row_mut(t + i)[row - job.rows.start + r] = V::sum(*acc);
             }
         }
     }
@@ -132,14 +138,3 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
 
 /// How far ahead to ask for memory, in bytes.
 const AHEAD: usize = 2048;
-
-/// The lanes added pairwise: `i` and `i + 8`, then `i` and `i + 4`, and so on.
-#[inline(always)]
-fn sum(mut lanes: [f32; LANES]) -> f32 {
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            lanes[i] += lanes[i + half];
-        }
-    }
-    lanes[0]
-}

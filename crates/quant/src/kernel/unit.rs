@@ -89,11 +89,19 @@ impl<V: Lanes> Unit<V> {
     }
 }
 
-/// `[f(0), f(1), ..]`, written out so that constants reach every call.
+/// `[f(0), f(1), ..]`, written out so that constants reach every call, and no closure is left that the compiler
+/// might not inline: it would not have the features enabled.
 macro_rules! eight {
-    ($f:expr) => {
-        [$f(0), $f(1), $f(2), $f(3), $f(4), $f(5), $f(6), $f(7)]
+    ($j:ident => $e:expr) => {
+        [
+            eight!($j 0 $e), eight!($j 1 $e), eight!($j 2 $e), eight!($j 3 $e),
+            eight!($j 4 $e), eight!($j 5 $e), eight!($j 6 $e), eight!($j 7 $e),
+        ]
     };
+    ($j:ident $value:literal $e:expr) => {{
+        let $j: usize = $value;
+        $e
+    }};
 }
 
 const LOW: u32 = 0x0F0F_0F0F;
@@ -119,15 +127,15 @@ unsafe fn plain<V: Lanes, const BITS: u32, const NT: usize>(
     unsafe {
         let scales = 1 + usize::from(min);
         let codes = match BITS {
-            8 => eight!(|j| unit.words(scales + 8 * b + j)),
-            4 => {
-                let w = |j: usize| unit.words(scales + 4 * b + j % 4);
-                eight!(|j| nibbles::<V>(w(j), j >= 4))
-            }
+            8 => eight!(j => unit.words(scales + 8 * b + j)),
+            4 => eight!(j => nibbles::<V>(unit.words(scales + 4 * b + j % 4), j >= 4)),
             _ => {
-                let fifth = unit.words(scales + 5 * b);
-                let w = |j: usize| unit.words(scales + 5 * b + 1 + j % 4);
-                eight!(|j| V::or(nibbles::<V>(w(j), j >= 4), V::fifth_bit(fifth, j)))
+                let at = scales + 5 * b;
+                let fifth = unit.words(at);
+                eight!(j => {
+                    let low = nibbles::<V>(unit.words(at + 1 + j % 4), j >= 4);
+                    V::or(low, V::fifth_bit(fifth, j))
+                })
             }
         };
         let d = unit.scales(0, b);
@@ -182,6 +190,20 @@ unsafe fn scale_min<V: Lanes, const BITS: u32, const NT: usize>(
     }
 }
 
+/// Byte `i` of each lane, unsigned.
+#[inline(always)]
+unsafe fn byte<V: Lanes>(packed: V::I, i: usize) -> V::F {
+    // SAFETY: as this function.
+    unsafe { V::to_f(V::and(V::shr(packed, 8 * i as u32), 0xFF)) }
+}
+
+/// Byte `i` of each lane, signed.
+#[inline(always)]
+unsafe fn signed_byte<V: Lanes>(packed: V::I, i: usize) -> V::F {
+    // SAFETY: as this function.
+    unsafe { V::to_f(V::top_byte(V::shl(packed, 24 - 8 * i as u32))) }
+}
+
 struct Sums<V: Lanes, const NT: usize> {
     scales: [V::I; 2],
     mins: [V::I; 2],
@@ -200,7 +222,7 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
     // SAFETY: as `unit`.
     unsafe {
         let at = if BITS == 5 { 12 } else { 4 } + SUB / 2 * 8;
-        let codes = eight!(|j| {
+        let codes = eight!(j => {
             let low = nibbles::<V>(unit.words(at + j), SUB % 2 == 1);
             if BITS == 5 {
                 let fifth = unit.words(4 + j);
@@ -211,8 +233,8 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
                 low
             }
         });
-        let byte = |packed: V::I| V::to_f(V::and(V::shr(packed, SUB as u32 % 4 * 8), 0xFF));
-        let (scale, min) = (byte(sums.scales[SUB / 4]), byte(sums.mins[SUB / 4]));
+        let scale = byte::<V>(sums.scales[SUB / 4], SUB % 4);
+        let min = byte::<V>(sums.mins[SUB / 4], SUB % 4);
         for t in 0..NT {
             let isum = V::dot::<BITS, 8>(&codes, x.codes(block + SUB, t), 0);
             let factor = V::mul(scale, V::splat_f(x.scale(block + SUB, t)));
@@ -262,7 +284,7 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
         // 16 and 8 of the latter.
         let (half, quarter) = (P / 4, P % 4);
         let (low_at, high_at) = (5 + half * 16 + quarter % 2 * 8, 37 + half * 8);
-        let code = |j: usize| {
+        let codes = eight!(j => {
             let high = unit.words(high_at + j);
             let high = match quarter {
                 0 => V::shl(high, 4),
@@ -271,12 +293,11 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
                 _ => V::shr(high, 2),
             };
             V::or(nibbles::<V>(unit.words(low_at + j), quarter >= 2), V::and(high, 0x3030_3030))
-        };
-        let first = [code(0), code(1), code(2), code(3)];
-        let second = [code(4), code(5), code(6), code(7)];
+        });
+        let [a, b, c, d, e, f, g, h] = codes;
+        let (first, second) = ([a, b, c, d], [e, f, g, h]);
         let scales = unit.words(1 + P / 2);
-        let scale = |byte: usize| V::to_f(V::top_byte(V::shl(scales, 24 - 8 * byte as u32)));
-        let scale = [scale(P % 2 * 2), scale(P % 2 * 2 + 1)];
+        let scale = [signed_byte::<V>(scales, P % 2 * 2), signed_byte::<V>(scales, P % 2 * 2 + 1)];
         for (t, s) in s.iter_mut().enumerate() {
             let x_codes = x.codes(block + P, t);
             let a = V::dot::<6, 4>(&first, x_codes, x.minus_half(block + P, t, 0) << 5);

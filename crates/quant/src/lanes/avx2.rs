@@ -77,10 +77,26 @@ unsafe fn dot_vnni<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const 
     }
 }
 
+/// 16 bytes of every fourth row.
+#[inline(always)]
+unsafe fn two(rows: *const u8, stride: usize) -> __m256i {
+    unsafe {
+        let v = _mm256_castsi128_si256(_mm_loadu_si128(rows.cast()));
+        _mm256_inserti128_si256::<1>(v, _mm_loadu_si128(rows.add(4 * stride).cast()))
+    }
+}
+
+/// 32 bytes, the top bit of each turned over if `FLIP`.
+#[inline(always)]
+unsafe fn flipped<const FLIP: bool>(v: __m256i) -> __m256i {
+    unsafe { if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v } }
+}
+
 macro_rules! lanes {
     ($name:ident, $dot:ident) => {
         impl Lanes for $name {
             const N: usize = 8;
+            const REGISTERS: usize = 16;
             type I = __m256i;
             type F = __m256;
 
@@ -169,6 +185,10 @@ macro_rules! lanes {
                 unsafe { _mm256_cvtepi32_ps(a) }
             }
             #[inline(always)]
+            unsafe fn add(a: __m256, b: __m256) -> __m256 {
+                unsafe { _mm256_add_ps(a, b) }
+            }
+            #[inline(always)]
             unsafe fn mul(a: __m256, b: __m256) -> __m256 {
                 unsafe { _mm256_mul_ps(a, b) }
             }
@@ -181,6 +201,46 @@ macro_rules! lanes {
                 unsafe { _mm256_fnmadd_ps(a, b, c) }
             }
             #[inline(always)]
+            unsafe fn sum(a: __m256) -> f32 {
+                unsafe {
+                    let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                    let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+                    _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn sum_i(a: __m256i) -> i32 {
+                unsafe {
+                    let a = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+                    let a = _mm_add_epi32(a, _mm_unpackhi_epi64(a, a));
+                    _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32::<1>(a)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn max_bits(a: __m256) -> u32 {
+                unsafe {
+                    let bits = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7FFF_FFFF));
+                    let a = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256::<1>(bits));
+                    let a = _mm_max_epi32(a, _mm_unpackhi_epi64(a, a));
+                    _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<1>(a))).cast_unsigned()
+                }
+            }
+            #[inline(always)]
+            unsafe fn round(a: __m256, b: __m256) -> __m256i {
+                const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+                unsafe { _mm256_cvttps_epi32(_mm256_round_ps::<NEAREST>(_mm256_mul_ps(a, b))) }
+            }
+            #[inline(always)]
+            unsafe fn store_bytes(p: *mut u8, a: __m256i) {
+                unsafe {
+                    // The low byte of each word, in order, in each half.
+                    let bytes = _mm256_shuffle_epi8(a, _mm256_set1_epi32(0x0C08_0400));
+                    let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes)).cast_unsigned();
+                    let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(bytes)).cast_unsigned();
+                    p.cast::<u64>().write_unaligned(u64::from(low) | u64::from(high) << 32);
+                }
+            }
+            #[inline(always)]
             unsafe fn dot<const BITS: u32, const M: usize>(
                 v: &[__m256i; M],
                 x: *const i8,
@@ -191,14 +251,14 @@ macro_rules! lanes {
             #[inline(always)]
             unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
                 unsafe {
-                    let two = |i: usize| {
-                        let row = |l: usize| _mm_loadu_si128(rows.add((4 * l + i) * stride).cast());
-                        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1))
-                    };
-                    let words = transpose([two(0), two(1), two(2), two(3)]);
+                    let words = transpose([
+                        two(rows, stride),
+                        two(rows.add(stride), stride),
+                        two(rows.add(2 * stride), stride),
+                        two(rows.add(3 * stride), stride),
+                    ]);
                     for (j, v) in words.into_iter().enumerate() {
-                        let v = if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v };
-                        _mm256_storeu_si256(out.add(j * pitch).cast(), v);
+                        _mm256_storeu_si256(out.add(j * pitch).cast(), flipped::<FLIP>(v));
                     }
                 }
             }
@@ -210,15 +270,16 @@ macro_rules! lanes {
                 stride: usize,
             ) {
                 unsafe {
-                    let word = |j: usize| {
-                        let v = _mm256_loadu_si256(words.add(j * pitch).cast());
-                        if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v }
-                    };
-                    let two = transpose([word(0), word(1), word(2), word(3)]);
+                    let two = transpose([
+                        flipped::<FLIP>(Self::load(words)),
+                        flipped::<FLIP>(Self::load(words.add(pitch))),
+                        flipped::<FLIP>(Self::load(words.add(2 * pitch))),
+                        flipped::<FLIP>(Self::load(words.add(3 * pitch))),
+                    ]);
                     for (i, v) in two.into_iter().enumerate() {
-                        let row = |l: usize| rows.add((4 * l + i) * stride).cast::<__m128i>();
-                        _mm_storeu_si128(row(0), _mm256_castsi256_si128(v));
-                        _mm_storeu_si128(row(1), _mm256_extracti128_si256::<1>(v));
+                        let row = rows.add(i * stride);
+                        _mm_storeu_si128(row.cast(), _mm256_castsi256_si128(v));
+                        _mm_storeu_si128(row.add(4 * stride).cast(), _mm256_extracti128_si256::<1>(v));
                     }
                 }
             }

@@ -27,8 +27,26 @@ unsafe fn transpose(v: [__m512i; 4]) -> [__m512i; 4] {
     }
 }
 
+/// 16 bytes of every fourth row.
+#[inline(always)]
+unsafe fn four(rows: *const u8, stride: usize) -> __m512i {
+    unsafe {
+        let v = _mm512_castsi128_si512(_mm_loadu_si128(rows.cast()));
+        let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(rows.add(4 * stride).cast()));
+        let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(rows.add(8 * stride).cast()));
+        _mm512_inserti32x4::<3>(v, _mm_loadu_si128(rows.add(12 * stride).cast()))
+    }
+}
+
+/// 64 bytes, the top bit of each turned over if `FLIP`.
+#[inline(always)]
+unsafe fn flipped<const FLIP: bool>(v: __m512i) -> __m512i {
+    unsafe { if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v } }
+}
+
 impl Lanes for Evex {
     const N: usize = 16;
+    const REGISTERS: usize = 32;
     type I = __m512i;
     type F = __m512;
 
@@ -116,6 +134,10 @@ impl Lanes for Evex {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
     unsafe fn mul(a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_mul_ps(a, b) }
     }
@@ -126,6 +148,35 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 {
         unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: __m512) -> f32 {
+        unsafe {
+            let a = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum_i(a: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(a) }
+    }
+    #[inline(always)]
+    unsafe fn max_bits(a: __m512) -> u32 {
+        unsafe {
+            let bits = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7FFF_FFFF));
+            _mm512_reduce_max_epu32(bits)
+        }
+    }
+    #[inline(always)]
+    unsafe fn round(a: __m512, b: __m512) -> __m512i {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        unsafe { _mm512_cvt_roundps_epi32::<NEAREST>(_mm512_mul_ps(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, a: __m512i) {
+        unsafe { _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a)) }
     }
     #[inline(always)]
     unsafe fn dot<const BITS: u32, const M: usize>(v: &[__m512i; M], x: *const i8, offset: i32) -> __m512i {
@@ -141,34 +192,32 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
         unsafe {
-            let four = |i: usize| {
-                let row = |l: usize| _mm_loadu_si128(rows.add((4 * l + i) * stride).cast());
-                let v = _mm512_castsi128_si512(row(0));
-                let v = _mm512_inserti32x4::<1>(v, row(1));
-                let v = _mm512_inserti32x4::<2>(v, row(2));
-                _mm512_inserti32x4::<3>(v, row(3))
-            };
-            let words = transpose([four(0), four(1), four(2), four(3)]);
+            let words = transpose([
+                four(rows, stride),
+                four(rows.add(stride), stride),
+                four(rows.add(2 * stride), stride),
+                four(rows.add(3 * stride), stride),
+            ]);
             for (j, v) in words.into_iter().enumerate() {
-                let v = if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v };
-                _mm512_storeu_si512(out.add(j * pitch).cast(), v);
+                _mm512_storeu_si512(out.add(j * pitch).cast(), flipped::<FLIP>(v));
             }
         }
     }
     #[inline(always)]
     unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
         unsafe {
-            let word = |j: usize| {
-                let v = _mm512_loadu_si512(words.add(j * pitch).cast());
-                if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v }
-            };
-            let four = transpose([word(0), word(1), word(2), word(3)]);
+            let four = transpose([
+                flipped::<FLIP>(Self::load(words)),
+                flipped::<FLIP>(Self::load(words.add(pitch))),
+                flipped::<FLIP>(Self::load(words.add(2 * pitch))),
+                flipped::<FLIP>(Self::load(words.add(3 * pitch))),
+            ]);
             for (i, v) in four.into_iter().enumerate() {
-                let row = |l: usize| rows.add((4 * l + i) * stride).cast::<__m128i>();
-                _mm_storeu_si128(row(0), _mm512_castsi512_si128(v));
-                _mm_storeu_si128(row(1), _mm512_extracti32x4_epi32::<1>(v));
-                _mm_storeu_si128(row(2), _mm512_extracti32x4_epi32::<2>(v));
-                _mm_storeu_si128(row(3), _mm512_extracti32x4_epi32::<3>(v));
+                let row = rows.add(i * stride);
+                _mm_storeu_si128(row.cast(), _mm512_castsi512_si128(v));
+                _mm_storeu_si128(row.add(4 * stride).cast(), _mm512_extracti32x4_epi32::<1>(v));
+                _mm_storeu_si128(row.add(8 * stride).cast(), _mm512_extracti32x4_epi32::<2>(v));
+                _mm_storeu_si128(row.add(12 * stride).cast(), _mm512_extracti32x4_epi32::<3>(v));
             }
         }
     }

@@ -1,24 +1,17 @@
 //! Two groups of lanes as one of twice the rows: sixteen rows with 256-bit vectors.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each function has the contract of the one that it calls for either half"
+)]
 
 use super::Lanes;
 
 /// The first half of the lanes in one `V`, the second in another.
 pub(crate) struct Pair<V>(std::marker::PhantomData<V>);
 
-macro_rules! both {
-    ($($a:ident),* => $e:expr) => {{
-        let ($($a,)*) = ($(&$a,)*);
-        let at = |h: usize| { $(let $a = $a[h];)* $e };
-        [at(0), at(1)]
-    }};
-}
-
-#[allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each function has the contract of the one it calls twice"
-)]
 impl<V: Lanes> Lanes for Pair<V> {
     const N: usize = 2 * V::N;
+    const REGISTERS: usize = V::REGISTERS / 2;
     type I = [V::I; 2];
     type F = [V::F; 2];
 
@@ -38,6 +31,13 @@ impl<V: Lanes> Lanes for Pair<V> {
         }
     }
     #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, a: Self::I) {
+        unsafe {
+            V::store_bytes(p, a[0]);
+            V::store_bytes(p.add(V::N), a[1]);
+        }
+    }
+    #[inline(always)]
     unsafe fn load_half(p: *const u8) -> Self::F {
         unsafe { [V::load_half(p), V::load_half(p.add(2 * V::N))] }
     }
@@ -51,48 +51,68 @@ impl<V: Lanes> Lanes for Pair<V> {
     }
     #[inline(always)]
     unsafe fn and(a: Self::I, mask: u32) -> Self::I {
-        both!(a => unsafe { V::and(a, mask) })
+        unsafe { [V::and(a[0], mask), V::and(a[1], mask)] }
     }
     #[inline(always)]
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I {
-        both!(a, b => unsafe { V::or(a, b) })
+        unsafe { [V::or(a[0], b[0]), V::or(a[1], b[1])] }
     }
     #[inline(always)]
     unsafe fn shl(a: Self::I, n: u32) -> Self::I {
-        both!(a => unsafe { V::shl(a, n) })
+        unsafe { [V::shl(a[0], n), V::shl(a[1], n)] }
     }
     #[inline(always)]
     unsafe fn shr(a: Self::I, n: u32) -> Self::I {
-        both!(a => unsafe { V::shr(a, n) })
+        unsafe { [V::shr(a[0], n), V::shr(a[1], n)] }
     }
     #[inline(always)]
     unsafe fn top_byte(a: Self::I) -> Self::I {
-        both!(a => unsafe { V::top_byte(a) })
+        unsafe { [V::top_byte(a[0]), V::top_byte(a[1])] }
     }
     #[inline(always)]
     unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I {
-        both!(a => unsafe { V::fifth_bit(a, j) })
+        unsafe { [V::fifth_bit(a[0], j), V::fifth_bit(a[1], j)] }
     }
     #[inline(always)]
     unsafe fn to_f(a: Self::I) -> Self::F {
-        both!(a => unsafe { V::to_f(a) })
+        unsafe { [V::to_f(a[0]), V::to_f(a[1])] }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { [V::add(a[0], b[0]), V::add(a[1], b[1])] }
     }
     #[inline(always)]
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
-        both!(a, b => unsafe { V::mul(a, b) })
+        unsafe { [V::mul(a[0], b[0]), V::mul(a[1], b[1])] }
     }
     #[inline(always)]
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(a, b, c => unsafe { V::fma(a, b, c) })
+        unsafe { [V::fma(a[0], b[0], c[0]), V::fma(a[1], b[1], c[1])] }
     }
     #[inline(always)]
     unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        both!(a, b, c => unsafe { V::fnma(a, b, c) })
+        unsafe { [V::fnma(a[0], b[0], c[0]), V::fnma(a[1], b[1], c[1])] }
+    }
+    #[inline(always)]
+    unsafe fn round(a: Self::F, b: Self::F) -> Self::I {
+        unsafe { [V::round(a[0], b[0]), V::round(a[1], b[1])] }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: Self::F) -> f32 {
+        unsafe { V::sum(V::add(a[0], a[1])) }
+    }
+    #[inline(always)]
+    unsafe fn sum_i(a: Self::I) -> i32 {
+        unsafe { V::sum_i(a[0]) + V::sum_i(a[1]) }
+    }
+    #[inline(always)]
+    unsafe fn max_bits(a: Self::F) -> u32 {
+        unsafe { V::max_bits(a[0]).max(V::max_bits(a[1])) }
     }
     #[inline(always)]
     unsafe fn dot<const BITS: u32, const M: usize>(v: &[Self::I; M], x: *const i8, offset: i32) -> Self::I {
-        let half = |h: usize| unsafe { V::dot::<BITS, M>(&std::array::from_fn(|j| v[j][h]), x, offset) };
-        [half(0), half(1)]
+        let (low, high) = (v.map(|v| v[0]), v.map(|v| v[1]));
+        unsafe { [V::dot::<BITS, M>(&low, x, offset), V::dot::<BITS, M>(&high, x, offset)] }
     }
     #[inline(always)]
     unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {

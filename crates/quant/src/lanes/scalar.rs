@@ -14,6 +14,7 @@ unsafe fn words<const N: usize>(p: *const u8) -> [u32; N] {
 
 impl<const N: usize> Lanes for Scalar<N> {
     const N: usize = N;
+    const REGISTERS: usize = 16;
     type I = [u32; N];
     type F = [f32; N];
 
@@ -77,6 +78,10 @@ impl<const N: usize> Lanes for Scalar<N> {
         a.map(|a| a.cast_signed() as f32)
     }
     #[inline(always)]
+    unsafe fn add(a: [f32; N], b: [f32; N]) -> [f32; N] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
     unsafe fn mul(a: [f32; N], b: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i] * b[i])
     }
@@ -87,6 +92,37 @@ impl<const N: usize> Lanes for Scalar<N> {
     #[inline(never)]
     unsafe fn fnma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn sum(mut a: [f32; N]) -> f32 {
+        let mut half = N / 2;
+        while half > 0 {
+            for i in 0..half {
+                a[i] += a[i + half];
+            }
+            half /= 2;
+        }
+        a[0]
+    }
+    #[inline(always)]
+    unsafe fn sum_i(a: [u32; N]) -> i32 {
+        a.iter().map(|a| a.cast_signed()).sum()
+    }
+    #[inline(always)]
+    unsafe fn max_bits(a: [f32; N]) -> u32 {
+        // The bits of non-negative floats are in the order of their values, and NaN comes out on top.
+        a.iter().fold(0, |max, a| max.max(a.to_bits() & 0x7FFF_FFFF))
+    }
+    #[inline(always)]
+    unsafe fn round(a: [f32; N], b: [f32; N]) -> [u32; N] {
+        // Added to 1.5 * 2^23, a small number is rounded to an integer in the low bits of the sum.
+        const MAGIC: f32 = 12_582_912.0;
+        std::array::from_fn(|i| (a[i] * b[i] + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()))
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, a: [u32; N]) {
+        // SAFETY: the caller gives `N` writable bytes.
+        unsafe { p.cast::<[u8; N]>().write(a.map(|a| a as u8)) }
     }
     #[inline(never)]
     unsafe fn dot<const BITS: u32, const M: usize>(v: &[[u32; N]; M], x: *const i8, offset: i32) -> [u32; N] {

@@ -1,0 +1,169 @@
+//! Speed of the kernels on this machine, in GB/s of weight bytes (medians of 5), against a plain read.
+//!
+//! ```text
+//! cargo run --release -p weighbridge-quant --example kernels [MATRIX_MB] [COLUMNS]
+//! ```
+//!
+//! `WEIGHBRIDGE_CPU` picks the instruction set. Products with one row of activations are bound by memory; with
+//! 64 rows (a prompt) by arithmetic, and given in thousand million multiply-adds a second.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes that fit")]
+
+extern crate weighbridge_quant as quant;
+
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel};
+use tensor::Shape;
+
+const RUNS: usize = 5;
+const THREADS: [usize; 2] = [1, 2];
+const PROMPT: usize = 64;
+
+/// Median seconds of `RUNS` runs of `work(thread, state)` on as many threads as there are states.
+fn seconds<S: Send>(states: &mut [S], work: impl Fn(usize, &mut S) + Sync) -> f64 {
+    let barrier = Barrier::new(states.len());
+    let run = |thread: usize, state: &mut S| -> Vec<f64> {
+        let time = |_| {
+            barrier.wait();
+            let start = Instant::now();
+            work(thread, state);
+            barrier.wait();
+            start.elapsed().as_secs_f64()
+        };
+        (0..=RUNS).map(time).collect()
+    };
+    let times = std::thread::scope(|s| {
+        let run = &run;
+        let spawn = |(i, state)| s.spawn(move || run(i, state));
+        let threads: Vec<_> = states.iter_mut().enumerate().map(spawn).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).next().unwrap()
+    });
+    // The first run warms up.
+    let mut times = times[1..].to_vec();
+    times.sort_by(f64::total_cmp);
+    times[RUNS / 2]
+}
+
+/// Which of `rows` thread `i` of `n` takes, in whole groups of 16.
+fn share(rows: usize, i: usize, n: usize) -> Range<usize> {
+    let at = |i: usize| if i == n { rows } else { rows / 16 * i / n * 16 };
+    at(i)..at(i + 1)
+}
+
+/// A product's seconds on `threads` threads.
+fn product(kernel: Kernel, w: &[u8], rows: usize, k: usize, x: &Activations, threads: usize) -> f64 {
+    let mut y = vec![0.0; rows * x.rows()];
+    let mut rest = Some(ColumnsMut::new(&mut y, x.rows(), rows));
+    let mut parts: Vec<ColumnsMut<'_>> = (0..threads)
+        .map(|i| {
+            let (part, others) = rest.take().unwrap().split_at(share(rows, i, threads).len());
+            rest = Some(others);
+            part
+        })
+        .collect();
+    seconds(&mut parts, |i, y| kernel.run(w, k, share(rows, i, threads), x, y.reborrow()))
+}
+
+fn read_ceiling(bytes: &[u8], threads: usize) -> f64 {
+    let words = bytes.as_chunks::<64>().0;
+    let part = words.len() / threads;
+    let t = seconds(&mut vec![(); threads], |i, ()| {
+        let mut sum = [0u64; 8];
+        for line in &words[i * part..][..part] {
+            for (sum, word) in sum.iter_mut().zip(line.as_chunks::<8>().0) {
+                *sum ^= u64::from_ne_bytes(*word);
+            }
+        }
+        black_box(sum);
+    });
+    bytes.len() as f64 / t / 1e9
+}
+
+fn main() {
+    let number = |i: usize, default: usize| std::env::args().nth(i).map_or(default, |a| a.parse().unwrap());
+    let (bytes, k) = (number(1, 96) * 1_000_000, number(2, 768));
+    let isa = Isa::detect().unwrap();
+    println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
+
+    let buffer = vec![1u8; bytes];
+    let ceiling = THREADS.map(|n| read_ceiling(&buffer, n));
+    println!("plain read             GB/s {:6.1} {:6.1}   (1 and 2 threads)", ceiling[0], ceiling[1]);
+    drop(buffer);
+
+    let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
+    for name in ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16", "bf16", "f32"] {
+        scheme(name, isa, bytes, k, &x);
+    }
+    attention(isa);
+}
+
+/// Repacking and products of one scheme, in both forms.
+fn scheme(name: &str, isa: Isa, bytes: usize, k: usize, x: &[f32]) {
+    let codec = quant::codec(name).unwrap();
+    let stored = quant::scheme(name).unwrap();
+    let row = k / codec.per() * codec.cell_bytes();
+    let rows = bytes / row / 32 * 32;
+    // Small scales, so that nothing overflows; the codes do not matter.
+    let w: Vec<u8> = (0..rows * row).map(|i| if i % 2 == 0 { 0x11 } else { 0x12 }).collect();
+    forms(name, isa, &w, rows, k, x);
+
+    let Some(form) = isa.interleave().and_then(|r| quant::interleaved(name, r)) else { return };
+    let Ok(len) = form.byte_len(&Shape::from([rows as u64, k as u64])) else { return };
+    let mut packed = vec![0; len as usize];
+    for threads in THREADS {
+        let half = (rows / 16).div_ceil(threads) * 16;
+        let unit = packed.len() / rows * half;
+        let mut parts: Vec<_> = w.chunks(half * row).zip(packed.chunks_mut(unit)).collect();
+        let t = seconds(&mut parts, |_, (w, packed)| quant::repack(&stored, &form, k, w, packed));
+        println!("{:10} repack, {threads} thread(s) GB/s {:6.1}", form.name, w.len() as f64 / t / 1e9);
+    }
+    forms(&form.name, isa, &packed, rows, k, x);
+}
+
+/// Products with one row of activations and with a prompt.
+fn forms(name: &str, isa: Isa, w: &[u8], rows: usize, k: usize, x: &[f32]) {
+    let kernel = quant::kernel(&quant::scheme(name).unwrap(), isa).unwrap();
+    let mut acts = Activations::new(PROMPT, k);
+    acts.fill(isa, &x[..k], 1, k, kernel.forms);
+    let one = THREADS.map(|n| w.len() as f64 / product(kernel, w, rows, k, &acts, n) / 1e9);
+    acts.fill(isa, x, PROMPT, k, kernel.forms);
+    // A part of the rows is enough for a figure.
+    let few = (rows / 8).next_multiple_of(32).min(rows);
+    let w = &w[..w.len() / rows * few];
+    let macs = (PROMPT * few * k) as f64;
+    let many = THREADS.map(|n| macs / product(kernel, w, few, k, &acts, n) / 1e9);
+    println!(
+        "{name:10} one row     GB/s {:6.1} {:6.1}   {PROMPT} rows, Gmac/s {:6.1} {:6.1}",
+        one[0], one[1], many[0], many[1]
+    );
+}
+
+fn attention(isa: Isa) {
+    for (heads, d, n) in [(3, 64, 256), (3, 64, 4096), (4, 128, 4096), (1, 256, 4096)] {
+        let (q, k) = (vec![0.01; heads * d], vec![0.02; n * d]);
+        let v = k.clone();
+        let how = Attention { heads, scale: 0.1, soft_cap: None };
+        let mut state = [(vec![0.0; heads * n], vec![0.0; heads * d])];
+        let t = seconds(&mut state, |_, (scores, out)| {
+            for _ in 0..8 {
+                quant::attend(isa, how, &q, &k, &v, scores, out);
+            }
+        }) / 8.0;
+        println!(
+            "attention, {heads} heads of {d} at {n}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
+            t * 1e6,
+            (2 * heads * d * n) as f64 / t / 1e9,
+            (2 * d * n * 4) as f64 / t / 1e9
+        );
+    }
+    let mut acts = Activations::new(1, 2048);
+    let x: Vec<f32> = (0..2048).map(|i| i as f32).collect();
+    let t = seconds(&mut [&mut acts], |_, acts| {
+        (0..1000).for_each(|_| acts.fill(isa, black_box(&x), 1, 2048, Forms::INT8));
+    });
+    println!("quantising 2048 activations: {:.2} µs", t * 1e3);
+}
