@@ -94,7 +94,7 @@ pub struct Report {
     pub path: PathBuf,
     /// The problems, in the order of the file.
     pub problems: Vec<Problem>,
-    /// How many more there are.
+    /// How many more were found.
     pub more: u64,
     /// What to do about it.
     pub hint: Option<String>,
@@ -184,6 +184,11 @@ impl Problems {
         } else {
             self.more = self.more.saturating_add(1);
         }
+    }
+
+    /// Whether so much is wrong that reading on is a waste.
+    pub(crate) fn enough(&self) -> bool {
+        self.more >= 1000
     }
 
     pub(crate) fn is_empty(&self) -> bool {

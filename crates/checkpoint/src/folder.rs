@@ -89,7 +89,8 @@ impl Folder {
 
     /// Opens the regular file `name` of this directory.
     pub(crate) fn open(&self, name: &str) -> Result<OpenFile, Error> {
-        OpenFile::open(&self.resolve(name)?, Trust::Folder)
+        let file = OpenFile::open(&self.resolve(name)?, Trust::Folder)?;
+        Ok(file.known_as(self.path.join(name)))
     }
 }
 

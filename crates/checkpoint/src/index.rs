@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-/// A table of names that are kept elsewhere: it holds positions only. Seeded, so that no file can choose
-/// names that collide.
+/// A table of names that are kept elsewhere: it holds their hashes and positions only. Seeded, so that no
+/// file can choose names that collide.
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
-    table: HashTable<u32>,
+    table: HashTable<(u64, u32)>,
     seed: RandomState,
 }
 
@@ -19,16 +19,19 @@ impl NameIndex {
     pub(crate) fn insert<'a>(&mut self, id: u32, name_of: impl Fn(u32) -> &'a [u8]) -> Option<u32> {
         let name = name_of(id);
         let hash = self.seed.hash_one(name);
-        if let Some(&first) = self.table.find(hash, |&other| name_of(other) == name) {
+        let same = |&(h, other): &(u64, u32)| h == hash && name_of(other) == name;
+        if let Some(&(_, first)) = self.table.find(hash, same) {
             return Some(first);
         }
-        self.table.insert_unique(hash, id, |&other| self.seed.hash_one(name_of(other)));
+        self.table.insert_unique(hash, (hash, id), |&(hash, _)| hash);
         None
     }
 
     /// The position of `name`.
     pub(crate) fn find<'a>(&self, name: &[u8], name_of: impl Fn(u32) -> &'a [u8]) -> Option<u32> {
-        self.table.find(self.seed.hash_one(name), |&other| name_of(other) == name).copied()
+        let hash = self.seed.hash_one(name);
+        let same = |&(h, other): &(u64, u32)| h == hash && name_of(other) == name;
+        self.table.find(hash, same).map(|&(_, id)| id)
     }
 }
 

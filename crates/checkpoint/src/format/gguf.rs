@@ -8,7 +8,7 @@
 //!   llama.cpp's own loader allows; bytes after it are ignored, as C does;
 //! - as in C: an alignment is any power of two, a dimension may be 0, a tensor may have no dimensions, a
 //!   bool may be any byte, a string value need not be UTF-8 (reading it as text then fails);
-//! - a header over 1 GiB is refused, which no model has.
+//! - a header over 256 MiB is refused, which no model has.
 
 mod array;
 mod header;
@@ -101,6 +101,7 @@ fn read(path: &Path, source: Arc<dyn ByteSource>) -> Result<Parts, Error> {
     let parsed = parse(&mut cursor, &mut problems);
     let parsed = match parsed {
         Ok(parsed) => parsed,
+        Err(Stop::Enough) => return Err(problems.into_error(path)),
         Err(Stop::Io(error)) => return Err(Error::io(path, "read", error)),
         Err(Stop::Problem(problem)) => {
             problems.push(*problem);

@@ -62,8 +62,7 @@ pub(super) fn open_folder(folder: &Folder, options: &OpenOptions) -> Result<Chec
     }
     let head = file.head(super::HEAD)?;
     // A member is sniffed as any file: a pointer or a page in its place is refused by what it is.
-    let named = folder.path().join(name);
-    super::of_file(&named, &head)?;
+    super::of_file(&path, &head)?;
     let source = file.into_source(options.io)?;
     safetensors::checkpoint(folder.path().to_owned(), path, source, metadata)
 }
@@ -195,8 +194,8 @@ impl Member {
         if !folder.has(name) {
             return Ok(None);
         }
-        let file = folder.open(name)?;
-        Ok(Some(Member { path: file.path().to_owned() }))
+        folder.open(name)?;
+        Ok(Some(Member { path: folder.resolve(name)? }))
     }
 
     /// Where it really is, links resolved.

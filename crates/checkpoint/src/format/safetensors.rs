@@ -22,7 +22,7 @@ use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::ByteSource;
-use header::{Header, Info};
+use header::{Header, Info, Kind};
 
 /// The safetensors format: one file.
 #[derive(Debug)]
@@ -228,15 +228,15 @@ impl Data<'_> {
 struct Schemes(Vec<Arc<Scheme>>);
 
 impl Schemes {
-    /// The scheme of `dtype`, if a tensor of `shape` in it has `found` bytes.
-    fn checked(&mut self, dtype: &str, shape: &Shape, found: u64) -> Result<Arc<Scheme>, Fault> {
+    /// The scheme of `kind`, if a tensor of `shape` in it has `found` bytes.
+    fn checked(&mut self, kind: &Kind, shape: &Shape, found: u64) -> Result<Arc<Scheme>, Fault> {
         let rank = shape.len() as u64;
         if rank > MAX_DIMS {
             return Err(Fault::Limit { what: "number of dimensions", found: rank, limit: MAX_DIMS });
         }
-        let name = dtype_of(dtype)?.name();
+        let name = kind.dtype()?.name();
         let known = self.0.iter().find(|s| s.name == name).cloned();
-        let unsupported = || Fault::TypeUnsupported { name: dtype.to_owned() };
+        let unsupported = || Fault::TypeUnsupported { name: name.to_owned() };
         let scheme = known.or_else(|| quant::scheme(name)).ok_or_else(unsupported)?;
         if !self.0.contains(&scheme) {
             self.0.push(Arc::clone(&scheme));
@@ -248,34 +248,4 @@ impl Schemes {
         }
         Ok(scheme)
     }
-}
-
-/// Source: `enum Dtype`, safetensors/src/tensor.rs at 0.8.0.
-fn dtype_of(name: &str) -> Result<Dtype, Fault> {
-    Ok(match name {
-        "BOOL" => Dtype::Bool,
-        "U8" => Dtype::U8,
-        "I8" => Dtype::I8,
-        "F8_E5M2" => Dtype::F8E5M2,
-        "F8_E4M3" => Dtype::F8E4M3,
-        "F8_E8M0" => Dtype::F8E8M0,
-        "F8_E4M3FNUZ" => Dtype::F8E4M3FNUZ,
-        "F8_E5M2FNUZ" => Dtype::F8E5M2FNUZ,
-        "I16" => Dtype::I16,
-        "U16" => Dtype::U16,
-        "F16" => Dtype::F16,
-        "BF16" => Dtype::BF16,
-        "I32" => Dtype::I32,
-        "U32" => Dtype::U32,
-        "F32" => Dtype::F32,
-        "C64" => Dtype::C64,
-        "F64" => Dtype::F64,
-        "I64" => Dtype::I64,
-        "U64" => Dtype::U64,
-        "F4" | "F6_E2M3" | "F6_E3M2" => return Err(Fault::TypeUnsupported { name: name.to_owned() }),
-        other => {
-            let found = crate::error::Quoted(other).to_string();
-            return Err(Fault::Value { wants: "a dtype of safetensors 0.8", found });
-        }
-    })
 }

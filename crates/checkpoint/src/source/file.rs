@@ -59,6 +59,12 @@ impl OpenFile {
         Ok(OpenFile { path: path.to_owned(), file, len: after.len() })
     }
 
+    /// The same file, called by the path that its user knows.
+    pub(crate) fn known_as(self, path: PathBuf) -> OpenFile {
+        OpenFile { path, ..self }
+    }
+
+    /// The path it is called by in reports.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -76,7 +82,8 @@ impl OpenFile {
 
     /// The whole content, if it is at most `most` bytes.
     pub(crate) fn read_all(self, most: u64) -> Result<Vec<u8>, Error> {
-        let too_long = |found| Error::whole(&self.path, Fault::Limit { what: "length", found, limit: most });
+        let too_long =
+            |found| Error::whole(&self.path, Fault::Limit { what: "length in bytes", found, limit: most });
         if self.len > most {
             return Err(too_long(self.len));
         }

@@ -14,10 +14,10 @@ impl Mapped {
     pub(crate) fn new(file: &File) -> io::Result<Mapped> {
         // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
-        // bytes may then change under a reader, and touching a page past the new end raises SIGBUS. Nothing
-        // in this crate relies on two reads of a byte being equal for memory safety, and what parses the
-        // mapped header checks every bound on each access. Who must survive a hostile writer uses
-        // `Io::Pread`.
+        // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
+        // a page past the new end raises SIGBUS. What parses the mapped header checks every bound on each
+        // access, so that such a writer can cause wrong values, but no access out of bounds. Who must survive
+        // a hostile writer uses `Io::Pread`.
         let map = unsafe { memmap2::Mmap::map(file)? };
         Ok(Mapped(map))
     }

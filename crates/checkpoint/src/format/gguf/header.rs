@@ -1,5 +1,6 @@
 //! Reading a header front to back, from a map or from a buffer that grows as needed.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::source::ByteSource;
 
 /// The longest header that is read: keys, values and tensor infos. The longest real ones, with a large
 /// vocabulary inside, are some tens of MB.
-const LIMIT: u64 = 1 << 30;
+const LIMIT: u64 = 256 << 20;
 
 /// Strings are at most this long (gguf.cpp, `GGUF_MAX_STRING_LENGTH`).
 const MAX_STRING: u64 = 1 << 30;
@@ -20,6 +21,8 @@ const MAX_STRING: u64 = 1 << 30;
 pub(super) enum Stop {
     /// The rest cannot be made sense of.
     Problem(Box<Problem>),
+    /// So much is wrong that reading on is a waste.
+    Enough,
     /// The system failed to read.
     Io(io::Error),
 }
@@ -33,17 +36,23 @@ impl Stop {
     pub(super) fn about(self, subject: impl FnOnce() -> Subject) -> Stop {
         match self {
             Stop::Problem(problem) => Stop::Problem(Box::new(Problem { subject: subject(), ..*problem })),
-            Stop::Io(error) => Stop::Io(error),
+            other => other,
         }
     }
 }
 
 /// The bytes of a header: borrowed from a mapped source, or read into a buffer.
-#[derive(Debug)]
 pub(super) struct Header {
     source: Arc<dyn ByteSource>,
     /// The first bytes of an unmapped source.
     owned: Vec<u8>,
+}
+
+impl fmt::Debug for Header {
+    /// Without the bytes, which are megabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 impl Header {

@@ -54,6 +54,9 @@ impl Pairs {
                     fault: Fault::Duplicate { first },
                 });
             }
+            if problems.enough() {
+                return Err(Stop::Enough);
+            }
         }
         Ok(pairs)
     }

@@ -51,6 +51,9 @@ impl Tensors {
                 let first = starts.get(first as usize).copied().unwrap_or_default();
                 reader.report(at, name, Fault::Duplicate { first });
             }
+            if reader.problems.enough() {
+                return Err(Stop::Enough);
+            }
         }
         let mut tensors = Tensors { entries, by_name, data_start: cursor.at() };
         // Without tensors there is no data section, nor padding before one.

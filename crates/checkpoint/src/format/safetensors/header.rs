@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
+use tensor::Dtype;
+
+use crate::error::Quoted;
 use crate::fault::Fault;
 
 /// The name that is no tensor.
@@ -24,7 +27,7 @@ pub(super) struct Header {
 #[derive(Debug)]
 pub(super) struct Info {
     pub(super) name: String,
-    pub(super) dtype: String,
+    pub(super) dtype: Kind,
     /// Slowest axis first.
     pub(super) shape: Vec<u64>,
     /// First byte and byte after the last, from the start of the data section.
@@ -117,9 +120,87 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
+/// A dtype by its name in the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One that has a scheme.
+    Plain(Dtype),
+    /// Another, or none at all.
+    Other(String),
+}
+
+impl Kind {
+    /// Source: `enum Dtype`, safetensors/src/tensor.rs at 0.8.0.
+    fn of(name: &str) -> Kind {
+        Kind::Plain(match name {
+            "BOOL" => Dtype::Bool,
+            "U8" => Dtype::U8,
+            "I8" => Dtype::I8,
+            "F8_E5M2" => Dtype::F8E5M2,
+            "F8_E4M3" => Dtype::F8E4M3,
+            "F8_E8M0" => Dtype::F8E8M0,
+            "F8_E4M3FNUZ" => Dtype::F8E4M3FNUZ,
+            "F8_E5M2FNUZ" => Dtype::F8E5M2FNUZ,
+            "I16" => Dtype::I16,
+            "U16" => Dtype::U16,
+            "F16" => Dtype::F16,
+            "BF16" => Dtype::BF16,
+            "I32" => Dtype::I32,
+            "U32" => Dtype::U32,
+            "F32" => Dtype::F32,
+            "C64" => Dtype::C64,
+            "F64" => Dtype::F64,
+            "I64" => Dtype::I64,
+            "U64" => Dtype::U64,
+            other => return Kind::Other(other.to_owned()),
+        })
+    }
+
+    /// The dtype, if it has a scheme.
+    pub(super) fn dtype(&self) -> Result<Dtype, Fault> {
+        match self {
+            Kind::Plain(dtype) => Ok(*dtype),
+            Kind::Other(name) if ["F4", "F6_E2M3", "F6_E3M2"].contains(&name.as_str()) => {
+                Err(Fault::TypeUnsupported { name: name.clone() })
+            }
+            Kind::Other(name) => {
+                let found = Quoted(name).to_string();
+                Err(Fault::Value { wants: "a dtype of safetensors 0.8", found })
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Kind;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a dtype")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Kind, E> {
+                Ok(Kind::of(name))
+            }
+        }
+        deserializer.deserialize_str(Name)
+    }
+}
+
+/// The name of a field of a tensor.
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Field {
+    Dtype,
+    Shape,
+    DataOffsets,
+}
+
 /// The three fields of a tensor, in any order, each once, and no other.
 struct Fields {
-    dtype: String,
+    dtype: Kind,
     shape: Vec<u64>,
     offsets: (u64, u64),
 }
@@ -136,17 +217,15 @@ impl<'de> Deserialize<'de> for Fields {
 
             // Only maps: a derived implementation would take an array of the three as well.
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                const KNOWN: &[&str] = &["dtype", "shape", "data_offsets"];
                 let (mut dtype, mut shape, mut offsets) = (None, None, None);
-                while let Some(field) = map.next_key::<String>()? {
-                    let twice = match field.as_str() {
-                        "dtype" => dtype.replace(map.next_value()?).is_some(),
-                        "shape" => shape.replace(map.next_value()?).is_some(),
-                        "data_offsets" => offsets.replace(map.next_value()?).is_some(),
-                        other => return Err(de::Error::unknown_field(other, KNOWN)),
+                while let Some(field) = map.next_key()? {
+                    let (name, twice) = match field {
+                        Field::Dtype => ("dtype", dtype.replace(map.next_value()?).is_some()),
+                        Field::Shape => ("shape", shape.replace(map.next_value()?).is_some()),
+                        Field::DataOffsets => ("data_offsets", offsets.replace(map.next_value()?).is_some()),
                     };
                     if twice {
-                        return Err(de::Error::custom(format_args!("`{field}` is there twice")));
+                        return Err(de::Error::duplicate_field(name));
                     }
                 }
                 Ok(Fields {

@@ -1,0 +1,86 @@
+//! Behaviour of the crate as its users see it: what opens, what is refused, and in which words.
+
+extern crate weighbridge_checkpoint as checkpoint;
+
+mod build;
+mod folders;
+mod golden;
+mod limits;
+mod malformed;
+mod messages;
+mod metadata;
+mod models;
+mod random;
+mod truncated;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use checkpoint::{Checkpoint, Error, Io, OpenOptions};
+
+/// A directory that is gone after the test.
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Dir {
+        Dir(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file, and gives its path.
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("directories are made");
+        std::fs::write(&path, content).expect("the file is written");
+        path
+    }
+
+    /// The error that opening `name` gives, with this directory as `DIR`.
+    fn error(&self, name: &str) -> String {
+        match checkpoint::open(&self.path(name)) {
+            Ok(_) => panic!("`{name}` opens"),
+            Err(error) => self.text(&error),
+        }
+    }
+
+    /// An error as text, with this directory as `DIR`.
+    fn text(&self, error: &Error) -> String {
+        error.to_string().replace(&self.0.path().display().to_string(), "DIR")
+    }
+}
+
+/// What `work` gives, and the CPU time of this thread that it took: other processes do not count.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let now = || {
+        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(spent).expect("not negative")
+    };
+    let start = now();
+    let result = work();
+    (result, now().saturating_sub(start))
+}
+
+/// Opens `path` mapped and read, which must agree in every way.
+fn open_both(path: &Path) -> Result<Checkpoint, Error> {
+    let mapped = checkpoint::open_with(path, &OpenOptions::with_io(Io::Mmap));
+    let read = checkpoint::open_with(path, &OpenOptions::with_io(Io::Pread));
+    match (&mapped, &read) {
+        (Ok(a), Ok(b)) => {
+            assert_eq!(a.entries(), b.entries());
+            assert_eq!((a.format(), a.path()), (b.format(), b.path()));
+            for (a, b) in a.files().iter().zip(b.files()) {
+                assert_eq!((&a.path, a.len), (&b.path, b.len));
+                assert_eq!((a.source.kind(), b.source.kind()), ("mmap", "pread"));
+            }
+            if let (Some(a), Some(b)) = (a.metadata().gguf(), b.metadata().gguf()) {
+                assert!(a.iter().map(|kv| format!("{kv:?}")).eq(b.iter().map(|kv| format!("{kv:?}"))));
+            }
+        }
+        (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
+        _ => panic!("mapped: {:?}, read: {:?}", mapped.err(), read.err()),
+    }
+    mapped
+}
