@@ -46,7 +46,10 @@ pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[u8], d
         if packing {
             let (src, dst) = (&src[at_rows..][..r * row], &mut dst[at_group..][..group]);
             // SAFETY: `isa` witnesses the features; `src` holds `r` rows of `units` records, `dst` as many units.
-            unsafe { pack_of(isa, r)(&record, src.as_ptr(), row, units, dst.as_mut_ptr()) }
+            unsafe {
+                let next = src.as_ptr().wrapping_add(r * row);
+                pack_of(isa, r)(&record, src.as_ptr(), row, units, dst.as_mut_ptr(), next);
+            }
         } else {
             let (src, dst) = (&src[at_group..][..group], &mut dst[at_rows..][..r * row]);
             // SAFETY: as above, the other way.
@@ -56,11 +59,19 @@ pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[u8], d
 }
 
 /// A function of [`pack_of`].
-pub(crate) type Pack = unsafe fn(&Record, *const u8, usize, usize, *mut u8);
+pub(crate) type Pack = unsafe fn(&Record, *const u8, usize, usize, *mut u8, *const u8);
 
 for_lanes! {
-    /// `units` units, one after the other, from the records of `V::N` rows `stride` bytes apart.
-    pub(crate) fn pack_of<>(record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) = pack
+    /// `units` units, one after the other, from the records of `V::N` rows `stride` bytes apart. Meanwhile as many
+    /// bytes are asked for from `next` on, which may point anywhere.
+    pub(crate) fn pack_of<>(
+        record: &Record,
+        rows: *const u8,
+        stride: usize,
+        units: usize,
+        out: *mut u8,
+        next: *const u8,
+    ) = pack
 }
 
 for_lanes! {
@@ -71,9 +82,20 @@ for_lanes! {
 /// # Safety
 /// As [`Lanes`]; `rows` has `V::N` rows of `units` records, `out` room for `units` units.
 #[inline(always)]
-unsafe fn pack<V: Lanes>(record: &Record, rows: *const u8, stride: usize, units: usize, out: *mut u8) {
+unsafe fn pack<V: Lanes>(
+    record: &Record,
+    rows: *const u8,
+    stride: usize,
+    units: usize,
+    out: *mut u8,
+    mut next: *const u8,
+) {
     let vector = 4 * V::N;
     for u in 0..units {
+        for _ in 0..(V::N * record.stored).div_ceil(64) {
+            V::prefetch(next);
+            next = next.wrapping_add(64);
+        }
         // SAFETY: fields lie in their record, their vectors in their unit (a test of `interleave` says so).
         unsafe {
             let rows = rows.add(u * record.stored);
@@ -81,12 +103,10 @@ unsafe fn pack<V: Lanes>(record: &Record, rows: *const u8, stride: usize, units:
             for field in record.fields {
                 match *field {
                     Field::Scales(first, second) => {
-                        for lane in 0..V::N {
-                            let row = rows.add(lane * stride);
-                            let half = |at: usize| row.add(at).cast::<u16>().read_unaligned();
-                            let to = out.cast::<u16>().add(lane);
-                            to.write_unaligned(half(first));
-                            to.add(V::N).write_unaligned(second.map_or(0, half));
+                        halves::<V>(rows.add(first), stride, out);
+                        match second {
+                            Some(second) => halves::<V>(rows.add(second), stride, out.add(2 * V::N)),
+                            None => out.add(2 * V::N).write_bytes(0, 2 * V::N),
                         }
                     }
                     Field::Words(at, n) => {
@@ -102,6 +122,25 @@ unsafe fn pack<V: Lanes>(record: &Record, rows: *const u8, stride: usize, units:
                 }
                 out = out.add(vector * field.vectors());
             }
+        }
+    }
+}
+
+/// Copies the 16 bits at `rows` of each of `V::N` rows to `out`, which is left alone by every port of the
+/// processor that the vectors want.
+///
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn halves<V: Lanes>(mut rows: *const u8, stride: usize, out: *mut u8) {
+    for four in 0..V::N / 4 {
+        // SAFETY: as this function.
+        unsafe {
+            let (a, b) = (rows.cast::<u16>(), rows.add(stride).cast::<u16>());
+            let (c, d) = (rows.add(2 * stride).cast::<u16>(), rows.add(3 * stride).cast::<u16>());
+            let halves = [a.read_unaligned(), b.read_unaligned(), c.read_unaligned(), d.read_unaligned()];
+            out.add(8 * four).cast::<[u16; 4]>().write_unaligned(halves);
+            rows = rows.wrapping_add(4 * stride);
         }
     }
 }

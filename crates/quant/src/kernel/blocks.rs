@@ -127,7 +127,8 @@ impl Blocks {
                     // many units fit in the scratch buffer.
                     unsafe {
                         let from = w.as_ptr().add(u * record.stored);
-                        (self.pack)(&record, from, stride, n, scratch);
+                        let next = w.as_ptr().wrapping_add(r * (stride + u * record.stored));
+                        (self.pack)(&record, from, stride, n, scratch, next);
                     }
                 } else {
                     // SAFETY: one unit fits in the scratch buffer, and its bytes are written before they are
