@@ -1,6 +1,6 @@
 //! Bytes to entries: opens a checkpoint of any format and lists its tensors, reading headers only.
 //!
-//! [`open`] takes a file or a directory, looks at the content (an extension is only a hint), and gives a
+//! [`open()`] takes a file or a directory, looks at the content (an extension is only a hint), and gives a
 //! [`Checkpoint`]: its [`tensor::TensorEntry`] list, its [`Metadata`], and the [`File`]s whose
 //! [`ByteSource`]s hold the tensor data.
 //!

@@ -62,11 +62,11 @@ impl Format for Safetensors {
                 let path = file.path().to_owned();
                 let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
                 let source = file.into_source(options.io)?;
-                // A parent that cannot be listed cannot have a `config.json` for us either.
-                let beside = Folder::list(parent).ok().filter(|folder| folder.has(hf::CONFIG));
-                let metadata = match &beside {
-                    Some(folder) => HfMetadata::read(folder)?,
-                    None => HfMetadata::alone(parent),
+                let metadata = match Folder::list(parent) {
+                    Ok(folder) if folder.has(hf::CONFIG) => HfMetadata::read(&folder)?,
+                    // A directory that this process may not list has no `config.json` for it either.
+                    Ok(_) | Err(Error::Io { .. }) => HfMetadata::alone(parent),
+                    Err(error) => return Err(error),
                 };
                 checkpoint(path.clone(), path, source, metadata)
             }
