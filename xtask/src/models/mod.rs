@@ -4,6 +4,7 @@
 
 mod archive;
 mod fetch;
+mod gpt2;
 mod pip;
 mod store;
 mod table;

