@@ -1,6 +1,6 @@
 //! Reading GGUF metadata: typed, lazily, with errors that name the key.
 
-use checkpoint::{Checkpoint, Error, GgufMetadata, Value, ValueType};
+use checkpoint::{Checkpoint, Error, GgufMetadata, Io, OpenOptions, Value, ValueType};
 use insta::assert_snapshot;
 
 use crate::build::{Gguf, array, kind};
@@ -131,4 +131,20 @@ fn text_that_is_not_utf8_is_an_error_only_when_read_as_text() {
     malformed `DIR/x.gguf`: key `bytes`: the string is not UTF-8 (valid up to its byte 0) (at byte 482)
     ");
     });
+}
+
+#[test]
+fn an_array_longer_than_what_is_read_at_once() {
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_003).collect();
+    let long = array(kind::U8, bytes.len() as u64, &bytes);
+    let texts = "x".repeat(700_001);
+    let file = Gguf::new().pair("long", kind::ARRAY, long).str("text", &texts).f32("a", &[4]);
+    let dir = Dir::new();
+    let path = dir.file("x.gguf", file.build());
+    let options = OpenOptions::with_io(Io::Pread);
+    let checkpoint = checkpoint::open_with(&path, &options).expect("sound");
+    let metadata = checkpoint.metadata().gguf().expect("gguf");
+    assert_eq!(metadata.array("long").unwrap().unwrap().bytes(), bytes);
+    assert_eq!(metadata.str("text").unwrap(), Some(texts.as_str()));
+    assert!(open_both(&path).is_ok());
 }
