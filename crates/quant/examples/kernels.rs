@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel};
+use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel, vector};
 use tensor::Shape;
 
 const RUNS: usize = 5;
@@ -99,6 +99,7 @@ fn main() {
         scheme(name, isa, bytes, k, &x);
     }
     attention(isa);
+    vectors(isa);
 }
 
 /// Repacking and products of one scheme, in both forms.
@@ -160,10 +161,30 @@ fn attention(isa: Isa) {
             (2 * d * n * 4) as f64 / t / 1e9
         );
     }
-    let mut acts = Activations::new(1, 2048);
-    let x: Vec<f32> = (0..2048).map(|i| i as f32).collect();
-    let t = seconds(&mut [&mut acts], |_, acts| {
-        (0..1000).for_each(|_| acts.fill(isa, black_box(&x), 1, 2048, Forms::INT8));
-    });
-    println!("quantising 2048 activations: {:.2} µs", t * 1e3);
+}
+
+/// Vector operations, in values a nanosecond, on vectors that stay in the cache.
+fn vectors(isa: Isa) {
+    const N: usize = 2048;
+    let x: Vec<f32> = (0..N).map(|i| (i % 97) as f32 / 50.0 - 1.0).collect();
+    let w = x.clone();
+    let (cos, sin) = (vec![0.8; N / 2], vec![0.6; N / 2]);
+    let show = |name: &str, f: &mut (dyn FnMut(&mut [f32]) + Send)| {
+        let mut state = [(f, x.clone())];
+        let t = seconds(&mut state, |_, (f, out)| (0..2000).for_each(|_| f(black_box(out)))) / 2000.0;
+        println!("{name:16} {:6.2} values/ns", N as f64 / t / 1e9);
+    };
+    show("add", &mut |out| vector::add(isa, out, &x));
+    show("dot", &mut |out| _ = black_box(vector::dot(isa, out, &x)));
+    show("rms_norm", &mut |out| vector::rms_norm(isa, &x, &w, 1e-5, out));
+    show("layer_norm", &mut |out| vector::layer_norm(isa, &x, &w, &w, 1e-5, out));
+    show("silu_mul", &mut |out| vector::silu_mul(isa, &x, &w, out));
+    show("gelu_tanh_mul", &mut |out| vector::gelu_tanh_mul(isa, &x, &w, out));
+    show("rope_half", &mut |out| vector::rope_half(isa, out, &cos, &sin));
+    show("rope_interleaved", &mut |out| vector::rope_interleaved(isa, out, &cos, &sin));
+    show("softmax", &mut |out| vector::softmax_in_place(isa, out, 0.3, None));
+    show("softmax, capped", &mut |out| vector::softmax_in_place(isa, out, 0.3, Some(5.0)));
+    show("argmax", &mut |out| _ = black_box(vector::argmax(isa, out)));
+    let mut acts = Activations::new(1, N);
+    show("quantising", &mut |out| acts.fill(isa, out, 1, N, Forms::INT8));
 }

@@ -206,7 +206,7 @@ unsafe fn quantise_row<V: Lanes, const NT: usize>(x: &[f32], t: usize, tile: &mu
         // SAFETY: loads of 16 of the 32 values, stores of 16 of the 32 bytes.
         let (scale, sums) = unsafe {
             let (first, second) = (V::load_f(x.as_ptr()), V::load_f(x.as_ptr().add(16)));
-            let max = f32::from_bits(V::max_bits(first).max(V::max_bits(second)));
+            let max = f32::from_bits(V::max_bits(first, second));
             if (1e-30..=f32::MAX).contains(&max) {
                 let inverse = V::splat_f(127.0 / max);
                 let (first, second) = (V::round(first, inverse), V::round(second, inverse));

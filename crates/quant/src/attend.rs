@@ -138,8 +138,12 @@ unsafe fn dots<V: Lanes, const H: usize, const R: usize>(
             i += LANES;
         }
         for h in 0..H {
-            for r in 0..R {
-                *scores.add(h * n + r) = V::sum(sums[h][r]);
+            if let Ok(four) = <[V::F; 4]>::try_from(&sums[h][..]) {
+                scores.add(h * n).cast::<[f32; 4]>().write(V::sum_of_4(four));
+            } else {
+                for r in 0..R {
+                    *scores.add(h * n + r) = V::sum(sums[h][r]);
+                }
             }
         }
     }

@@ -268,14 +268,20 @@ pub fn interleaved(stored: &str, r: usize) -> Option<Arc<Scheme>> {
 
 #[cfg(test)]
 mod tests {
+    use tensor::{SchemeError, Shape};
+
     use super::*;
 
     #[test]
-    fn names_say_the_scheme_and_the_rows() {
+    fn names_say_the_scheme_and_the_rows_and_the_geometry_refuses_a_ragged_matrix() {
         for f in FORMS {
             assert_eq!(f.codec.name(), format!("{}.r{}", f.stored, f.r));
             assert_eq!(interleaved(f.stored, f.r).unwrap().name, f.codec.name());
         }
+        let (rows, columns) = (Shape::from([15, 64]), Shape::from([16, 96]));
+        let q4_0 = interleaved("q4_0", 16).unwrap();
+        assert_eq!(q4_0.byte_len(&rows), Err(SchemeError::Ragged { axis: 0, extent: 15, per: 16 }));
+        assert_eq!(q4_0.byte_len(&columns), Err(SchemeError::Ragged { axis: 1, extent: 96, per: 64 }));
         assert!(interleaved("q4_0", 4).is_none());
         assert!(interleaved("f16", 16).is_none());
     }

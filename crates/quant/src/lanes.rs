@@ -8,6 +8,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
 mod pair;
 mod scalar;
 
@@ -15,6 +16,7 @@ mod scalar;
 pub(crate) use avx2::{Vex, VexVnni};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Evex;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use pair::Pair;
 pub(crate) use scalar::Scalar;
 
@@ -170,10 +172,12 @@ pub(crate) trait Lanes {
 
     /// All lanes added pairwise: `i` and `i + N/2`, then `i` and `i + N/4`, and so on.
     unsafe fn sum(a: Self::F) -> f32;
+    /// [`Lanes::sum`] of four.
+    unsafe fn sum_of_4(a: [Self::F; 4]) -> [f32; 4];
     /// All lanes added.
     unsafe fn sum_i(a: Self::I) -> i32;
-    /// The bits of the largest magnitude; that of a NaN if there is one.
-    unsafe fn max_bits(a: Self::F) -> u32;
+    /// The bits of the largest magnitude in either; that of a NaN if there is one.
+    unsafe fn max_bits(a: Self::F, b: Self::F) -> u32;
     /// The nearest integers of `a * b`, which are below 2^22, halves to even.
     unsafe fn round(a: Self::F, b: Self::F) -> Self::I;
     /// Writes the low byte of each lane.
@@ -181,8 +185,13 @@ pub(crate) trait Lanes {
 
     /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that
     /// meets `x[4 * j + i]`. `x` is never -128. `offset` is `-zero * Σ x`, and `zero` is 128 if `BITS` is 8;
-    /// the other codes have no bit above `BITS`.
-    unsafe fn dot<const BITS: u32, const M: usize>(v: &[Self::I; M], x: *const i8, offset: i32) -> Self::I;
+    /// the other codes have no bit above `BITS`. Where each step waits for the one before, there are `CHAINS` of
+    /// them, 1 or 2: what is best depends on the registers that the caller has left.
+    unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
+        v: &[Self::I; M],
+        x: *const i8,
+        offset: i32,
+    ) -> Self::I;
 
     /// Reads 16 bytes of each of `N` rows, the first at `rows` and the others `stride` bytes apart, and
     /// writes them as four vectors of one word a row, the first at `out` and the others `pitch` bytes apart.

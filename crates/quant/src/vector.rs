@@ -1,9 +1,9 @@
 //! Operations on vectors of f32: norms, activation functions, rotary embedding, softmax.
 //!
-//! Each is written once in plain Rust over arrays of 16 lanes and compiled for every instruction set. Sums are
-//! taken lane by lane and the lanes added pairwise, so they are more exact than a running sum. Scalar code adds
-//! and multiplies in two roundings where vector code uses one, so results differ in the last bits between
-//! instruction sets, never between calls.
+//! Each is written once in plain Rust over arrays of lanes and compiled for every instruction set. Sums are taken
+//! lane by lane and the lanes added pairwise, so they are more exact than a running sum. Where the processor
+//! multiplies and adds in one rounding, this does: results are the same on all such instruction sets, and
+//! differ in the last bits from [`Isa::Scalar`](crate::Isa).
 
 use crate::isa::per_isa;
 

@@ -141,7 +141,7 @@ unsafe fn plain<V: Lanes, const BITS: u32, const NT: usize>(
         let d = unit.scales(0, b);
         for (t, acc) in acc.iter_mut().enumerate() {
             let offset = if min { 0 } else { x.minus(block + b, t) << (BITS - 1) };
-            let isum = V::dot::<BITS, 8>(&codes, x.codes(block + b, t), offset);
+            let isum = V::dot::<BITS, 8, 2>(&codes, x.codes(block + b, t), offset);
             let scale = V::mul(d, V::splat_f(x.scale(block + b, t)));
             *acc = V::fma(V::to_f(isum), scale, *acc);
             if min {
@@ -236,7 +236,7 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
         let scale = byte::<V>(sums.scales[SUB / 4], SUB % 4);
         let min = byte::<V>(sums.mins[SUB / 4], SUB % 4);
         for t in 0..NT {
-            let isum = V::dot::<BITS, 8>(&codes, x.codes(block + SUB, t), 0);
+            let isum = V::dot::<BITS, 8, 1>(&codes, x.codes(block + SUB, t), 0);
             let factor = V::mul(scale, V::splat_f(x.scale(block + SUB, t)));
             sums.s[t] = V::fma(V::to_f(isum), factor, sums.s[t]);
             sums.n[t] = V::fma(min, V::splat_f(x.sum(block + SUB, t)), sums.n[t]);
@@ -300,8 +300,8 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
         let scale = [signed_byte::<V>(scales, P % 2 * 2), signed_byte::<V>(scales, P % 2 * 2 + 1)];
         for (t, s) in s.iter_mut().enumerate() {
             let x_codes = x.codes(block + P, t);
-            let a = V::dot::<6, 4>(&first, x_codes, x.minus_half(block + P, t, 0) << 5);
-            let b = V::dot::<6, 4>(&second, x_codes.add(16), x.minus_half(block + P, t, 1) << 5);
+            let a = V::dot::<6, 4, 1>(&first, x_codes, x.minus_half(block + P, t, 0) << 5);
+            let b = V::dot::<6, 4, 1>(&second, x_codes.add(16), x.minus_half(block + P, t, 1) << 5);
             let sum = V::mul(V::to_f(a), scale[0]);
             let sum = V::fma(V::to_f(b), scale[1], sum);
             *s = V::fma(sum, V::splat_f(x.scale(block + P, t)), *s);

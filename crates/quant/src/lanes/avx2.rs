@@ -77,6 +77,31 @@ unsafe fn dot_vnni<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const 
     }
 }
 
+/// The lanes of each added: `i` and `i + 4`, then `i` and `i + 2`, then the last two.
+#[inline(always)]
+pub(super) unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
+    unsafe {
+        let ab = _mm256_add_ps(
+            _mm256_permute2f128_ps::<0x20>(a[0], a[1]),
+            _mm256_permute2f128_ps::<0x31>(a[0], a[1]),
+        );
+        let cd = _mm256_add_ps(
+            _mm256_permute2f128_ps::<0x20>(a[2], a[3]),
+            _mm256_permute2f128_ps::<0x31>(a[2], a[3]),
+        );
+        let (ab, cd) = (_mm256_castps_pd(ab), _mm256_castps_pd(cd));
+        let low = _mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd));
+        let twos = _mm256_add_ps(low, _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
+        let ones = _mm256_add_ps(twos, _mm256_movehdup_ps(twos));
+        // a, c in the even lanes of one half, b, d in those of the other.
+        let (ac, bd) = (_mm256_castps256_ps128(ones), _mm256_extractf128_ps::<1>(ones));
+        let abcd = _mm_unpacklo_ps(_mm_shuffle_ps::<0x08>(ac, ac), _mm_shuffle_ps::<0x08>(bd, bd));
+        let mut sums = [0.0; 4];
+        _mm_storeu_ps(sums.as_mut_ptr(), abcd);
+        sums
+    }
+}
+
 /// 16 bytes of every fourth row.
 #[inline(always)]
 unsafe fn two(rows: *const u8, stride: usize) -> __m256i {
@@ -217,10 +242,16 @@ macro_rules! lanes {
                 }
             }
             #[inline(always)]
-            unsafe fn max_bits(a: __m256) -> u32 {
+            unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
+                unsafe { sum_of_4(a) }
+            }
+            #[inline(always)]
+            unsafe fn max_bits(a: __m256, b: __m256) -> u32 {
                 unsafe {
-                    let bits = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7FFF_FFFF));
-                    let a = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256::<1>(bits));
+                    let mask = _mm256_set1_epi32(0x7FFF_FFFF);
+                    let a = _mm256_and_si256(_mm256_castps_si256(a), mask);
+                    let a = _mm256_max_epi32(a, _mm256_and_si256(_mm256_castps_si256(b), mask));
+                    let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
                     let a = _mm_max_epi32(a, _mm_unpackhi_epi64(a, a));
                     _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<1>(a))).cast_unsigned()
                 }
@@ -241,7 +272,7 @@ macro_rules! lanes {
                 }
             }
             #[inline(always)]
-            unsafe fn dot<const BITS: u32, const M: usize>(
+            unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
                 v: &[__m256i; M],
                 x: *const i8,
                 offset: i32,

@@ -7,6 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::Lanes;
+use super::avx2::sum_of_4;
 
 /// Named for the encoding of its instructions. Used only behind an `Avx512Vnni` witness.
 pub(crate) struct Evex;
@@ -25,6 +26,12 @@ unsafe fn transpose(v: [__m512i; 4]) -> [__m512i; 4] {
             _mm512_unpackhi_epi64(hi[0], hi[1]),
         ]
     }
+}
+
+/// Lanes `i` and `i + 8` added.
+#[inline(always)]
+unsafe fn halved(a: __m512) -> __m256 {
+    unsafe { _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)) }
 }
 
 /// 16 bytes of every fourth row.
@@ -152,7 +159,7 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn sum(a: __m512) -> f32 {
         unsafe {
-            let a = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let a = halved(a);
             let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
@@ -163,10 +170,16 @@ impl Lanes for Evex {
         unsafe { _mm512_reduce_add_epi32(a) }
     }
     #[inline(always)]
-    unsafe fn max_bits(a: __m512) -> u32 {
+    unsafe fn sum_of_4(a: [__m512; 4]) -> [f32; 4] {
+        unsafe { sum_of_4([halved(a[0]), halved(a[1]), halved(a[2]), halved(a[3])]) }
+    }
+    #[inline(always)]
+    unsafe fn max_bits(a: __m512, b: __m512) -> u32 {
         unsafe {
-            let bits = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7FFF_FFFF));
-            _mm512_reduce_max_epu32(bits)
+            let mask = _mm512_set1_epi32(0x7FFF_FFFF);
+            let a = _mm512_and_si512(_mm512_castps_si512(a), mask);
+            let b = _mm512_and_si512(_mm512_castps_si512(b), mask);
+            _mm512_reduce_max_epu32(_mm512_max_epu32(a, b))
         }
     }
     #[inline(always)]
@@ -179,14 +192,18 @@ impl Lanes for Evex {
         unsafe { _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(a)) }
     }
     #[inline(always)]
-    unsafe fn dot<const BITS: u32, const M: usize>(v: &[__m512i; M], x: *const i8, offset: i32) -> __m512i {
+    unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
+        v: &[__m512i; M],
+        x: *const i8,
+        offset: i32,
+    ) -> __m512i {
         unsafe {
-            let mut sum = _mm512_set1_epi32(offset);
+            let mut sums = [_mm512_set1_epi32(offset), _mm512_setzero_si512()];
             for (j, v) in v.iter().enumerate() {
                 let x = _mm512_set1_epi32(x.cast::<i32>().add(j).read_unaligned());
-                sum = _mm512_dpbusd_epi32(sum, *v, x);
+                sums[j % CHAINS] = _mm512_dpbusd_epi32(sums[j % CHAINS], *v, x);
             }
-            sum
+            if CHAINS == 1 { sums[0] } else { _mm512_add_epi32(sums[0], sums[1]) }
         }
     }
     #[inline(always)]

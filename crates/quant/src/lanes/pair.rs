@@ -106,13 +106,28 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { V::sum_i(a[0]) + V::sum_i(a[1]) }
     }
     #[inline(always)]
-    unsafe fn max_bits(a: Self::F) -> u32 {
-        unsafe { V::max_bits(a[0]).max(V::max_bits(a[1])) }
+    unsafe fn sum_of_4(a: [Self::F; 4]) -> [f32; 4] {
+        unsafe {
+            V::sum_of_4([
+                V::add(a[0][0], a[0][1]),
+                V::add(a[1][0], a[1][1]),
+                V::add(a[2][0], a[2][1]),
+                V::add(a[3][0], a[3][1]),
+            ])
+        }
     }
     #[inline(always)]
-    unsafe fn dot<const BITS: u32, const M: usize>(v: &[Self::I; M], x: *const i8, offset: i32) -> Self::I {
+    unsafe fn max_bits(a: Self::F, b: Self::F) -> u32 {
+        unsafe { V::max_bits(a[0], a[1]).max(V::max_bits(b[0], b[1])) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
+        v: &[Self::I; M],
+        x: *const i8,
+        offset: i32,
+    ) -> Self::I {
         let (low, high) = (v.map(|v| v[0]), v.map(|v| v[1]));
-        unsafe { [V::dot::<BITS, M>(&low, x, offset), V::dot::<BITS, M>(&high, x, offset)] }
+        unsafe { [V::dot::<BITS, M, CHAINS>(&low, x, offset), V::dot::<BITS, M, CHAINS>(&high, x, offset)] }
     }
     #[inline(always)]
     unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {

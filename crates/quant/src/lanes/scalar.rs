@@ -105,13 +105,18 @@ impl<const N: usize> Lanes for Scalar<N> {
         a[0]
     }
     #[inline(always)]
+    unsafe fn sum_of_4(a: [[f32; N]; 4]) -> [f32; 4] {
+        // SAFETY: as this function.
+        a.map(|a| unsafe { Self::sum(a) })
+    }
+    #[inline(always)]
     unsafe fn sum_i(a: [u32; N]) -> i32 {
         a.iter().map(|a| a.cast_signed()).sum()
     }
     #[inline(always)]
-    unsafe fn max_bits(a: [f32; N]) -> u32 {
+    unsafe fn max_bits(a: [f32; N], b: [f32; N]) -> u32 {
         // The bits of non-negative floats are in the order of their values, and NaN comes out on top.
-        a.iter().fold(0, |max, a| max.max(a.to_bits() & 0x7FFF_FFFF))
+        a.iter().chain(&b).fold(0, |max, a| max.max(a.to_bits() & 0x7FFF_FFFF))
     }
     #[inline(always)]
     unsafe fn round(a: [f32; N], b: [f32; N]) -> [u32; N] {
@@ -125,7 +130,11 @@ impl<const N: usize> Lanes for Scalar<N> {
         unsafe { p.cast::<[u8; N]>().write(a.map(|a| a as u8)) }
     }
     #[inline(never)]
-    unsafe fn dot<const BITS: u32, const M: usize>(v: &[[u32; N]; M], x: *const i8, offset: i32) -> [u32; N] {
+    unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
+        v: &[[u32; N]; M],
+        x: *const i8,
+        offset: i32,
+    ) -> [u32; N] {
         let mut sum = [offset; N];
         for (j, v) in v.iter().enumerate() {
             // SAFETY: the caller gives `4 * M` readable bytes.

@@ -196,12 +196,17 @@ fn attention_equals_its_definition() {
                         .collect::<Vec<_>>()
                 })
                 .collect();
+            let mut vectors: Option<Vec<u32>> = None;
             for isa in Isa::available() {
                 let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * d]);
                 attend(isa, how, &q, &k, &v, &mut scores, &mut out);
                 for (found, want) in out.iter().zip(&want) {
                     let what = format!("{heads} heads of {d} at {n}, {}", isa.name());
                     assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
+                }
+                if isa != Isa::Scalar {
+                    let bits: Vec<u32> = out.iter().map(|x| x.to_bits()).collect();
+                    assert_eq!(*vectors.get_or_insert(bits.clone()), bits, "{heads} heads, {}", isa.name());
                 }
             }
         }
