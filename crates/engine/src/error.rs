@@ -53,6 +53,9 @@ pub enum Error {
         /// Its scheme.
         scheme: String,
     },
+    /// The sampler could not choose.
+    #[error(transparent)]
+    Sampler(#[from] crate::sampler::Error),
     /// The instruction set that was asked for.
     #[error("{0}")]
     Isa(String),

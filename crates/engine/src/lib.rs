@@ -3,10 +3,14 @@
 pub mod backend;
 mod decoder;
 mod error;
+mod generate;
 mod kv_cache;
+pub mod sampler;
+pub mod text;
 mod weights;
 
 pub use decoder::{BATCH, Decoder};
 pub use error::Error;
+pub use generate::{Limits, Stats, Stop, generate};
 pub use kv_cache::KvCache;
 pub use weights::{Block, Linear, NormWeights, Projection, Weights};

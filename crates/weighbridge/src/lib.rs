@@ -1,1 +1,37 @@
-//! To be written.
+//! Weighbridge puts model weights where a runtime wants them.
+//!
+//! The way of the data, each step a function that can be called alone:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), weighbridge::Error> {
+//! use weighbridge::{LayoutKind, Pool};
+//!
+//! let checkpoint = weighbridge::open("model.gguf".as_ref())?; // headers only
+//! let model = weighbridge::describe(&checkpoint)?; // family, config, dialect
+//! let planned = weighbridge::plan(&checkpoint, &model, LayoutKind::Canonical)?; // every problem, no reads
+//! let loaded = weighbridge::load(&planned, &checkpoint, &mut Pool::new(2))?; // slots filled, each once
+//! let q = loaded.get("layers.0.attention.q.weight").expect("a llama has it");
+//! println!("{} {}", q.shape(), q.scheme());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Runtime`] does all of it and runs the model.
+
+mod error;
+mod pipeline;
+mod runtime;
+mod text;
+
+pub use checkpoint::{Checkpoint, Io, Metadata, OpenOptions};
+pub use engine::sampler::{Sampler, SamplerOptions};
+pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
+pub use engine::{Limits, Stats, Stop};
+pub use error::Error;
+pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
+pub use model::{Model, Origin, Role};
+pub use pipeline::{LayoutKind, Planned, describe, load, open, open_with, packed_layout, plan, resolve};
+pub use plan::{LoadPlan, Problems, Resolved, explain, reads, summary};
+pub use runtime::{BackendKind, Options, Runtime};
+pub use tensor::{Dtype, Pattern, Scheme, Shape, TensorEntry, nearest};
+pub use text::{chat_template, tokenizer};

@@ -1,0 +1,231 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use weighbridge::{BackendKind, Io, LayoutKind, OpenOptions, Options, SamplerOptions};
+
+/// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
+#[derive(Parser)]
+#[command(name = "weighbridge", version, max_term_width = 100)]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show what a checkpoint holds: format, configuration, tensors. Reads headers only
+    Inspect(InspectArgs),
+    /// Show how a checkpoint would be loaded, and everything that is wrong with it. Reads headers only
+    Plan(PlanArgs),
+    /// Run a model: complete a text, or chat
+    Run(RunArgs),
+    /// Measure prefill and decode speed
+    Bench(BenchArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+/// `inspect`.
+#[derive(ClapArgs)]
+pub(crate) struct InspectArgs {
+    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    pub(crate) path: PathBuf,
+    /// List every tensor instead of grouping them
+    #[arg(long)]
+    pub(crate) tensors: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `plan`.
+#[derive(ClapArgs)]
+pub(crate) struct PlanArgs {
+    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    pub(crate) path: PathBuf,
+    /// How the runtime wants the parameters
+    #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
+    pub(crate) layout: LayoutArg,
+    /// Explain one runtime parameter: its expression, its bytes and where they come from
+    #[arg(long, value_name = "PARAM")]
+    pub(crate) explain: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A layout by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LayoutArg {
+    /// Canonical names, shapes and order; encodings as stored
+    Canonical,
+    /// As it lies in the file: borrows all that can be
+    InPlace,
+    /// Fused, rows interleaved: what runs fastest
+    Packed,
+}
+
+impl LayoutArg {
+    /// The layout, with as many interleaved rows as this machine's kernels take.
+    pub(crate) fn kind(self) -> Result<LayoutKind, String> {
+        Ok(match self {
+            LayoutArg::Canonical => LayoutKind::Canonical,
+            LayoutArg::InPlace => LayoutKind::InPlace,
+            LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
+        })
+    }
+}
+
+/// How to start a model.
+#[derive(ClapArgs)]
+pub(crate) struct ModelArgs {
+    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    pub(crate) path: PathBuf,
+    /// The backend: `reference` is naive f32, slow and exact
+    #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
+    backend: BackendArg,
+    /// How the weights are held [default: the fastest for the backend]
+    #[arg(long, value_enum)]
+    layout: Option<LayoutArg>,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Positions to reserve [default: the model's, at most 4096]
+    #[arg(long, value_name = "POSITIONS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ctx: Option<u32>,
+    /// How to read the file
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    io: IoArg,
+}
+
+/// A backend by name.
+#[derive(Clone, Copy, ValueEnum)]
+enum BackendArg {
+    /// SIMD on all threads
+    Cpu,
+    /// Naive f32 on one thread: the oracle
+    Reference,
+}
+
+/// A way to read by name.
+#[derive(Clone, Copy, ValueEnum)]
+enum IoArg {
+    /// Whichever suits the file
+    Auto,
+    /// Map the file into memory
+    Mmap,
+    /// Read into memory
+    Pread,
+}
+
+impl ModelArgs {
+    /// The options of the library.
+    pub(crate) fn options(&self) -> Result<Options, String> {
+        let io = match self.io {
+            IoArg::Auto => Io::Auto,
+            IoArg::Mmap => Io::Mmap,
+            IoArg::Pread => Io::Pread,
+        };
+        Ok(Options {
+            backend: match self.backend {
+                BackendArg::Cpu => BackendKind::Cpu,
+                BackendArg::Reference => BackendKind::Reference,
+            },
+            layout: self.layout.map(LayoutArg::kind).transpose()?,
+            threads: self.threads.map(usize::from),
+            context: self.ctx.map(|n| n as usize),
+            open: OpenOptions::with_io(io),
+        })
+    }
+}
+
+/// `run`.
+#[derive(ClapArgs)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Answer this and exit; without it, chat
+    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prompt: Option<String>,
+    /// Continue the prompt as it is, without a chat template; stdout is the continuation alone
+    #[arg(long, requires = "prompt")]
+    pub(crate) raw: bool,
+    /// Begin the chat with a system message
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub(crate) system: Option<String>,
+    /// Tokens to generate at most
+    #[arg(short, long = "tokens", value_name = "N", default_value_t = 512)]
+    pub(crate) n: usize,
+    #[command(flatten)]
+    sampler: SamplerArgs,
+    /// Print facts as JSON on stderr when done
+    #[arg(long, requires = "prompt")]
+    pub(crate) json: bool,
+}
+
+/// The sampler's flags.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Sampling")]
+struct SamplerArgs {
+    /// 0 takes the most likely token, always
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f32,
+    /// Keep the K most likely tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    top_k: usize,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    top_p: f32,
+    /// Keep tokens at least this likely, relative to the most likely
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    min_p: f32,
+    /// The same seed gives the same text [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl RunArgs {
+    /// The sampler's options.
+    pub(crate) fn sampler(&self) -> SamplerOptions {
+        let s = &self.sampler;
+        let clock = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |d| d.as_secs() ^ (u64::from(d.subsec_nanos()) << 32))
+        };
+        SamplerOptions {
+            temperature: s.temperature,
+            top_k: s.top_k,
+            top_p: s.top_p,
+            min_p: s.min_p,
+            seed: s.seed.unwrap_or_else(clock),
+        }
+    }
+}
+
+/// `bench`.
+#[derive(ClapArgs)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Prompt tokens
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) prefill: u32,
+    /// Tokens to generate
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) decode: u32,
+    /// Runs of each, after one to warm up; medians are printed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,183 @@
+//! `weighbridge inspect`: what a checkpoint holds, from headers alone.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::json;
+use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, TensorEntry};
+
+use crate::Failure;
+use crate::args::InspectArgs;
+use crate::style;
+
+pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let checkpoint = weighbridge::open(&args.path)?;
+    // A file of an unknown family can still be looked at.
+    let model = weighbridge::describe(&checkpoint);
+    let text = if args.json { json(&checkpoint, &model) } else { text(&checkpoint, &model, args.tensors) };
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// Elements and bytes of all tensors.
+fn totals(checkpoint: &Checkpoint) -> (u64, u64) {
+    let elements = checkpoint.entries().iter().filter_map(|e| e.shape.elements());
+    (elements.sum(), checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
+}
+
+/// Whether the entries are what the model needs: `Ok` with the count of canonical parameters.
+fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<usize, Error> {
+    Ok(weighbridge::resolve(checkpoint, model)?.params.len())
+}
+
+fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> String {
+    use std::fmt::Write;
+    let mut out = String::new();
+    let (elements, bytes) = totals(checkpoint);
+    let bits = bytes as f64 * 8.0 / elements.max(1) as f64;
+    // Writing to a `String` cannot fail.
+    let _ = writeln!(out, "{}", style::heading(&checkpoint.path().display().to_string()));
+    let format = match checkpoint.metadata().gguf() {
+        Some(gguf) => format!("{} v{}", checkpoint.format(), gguf.version()),
+        None => checkpoint.format().to_string(),
+    };
+    let _ = writeln!(
+        out,
+        "  {format}, {} tensors, {} parameters, {} ({bits:.2} bits a weight)",
+        checkpoint.entries().len(),
+        count(elements),
+        Bytes(bytes),
+    );
+    match model {
+        Ok(model) => {
+            let _ = match fit(checkpoint, model) {
+                Ok(n) => writeln!(out, "  fits `{}`: all {n} parameters are there", model.family.name()),
+                Err(_) => {
+                    writeln!(out, "  does not fit `{}`: `weighbridge plan` says why", model.family.name())
+                }
+            };
+            let _ = writeln!(out, "\n{}", style::heading("configuration"));
+            let rows: Vec<Vec<String>> = model
+                .config
+                .fields()
+                .into_iter()
+                .map(|(name, value, origin)| vec![name.to_owned(), value, style::faint(&origin.to_string())])
+                .collect();
+            out.push_str(&style::table(&rows, &[]));
+        }
+        Err(error) => {
+            let message = error.to_string();
+            let _ = writeln!(out, "  cannot be run: {}", message.lines().collect::<Vec<_>>().join("\n  "));
+        }
+    }
+    let _ = writeln!(out, "\n{}", style::heading("tensors"));
+    let row = |n: usize, name: &str, e: &TensorEntry| {
+        vec![
+            if n == 1 { String::new() } else { format!("{n} ×") },
+            name.to_owned(),
+            e.shape.to_string(),
+            e.scheme.name.to_string(),
+            Bytes(e.byte_len() * n as u64).to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = if every {
+        checkpoint.entries().iter().map(|e| row(1, &e.name, e)).collect()
+    } else {
+        groups(checkpoint.entries()).into_iter().map(|(name, n, e)| row(n, &name, e)).collect()
+    };
+    out.push_str(&style::table(&rows, &[0, 4]));
+    out
+}
+
+/// Tensors alike but for numbers in their names: pattern, how many, one of them. In file order.
+fn groups(entries: &[TensorEntry]) -> Vec<(String, usize, &TensorEntry)> {
+    let mut seen: BTreeMap<(String, String, &str), usize> = BTreeMap::new();
+    let mut groups: Vec<(String, usize, &TensorEntry)> = Vec::new();
+    for e in entries {
+        let pattern = Pattern::of(&e.name).to_string();
+        let key = (pattern.clone(), e.shape.to_string(), e.scheme.name.as_ref());
+        match seen.get(&key) {
+            Some(i) => groups[*i].1 += 1,
+            None => {
+                seen.insert(key, groups.len());
+                groups.push((pattern, 1, e));
+            }
+        }
+    }
+    for group in &mut groups {
+        if group.1 == 1 {
+            group.0.clone_from(&group.2.name);
+        }
+    }
+    groups
+}
+
+/// A count for people: `134.5M`.
+fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{:.1}k", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}M", n as f64 / 1e6),
+        _ => format!("{:.2}B", n as f64 / 1e9),
+    }
+}
+
+fn json(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> String {
+    let tensors: Vec<_> = checkpoint
+        .entries()
+        .iter()
+        .map(|e| {
+            let planes: Vec<_> = e
+                .planes
+                .iter()
+                .zip(e.scheme.planes.iter())
+                .map(|(data, spec)| {
+                    json!({
+                        "role": spec.role,
+                        "file": checkpoint.file(data.file).path.display().to_string(),
+                        "offset": data.bytes.start,
+                        "bytes": data.bytes.end - data.bytes.start,
+                    })
+                })
+                .collect();
+            json!({
+                "name": e.name,
+                "shape": e.shape.to_vec(),
+                "encoding": e.scheme.name,
+                "bytes": e.byte_len(),
+                "planes": planes,
+            })
+        })
+        .collect();
+    let (elements, bytes) = totals(checkpoint);
+    let metadata: serde_json::Map<String, serde_json::Value> = checkpoint
+        .metadata()
+        .gguf()
+        .into_iter()
+        .flat_map(|g| g.iter().map(|(k, v)| (k.to_owned(), json!(v.to_string()))))
+        .collect();
+    let mut facts = json!({
+        "path": checkpoint.path().display().to_string(),
+        "format": checkpoint.format().name(),
+        "parameters": elements,
+        "bytes": bytes,
+    });
+    match model {
+        Ok(model) => {
+            let config: serde_json::Map<String, serde_json::Value> = model
+                .config
+                .fields()
+                .into_iter()
+                .map(|(name, value, origin)| {
+                    (name.to_owned(), json!({"value": value, "from": origin.to_string().replace('`', "")}))
+                })
+                .collect();
+            facts["family"] = json!(model.family.name());
+            facts["fits"] = json!(fit(checkpoint, model).is_ok());
+            facts["config"] = json!(config);
+        }
+        Err(error) => facts["problem"] = json!(error.to_string()),
+    }
+    facts["metadata"] = json!(metadata);
+    facts["tensors"] = json!(tensors);
+    format!("{facts:#}\n")
+}

@@ -1,0 +1,7 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod inspect;
+pub(crate) mod manual;
+pub(crate) mod plan;
+pub(crate) mod run;

@@ -1,0 +1,271 @@
+//! `weighbridge run`: one answer, or a chat.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde_json::json;
+use weighbridge::{EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText, Stats, Stop, Tokenizer};
+
+use crate::Failure;
+use crate::args::RunArgs;
+use crate::style;
+
+const HELP: &str = "\
+/help   this
+/stats  speed and memory of the last answer
+/quit   leave (so does Ctrl-D); Ctrl-C stops an answer";
+
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    let options = args.model.options().map_err(Failure::Usage)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    // Without a handler Ctrl-C ends the process at once, which is no worse.
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            // Nobody has taken notice of the first.
+            std::process::exit(130);
+        }
+    });
+    let runtime = Runtime::start(&args.model.path, &options)?;
+    let sampler =
+        Sampler::new(&args.sampler(), usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0))
+            .map_err(|e| Failure::Usage(e.to_string()))?;
+    if let Err(error) = runtime.tokenizer() {
+        return Err(Failure::Other(error.to_string()));
+    }
+    let stop = Interrupt(interrupted);
+    let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
+    match &args.prompt {
+        Some(prompt) => session.once(prompt),
+        None => session.chat(),
+    }
+}
+
+/// Set by Ctrl-C, taken by whoever reacts to it.
+struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
+
+struct Session<'a> {
+    runtime: Runtime,
+    sampler: Sampler,
+    args: &'a RunArgs,
+    stop: Interrupt,
+    /// The tokens whose keys and values are in the cache.
+    cached: Vec<u32>,
+    last: Option<Stats>,
+    started: Instant,
+}
+
+impl Session<'_> {
+    fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
+        self.runtime.tokenizer().map_err(|e| Failure::Other(e.to_string()))
+    }
+
+    /// Answers `prompt` and leaves.
+    fn once(&mut self, prompt: &str) -> Result<(), Failure> {
+        note(&format!("{}", self.runtime.report()));
+        let tokens = if self.args.raw || self.runtime.template().is_none() {
+            if !self.args.raw {
+                note("the model has no chat template: continuing the prompt as it is");
+            }
+            self.tokenizer()?.encode(prompt, EncodeOptions { add_special: true, parse_special: false })
+        } else {
+            let mut messages = self.system();
+            messages.push(Message { role: "user".to_owned(), content: prompt.to_owned() });
+            self.render(&messages)?
+        };
+        if tokens.is_empty() {
+            return Err(Failure::Usage(
+                "the prompt is empty, and this model has no token to begin with".to_owned(),
+            ));
+        }
+        let (_, stats) = self.answer(&tokens)?;
+        if std::io::stdout().is_terminal() {
+            println()?;
+        }
+        if self.args.json {
+            let facts = json!({
+                "prompt_tokens": stats.prompt_tokens,
+                "tokens": stats.tokens,
+                "prefill_tokens_per_second": stats.prefill_rate(),
+                "decode_tokens_per_second": stats.decode_rate(),
+                "first_token_seconds": self.first_token(&stats),
+                "stop": stop_reason(stats.stop),
+                "backend": self.runtime.backend(),
+            });
+            writeln!(std::io::stderr().lock(), "{facts}")?;
+        } else {
+            note(&self.speed(&stats));
+        }
+        Ok(())
+    }
+
+    /// Seconds from the start of the process to the first token.
+    fn first_token(&self, stats: &Stats) -> f64 {
+        self.started.elapsed().as_secs_f64() - stats.decode_seconds
+    }
+
+    fn system(&self) -> Vec<Message> {
+        let content = self.args.system.iter();
+        content.map(|text| Message { role: "system".to_owned(), content: text.clone() }).collect()
+    }
+
+    /// The conversation as the model wants to read it.
+    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, Failure> {
+        let tokenizer = self.tokenizer()?;
+        let Some(template) = self.runtime.template() else {
+            return Err(Failure::Usage(
+                "the model has no chat template\nhint: give a text to continue with -p TEXT --raw".to_owned(),
+            ));
+        };
+        let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
+        let text = template
+            .render(messages, true, spelling(tokenizer.bos()), spelling(tokenizer.eos()))
+            .map_err(|e| Failure::Other(e.to_string()))?;
+        // The template writes its own special tokens, the first included.
+        Ok(tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: true }))
+    }
+
+    /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.
+    fn answer(&mut self, tokens: &[u32]) -> Result<(String, Stats), Failure> {
+        // At least one token has to run, to have logits.
+        let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let known = known.min(tokens.len() - 1);
+        self.runtime.truncate(known);
+        self.cached.truncate(known);
+        self.cached.extend_from_slice(&tokens[known..]);
+
+        self.stop.take();
+        let tokenizer = Arc::clone(self.tokenizer()?);
+        let mut stream = tokenizer.stream();
+        let mut text = String::new();
+        let mut failed = None;
+        let mut out = std::io::stdout().lock();
+        let end = |token| tokenizer.is_end_of_generation(token);
+        let limits = Limits { tokens: self.args.n, end: &end };
+        let (cached, stop) = (&mut self.cached, &self.stop);
+        let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |token| {
+            cached.push(token);
+            let piece = stream.push(tokenizer.token_bytes(token, SpecialText::Hidden));
+            text.push_str(piece);
+            if let Err(error) = out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+                failed = Some(error);
+                return ControlFlow::Break(());
+            }
+            if stop.take() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        // The last token that was sampled has not been run.
+        self.cached.truncate(self.runtime.decoder().cache().len());
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let rest = stream.finish();
+        text.push_str(rest);
+        out.write_all(rest.as_bytes())?;
+        out.flush()?;
+        self.last = Some(stats);
+        Ok((text, stats))
+    }
+
+    fn chat(&mut self) -> Result<(), Failure> {
+        // An error now rather than after the first question.
+        self.render(&[Message { role: "user".to_owned(), content: String::new() }])?;
+        let interactive = std::io::stdin().is_terminal();
+        note(&format!("{}", self.runtime.report()));
+        note("/help for help, /quit to leave");
+        let mut messages = self.system();
+        let mut line = String::new();
+        loop {
+            if interactive {
+                let mut err = std::io::stderr().lock();
+                write!(err, "{}", style::prompt("> "))?;
+                err.flush()?;
+            }
+            line.clear();
+            match std::io::stdin().lock().read_line(&mut line) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // Ctrl-C while waiting for a line.
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => break,
+                Err(e) => return Err(e.into()),
+            }
+            if self.stop.take() {
+                break;
+            }
+            match line.trim() {
+                "" => continue,
+                "/quit" | "/exit" => break,
+                "/help" => note(HELP),
+                "/stats" => note(&match &self.last {
+                    Some(stats) => format!("{}\n{}", self.speed(stats), self.memory()),
+                    None => self.memory(),
+                }),
+                command if command.starts_with('/') => note(&format!("no command `{command}`\n{HELP}")),
+                question => {
+                    messages.push(Message { role: "user".to_owned(), content: question.to_owned() });
+                    let tokens = self.render(&messages)?;
+                    if tokens.len() >= self.runtime.decoder().cache().capacity() {
+                        note("the context is full: the conversation begins anew (ask for more with --ctx)");
+                        messages.drain(..messages.len() - 1);
+                        messages.splice(0..0, self.system());
+                        continue;
+                    }
+                    let (text, _) = self.answer(&tokens)?;
+                    println()?;
+                    messages.push(Message { role: "assistant".to_owned(), content: text });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn speed(&self, stats: &Stats) -> String {
+        format!(
+            "prefill {} tokens at {:.0} tokens/s, decode {} at {:.1} tokens/s ({}; first token after {:.2} s)",
+            stats.prompt_tokens,
+            stats.prefill_rate(),
+            stats.tokens,
+            stats.decode_rate(),
+            self.runtime.backend(),
+            stats.prefill_seconds,
+        )
+    }
+
+    fn memory(&self) -> String {
+        let cache = self.runtime.decoder().cache();
+        format!(
+            "context {} of {} positions, cache {}; weights {}",
+            cache.len(),
+            cache.capacity(),
+            weighbridge::Bytes(cache.bytes() as u64),
+            self.runtime.report(),
+        )
+    }
+}
+
+fn stop_reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndOfText => "end_of_text",
+        Stop::Length => "length",
+        Stop::ContextFull => "context_full",
+        Stop::Interrupted => "interrupted",
+    }
+}
+
+fn println() -> std::io::Result<()> {
+    writeln!(std::io::stdout().lock())
+}
+
+/// Side information. If stderr is gone, it is not missed.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
+}

@@ -1,0 +1,66 @@
+//! `weighbridge`: opens any checkpoint, proves that it fits the model, and runs it.
+
+mod args;
+mod commands;
+mod style;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// The model or a file is wrong.
+const FAILURE: u8 = 1;
+/// The command line is wrong. clap uses the same.
+const USAGE: u8 = 2;
+
+/// Why a command failed.
+enum Failure {
+    /// The model or a file is wrong.
+    Model(weighbridge::Error),
+    /// The command line asks for what cannot be.
+    Usage(String),
+    /// The same, as a message.
+    Other(String),
+    /// Standard output or input failed.
+    Io(std::io::Error),
+}
+
+impl From<weighbridge::Error> for Failure {
+    fn from(error: weighbridge::Error) -> Self {
+        Failure::Model(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Io(error)
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match &args.command {
+        Command::Inspect(args) => commands::inspect::run(args),
+        Command::Plan(args) => commands::plan::run(args),
+        Command::Run(args) => commands::run::run(args),
+        Command::Bench(args) => commands::bench::run(args),
+        Command::Completions { shell } => commands::manual::completions(*shell),
+        Command::Man => commands::manual::man(),
+    };
+    let (message, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        // The reader went away (`| head`): nothing is wrong.
+        Err(Failure::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Err(Failure::Io(e)) => (e.to_string(), FAILURE),
+        Err(Failure::Model(e)) => (e.to_string(), FAILURE),
+        Err(Failure::Other(e)) => (e, FAILURE),
+        Err(Failure::Usage(e)) => (e, USAGE),
+    };
+    let mut stderr = std::io::stderr().lock();
+    // If stderr is gone too, the exit code has to do.
+    let _ = writeln!(stderr, "{}", style::error(&message));
+    ExitCode::from(code)
+}

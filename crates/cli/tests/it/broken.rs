@@ -1,0 +1,141 @@
+//! What is wrong is said once, by name, with what was wanted and found, and exit code 1.
+
+use insta::assert_snapshot;
+
+use crate::failure;
+use crate::files::{gguf, hf_directory, replace};
+
+/// Plans the directory that `change` makes of `llama-tiny`.
+fn hf(change: impl FnOnce(&mut Vec<(String, Vec<u64>, Vec<u8>)>)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    hf_directory(dir.path(), change);
+    failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap())
+        .replace(dir.path().file_name().unwrap().to_str().unwrap(), "llama-tiny")
+}
+
+/// Runs the GGUF that `change` makes of `llama-tiny`.
+fn run_gguf(change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    gguf(&path, change);
+    failure(&["run", path.to_str().unwrap(), "--raw", "-p", "hello"], dir.path())
+}
+
+#[test]
+fn a_missing_tensor() {
+    assert_snapshot!(hf(|t| t.retain(|t| t.0 != "model.layers.1.mlp.down_proj.weight")));
+}
+
+#[test]
+fn missing_tensors_of_many_layers() {
+    assert_snapshot!(hf(|t| t.retain(|t| !t.0.ends_with("self_attn.k_proj.weight"))));
+}
+
+#[test]
+fn a_renamed_tensor() {
+    assert_snapshot!(hf(|t| {
+        let tensor = t.iter_mut().find(|t| t.0 == "model.norm.weight").unwrap();
+        tensor.0 = "model.final_norm.weight".to_owned();
+    }));
+}
+
+#[test]
+fn a_misshaped_tensor() {
+    assert_snapshot!(hf(|t| {
+        let tensor = t.iter_mut().find(|t| t.0 == "model.layers.0.self_attn.q_proj.weight").unwrap();
+        tensor.1.reverse();
+        tensor.1 = vec![tensor.1[0] / 2, tensor.1[1] * 2];
+    }));
+}
+
+#[test]
+fn an_extra_tensor() {
+    assert_snapshot!(hf(|t| t.push(("model.layers.0.adapter.weight".to_owned(), vec![2, 2], vec![0; 16]))));
+}
+
+#[test]
+fn all_problems_at_once() {
+    assert_snapshot!(hf(|t| {
+        t.retain(|t| t.0 != "lm_head.weight");
+        t.push(("surprise".to_owned(), vec![1], vec![0; 4]));
+        let tensor = t.iter_mut().find(|t| t.0 == "model.layers.1.mlp.up_proj.weight").unwrap();
+        tensor.1.reverse();
+    }));
+}
+
+#[test]
+fn a_renamed_tensor_in_gguf() {
+    assert_snapshot!(run_gguf(|bytes| replace(bytes, "blk.0.attn_q.weight", "blk.0.attn_p.weight")));
+}
+
+#[test]
+fn a_truncated_file() {
+    assert_snapshot!(run_gguf(|bytes| bytes.truncate(bytes.len() - 1000)));
+}
+
+#[test]
+fn a_wrong_magic() {
+    assert_snapshot!(run_gguf(|bytes| bytes[..4].copy_from_slice(b"FUGG")));
+}
+
+#[test]
+fn an_unknown_architecture() {
+    assert_snapshot!(run_gguf(|bytes| {
+        // The value of `general.architecture`, and so the prefix of no other key.
+        let at = bytes.windows(5).position(|w| w == b"llama").unwrap();
+        bytes[at..at + 5].copy_from_slice(b"alpac");
+    }));
+}
+
+#[test]
+fn a_directory_without_config() {
+    let dir = tempfile::tempdir().unwrap();
+    hf_directory(dir.path(), |_| {});
+    std::fs::remove_file(dir.path().join("config.json")).unwrap();
+    let parent = dir.path().parent().unwrap();
+    let message = failure(&["inspect", dir.path().to_str().unwrap()], parent);
+    assert_snapshot!(message.replace(dir.path().file_name().unwrap().to_str().unwrap(), "llama-tiny"));
+}
+
+#[test]
+fn a_config_with_wrong_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    hf_directory(dir.path(), |_| {});
+    let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+    let config = config
+        .replace("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")
+        .replace("\"hidden_size\": ", "\"hidden\": ")
+        .replace("\"vocab_size\": ", "\"vocab_size\": -");
+    std::fs::write(dir.path().join("config.json"), config).unwrap();
+    let parent = dir.path().parent().unwrap();
+    let message = failure(&["plan", dir.path().to_str().unwrap()], parent);
+    assert_snapshot!(message.replace(dir.path().file_name().unwrap().to_str().unwrap(), "llama-tiny"));
+}
+
+#[test]
+fn a_path_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("model.gguf"), b"GGUF").unwrap();
+    let path = dir.path().join("modell.gguf");
+    assert_snapshot!(failure(&["inspect", path.to_str().unwrap()], dir.path()));
+}
+
+#[test]
+fn usage_errors_have_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    gguf(&path, |_| {});
+    let path = path.to_str().unwrap();
+    for args in [
+        &["run", path, "--temperature", "-1", "-p", "x"][..],
+        &["run", path, "--raw"],
+        &["run", path, "--top-p", "0", "-p", "x"],
+        &["run"],
+        &["fly"],
+        &["plan", path, "--explain", "layers.0.attention.w.weight"],
+        &["bench", path, "--ctx", "8"],
+    ] {
+        let said = failure(args, dir.path());
+        assert!(said.ends_with("exit code 2"), "{args:?}: {said}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Whole runs of `weighbridge`, as a user sees them.
+#![allow(missing_docs, reason = "tests")]
+
+mod broken;
+mod commands;
+mod files;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/models")
+}
+
+/// A model that `cargo xtask models` has fetched.
+fn model(name: &str) -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    let models = set("WEIGHBRIDGE_MODELS").or_else(|| Some(cache()?.join("weighbridge/models")));
+    let path = models.unwrap_or_default().join(name).join(format!("{name}.gguf"));
+    assert!(path.is_file(), "`{}` is not there: run `cargo xtask models {name}`", path.display());
+    path
+}
+
+/// Runs the binary.
+fn weighbridge<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weighbridge")).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Exit code and stderr, with the folder of the files cut out of paths.
+fn failure(args: &[&str], folder: &Path) -> String {
+    let output = weighbridge(args);
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr.replace(&format!("{}/", folder.display()), "");
+    format!("{}{}", stderr, output.status.code().map_or("signal".to_owned(), |c| format!("exit code {c}")))
+}

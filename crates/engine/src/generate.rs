@@ -1,0 +1,101 @@
+//! The token loop.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::sampler::Sampler;
+use crate::{Decoder, Error};
+
+/// When to stop, and how long it may take.
+pub struct Limits<'a> {
+    /// Tokens to generate at most.
+    pub tokens: usize,
+    /// Tokens that end the text; they are counted and not passed on.
+    pub end: &'a dyn Fn(u32) -> bool,
+}
+
+/// Why a generation stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The model ended the text.
+    EndOfText,
+    /// As many tokens as asked for.
+    Length,
+    /// No position is left.
+    ContextFull,
+    /// The caller said so.
+    Interrupted,
+}
+
+/// What a generation did and how fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Seconds for them, up to the first sampled token.
+    pub prefill_seconds: f64,
+    /// Tokens sampled.
+    pub tokens: usize,
+    /// Seconds for those after the first.
+    pub decode_seconds: f64,
+    /// Why it stopped.
+    pub stop: Stop,
+}
+
+impl Stats {
+    /// Prompt tokens a second.
+    pub fn prefill_rate(&self) -> f64 {
+        self.prompt_tokens as f64 / self.prefill_seconds.max(1e-9)
+    }
+
+    /// Tokens a second, the first (which the prefill gave) left out.
+    pub fn decode_rate(&self) -> f64 {
+        self.tokens.saturating_sub(1) as f64 / self.decode_seconds.max(1e-9)
+    }
+}
+
+/// Runs `prompt`, then samples until a limit; `each` sees every token as it comes, and may break.
+///
+/// The loop allocates nothing.
+///
+/// # Errors
+/// If the prompt does not fit, or the logits are not numbers.
+pub fn generate(
+    decoder: &mut Decoder,
+    backend: &mut dyn Backend,
+    sampler: &mut Sampler,
+    prompt: &[u32],
+    limits: &Limits<'_>,
+    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+) -> Result<Stats, Error> {
+    let started = Instant::now();
+    let logits = decoder.forward(backend, prompt)?;
+    let mut token = sampler.sample(logits)?;
+    let mut stats = Stats {
+        prompt_tokens: prompt.len(),
+        prefill_seconds: started.elapsed().as_secs_f64(),
+        tokens: 1,
+        decode_seconds: 0.0,
+        stop: Stop::Length,
+    };
+    let decoding = Instant::now();
+    stats.stop = loop {
+        if (limits.end)(token) {
+            break Stop::EndOfText;
+        }
+        if each(token).is_break() {
+            break Stop::Interrupted;
+        }
+        if stats.tokens >= limits.tokens {
+            break Stop::Length;
+        }
+        if decoder.cache().len() == decoder.cache().capacity() {
+            break Stop::ContextFull;
+        }
+        token = sampler.sample(decoder.forward(backend, &[token])?)?;
+        stats.tokens += 1;
+    };
+    stats.decode_seconds = decoding.elapsed().as_secs_f64();
+    Ok(stats)
+}

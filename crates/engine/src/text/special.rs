@@ -1,0 +1,254 @@
+//! Tokens that are not made by merging: cut out of a text first, and known by name.
+
+use super::store::{Kind, TokenStore};
+
+/// A part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    Text(&'a str),
+    Token(u32),
+}
+
+/// The tokens that are cut out of a text before it is encoded.
+pub(super) struct Specials {
+    /// By the first byte of a token: the lengths of the tokens that begin so, longest first.
+    lengths: Box<[Vec<usize>; 256]>,
+}
+
+/// One place where a special token stands.
+#[derive(Clone, Copy)]
+struct Place {
+    id: u32,
+    start: usize,
+    len: usize,
+}
+
+impl Specials {
+    pub(super) fn new(store: &TokenStore) -> Specials {
+        let mut lengths: Box<[Vec<usize>; 256]> = Box::new([const { Vec::new() }; 256]);
+        for (_, text) in store.specials() {
+            let lengths = &mut lengths[usize::from(text[0])];
+            if let Err(at) = lengths.binary_search_by(|len| text.len().cmp(len)) {
+                lengths.insert(at, text.len());
+            }
+        }
+        Specials { lengths }
+    }
+
+    /// Cuts `text`. A longer token goes before a shorter one wherever it stands, then the one further left;
+    /// steering tokens are seen only with `steering`, user-defined ones always.
+    ///
+    /// Source: `tokenizer_st_partition`, src/llama-vocab.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.
+    pub(super) fn cut<'a>(&self, store: &TokenStore, text: &'a str, steering: bool) -> Vec<Part<'a>> {
+        let bytes = text.as_bytes();
+        let mut places = Vec::new();
+        for (start, first) in bytes.iter().enumerate() {
+            for &len in &self.lengths[usize::from(*first)] {
+                let Some(id) = bytes.get(start..start + len).and_then(|text| store.id(text)) else {
+                    continue;
+                };
+                let kind = store.kind(id);
+                if kind == Some(Kind::UserDefined) || steering && kind.is_some_and(Kind::steers) {
+                    places.push(Place { id, start, len });
+                }
+            }
+        }
+        let mut chosen = choose(places, bytes.len());
+        chosen.sort_unstable_by_key(|place| place.start);
+
+        let mut parts = Vec::with_capacity(2 * chosen.len() + 1);
+        let mut at = 0;
+        for Place { id, start, len } in chosen {
+            // Tokens are whole UTF-8 strings, so they begin and end between characters.
+            parts.extend(text.get(at..start).filter(|text| !text.is_empty()).map(Part::Text));
+            parts.push(Part::Token(id));
+            at = start + len;
+        }
+        parts.extend(text.get(at..).filter(|text| !text.is_empty()).map(Part::Text));
+        parts
+    }
+}
+
+/// Those of `places` that stay when each takes its bytes in turn.
+fn choose(mut places: Vec<Place>, bytes: usize) -> Vec<Place> {
+    if places.is_empty() {
+        return places;
+    }
+    places.sort_unstable_by(|a, b| (b.len.cmp(&a.len)).then(a.id.cmp(&b.id)).then(a.start.cmp(&b.start)));
+    let mut taken = vec![false; bytes];
+    places.retain(|place| {
+        let range = place.start..place.start + place.len;
+        // What was taken before is at least as long: an overlap holds the first or the last byte.
+        let free = !taken[range.start] && !taken[range.end - 1];
+        if free {
+            taken[range].fill(true);
+        }
+        free
+    });
+    places
+}
+
+/// Token names that end a generation, whatever else the file says.
+///
+/// This list and the two below: `llama_vocab::impl::load`,
+/// src/llama-vocab.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.
+const ENDS: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+];
+
+/// Names of fill-in-the-middle tokens: of each row the first one found; those of the last three rows end
+/// a generation too (padding, next repository, next file).
+const FILL_IN: [(&[&str], bool); 6] = [
+    (
+        &[
+            "<|fim_prefix|>",
+            "<fim-prefix>",
+            "<fim_prefix>",
+            "<｜fim▁begin｜>",
+            "<PRE>",
+            "▁<PRE>",
+            "<|code_prefix|>",
+            "<|prefix|>",
+        ],
+        false,
+    ),
+    (
+        &[
+            "<|fim_suffix|>",
+            "<fim-suffix>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<SUF>",
+            "▁<SUF>",
+            "<|code_suffix|>",
+            "<|suffix|>",
+        ],
+        false,
+    ),
+    (
+        &[
+            "<|fim_middle|>",
+            "<fim-middle>",
+            "<fim_middle>",
+            "<｜fim▁end｜>",
+            "<MID>",
+            "▁<MID>",
+            "<|code_middle|>",
+            "<|middle|>",
+        ],
+        false,
+    ),
+    (&["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"], true),
+    (&["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"], true),
+    (&["<|file_sep|>"], true),
+];
+
+/// Tokens that are text to a reader although files call them control: gpt-oss channels.
+const SHOWN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+
+/// The tokens that end a generation, sorted: those that the file names, and those known by name. Tokens found
+/// by name become control tokens.
+pub(super) fn find_ends(store: &mut TokenStore, named: &[Option<u32>]) -> Vec<u32> {
+    let mut ends: Vec<u32> = named.iter().flatten().copied().collect();
+    for (names, is_end) in FILL_IN {
+        if let Some(id) = names.iter().find_map(|name| store.id(name.as_bytes())) {
+            store.set_kind(id, Kind::Control);
+            ends.extend(is_end.then_some(id));
+        }
+    }
+    for name in ENDS {
+        if let Some(id) = store.id(name.as_bytes()) {
+            store.set_kind(id, Kind::Control);
+            ends.push(id);
+        }
+    }
+    for name in SHOWN {
+        if let Some(id) = store.id(name.as_bytes()) {
+            store.set_kind(id, Kind::UserDefined);
+        }
+    }
+    ends.sort_unstable();
+    ends.dedup();
+
+    // In vocabularies with calls, `<|end|>` closes a message and not the turn; where `</s>` is not the mark of
+    // its own family, it is plain text.
+    let has = |name: &str| store.id(name.as_bytes()).is_some_and(|id| ends.binary_search(&id).is_ok());
+    let inner_end = has("<|return|>") && (has("<|call|>") || has("<|calls|>"))
+        || (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
+    let plain_s = has("<|tool_response>") || has("<|plamo:eos|>");
+    let mut drop = |name: &str, kind: Kind| {
+        if let Some(id) = store.id(name.as_bytes())
+            && let Ok(at) = ends.binary_search(&id)
+        {
+            ends.remove(at);
+            store.set_kind(id, kind);
+        }
+    };
+    if inner_end {
+        drop("<|end|>", Kind::UserDefined);
+    }
+    if plain_s {
+        drop("</s>", Kind::Normal);
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(tokens: &[&str], types: &[i32]) -> TokenStore {
+        let tokens: Vec<_> = tokens.iter().map(|token| token.as_bytes()).collect();
+        TokenStore::new(&tokens, Some(types)).unwrap()
+    }
+
+    #[test]
+    fn the_longest_goes_first_wherever_it_stands() {
+        let store = store(&["ab", "bcd", "x"], &[4, 3, 1]);
+        let specials = Specials::new(&store);
+        let text = "abcdabx";
+        let all = [Part::Text("a"), Part::Token(1), Part::Token(0), Part::Text("x")];
+        assert_eq!(specials.cut(&store, text, true), all);
+        let user = [Part::Token(0), Part::Text("cd"), Part::Token(0), Part::Text("x")];
+        assert_eq!(specials.cut(&store, text, false), user);
+        assert_eq!(specials.cut(&store, "", true), []);
+    }
+
+    #[test]
+    fn ends_are_found_by_name_and_by_id() {
+        let mut tokens = store(&["a", "<|im_end|>", "<fim_pad>", "<reponame>", "<pad>"], &[1, 1, 3, 3, 3]);
+        assert_eq!(find_ends(&mut tokens, &[Some(4), None]), [1, 2, 3, 4]);
+        assert_eq!(tokens.kind(1), Some(Kind::Control));
+    }
+
+    #[test]
+    fn an_inner_end_is_none() {
+        let mut tokens = store(&["<|return|>", "<|call|>", "<|end|>", "</s>"], &[3; 4]);
+        assert_eq!(find_ends(&mut tokens, &[]), [0, 1, 3]);
+        assert_eq!(tokens.kind(2), Some(Kind::UserDefined));
+        let mut tokens = store(&["<|tool_response>", "</s>"], &[3, 1]);
+        assert_eq!(find_ends(&mut tokens, &[Some(1)]), [0]);
+        assert_eq!(tokens.kind(1), Some(Kind::Normal));
+    }
+}

@@ -1,0 +1,5 @@
+//! How the engine behaves, seen from outside.
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod models;
+mod tokenizer;

@@ -1,0 +1,51 @@
+//! Any error of the pipeline.
+
+/// Any error of the pipeline, each with its own message.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The checkpoint cannot be opened.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    /// The checkpoint's description of its model is wrong.
+    #[error("`{path}`: {source}")]
+    Model {
+        /// The checkpoint.
+        path: String,
+        /// What is wrong.
+        source: model::Error,
+    },
+    /// The checkpoint does not fit the model.
+    #[error("`{path}` does not fit its model ({family}):\n{problems}")]
+    Plan {
+        /// The checkpoint.
+        path: String,
+        /// The family.
+        family: &'static str,
+        /// Every problem.
+        problems: plan::Problems,
+    },
+    /// Loading failed.
+    #[error(transparent)]
+    Load(#[from] load::Error),
+    /// Running failed.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// The tokenizer or the chat template is wrong.
+    #[error("`{path}`: {source}")]
+    Text {
+        /// The checkpoint.
+        path: String,
+        /// What is wrong.
+        source: engine::text::Error,
+    },
+    /// The checkpoint has no tokenizer.
+    #[error("`{path}` has no tokenizer: looked for {looked_for}\nhint: {hint}")]
+    NoTokenizer {
+        /// The checkpoint.
+        path: String,
+        /// Where it was looked for.
+        looked_for: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+}

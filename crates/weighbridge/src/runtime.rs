@@ -1,0 +1,180 @@
+//! A model that runs.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use checkpoint::{Checkpoint, OpenOptions};
+use engine::backend::{Backend, Cpu, Reference};
+use engine::sampler::Sampler;
+use engine::text::{ChatTemplate, Tokenizer};
+use engine::{Decoder, Limits, Stats};
+use load::{LoadReport, Pool};
+use model::Model;
+
+use crate::pipeline::isa;
+use crate::{Error, LayoutKind, describe, load, open_with, plan, text};
+
+/// Which backend runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// Naive f32 on one thread: the oracle.
+    Reference,
+    /// SIMD on all threads.
+    #[default]
+    Cpu,
+}
+
+/// How to start.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The backend.
+    pub backend: BackendKind,
+    /// The layout; the backend's best if `None`.
+    pub layout: Option<LayoutKind>,
+    /// Threads; as many as the machine offers if `None`.
+    pub threads: Option<usize>,
+    /// Positions; what the model was trained for, up to 4096, if `None`.
+    pub context: Option<usize>,
+    /// How to read the files.
+    pub open: OpenOptions,
+}
+
+/// Positions that are reserved when nobody asks for more.
+const DEFAULT_CONTEXT: u64 = 4096;
+
+/// A model that runs: weights in their slots, a tokenizer if the checkpoint has one.
+pub struct Runtime {
+    checkpoint: Checkpoint,
+    model: Model,
+    report: LoadReport,
+    layout: LayoutKind,
+    backend: Box<dyn Backend>,
+    decoder: Decoder,
+    tokenizer: Result<Arc<Tokenizer>, Error>,
+    template: Option<ChatTemplate>,
+}
+
+impl Runtime {
+    /// Opens, plans, loads, and makes ready to run.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the checkpoint, and what the machine cannot give.
+    pub fn start(path: &Path, options: &Options) -> Result<Runtime, Error> {
+        let checkpoint = open_with(path, &options.open)?;
+        let model = describe(&checkpoint)?;
+        let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
+        let isa = isa()?;
+        let layout = options.layout.unwrap_or(match options.backend {
+            BackendKind::Reference => LayoutKind::Canonical,
+            BackendKind::Cpu => best_layout(isa),
+        });
+        let planned = plan(&checkpoint, &model, layout)?;
+        // The tokenizer needs no weights, and the weights no tokenizer.
+        let (loaded, tokenizer) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
+            let loaded = load(&planned, &checkpoint, &mut pool);
+            (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let loaded = loaded?;
+        let arch = model.architecture();
+        let context = options
+            .context
+            .unwrap_or_else(|| usize::try_from(arch.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
+        let decoder = Decoder::new(&loaded, arch, planned.rope_order, context)?;
+        let backend: Box<dyn Backend> = match options.backend {
+            BackendKind::Reference => Box::new(Reference::new()),
+            BackendKind::Cpu => Box::new(Cpu::new(pool, isa, &decoder)?),
+        };
+        let template = text::chat_template(&checkpoint)?;
+        let report = loaded.report().clone();
+        Ok(Runtime { checkpoint, model, report, layout, backend, decoder, tokenizer, template })
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What loading cost.
+    pub fn report(&self) -> &LoadReport {
+        &self.report
+    }
+
+    /// The layout that the slots have.
+    pub fn layout(&self) -> LayoutKind {
+        self.layout
+    }
+
+    /// The backend's name.
+    pub fn backend(&self) -> String {
+        self.backend.name()
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// The tokenizer, shared so that it can be used while the model runs.
+    ///
+    /// # Errors
+    /// If the checkpoint has none, or a broken one.
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, &Error> {
+        self.tokenizer.as_ref()
+    }
+
+    /// The chat template, if the checkpoint has one.
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// Forgets every position from `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.decoder.truncate(len);
+    }
+
+    /// Runs `tokens` at the next positions; the logits after the last, `[vocab]`.
+    ///
+    /// # Errors
+    /// If a token is outside the vocabulary, or the context is full.
+    pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        Ok(self.decoder.forward(&mut *self.backend, tokens)?)
+    }
+
+    /// Runs `tokens` at the next positions and calls `each` with the logits after every one.
+    ///
+    /// # Errors
+    /// As [`Runtime::forward`].
+    pub fn forward_each(&mut self, tokens: &[u32], each: impl FnMut(&[f32])) -> Result<(), Error> {
+        Ok(self.decoder.forward_each(&mut *self.backend, tokens, each)?)
+    }
+
+    /// Runs `prompt`, then samples until a limit; see [`engine::generate`].
+    ///
+    /// # Errors
+    /// If the prompt does not fit, or the logits are not numbers.
+    pub fn generate(
+        &mut self,
+        sampler: &mut Sampler,
+        prompt: &[u32],
+        limits: &Limits<'_>,
+        each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Stats, Error> {
+        Ok(engine::generate(&mut self.decoder, &mut *self.backend, sampler, prompt, limits, each)?)
+    }
+}
+
+/// Measured: interleaved rows start some 50 ms later than rows in place and run twice as fast, where there
+/// are kernels for them (docs/performance.md).
+fn best_layout(isa: quant::Isa) -> LayoutKind {
+    match isa.interleave() {
+        Some(rows) => LayoutKind::Packed { rows: rows as u64 },
+        None => LayoutKind::InPlace,
+    }
+}

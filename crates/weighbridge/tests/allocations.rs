@@ -1,0 +1,83 @@
+//! The token loop allocates nothing: a binary of its own, since it counts what the whole process allocates.
+#![allow(missing_docs, reason = "tests")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weighbridge::{
+    BackendKind, LayoutKind, Limits, Options, Runtime, Sampler, SamplerOptions, SpecialText, packed_layout,
+};
+
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; counting is all that is added.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(p, layout) }
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(p, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn model(name: &str) -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    let models = set("WEIGHBRIDGE_MODELS").or_else(|| Some(cache()?.join("weighbridge/models")));
+    let path = models.unwrap_or_default().join(name).join(format!("{name}.gguf"));
+    assert!(path.is_file(), "`{}` is not there: run `cargo xtask models {name}`", path.display());
+    path
+}
+
+#[test]
+fn the_token_loop_allocates_nothing() {
+    for name in ["smollm2", "gemma3"] {
+        for layout in [packed_layout().unwrap(), LayoutKind::InPlace] {
+            for temperature in [0.0, 0.8] {
+                let options = Options {
+                    backend: BackendKind::Cpu,
+                    layout: Some(layout),
+                    threads: Some(2),
+                    context: Some(256),
+                    ..Options::default()
+                };
+                let mut runtime = Runtime::start(&model(name), &options).unwrap();
+                let vocab = usize::try_from(runtime.decoder().architecture().vocab).unwrap();
+                let sampling = SamplerOptions { temperature, seed: 7, ..SamplerOptions::default() };
+                let mut sampler = Sampler::new(&sampling, vocab).unwrap();
+                let tokenizer = Arc::clone(runtime.tokenizer().unwrap());
+                let mut stream = tokenizer.stream();
+                let mut bytes = 0;
+                let mut at_token = Vec::with_capacity(64);
+                let limits = Limits { tokens: 40, end: &|_| false };
+                let stats = runtime
+                    .generate(&mut sampler, &[1, 504, 3575, 282], &limits, &mut |token| {
+                        bytes += stream.push(tokenizer.token_bytes(token, SpecialText::Shown)).len();
+                        at_token.push(CALLS.load(Ordering::Relaxed));
+                        ControlFlow::Continue(())
+                    })
+                    .unwrap();
+                assert_eq!((stats.tokens, at_token.len()), (40, 40));
+                assert!(bytes > 0);
+                // From the first token on; the prompt's batch may allocate what only a batch needs.
+                assert_eq!(at_token[39], at_token[0], "{name}, {}, temperature {temperature}", layout.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Small random models: logits at every position equal those of transformers.
+
+use serde_json::Value;
+use weighbridge::{BackendKind, LayoutKind, Options, Runtime, packed_layout};
+
+use crate::golden;
+
+struct Golden {
+    ids: Vec<u32>,
+    logits: Vec<f32>,
+}
+
+/// What transformers computed: for the HF directory, or what a reader of the GGUF must find.
+fn expected(model: &str, gguf: bool) -> Golden {
+    let dir = golden().join(model);
+    let facts: Value = serde_json::from_slice(&std::fs::read(dir.join("expected.json")).unwrap()).unwrap();
+    let key = if gguf && facts.get("logits_gguf").is_some() { "logits_gguf" } else { "logits" };
+    let bytes = std::fs::read(dir.join(facts[key]["file"].as_str().unwrap())).unwrap();
+    let logits = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let ids = facts["input_ids"].as_array().unwrap();
+    let ids = ids.iter().map(|id| u32::try_from(id.as_u64().unwrap()).unwrap()).collect();
+    Golden { ids, logits }
+}
+
+/// Largest difference over the largest logit.
+fn distance(got: &[f32], want: &[f32]) -> f32 {
+    assert_eq!(got.len(), want.len());
+    let largest = want.iter().fold(0f32, |m, x| m.max(x.abs()));
+    got.iter().zip(want).fold(0f32, |m, (g, w)| m.max((g - w).abs())) / largest
+}
+
+fn check(model: &str) {
+    for gguf in [false, true] {
+        let want = expected(model, gguf);
+        let dir = golden().join(model);
+        let path = if gguf { dir.join("model.gguf") } else { dir };
+        let layouts = [LayoutKind::Canonical, LayoutKind::InPlace, packed_layout().unwrap()];
+        for backend in [BackendKind::Reference, BackendKind::Cpu] {
+            for layout in layouts {
+                for threads in [1, 2, 3] {
+                    // All at once, one by one as in decoding, and in uneven batches.
+                    for batch in [want.ids.len(), 1, 7] {
+                        let options = Options {
+                            backend,
+                            layout: Some(layout),
+                            threads: Some(threads),
+                            context: Some(want.ids.len()),
+                            ..Options::default()
+                        };
+                        let mut runtime = Runtime::start(&path, &options).unwrap();
+                        let mut got = Vec::new();
+                        for ids in want.ids.chunks(batch) {
+                            runtime.forward_each(ids, |logits| got.extend_from_slice(logits)).unwrap();
+                        }
+                        let distance = distance(&got, &want.logits);
+                        assert!(
+                            distance < 1e-4,
+                            "{model}, gguf {gguf}, {}, {}, {threads} threads, batch {batch}: {distance:e}",
+                            runtime.backend(),
+                            layout.name(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gpt2() {
+    check("gpt2-tiny");
+}
+
+#[test]
+fn llama_with_grouped_queries() {
+    check("llama-tiny");
+}
+
+#[test]
+fn llama3_rope_beyond_its_first_context() {
+    check("llama3-rope-tiny");
+}
+
+#[test]
+fn gemma3_across_its_window() {
+    check("gemma3-tiny");
+}
+
+/// transformers 4 writes other keys than 5 does.
+#[test]
+fn configs_of_transformers_4_and_5_say_the_same() {
+    for model in ["gpt2-tiny", "llama-tiny", "llama3-rope-tiny", "gemma3-tiny"] {
+        let read = |file: &str| -> Value {
+            serde_json::from_slice(&std::fs::read(golden().join(model).join(file)).unwrap()).unwrap()
+        };
+        let [old, new] = ["config.v4.json", "config.json"].map(|file| {
+            let model = model::Model::from_facts(&read(file)).unwrap();
+            model.architecture()
+        });
+        assert_eq!(old, new, "{model}");
+    }
+}
