@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test, and those of the kernels on every instruction set that this machine has.
 
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -33,12 +34,44 @@ pub(crate) fn run() -> Result<()> {
         }
         eprintln!("passed with {ISA_VARIABLE}={isa}");
     }
-    workspace::step(
-        workspace::cargo()
-            .args(["test", "--workspace", "--release"])
-            .env_remove(ISA_VARIABLE)
-            .env("WEIGHBRIDGE_MODELS", models::cache_folder()),
-    )
+    everything()
+}
+
+/// `cargo test`, its output passed on as it comes, and the sum of all its results as the last line.
+fn everything() -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--release", "--no-fail-fast"]);
+    if std::io::stdout().is_terminal() {
+        command.args(["--", "--color", "always"]);
+    }
+    command.env_remove(ISA_VARIABLE).env("WEIGHBRIDGE_MODELS", models::cache_folder());
+    eprintln!("\n$ cargo test --workspace --release --no-fail-fast");
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let (mut passed, mut failed) = (0, 0);
+    for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some((more_passed, more_failed)) = counts(&line) {
+            passed += more_passed;
+            failed += more_failed;
+        }
+    }
+    let status = child.wait()?;
+    println!("\n{passed} passed, {failed} failed");
+    if !status.success() {
+        bail!("`cargo test` ended with {status}");
+    }
+    Ok(())
+}
+
+/// How many tests passed and failed, from a line `test result: ok. 9 passed; 0 failed; …`.
+fn counts(line: &str) -> Option<(u64, u64)> {
+    let words: Vec<_> = line.strip_prefix("test result: ")?.split(' ').collect();
+    let before = |word: &str| {
+        let at = words.iter().position(|found| *found == word)?;
+        words.get(at.checked_sub(1)?)?.parse().ok()
+    };
+    Some((before("passed;")?, before("failed;")?))
 }
 
 /// Instruction sets to force besides the one that is picked unasked.
@@ -99,4 +132,17 @@ fn package_names() -> Result<Vec<(String, String, PathBuf)>> {
             (text(&package["id"]), text(&package["name"]), folder)
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_counted_plain_and_coloured() {
+        let rest = "9 passed; 1 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.00s";
+        assert_eq!(counts(&format!("test result: ok. {rest}")), Some((9, 1)));
+        assert_eq!(counts(&format!("test result: \u{1b}[32mok\u{1b}(B\u{1b}[m. {rest}")), Some((9, 1)));
+        assert_eq!(counts("test a::b ... ok"), None);
+    }
 }
