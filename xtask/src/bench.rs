@@ -56,6 +56,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         None => {}
     }
+    if let Some(load) = load().filter(|load| *load > 0.5) {
+        println!("note     load average {load}: other programs take part of the cores, expect noise");
+    }
     println!();
 
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -185,6 +188,11 @@ fn spread(mut values: Vec<f64>) -> Spread {
         median: f64::midpoint(values[low], values[high]),
         most: values[values.len() - 1],
     }
+}
+
+/// How many programs ran or waited for a core in the last minute, where the system says.
+fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// The processor's name and the instruction sets that matter here.

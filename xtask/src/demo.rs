@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{models, workspace};
 
-const PROMPT: &str = "What is a weighbridge? Answer in two sentences.";
+const PROMPT: &str = "Explain gravity to a child in three sentences.";
 
 /// Builds the program, fetches the model, shows what is in it and runs it.
 pub(crate) fn run() -> Result<()> {
