@@ -233,6 +233,9 @@ impl Fault {
                 Some("the download may be incomplete: download the file again")
             }
             Fault::Conflict { .. } => Some("rename the file to what it holds"),
+            Fault::Value { wants: "the magic `GGUF`", .. } => {
+                Some("this is no GGUF file, or a damaged one: download it again")
+            }
             _ => None,
         }
     }

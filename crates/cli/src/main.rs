@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         // The reader went away (`| head`): nothing is wrong.
         Err(Failure::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Err(Failure::Io(e)) => (e.to_string(), FAILURE),
+        Err(Failure::Model(e @ weighbridge::Error::Plan { .. })) => {
+            (format!("{e}\nhint: `weighbridge inspect --tensors` lists what the checkpoint holds"), FAILURE)
+        }
         Err(Failure::Model(e)) => (e.to_string(), FAILURE),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),

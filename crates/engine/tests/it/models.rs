@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use checkpoint::{Checkpoint, GgufMetadata};
-use engine::text::{Tokenizer, Vocabulary};
+use weighbridge_engine::text::{Tokenizer, Vocabulary};
 
 /// A file of those that `cargo xtask models SET` fetches.
 pub(crate) fn path(set: &str, file: &str) -> PathBuf {

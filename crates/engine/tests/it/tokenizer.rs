@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use engine::text::{EncodeOptions, Error, SpecialText, Tokenizer, Vocabulary};
 use serde_json::Value;
+use weighbridge_engine::text::{EncodeOptions, Error, SpecialText, Tokenizer, Vocabulary};
 
 use crate::models;
 

@@ -146,6 +146,9 @@ pub struct Reader<'a> {
     problems: Vec<ConfigProblem>,
 }
 
+/// The origin of a stand-in for a field that was reported.
+const MISSING: &str = "missing";
+
 /// No sane model has a number above this; beyond it products overflow and loops do not end.
 const LARGEST: u64 = 1 << 32;
 
@@ -234,7 +237,7 @@ impl<'a> Reader<'a> {
             if self.fact(keys).is_none() {
                 self.problem(ConfigProblem::Missing { field: keys.field, keys: reported });
             }
-            Field::default(stand_in, "missing")
+            Field::default(stand_in, MISSING)
         })
     }
 
@@ -245,29 +248,29 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn finish(mut self, config: Config) -> Result<Config, Error> {
-        if self.problems.is_empty() {
-            self.relations(&config);
-        }
+        self.relations(&config);
         if self.problems.is_empty() {
             return Ok(config);
         }
         Err(Error::Config { architecture: self.architecture.to_owned(), problems: self.problems })
     }
 
-    /// What must hold between fields.
+    /// What must hold between fields that are there.
     fn relations(&mut self, c: &Config) {
+        let known = |origins: &[&Origin]| origins.iter().all(|o| **o != Origin::Default(MISSING));
         let key = |field: &Origin, name: &str| match field {
             Origin::Key(key) => key.clone(),
             Origin::Default(_) => name.to_owned(),
         };
-        if !c.heads.is_multiple_of(*c.kv_heads) {
+        if known(&[&c.heads.origin, &c.kv_heads.origin]) && !c.heads.is_multiple_of(*c.kv_heads) {
             self.problem(ConfigProblem::Invalid {
                 key: key(&c.kv_heads.origin, "kv_heads"),
                 wanted: format!("a divisor of the {} query heads", *c.heads),
                 found: c.kv_heads.to_string(),
             });
         }
-        if !c.head_dim.is_multiple_of(2) || *c.head_dim > 4096 {
+        let from_hidden = [&c.head_dim.origin, &c.hidden.origin, &c.heads.origin];
+        if known(&from_hidden) && (!c.head_dim.is_multiple_of(2) || *c.head_dim > 4096) {
             self.problem(ConfigProblem::Invalid {
                 key: key(&c.head_dim.origin, "head_dim"),
                 wanted: "an even number up to 4096".to_owned(),

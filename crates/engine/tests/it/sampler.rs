@@ -1,0 +1,135 @@
+//! Sampling equals its definition: a full sort, and exact probabilities.
+
+use proptest::prelude::*;
+use weighbridge_engine::sampler::{Error, Sampler, SamplerOptions};
+
+const ALL: SamplerOptions = SamplerOptions { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1 };
+
+fn sampler(options: SamplerOptions, vocab: usize) -> Sampler {
+    Sampler::new(&options, vocab).unwrap()
+}
+
+/// Which tokens may come, and how likely each is, by sorting everything.
+fn naive(options: &SamplerOptions, logits: &[f32]) -> Vec<(u32, f64)> {
+    let mut order: Vec<(u32, f64)> = logits.iter().zip(0..).map(|(l, id)| (id, f64::from(*l))).collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    if options.top_k > 0 {
+        order.truncate(options.top_k);
+    }
+    let max = order[0].1;
+    order.iter_mut().for_each(|c| c.1 = ((c.1 - max) / f64::from(options.temperature)).exp());
+    let total: f64 = order.iter().map(|c| c.1).sum();
+    let mut sum = 0.0;
+    let reach = f64::from(options.top_p) * total;
+    let enough = order.iter().position(|c| {
+        sum += c.1;
+        sum >= reach
+    });
+    order.truncate(enough.map_or(order.len(), |i| i + 1));
+    order.retain(|c| c.1 >= f64::from(options.min_p));
+    let total: f64 = order.iter().map(|c| c.1).sum();
+    order.iter_mut().for_each(|c| c.1 /= total);
+    order
+}
+
+#[test]
+fn temperature_0_takes_the_largest_and_the_lowest_of_equals() {
+    let mut s = sampler(SamplerOptions { temperature: 0.0, ..ALL }, 5);
+    assert_eq!(s.sample(&[1.0, 3.0, 2.0, 3.0, f32::NEG_INFINITY]), Ok(1));
+    assert_eq!(s.sample(&[f32::NEG_INFINITY; 5]), Ok(0));
+}
+
+#[test]
+fn each_stage_alone_narrows_to_the_most_likely() {
+    let logits: Vec<f32> = (0..100).map(|i| ((i * 37) % 100) as f32 / 10.0).collect();
+    let best = 27; // 27 * 37 % 100 == 99
+    for options in [
+        SamplerOptions { top_k: 1, ..ALL },
+        SamplerOptions { top_p: 1e-6, ..ALL },
+        SamplerOptions { min_p: 1.0, ..ALL },
+    ] {
+        let mut s = sampler(options, 100);
+        for _ in 0..50 {
+            assert_eq!(s.sample(&logits), Ok(best), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn draws_follow_the_probabilities() {
+    let logits = [0.0, 1.0, 2.0, -1.0, 0.5, 2.0, -3.0, 1.5];
+    for options in [
+        SamplerOptions { seed: 7, ..ALL },
+        SamplerOptions { temperature: 0.5, top_k: 5, seed: 8, ..ALL },
+        SamplerOptions { top_p: 0.7, seed: 9, ..ALL },
+        SamplerOptions { min_p: 0.3, seed: 10, ..ALL },
+    ] {
+        let mut s = sampler(options, logits.len());
+        let mut counts = [0u32; 8];
+        let draws = 40_000;
+        for _ in 0..draws {
+            counts[s.sample(&logits).unwrap() as usize] += 1;
+        }
+        let exact = naive(&options, &logits);
+        for (id, count) in counts.iter().enumerate() {
+            let p = exact.iter().find(|c| c.0 as usize == id).map_or(0.0, |c| c.1);
+            let found = f64::from(*count) / f64::from(draws);
+            // Five standard deviations of a fixed seed: this either holds for good or never.
+            let bound = 5.0 * (p * (1.0 - p) / f64::from(draws)).sqrt() + 1e-12;
+            assert!((found - p).abs() <= bound, "{options:?}: token {id} came {found}, wanted {p}");
+        }
+    }
+}
+
+#[test]
+fn the_seed_decides() {
+    let logits: Vec<f32> = (0..1000).map(|i| ((i * 7) % 13) as f32 / 4.0).collect();
+    let draw = |seed| {
+        let mut s = sampler(SamplerOptions { seed, ..ALL }, 1000);
+        (0..20).map(|_| s.sample(&logits).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(3), draw(3));
+    assert_ne!(draw(3), draw(4));
+}
+
+#[test]
+fn what_cannot_be_is_an_error() {
+    for wrong in [
+        SamplerOptions { temperature: -0.1, ..ALL },
+        SamplerOptions { temperature: f32::NAN, ..ALL },
+        SamplerOptions { temperature: f32::INFINITY, ..ALL },
+        SamplerOptions { top_p: 0.0, ..ALL },
+        SamplerOptions { top_p: 1.1, ..ALL },
+        SamplerOptions { min_p: -0.1, ..ALL },
+        SamplerOptions { min_p: f32::NAN, ..ALL },
+    ] {
+        assert!(matches!(Sampler::new(&wrong, 4), Err(Error::Option { .. })), "{wrong:?}");
+    }
+    let mut s = sampler(ALL, 4);
+    assert_eq!(s.sample(&[0.0, f32::NAN, f32::NAN, 0.0]), Err(Error::NotNumbers { count: 2, vocab: 4 }));
+    assert_eq!(s.sample(&[0.0, f32::INFINITY, 0.0, 0.0]), Err(Error::NotNumbers { count: 1, vocab: 4 }));
+    assert_eq!(s.sample(&[0.0; 3]), Err(Error::Vocabulary { wanted: 4, found: 3 }));
+}
+
+proptest! {
+    /// Selection never lets through what a full sort would not.
+    #[test]
+    fn only_what_a_full_sort_keeps_comes(
+        logits in prop::collection::vec(-20f32..20.0, 1..600),
+        temperature in 0.05f32..3.0,
+        top_k in 0usize..700,
+        top_p in 0.01f32..=1.0,
+        min_p in 0f32..0.9,
+        seed: u64,
+    ) {
+        let options = SamplerOptions { temperature, top_k, top_p, min_p, seed };
+        let mut s = sampler(options, logits.len());
+        // Rounding at a threshold may let one more or one less through.
+        let loose = SamplerOptions { top_p: (top_p * 1.0001 + 1e-5).min(1.0), min_p: min_p * 0.9999, ..options };
+        let kept = naive(&loose, &logits);
+        for _ in 0..8 {
+            let id = s.sample(&logits).unwrap();
+            prop_assert!(kept.iter().any(|c| c.0 == id), "{id} of {kept:?}");
+        }
+    }
+}
