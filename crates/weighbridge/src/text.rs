@@ -19,11 +19,11 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
             None => Err(absent("`tokenizer.ggml.model`", "convert the model again, with its tokenizer")),
         },
         Metadata::Hf(hf) => {
-            let _ = hf;
-            Err(absent(
-                "`tokenizer.ggml.model`",
-                "tokenizer.json cannot be read yet: use a GGUF of the model",
-            ))
+            let Some(json) = hf.tokenizer() else {
+                return Err(absent("`tokenizer.json`", "put the model's tokenizer.json beside its weights"));
+            };
+            let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
+            Tokenizer::from_json(&json.read()?, config.as_deref()).map_err(wrong)
         }
         _ => Err(absent("any that this version knows", "use a GGUF file or an HF directory")),
     }

@@ -7,6 +7,7 @@
 mod bpe;
 mod chat;
 mod error;
+mod json;
 mod pretokenize;
 mod special;
 mod spm;

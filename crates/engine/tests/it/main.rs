@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod chat;
+mod json;
 mod models;
 mod sampler;
 mod tokenizer;
