@@ -189,6 +189,7 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// The more likely first; the lower id first among equals.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that sorting wants")]
 fn by_rank(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
     b.p.total_cmp(&a.p).then(a.id.cmp(&b.id))
 }
@@ -230,7 +231,6 @@ impl Pcg32 {
     fn next(&mut self) -> u32 {
         let old = self.state;
         self.state = old.wrapping_mul(Self::MULTIPLIER).wrapping_add(Self::INCREMENT);
-        #[expect(clippy::cast_possible_truncation, reason = "the generator's definition")]
         let xored = (((old >> 18) ^ old) >> 27) as u32;
         xored.rotate_right((old >> 59) as u32)
     }

@@ -74,7 +74,9 @@ impl Change {
                     codec.decode(&[src], out);
                 }
                 if *add != 0.0 {
-                    out.iter_mut().for_each(|x| *x += add);
+                    for x in out {
+                        *x += add;
+                    }
                 }
             }
         }

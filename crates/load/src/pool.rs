@@ -94,6 +94,7 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: this only erases the lifetime of the borrow. Workers call it between here and the end of
         // `Join`, which this function passes before it returns or unwinds.
+        #[expect(clippy::transmute_ptr_to_ptr, reason = "only the lifetime changes, which no cast can")]
         let job: Job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(f) };
         // SAFETY: no worker runs: `&mut self` is exclusive, and the last broadcast waited for all.
         unsafe { *shared.job.get() = Some(job) };

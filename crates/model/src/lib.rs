@@ -6,6 +6,11 @@
 //! - A **dialect** ([`Dialect`]) says how an ecosystem names and lays out those parameters.
 //! - A **layout** ([`Layout`]) says how a runtime wants them, as expressions over canonical names.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a configuration: f64 as read, f32 as run; counts are at most 2^32"
+)]
+
 mod architecture;
 mod config;
 mod dialect;

@@ -127,7 +127,9 @@ impl Expr {
             Expr::Source(name) => f(name),
             Expr::Zero(_) => {}
             Expr::Concat { parts, .. } | Expr::Stack(parts) => {
-                parts.iter().for_each(|p| p.for_each_source(f))
+                for part in parts {
+                    part.for_each_source(f);
+                }
             }
             Expr::Slice { of, .. }
             | Expr::Split { of, .. }

@@ -89,8 +89,11 @@ impl Session<'_> {
             ));
         }
         let (_, stats) = self.answer(&tokens)?;
+        // The line ends where people read it; a pipe gets the text alone.
         if std::io::stdout().is_terminal() {
             println()?;
+        } else {
+            note("");
         }
         if self.args.json {
             let facts = json!({
@@ -202,7 +205,7 @@ impl Session<'_> {
                 break;
             }
             match line.trim() {
-                "" => continue,
+                "" => {}
                 "/quit" | "/exit" => break,
                 "/help" => note(HELP),
                 "/stats" => note(&match &self.last {

@@ -1,5 +1,5 @@
 //! Whole runs of `weighbridge`, as a user sees them.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod broken;
 mod commands;

@@ -75,17 +75,18 @@ impl Cpu {
         let locals = (0..pool.threads()).map(|_| local()).collect();
         Ok(Cpu { pool, isa, kernels, activations: Activations::new(rows, widest), locals })
     }
+}
 
-    fn kernel(&self, scheme: &Scheme) -> Kernel {
-        let found = self.kernels.iter().find(|(s, _)| s.name == scheme.name);
-        found.expect("`new` has seen every matrix").1
-    }
+/// The kernel for `scheme` among those that [`Cpu::new`] chose.
+fn kernel_of<'a>(kernels: &'a [(Arc<Scheme>, Kernel)], scheme: &Scheme) -> &'a Kernel {
+    let found = kernels.iter().find(|(s, _)| s.name == scheme.name);
+    &found.expect("`new` has seen every matrix").1
 }
 
 /// Some output features of one matrix, and where they go.
 struct Part<'a> {
     linear: &'a Linear,
-    kernel: Kernel,
+    kernel: &'a Kernel,
     features: Range<usize>,
     y: ColumnsMut<'a>,
 }
@@ -134,8 +135,8 @@ impl Backend for Cpu {
         let width = out.len() / ids.len();
         for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
             table.decode_row(*id as usize, out);
-            if scale != 1.0 {
-                out.iter_mut().for_each(|x| *x *= scale);
+            for x in out {
+                *x *= scale;
             }
         }
     }
@@ -153,7 +154,7 @@ impl Backend for Cpu {
 
     fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]) {
         let isa = self.isa;
-        let forms = projection.parts.iter().map(|p| self.kernel(p.weight.scheme()).forms);
+        let forms = projection.parts.iter().map(|p| kernel_of(&self.kernels, p.weight.scheme()).forms);
         let forms = forms.fold(quant::Forms::default(), quant::Forms::union);
         let filling = self.activations.begin(rows, projection.input, forms);
         fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
@@ -166,7 +167,7 @@ impl Backend for Cpu {
         for linear in &projection.parts {
             let (mut mine, others) = left.split_at(linear.out);
             left = others;
-            let kernel = self.kernel(linear.weight.scheme());
+            let kernel = kernel_of(&self.kernels, linear.weight.scheme());
             let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
             let mut at = 0;
             while at < linear.out {

@@ -29,7 +29,9 @@ impl Backend for Reference {
         let width = out.len() / ids.len();
         for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
             table.decode_row(*id as usize, out);
-            out.iter_mut().for_each(|x| *x *= scale);
+            for x in out {
+                *x *= scale;
+            }
         }
     }
 

@@ -123,11 +123,11 @@ fn describe(error: &minijinja::Error) -> String {
         (None, kind) => kind.to_string(),
     };
     if let Some(line) = error.line() {
-        text.push_str(&format!(" (line {line})"));
+        text = format!("{text} (line {line})");
     }
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
+        text = format!("{text}: {error}");
         cause = error.source();
     }
     text

@@ -42,9 +42,14 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
             .collect(),
         _ => Vec::new(),
     };
-    let (keys, claims): (&[&str], fn(&dyn Family) -> &'static [&'static str]) = match facts.dialect() {
-        DialectName::Gguf => (&["general.architecture"], |f| f.gguf()),
-        DialectName::Hf => (&["architectures", "model_type"], |f| f.hf()),
+    let dialect = facts.dialect();
+    let claims = |family: &dyn Family| match dialect {
+        DialectName::Gguf => family.gguf(),
+        DialectName::Hf => family.hf(),
+    };
+    let keys: &[&str] = match dialect {
+        DialectName::Gguf => &["general.architecture"],
+        DialectName::Hf => &["architectures", "model_type"],
     };
     let names: Vec<String> = keys.iter().flat_map(|k| text(facts.lookup(k))).collect();
     for name in &names {
