@@ -28,7 +28,7 @@ fn inspect_shows_a_real_model() {
       ffn              1536                  `llama.feed_forward_length`
       vocab            49152                 `llama.vocab_size`
       context          8192                  `llama.context_length`
-      norm_eps         9.999999747378752e-6  `llama.attention.layer_norm_rms_epsilon`
+      norm_eps         1e-5                  `llama.attention.layer_norm_rms_epsilon`
       rope_theta       100000                `llama.rope.freq_base`
       rope_scaling     none                  default: no key
       attention_scale  0.125                 default: 1 / sqrt(head_dim)

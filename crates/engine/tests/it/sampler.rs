@@ -17,7 +17,9 @@ fn naive(options: &SamplerOptions, logits: &[f32]) -> Vec<(u32, f64)> {
         order.truncate(options.top_k);
     }
     let max = order[0].1;
-    order.iter_mut().for_each(|c| c.1 = ((c.1 - max) / f64::from(options.temperature)).exp());
+    for c in &mut order {
+        c.1 = ((c.1 - max) / f64::from(options.temperature)).exp();
+    }
     let total: f64 = order.iter().map(|c| c.1).sum();
     let mut sum = 0.0;
     let reach = f64::from(options.top_p) * total;
@@ -28,7 +30,9 @@ fn naive(options: &SamplerOptions, logits: &[f32]) -> Vec<(u32, f64)> {
     order.truncate(enough.map_or(order.len(), |i| i + 1));
     order.retain(|c| c.1 >= f64::from(options.min_p));
     let total: f64 = order.iter().map(|c| c.1).sum();
-    order.iter_mut().for_each(|c| c.1 /= total);
+    for c in &mut order {
+        c.1 /= total;
+    }
     order
 }
 

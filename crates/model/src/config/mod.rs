@@ -109,7 +109,7 @@ impl Config {
             f("ffn", self.ffn.to_string(), &self.ffn.origin),
             f("vocab", self.vocab.to_string(), &self.vocab.origin),
             f("context", self.context.to_string(), &self.context.origin),
-            f("norm_eps", format!("{:e}", *self.norm_eps), &self.norm_eps.origin),
+            f("norm_eps", format!("{:e}", *self.norm_eps as f32), &self.norm_eps.origin),
             f("rope_theta", self.rope_theta.to_string(), &self.rope_theta.origin),
             f("rope_scaling", scaling, &self.rope_scaling.origin),
             f("attention_scale", self.attention_scale.to_string(), &self.attention_scale.origin),
