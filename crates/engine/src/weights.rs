@@ -1,7 +1,7 @@
 //! The parameters of a decoder, found by canonical name among the loaded ones.
 
 use load::{Loaded, Tensor};
-use model::{Architecture, Positions, RopeOrder};
+use model::{Architecture, Norm, Positions, RopeOrder};
 
 use crate::Error;
 
@@ -83,7 +83,7 @@ impl Weights {
     /// # Errors
     /// If one is not there: a layout that gives other names than the engine runs.
     pub fn new(loaded: &Loaded, arch: &Architecture, rope_order: RopeOrder) -> Result<Weights, Error> {
-        let find = Finder { loaded };
+        let find = Finder { loaded, norm: arch.norm };
         let size = |n: u64| usize::try_from(n).map_err(|_| Error::TooLarge);
         let hidden = size(arch.hidden)?;
         let heads = size(arch.heads * arch.head_dim)?;
@@ -143,6 +143,7 @@ impl Weights {
 
 struct Finder<'a> {
     loaded: &'a Loaded,
+    norm: Norm,
 }
 
 impl Finder<'_> {
@@ -156,7 +157,12 @@ impl Finder<'_> {
 
     fn norm(&self, stem: &str) -> Result<NormWeights, Error> {
         let weight = self.required(&format!("{stem}.weight"))?;
-        Ok(NormWeights { weight, bias: self.tensor(&format!("{stem}.bias")) })
+        let bias = format!("{stem}.bias");
+        let bias = match self.norm {
+            Norm::Layer { .. } => Some(self.required(&bias)?),
+            Norm::Rms { .. } => self.tensor(&bias),
+        };
+        Ok(NormWeights { weight, bias })
     }
 
     fn optional_norm(&self, stem: &str) -> Result<Option<NormWeights>, Error> {

@@ -21,15 +21,7 @@ const HELP: &str = "\
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let options = args.model.options().map_err(Failure::Usage)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    // Without a handler Ctrl-C ends the process at once, which is no worse.
-    let _ = ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            // Nobody has taken notice of the first.
-            std::process::exit(130);
-        }
-    });
+    let stop = Interrupt::install();
     let runtime = Runtime::start(&args.model.path, &options)?;
     let sampler =
         Sampler::new(&args.sampler(), usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0))
@@ -37,7 +29,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Err(error) = runtime.tokenizer() {
         return Err(Failure::Other(error.to_string()));
     }
-    let stop = Interrupt(interrupted);
     let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
     match &args.prompt {
         Some(prompt) => session.once(prompt),
@@ -45,12 +36,36 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Set by Ctrl-C, taken by whoever reacts to it.
-struct Interrupt(Arc<AtomicBool>);
+/// What Ctrl-C does: it ends an answer, and anywhere else the program.
+#[derive(Clone, Default)]
+struct Interrupt {
+    answering: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+}
 
 impl Interrupt {
-    fn take(&self) -> bool {
-        self.0.swap(false, Ordering::SeqCst)
+    fn install() -> Interrupt {
+        let interrupt = Interrupt::default();
+        let shared = interrupt.clone();
+        // Without a handler Ctrl-C ends the program at once, which is no worse.
+        let _ = ctrlc::set_handler(move || {
+            let again = shared.asked.swap(true, Ordering::SeqCst);
+            if again || !shared.answering.load(Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+        });
+        interrupt
+    }
+
+    /// Whether the answer should end.
+    fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// From here on, Ctrl-C ends the answer (`true`), or the program again (`false`).
+    fn answering(&self, on: bool) {
+        self.answering.store(on, Ordering::SeqCst);
+        self.asked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -147,7 +162,7 @@ impl Session<'_> {
         self.cached.truncate(known);
         self.cached.extend_from_slice(&tokens[known..]);
 
-        self.stop.take();
+        self.stop.answering(true);
         let tokenizer = Arc::clone(self.tokenizer()?);
         let mut stream = tokenizer.stream();
         let mut text = String::new();
@@ -164,8 +179,10 @@ impl Session<'_> {
                 failed = Some(error);
                 return ControlFlow::Break(());
             }
-            if stop.take() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+            if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        self.stop.answering(false);
+        let stats = stats?;
         // The last token that was sampled has not been run.
         self.cached.truncate(self.runtime.decoder().cache().len());
         if let Some(error) = failed {
@@ -197,12 +214,7 @@ impl Session<'_> {
             match std::io::stdin().lock().read_line(&mut line) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // Ctrl-C while waiting for a line.
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => break,
                 Err(e) => return Err(e.into()),
-            }
-            if self.stop.take() {
-                break;
             }
             match line.trim() {
                 "" => {}

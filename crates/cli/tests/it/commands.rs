@@ -154,6 +154,28 @@ fn chat_takes_commands_from_a_pipe() {
     assert!(said.contains("/quit") && said.contains("tokens/s") && said.contains("positions"), "{said}");
 }
 
+/// Ctrl-C ends the answer, not the program's manners.
+#[test]
+fn an_interrupt_ends_the_answer_cleanly() {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
+        .args(["run", path(&model("smollm2")), "-p", "Once", "--raw", "-n", "4000", "--threads", "2"])
+        .args(["--temperature", "1.5", "--seed", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("tokens/s"), "{said}");
+}
+
 #[test]
 fn completions_and_the_manual_come_from_the_arguments() {
     assert!(stdout(&weighbridge(["completions", "bash"])).contains("--min-p"));

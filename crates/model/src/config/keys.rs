@@ -59,7 +59,8 @@ pub(crate) fn decoder(r: &mut Reader) -> Config {
         .count(KV_HEADS, 1)
         .unwrap_or(Field { value: *heads, origin: Origin::Default("as many as query heads") });
     let head_dim = r.count(HEAD_DIM, 1).unwrap_or_else(|| {
-        if !hidden.is_multiple_of(*heads) {
+        let known = [&hidden.origin, &heads.origin].iter().all(|o| **o != Origin::Default(super::MISSING));
+        if known && !hidden.is_multiple_of(*heads) {
             r.problem(ConfigProblem::Invalid {
                 key: "head_dim".to_owned(),
                 wanted: format!("a key, since {} hidden does not divide by {} heads", *hidden, *heads),

@@ -1,0 +1,132 @@
+//! Numbers, where they come from, and what is wrong with them.
+
+use serde_json::json;
+use weighbridge_model::{Fact, Facts, Model, Origin, RopeScaling};
+
+use crate::{Gguf, llama};
+
+fn model(facts: &dyn Facts) -> Model {
+    Model::from_facts(facts).unwrap()
+}
+
+fn wrong(facts: &dyn Facts) -> String {
+    Model::from_facts(facts).err().unwrap().to_string()
+}
+
+#[test]
+fn every_field_says_where_it_comes_from() {
+    let config = model(&llama()).config;
+    assert_eq!(config.hidden.origin, Origin::Key("llama.embedding_length".to_owned()));
+    assert_eq!(
+        (*config.vocab, &config.vocab.origin),
+        (320, &Origin::Key("tokenizer.ggml.tokens".to_owned()))
+    );
+    assert_eq!((*config.head_dim, &config.head_dim.origin), (16, &Origin::Default("hidden / heads")));
+    assert_eq!(
+        (*config.rope_theta, &config.rope_theta.origin),
+        (10_000.0, &Origin::Default("as RoPE was published"))
+    );
+    let no_kv = model(&llama().without("llama.attention.head_count_kv")).config;
+    assert_eq!((*no_kv.kv_heads, &no_kv.kv_heads.origin), (4, &Origin::Default("as many as query heads")));
+}
+
+#[test]
+fn the_prefixed_key_comes_before_the_bare_one() {
+    let bare = llama().without("llama.context_length").with("context_length", Fact::Count(77));
+    assert_eq!(model(&bare).config.context.origin, Origin::Key("context_length".to_owned()));
+    let both = llama().with("context_length", Fact::Count(77));
+    assert_eq!(*model(&both).config.context, 128);
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let facts = llama()
+        .without("llama.embedding_length")
+        .with("llama.block_count", Fact::Str("two".to_owned()))
+        .with("llama.attention.head_count_kv", Fact::Count(3))
+        .with("llama.feed_forward_length", Fact::Count(0))
+        .with("llama.rope.freq_base", Fact::Number(f64::NAN));
+    insta::assert_snapshot!(wrong(&facts), @r#"
+    the configuration of `llama` is wrong:
+      no value for `hidden`: looked for `llama.embedding_length`, `embedding_length`
+      `llama.feed_forward_length` is 0, wanted an integer from 1 to 4294967296
+      `llama.rope.freq_base` is NaN, wanted a positive number
+      `llama.block_count` is "two", wanted an integer from 1 to 4294967296
+      `llama.attention.head_count_kv` is 3, wanted a divisor of the 4 query heads
+    "#);
+}
+
+#[test]
+fn what_is_not_run_is_refused_and_not_run_wrongly() {
+    for (key, fact, said) in [
+        ("llama.rope.dimension_count", Fact::Count(8), "partial rotation is not supported"),
+        ("llama.rope.scaling.type", Fact::Str("yarn".to_owned()), "`yarn`"),
+        ("llama.block_count", Fact::Count(1 << 40), "wanted an integer"),
+        ("llama.block_count", Fact::Count(1 << 20), "at most 4096 layers"),
+        ("llama.attention.head_count", Fact::List(vec![Fact::Count(4), Fact::Count(2)]), "a list of 2"),
+    ] {
+        let message = wrong(&llama().with(key, fact));
+        assert!(message.contains(said), "{said}: {message}");
+    }
+    let message = wrong(&Gguf::new(&[("general.architecture", Fact::Str("mamba".to_owned()))]));
+    assert!(message.contains("`mamba` is not supported") && message.contains("`llama`"), "{message}");
+    let message = wrong(&Gguf::new(&[]));
+    assert!(message.contains("does not name its architecture"), "{message}");
+}
+
+#[test]
+fn equal_counts_in_a_list_are_one_count() {
+    let list = Fact::List(vec![Fact::Count(2), Fact::Count(2)]);
+    assert_eq!(*model(&llama().with("llama.attention.head_count_kv", list)).config.kv_heads, 2);
+}
+
+#[test]
+fn rope_scaling_by_any_of_its_keys() {
+    let linear = llama()
+        .with("llama.rope.scaling.type", Fact::Str("linear".to_owned()))
+        .with("llama.rope.scaling.factor", Fact::Number(8.0));
+    assert_eq!(*model(&linear).config.rope_scaling, RopeScaling::Linear { factor: 8.0 });
+    let base = json!({
+        "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 64, "vocab_size": 8,
+        "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+    });
+    let llama3 = json!({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32, "rope_theta": 5e5});
+    for key in ["rope_scaling", "rope_parameters"] {
+        let mut config = base.clone();
+        config[key] = llama3.clone();
+        let scaling = *model(&config).config.rope_scaling;
+        assert!(matches!(scaling, RopeScaling::Llama3 { factor: 4.0, original_context: 32.0, .. }), "{key}");
+    }
+    let mut config = base;
+    config["rope_scaling"] = json!({"type": "dynamic", "factor": 2.0});
+    assert!(wrong(&config).contains("`dynamic`"));
+}
+
+/// Every sixth layer of Gemma 3 is global, with its own rotary base.
+#[test]
+fn gemma3_alternates_local_and_global_layers() {
+    let mut config = json!({
+        "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 13, "hidden_size": 64, "vocab_size": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 96,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "sliding_window": 512, "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4, "query_pre_attn_scalar": 256,
+    });
+    let check = |config: &serde_json::Value| {
+        let arch = model(config).architecture();
+        for (layer, n) in arch.layers.iter().zip(1..) {
+            let global = n % 6 == 0;
+            assert_eq!(layer.window, (!global).then_some(512), "layer {n}");
+            assert!((layer.rope.unwrap().theta - if global { 1e6 } else { 1e4 }).abs() < 1e-9, "layer {n}");
+        }
+        assert!((arch.attention_scale - 1.0 / 16.0).abs() < 1e-9);
+        assert!((arch.embedding_scale - 8.0).abs() < 1e-9);
+    };
+    check(&config);
+    let types: Vec<&str> =
+        (1..=13).map(|n| if n % 6 == 0 { "full_attention" } else { "sliding_attention" }).collect();
+    config["layer_types"] = json!(types);
+    check(&config);
+    config["layer_types"] = json!(["full_attention", "sliding_attention"]);
+    assert!(wrong(&config).contains("13 layer types"));
+}

@@ -1,0 +1,55 @@
+//! What a configuration means, and that every parameter has its name in each dialect.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod config;
+mod names;
+
+use std::collections::HashMap;
+
+use weighbridge_model::{DialectName, Fact, Facts};
+
+/// The metadata of a GGUF file, as far as a test needs it.
+#[derive(Clone)]
+struct Gguf(HashMap<String, Fact>);
+
+impl Gguf {
+    fn new(facts: &[(&str, Fact)]) -> Gguf {
+        Gguf(facts.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect())
+    }
+
+    fn with(mut self, key: &str, fact: Fact) -> Gguf {
+        self.0.insert(key.to_owned(), fact);
+        self
+    }
+
+    fn without(mut self, key: &str) -> Gguf {
+        self.0.remove(key);
+        self
+    }
+}
+
+impl Facts for Gguf {
+    fn dialect(&self) -> DialectName {
+        DialectName::Gguf
+    }
+    fn lookup(&self, key: &str) -> Option<Fact> {
+        self.0.get(key).cloned()
+    }
+    fn vocabulary(&self) -> Option<(String, u64)> {
+        Some(("tokenizer.ggml.tokens".to_owned(), 320))
+    }
+}
+
+/// A small llama.
+fn llama() -> Gguf {
+    Gguf::new(&[
+        ("general.architecture", Fact::Str("llama".to_owned())),
+        ("llama.block_count", Fact::Count(2)),
+        ("llama.context_length", Fact::Count(128)),
+        ("llama.embedding_length", Fact::Count(64)),
+        ("llama.feed_forward_length", Fact::Count(96)),
+        ("llama.attention.head_count", Fact::Count(4)),
+        ("llama.attention.head_count_kv", Fact::Count(2)),
+        ("llama.attention.layer_norm_rms_epsilon", Fact::Number(1e-5)),
+    ])
+}

@@ -1,0 +1,78 @@
+//! Every required parameter can be made in both dialects, from names that no other parameter takes amiss.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+use tensor::Presence;
+use weighbridge_model::{DialectName, FAMILIES, Fact, Model};
+
+use crate::llama;
+
+fn models() -> Vec<Model> {
+    let hf = |arch: &str| {
+        json!({
+            "architectures": [arch], "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 8, "n_embd": 64,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96,
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "layer_norm_epsilon": 1e-5, "sliding_window": 8,
+        })
+    };
+    let gguf = |arch: &str| {
+        let mut facts = llama().with("general.architecture", Fact::Str(arch.to_owned()));
+        for (key, fact) in llama().0 {
+            if let Some(rest) = key.strip_prefix("llama.") {
+                facts = facts.with(&format!("{arch}.{rest}"), fact);
+            }
+        }
+        facts.with(&format!("{arch}.attention.head_count_kv"), Fact::Count(4))
+    };
+    FAMILIES
+        .iter()
+        .flat_map(|f| {
+            [Model::from_facts(&gguf(f.gguf()[0])).unwrap(), Model::from_facts(&hf(f.hf()[0])).unwrap()]
+        })
+        .collect()
+}
+
+#[test]
+fn every_required_parameter_has_a_rule() {
+    for model in models() {
+        let bound: HashSet<String> =
+            model.bindings(std::iter::empty()).bindings.into_iter().map(|b| b.name).collect();
+        for spec in model.family.params(&model.config) {
+            let needed = !matches!(spec.presence, Presence::Optional);
+            assert!(
+                !needed || bound.contains(&spec.name),
+                "{} {}: {}",
+                model.family.name(),
+                model.dialect,
+                spec.name
+            );
+        }
+    }
+}
+
+#[test]
+fn no_parameter_is_declared_twice() {
+    for model in models() {
+        let specs = model.family.params(&model.config);
+        let names: HashSet<&str> = specs.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names.len(), specs.len(), "{}", model.family.name());
+    }
+}
+
+/// The prefix that the file uses is found, whichever it is.
+#[test]
+fn hf_prefixes_come_and_go() {
+    let model =
+        models().into_iter().find(|m| m.family.name() == "gpt2" && m.dialect == DialectName::Hf).unwrap();
+    let source = |names: &[&str]| {
+        let bindings = model.bindings(names.iter().copied());
+        let binding = bindings.bindings.iter().find(|b| b.name == "token_embedding.weight").unwrap();
+        let mut found = String::new();
+        binding.expr.for_each_source(&mut |name| found = name.to_owned());
+        found
+    };
+    assert_eq!(source(&["transformer.wte.weight", "transformer.h.0.ln_1.weight"]), "transformer.wte.weight");
+    assert_eq!(source(&["wte.weight", "h.0.ln_1.weight"]), "wte.weight");
+    assert_eq!(source(&[]), "transformer.wte.weight");
+}
