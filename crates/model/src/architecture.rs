@@ -1,5 +1,7 @@
 //! What the engine runs: the block of a family, as data. Loader and engine read the same declaration.
 
+use crate::Config;
+
 /// Normalisation before (and, in some families, after) attention and feed-forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Norm {
@@ -144,4 +146,26 @@ pub struct Architecture {
     pub logit_soft_cap: Option<f32>,
     /// One for each layer.
     pub layers: Vec<Attention>,
+}
+
+impl Architecture {
+    /// What a configuration says of itself, run as Llama does: a family replaces what it does otherwise.
+    pub(crate) fn new(c: &Config, norm: Norm, layers: Vec<Attention>) -> Architecture {
+        Architecture {
+            hidden: *c.hidden,
+            heads: *c.heads,
+            kv_heads: *c.kv_heads,
+            head_dim: *c.head_dim,
+            ffn: *c.ffn,
+            vocab: *c.vocab,
+            context: *c.context,
+            norm,
+            positions: Positions::Rotary,
+            embedding_scale: 1.0,
+            attention_scale: *c.attention_scale as f32,
+            activation: Activation::Silu,
+            logit_soft_cap: None,
+            layers,
+        }
+    }
 }

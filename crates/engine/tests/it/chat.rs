@@ -64,7 +64,7 @@ fn the_jinja_of_real_templates_is_understood() {
     );
     assert_eq!(
         render("{{ messages[1].content.startswith('a') and not messages[2].content.endswith('a') }}"),
-        "true"
+        "True"
     );
 }
 

@@ -242,8 +242,12 @@ fn gguf_rope_scaling(r: &mut Reader) -> Field<RopeScaling> {
 }
 
 impl Reader<'_> {
-    /// Whether the output matrix is the token embedding; `default` is the ecosystem's for the family.
+    /// Whether the output matrix is the token embedding. GGUF says so by leaving it out; config.json by a
+    /// key, whose default is the family's.
     pub(crate) fn tied(&mut self, default: bool) -> Field<Option<bool>> {
+        if self.dialect() == DialectName::Gguf {
+            return Field::default(None, "an absent output matrix is the token embedding");
+        }
         match self.flag(TIED) {
             Some(tied) => Field { value: Some(*tied), origin: tied.origin },
             None => Field::default(Some(default), "of transformers"),

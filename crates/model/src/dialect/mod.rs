@@ -2,9 +2,13 @@
 //!
 //! The rule tables stand with their family; what the rules do is here.
 
+mod tables;
+
 use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
 
 use crate::{Config, Family};
+
+pub(crate) use tables::{GGUF_DECODER, HF_DECODER};
 
 /// An ecosystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +60,8 @@ impl Rule {
 pub struct Dialect {
     /// The ecosystem.
     pub name: DialectName,
-    /// One rule for each canonical parameter that the ecosystem can hold.
-    pub rules: &'static [Rule],
+    /// One rule for each canonical parameter that the ecosystem can hold: shared tables and the family's own.
+    pub rules: Vec<&'static [Rule]>,
     /// What entry names may start with; the one that most entries start with is taken, the first if none.
     pub prefixes: &'static [&'static str],
     /// Entries that are known and not needed, below the prefix, with the reason.
@@ -79,7 +83,7 @@ impl Dialect {
             .filter_map(|spec| {
                 let layer = spec.name.split('.').nth(1).filter(|_| spec.name.starts_with("layers."));
                 let pattern = Pattern::of(&spec.name);
-                let rule = self.rules.iter().find(|r| r.param == pattern.as_str())?;
+                let rule = self.rules().find(|r| r.param == pattern.as_str())?;
                 let entry = rule.entry.replace("{n}", layer.unwrap_or_default());
                 let entry = if rule.prefixed { format!("{prefix}{entry}") } else { entry };
                 let source = Expr::source(entry);
@@ -99,12 +103,16 @@ impl Dialect {
         Bindings { bindings, drops }
     }
 
+    fn rules(&self) -> impl Iterator<Item = &'static Rule> {
+        self.rules.iter().copied().flatten()
+    }
+
     fn prefix<'a>(&self, entries: impl Iterator<Item = &'a str> + Clone) -> &'static str {
         let hits = |prefix: &str| {
             let known = |name: &str| {
                 let Some(rest) = name.strip_prefix(prefix) else { return false };
                 let pattern = Pattern::of(rest);
-                self.rules.iter().any(|r| r.prefixed && r.entry == pattern.as_str())
+                self.rules().any(|r| r.prefixed && r.entry == pattern.as_str())
             };
             entries.clone().filter(|name| known(name)).count()
         };

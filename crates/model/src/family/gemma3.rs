@@ -3,9 +3,9 @@
 //!
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
-use crate::architecture::{Activation, Architecture, Attention, Norm, Positions, Rope, RopeScaling};
+use crate::architecture::{Activation, Architecture, Attention, Norm, Rope, RopeScaling};
 use crate::config::{Config, Field, Reader, keys};
-use crate::dialect::{Dialect, DialectName, Rule, add_one};
+use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
 use crate::param::{Axis, ParamSpec};
 
 use super::Family;
@@ -42,10 +42,7 @@ impl Family for Gemma3 {
             None => base.attention_scale.clone(),
         };
         let soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
-        let tied = match r.dialect() {
-            DialectName::Gguf => Field::default(None, "an absent output matrix is the token embedding"),
-            DialectName::Hf => r.tied(true),
-        };
+        let tied = r.tied(true);
         Config { window, window_pattern: pattern, attention_scale, logit_soft_cap: soft_cap, tied, ..base }
     }
 
@@ -90,30 +87,23 @@ impl Family for Gemma3 {
                 Attention { window: Some(*c.window), rope: Some(local) }
             }
         };
+        let norm = Norm::Rms { eps: *c.norm_eps as f32 };
         Architecture {
-            hidden: *c.hidden,
-            heads: *c.heads,
-            kv_heads: *c.kv_heads,
-            head_dim: *c.head_dim,
-            ffn: *c.ffn,
-            vocab: *c.vocab,
-            context: *c.context,
-            norm: Norm::Rms { eps: *c.norm_eps as f32 },
-            positions: Positions::Rotary,
             embedding_scale: (*c.hidden as f32).sqrt(),
-            attention_scale: *c.attention_scale as f32,
             activation: Activation::GeluTanh,
             logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
-            layers: (0..*c.layers).map(layer).collect(),
+            ..Architecture::new(c, norm, (0..*c.layers).map(layer).collect())
         }
     }
 
     fn dialect(&self, name: DialectName) -> Dialect {
         match name {
-            DialectName::Gguf => Dialect { name, rules: GGUF, prefixes: &[""], drops: &[] },
+            DialectName::Gguf => {
+                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
+            }
             DialectName::Hf => Dialect {
                 name,
-                rules: HF,
+                rules: vec![HF_DECODER, HF],
                 prefixes: &["", "language_model."],
                 drops: &[
                     ("vision_tower.{a}.{b}.{c}", "vision, which text does not use"),
@@ -126,49 +116,31 @@ impl Family for Gemma3 {
 
 /// Norms carry their +1 already. Source: conversion/gemma.py@0c1e57098, `norm_shift`.
 static GGUF: &[Rule] = &[
-    Rule::same("token_embedding.weight", "token_embd.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
     Rule::same("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight"),
     Rule::same("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight"),
     Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
     Rule::same("layers.{n}.attention.q_norm.weight", "blk.{n}.attn_q_norm.weight"),
     Rule::same("layers.{n}.attention.k_norm.weight", "blk.{n}.attn_k_norm.weight"),
-    Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
     Rule::same("layers.{n}.attention_post_norm.weight", "blk.{n}.post_attention_norm.weight"),
-    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.ffn_norm.weight"),
-    Rule::same("layers.{n}.ffn.gate.weight", "blk.{n}.ffn_gate.weight"),
-    Rule::same("layers.{n}.ffn.up.weight", "blk.{n}.ffn_up.weight"),
-    Rule::same("layers.{n}.ffn.down.weight", "blk.{n}.ffn_down.weight"),
     Rule::same("layers.{n}.ffn_post_norm.weight", "blk.{n}.post_ffw_norm.weight"),
-    Rule::same("output_norm.weight", "output_norm.weight"),
-    Rule::same("output.weight", "output.weight"),
 ];
 
 /// `post_attention_layernorm` is the norm after attention here; in Llama the same name is the one before
 /// the feed-forward network.
 static HF: &[Rule] = &[
-    Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
     Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
-    Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
-    Rule::same("layers.{n}.attention.k.weight", "model.layers.{n}.self_attn.k_proj.weight"),
-    Rule::same("layers.{n}.attention.v.weight", "model.layers.{n}.self_attn.v_proj.weight"),
     Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
     Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
-    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.self_attn.o_proj.weight"),
     Rule::with(
         "layers.{n}.attention_post_norm.weight",
         "model.layers.{n}.post_attention_layernorm.weight",
         add_one,
     ),
     Rule::with("layers.{n}.ffn_norm.weight", "model.layers.{n}.pre_feedforward_layernorm.weight", add_one),
-    Rule::same("layers.{n}.ffn.gate.weight", "model.layers.{n}.mlp.gate_proj.weight"),
-    Rule::same("layers.{n}.ffn.up.weight", "model.layers.{n}.mlp.up_proj.weight"),
-    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
     Rule::with(
         "layers.{n}.ffn_post_norm.weight",
         "model.layers.{n}.post_feedforward_layernorm.weight",
         add_one,
     ),
     Rule::with("output_norm.weight", "model.norm.weight", add_one),
-    Rule::same("output.weight", "lm_head.weight"),
 ];

@@ -3,9 +3,9 @@
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
 use crate::architecture::{Activation, Architecture, Attention, Norm, Positions};
-use crate::config::{Config, Field, Reader, keys};
+use crate::config::{Config, Reader, keys};
 use crate::dialect::{
-    Dialect, DialectName, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
+    Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
 use crate::param::{Axis, ParamSpec};
 
@@ -28,12 +28,7 @@ impl Family for Gpt2 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let base = keys::decoder(r);
-        let tied = match r.dialect() {
-            DialectName::Gguf => Field::default(None, "an absent output matrix is the token embedding"),
-            DialectName::Hf => r.tied(true),
-        };
-        Config { tied, ..base }
+        Config { tied: r.tied(true), ..keys::decoder(r) }
     }
 
     fn params(&self, c: &Config) -> Vec<ParamSpec> {
@@ -75,30 +70,23 @@ impl Family for Gpt2 {
     }
 
     fn architecture(&self, c: &Config) -> Architecture {
+        let norm = Norm::Layer { eps: *c.norm_eps as f32 };
+        let layer = Attention { window: None, rope: None };
         Architecture {
-            hidden: *c.hidden,
-            heads: *c.heads,
-            kv_heads: *c.heads,
-            head_dim: *c.head_dim,
-            ffn: *c.ffn,
-            vocab: *c.vocab,
-            context: *c.context,
-            norm: Norm::Layer { eps: *c.norm_eps as f32 },
             positions: Positions::Learned,
-            embedding_scale: 1.0,
-            attention_scale: *c.attention_scale as f32,
             activation: Activation::GeluTanh,
-            logit_soft_cap: None,
-            layers: vec![Attention { window: None, rope: None }; *c.layers as usize],
+            ..Architecture::new(c, norm, vec![layer; *c.layers as usize])
         }
     }
 
     fn dialect(&self, name: DialectName) -> Dialect {
         match name {
-            DialectName::Gguf => Dialect { name, rules: GGUF, prefixes: &[""], drops: &[] },
+            DialectName::Gguf => {
+                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
+            }
             DialectName::Hf => Dialect {
                 name,
-                rules: HF,
+                rules: vec![HF],
                 prefixes: &["transformer.", ""],
                 drops: &[
                     ("h.{n}.attn.bias", "the causal mask, a constant"),
@@ -111,9 +99,7 @@ impl Family for Gpt2 {
 
 /// q, k and v are the three thirds of one tensor. Source: conversion/gpt2.py@0c1e57098.
 static GGUF: &[Rule] = &[
-    Rule::same("token_embedding.weight", "token_embd.weight"),
     Rule::same("position_embedding.weight", "position_embd.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
     Rule::same("layers.{n}.attention_norm.bias", "blk.{n}.attn_norm.bias"),
     Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_qkv.weight", rows_q),
     Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_qkv.weight", rows_k),
@@ -121,17 +107,8 @@ static GGUF: &[Rule] = &[
     Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_qkv.bias", rows_q),
     Rule::with("layers.{n}.attention.k.bias", "blk.{n}.attn_qkv.bias", rows_k),
     Rule::with("layers.{n}.attention.v.bias", "blk.{n}.attn_qkv.bias", rows_v),
-    Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "blk.{n}.attn_output.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.ffn_norm.weight"),
     Rule::same("layers.{n}.ffn_norm.bias", "blk.{n}.ffn_norm.bias"),
-    Rule::same("layers.{n}.ffn.up.weight", "blk.{n}.ffn_up.weight"),
-    Rule::same("layers.{n}.ffn.up.bias", "blk.{n}.ffn_up.bias"),
-    Rule::same("layers.{n}.ffn.down.weight", "blk.{n}.ffn_down.weight"),
-    Rule::same("layers.{n}.ffn.down.bias", "blk.{n}.ffn_down.bias"),
-    Rule::same("output_norm.weight", "output_norm.weight"),
     Rule::same("output_norm.bias", "output_norm.bias"),
-    Rule::same("output.weight", "output.weight"),
 ];
 
 /// The four linears of a block are `Conv1D`: stored `[in, out]`. Source: transformers pytorch_utils.py@v4.57.

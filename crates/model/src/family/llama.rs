@@ -2,9 +2,9 @@
 //!
 //! Source: transformers `LlamaForCausalLM`; llama.cpp src/models/llama.cpp@0c1e57098.
 
-use crate::architecture::{Activation, Architecture, Attention, Norm, Positions, Rope};
-use crate::config::{Config, Field, Reader, keys};
-use crate::dialect::{Dialect, DialectName, Rule, unpermute_rope};
+use crate::architecture::{Architecture, Attention, Norm, Rope};
+use crate::config::{Config, Reader, keys};
+use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, unpermute_rope};
 use crate::param::{Axis, ParamSpec};
 
 use super::Family;
@@ -26,16 +26,7 @@ impl Family for Llama {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let tied = match r.dialect() {
-            DialectName::Gguf => Field::default(None, "an absent output matrix is the token embedding"),
-            DialectName::Hf => r.tied(false),
-        };
-        Config {
-            tied,
-            window: Field::default(0, "every layer sees all positions"),
-            window_pattern: Field::default(0, "no window"),
-            ..keys::decoder(r)
-        }
+        Config { tied: r.tied(false), ..keys::decoder(r) }
     }
 
     fn params(&self, c: &Config) -> Vec<ParamSpec> {
@@ -74,30 +65,18 @@ impl Family for Llama {
 
     fn architecture(&self, c: &Config) -> Architecture {
         let rope = Rope { theta: *c.rope_theta, dims: *c.head_dim, scaling: *c.rope_scaling };
-        Architecture {
-            hidden: *c.hidden,
-            heads: *c.heads,
-            kv_heads: *c.kv_heads,
-            head_dim: *c.head_dim,
-            ffn: *c.ffn,
-            vocab: *c.vocab,
-            context: *c.context,
-            norm: Norm::Rms { eps: *c.norm_eps as f32 },
-            positions: Positions::Rotary,
-            embedding_scale: 1.0,
-            attention_scale: *c.attention_scale as f32,
-            activation: Activation::Silu,
-            logit_soft_cap: None,
-            layers: vec![Attention { window: None, rope: Some(rope) }; *c.layers as usize],
-        }
+        let layer = Attention { window: None, rope: Some(rope) };
+        Architecture::new(c, Norm::Rms { eps: *c.norm_eps as f32 }, vec![layer; *c.layers as usize])
     }
 
     fn dialect(&self, name: DialectName) -> Dialect {
         match name {
-            DialectName::Gguf => Dialect { name, rules: GGUF, prefixes: &[""], drops: &[] },
+            DialectName::Gguf => {
+                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
+            }
             DialectName::Hf => Dialect {
                 name,
-                rules: HF,
+                rules: vec![HF_DECODER, HF],
                 prefixes: &["", "language_model."],
                 drops: &[(
                     "model.layers.{n}.self_attn.rotary_emb.inv_freq",
@@ -108,49 +87,28 @@ impl Family for Llama {
     }
 }
 
-/// The `llama` architecture of GGUF stores the rows of q and k in interleaved RoPE order.
+/// The `llama` architecture of GGUF stores the rows of q and k in interleaved `RoPE` order.
 /// Source: conversion/llama.py@0c1e57098, `LlamaModel.permute`.
 static GGUF: &[Rule] = &[
-    Rule::same("token_embedding.weight", "token_embd.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
     Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight", unpermute_rope),
-    Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight", unpermute_rope),
-    Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
-    Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
     Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_q.bias", unpermute_rope),
+    Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight", unpermute_rope),
     Rule::with("layers.{n}.attention.k.bias", "blk.{n}.attn_k.bias", unpermute_rope),
+    Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
     Rule::same("layers.{n}.attention.v.bias", "blk.{n}.attn_v.bias"),
-    Rule::same("layers.{n}.attention.output.bias", "blk.{n}.attn_output.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.ffn_norm.weight"),
-    Rule::same("layers.{n}.ffn.gate.weight", "blk.{n}.ffn_gate.weight"),
-    Rule::same("layers.{n}.ffn.up.weight", "blk.{n}.ffn_up.weight"),
-    Rule::same("layers.{n}.ffn.down.weight", "blk.{n}.ffn_down.weight"),
-    Rule::same("layers.{n}.ffn.gate.bias", "blk.{n}.ffn_gate.bias"),
-    Rule::same("layers.{n}.ffn.up.bias", "blk.{n}.ffn_up.bias"),
-    Rule::same("layers.{n}.ffn.down.bias", "blk.{n}.ffn_down.bias"),
-    Rule::same("output_norm.weight", "output_norm.weight"),
-    Rule::same("output.weight", "output.weight"),
     Rule::same("rope_factors.weight", "rope_freqs.weight"),
 ];
 
+/// `post_attention_layernorm` is the norm before the feed-forward network.
 static HF: &[Rule] = &[
-    Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
     Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
-    Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
-    Rule::same("layers.{n}.attention.k.weight", "model.layers.{n}.self_attn.k_proj.weight"),
-    Rule::same("layers.{n}.attention.v.weight", "model.layers.{n}.self_attn.v_proj.weight"),
-    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.self_attn.o_proj.weight"),
     Rule::same("layers.{n}.attention.q.bias", "model.layers.{n}.self_attn.q_proj.bias"),
     Rule::same("layers.{n}.attention.k.bias", "model.layers.{n}.self_attn.k_proj.bias"),
     Rule::same("layers.{n}.attention.v.bias", "model.layers.{n}.self_attn.v_proj.bias"),
     Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.self_attn.o_proj.bias"),
     Rule::same("layers.{n}.ffn_norm.weight", "model.layers.{n}.post_attention_layernorm.weight"),
-    Rule::same("layers.{n}.ffn.gate.weight", "model.layers.{n}.mlp.gate_proj.weight"),
-    Rule::same("layers.{n}.ffn.up.weight", "model.layers.{n}.mlp.up_proj.weight"),
-    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
     Rule::same("layers.{n}.ffn.gate.bias", "model.layers.{n}.mlp.gate_proj.bias"),
     Rule::same("layers.{n}.ffn.up.bias", "model.layers.{n}.mlp.up_proj.bias"),
     Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.down_proj.bias"),
     Rule::same("output_norm.weight", "model.norm.weight"),
-    Rule::same("output.weight", "lm_head.weight"),
 ];
