@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(Failure::Model(e @ weighbridge::Error::Plan { .. })) => {
             (format!("{e}\nhint: `weighbridge inspect --tensors` lists what the checkpoint holds"), FAILURE)
         }
-        Err(Failure::Model(e)) => (e.to_string(), FAILURE),
+        Err(Failure::Model(e)) => (e.to_string(), if e.is_misuse() { USAGE } else { FAILURE }),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),
     };

@@ -56,7 +56,4 @@ pub enum Error {
     /// The sampler could not choose.
     #[error(transparent)]
     Sampler(#[from] crate::sampler::Error),
-    /// The instruction set that was asked for.
-    #[error("{0}")]
-    Isa(String),
 }

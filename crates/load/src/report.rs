@@ -46,25 +46,19 @@ impl fmt::Display for LoadReport {
     }
 }
 
-/// Bytes for people: powers of 1000, three digits.
+/// Bytes for people: powers of 1024, three digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut value = self.0 as f64;
-        for unit in ["B", "kB", "MB", "GB", "TB"] {
-            if value < 999.5 || unit == "TB" {
-                let digits = if unit == "B" || value >= 99.95 {
-                    0
-                } else if value >= 9.995 {
-                    1
-                } else {
-                    2
-                };
+        for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+            if value < 999.5 || unit == "TiB" {
+                let digits = if unit == "B" || value >= 99.95 { 0 } else { 1 };
                 return write!(f, "{value:.digits$} {unit}");
             }
-            value /= 1000.0;
+            value /= 1024.0;
         }
         Ok(())
     }
@@ -87,8 +81,9 @@ mod tests {
         let show = |n| Bytes(n).to_string();
         assert_eq!(show(0), "0 B");
         assert_eq!(show(999), "999 B");
-        assert_eq!(show(98_362_432), "98.4 MB");
-        assert_eq!(show(999_999), "1.00 MB");
-        assert_eq!(show(253_113_024), "253 MB");
+        assert_eq!(show(1000), "1.0 KiB");
+        assert_eq!(show(98_362_432), "93.8 MiB");
+        assert_eq!(show(253_113_024), "241 MiB");
+        assert_eq!(show(u64::MAX), "16777216 TiB");
     }
 }

@@ -30,6 +30,9 @@ pub enum Error {
     /// Running failed.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+    /// `WEIGHBRIDGE_CPU` asks for an instruction set that is not there.
+    #[error(transparent)]
+    Isa(#[from] quant::Error),
     /// The tokenizer or the chat template is wrong.
     #[error("`{path}`: {source}")]
     Text {
@@ -48,4 +51,21 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+}
+
+impl Error {
+    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Error::Isa(_) | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
+            Error::Engine(e) => matches!(
+                e,
+                engine::Error::CacheTooLarge { .. }
+                    | engine::Error::ContextFull { .. }
+                    | engine::Error::Positions { .. }
+                    | engine::Error::NoTokens
+            ),
+            _ => false,
+        }
+    }
 }

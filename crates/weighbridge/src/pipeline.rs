@@ -62,7 +62,7 @@ pub fn packed_layout() -> Result<LayoutKind, Error> {
 
 /// The instruction set that kernels use.
 pub(crate) fn isa() -> Result<quant::Isa, Error> {
-    Ok(quant::Isa::detect().map_err(|e| engine::Error::Isa(e.to_string()))?)
+    Ok(quant::Isa::detect()?)
 }
 
 /// A compiled plan, and what the kernels must know about the layout it fills.

@@ -36,7 +36,10 @@ fn a_gguf_that_ends_in_its_header() {
 
 #[test]
 fn a_wrong_magic() {
-    assert_snapshot!(error("x.gguf", b"FUGG\x03\0\0\0"), @"malformed `DIR/x.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)");
+    assert_snapshot!(error("x.gguf", b"FUGG\x03\0\0\0"), @"
+    malformed `DIR/x.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
+    hint: this is no GGUF file, or a damaged one: download it again
+    ");
 }
 
 #[test]

@@ -227,11 +227,17 @@ impl Session<'_> {
                 command if command.starts_with('/') => note(&format!("no command `{command}`\n{HELP}")),
                 question => {
                     messages.push(Message { role: "user".to_owned(), content: question.to_owned() });
-                    let tokens = self.render(&messages)?;
-                    if tokens.len() >= self.runtime.decoder().cache().capacity() {
+                    let mut tokens = self.render(&messages)?;
+                    let room = self.runtime.decoder().cache().capacity();
+                    if tokens.len() >= room {
                         note("the context is full: the conversation begins anew (ask for more with --ctx)");
                         messages.drain(..messages.len() - 1);
                         messages.splice(0..0, self.system());
+                        tokens = self.render(&messages)?;
+                    }
+                    if tokens.len() >= room {
+                        note(&format!("that is {} tokens, and there is room for {room}", tokens.len()));
+                        messages.pop();
                         continue;
                     }
                     let (text, _) = self.answer(&tokens)?;

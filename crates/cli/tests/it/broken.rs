@@ -26,6 +26,7 @@ fn a_missing_tensor() {
     assert_snapshot!(hf(|t| t.retain(|t| t.0 != "model.layers.1.mlp.down_proj.weight")), @"
     error: `llama-tiny` does not fit its model (llama):
     `model.layers.1.mlp.down_proj.weight` is missing: wanted [64, 96] for `layers.1.ffn.down.weight`
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -35,6 +36,7 @@ fn missing_tensors_of_many_layers() {
     assert_snapshot!(hf(|t| t.retain(|t| !t.0.ends_with("self_attn.k_proj.weight"))), @"
     error: `llama-tiny` does not fit its model (llama):
     `model.layers.{n}.self_attn.k_proj.weight` is missing in 2 layers (0–1): wanted [32, 64] for `layers.{n}.attention.k.weight`
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -48,6 +50,7 @@ fn a_renamed_tensor() {
     error: `llama-tiny` does not fit its model (llama):
     wanted `model.norm.weight` [64] for `output_norm.weight`, found unused `model.final_norm.weight` of the same shape
     hint: was it renamed?
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -61,6 +64,7 @@ fn a_misshaped_tensor() {
     }), @"
     error: `llama-tiny` does not fit its model (llama):
     `model.layers.0.self_attn.q_proj.weight`: wanted [64, 64] for `layers.0.attention.q.weight`, found [32, 128]
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -71,6 +75,7 @@ fn an_extra_tensor() {
     error: `llama-tiny` does not fit its model (llama):
     `model.layers.0.adapter.weight` [2, 2] is in the checkpoint, but no parameter is made from it
     hint: the nearest that the model wants is `model.layers.0.mlp.up_proj.weight`
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -88,6 +93,7 @@ fn all_problems_at_once() {
     `model.layers.1.mlp.up_proj.weight`: wanted [96, 64] for `layers.1.ffn.up.weight`, found [64, 96]
     hint: the axes are reversed: was it saved transposed?
     `surprise` [1] is in the checkpoint, but no parameter is made from it
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -98,6 +104,7 @@ fn a_renamed_tensor_in_gguf() {
     error: `model.gguf` does not fit its model (llama):
     wanted `blk.0.attn_q.weight` [64, 64] for `layers.0.attention.q.weight`, found unused `blk.0.attn_p.weight` of the same shape
     hint: was it renamed?
+    hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
 }
@@ -115,6 +122,7 @@ fn a_truncated_file() {
 fn a_wrong_magic() {
     assert_snapshot!(run_gguf(|bytes| bytes[..4].copy_from_slice(b"FUGG")), @"
     error: malformed `model.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
+    hint: this is no GGUF file, or a damaged one: download it again
     exit code 1
     ");
 }
@@ -162,6 +170,7 @@ fn a_config_with_wrong_numbers() {
     error: `llama-tiny`: the configuration of `LlamaForCausalLM` is wrong:
       no value for `hidden`: looked for `text_config.hidden_size`, `text_config.n_embd`, `hidden_size`, `n_embd`
       `vocab_size` is -128, wanted an integer from 1 to 4294967296
+      `num_key_value_heads` is 3, wanted a divisor of the 4 query heads
     exit code 1
     ");
 }
@@ -192,6 +201,7 @@ fn usage_errors_have_exit_code_2() {
         &["fly"],
         &["plan", path, "--explain", "layers.0.attention.w.weight"],
         &["bench", path, "--ctx", "8"],
+        &["bench", path, "--ctx", "4000000000"],
     ] {
         let said = failure(args, dir.path());
         assert!(said.ends_with("exit code 2"), "{args:?}: {said}");

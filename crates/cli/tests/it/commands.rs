@@ -16,36 +16,36 @@ fn inspect_shows_a_real_model() {
     assert!(output.status.success());
     assert_snapshot!(stdout(&output).replace(path(&file), "smollm2.gguf"), @"
     smollm2.gguf
-      gguf v3, 272 tensors, 134.5M parameters, 96.6 MB (5.74 bits a weight)
+      gguf v3, 272 tensors, 134.5M parameters, 92.1 MiB (5.74 bits a weight)
       fits `llama`: all 273 parameters are there
 
     configuration
-      layers           30                    `llama.block_count`
-      hidden           576                   `llama.embedding_length`
-      heads            9                     `llama.attention.head_count`
-      kv_heads         3                     `llama.attention.head_count_kv`
-      head_dim         64                    default: hidden / heads
-      ffn              1536                  `llama.feed_forward_length`
-      vocab            49152                 `llama.vocab_size`
-      context          8192                  `llama.context_length`
-      norm_eps         1e-5                  `llama.attention.layer_norm_rms_epsilon`
-      rope_theta       100000                `llama.rope.freq_base`
-      rope_scaling     none                  default: no key
-      attention_scale  0.125                 default: 1 / sqrt(head_dim)
-      tied             as stored             default: an absent output matrix is the token embedding
+      layers           30         `llama.block_count`
+      hidden           576        `llama.embedding_length`
+      heads            9          `llama.attention.head_count`
+      kv_heads         3          `llama.attention.head_count_kv`
+      head_dim         64         default: hidden / heads
+      ffn              1536       `llama.feed_forward_length`
+      vocab            49152      `llama.vocab_size`
+      context          8192       `llama.context_length`
+      norm_eps         1e-5       `llama.attention.layer_norm_rms_epsilon`
+      rope_theta       100000     `llama.rope.freq_base`
+      rope_scaling     none       default: no key
+      attention_scale  0.125      default: 1 / sqrt(head_dim)
+      tied             as stored  default: an absent output matrix is the token embedding
 
     tensors
-            token_embd.weight           [49152, 576]  q8_0  30.1 MB
-      30 ×  blk.{n}.attn_norm.weight    [576]         f32   69.1 kB
-      30 ×  blk.{n}.ffn_down.weight     [576, 1536]   q4_1  16.6 MB
-      30 ×  blk.{n}.ffn_gate.weight     [1536, 576]   q4_1  16.6 MB
-      30 ×  blk.{n}.ffn_up.weight       [1536, 576]   q4_1  16.6 MB
-      30 ×  blk.{n}.ffn_norm.weight     [576]         f32   69.1 kB
-      30 ×  blk.{n}.attn_k.weight       [192, 576]    q4_1  2.07 MB
-      30 ×  blk.{n}.attn_output.weight  [576, 576]    q4_1  6.22 MB
-      30 ×  blk.{n}.attn_q.weight       [576, 576]    q4_1  6.22 MB
-      30 ×  blk.{n}.attn_v.weight       [192, 576]    q4_1  2.07 MB
-            output_norm.weight          [576]         f32   2.30 kB
+            token_embd.weight           [49152, 576]  q8_0  28.7 MiB
+      30 ×  blk.{n}.attn_norm.weight    [576]         f32   67.5 KiB
+      30 ×  blk.{n}.ffn_down.weight     [576, 1536]   q4_1  15.8 MiB
+      30 ×  blk.{n}.ffn_gate.weight     [1536, 576]   q4_1  15.8 MiB
+      30 ×  blk.{n}.ffn_up.weight       [1536, 576]   q4_1  15.8 MiB
+      30 ×  blk.{n}.ffn_norm.weight     [576]         f32   67.5 KiB
+      30 ×  blk.{n}.attn_k.weight       [192, 576]    q4_1   2.0 MiB
+      30 ×  blk.{n}.attn_output.weight  [576, 576]    q4_1   5.9 MiB
+      30 ×  blk.{n}.attn_q.weight       [576, 576]    q4_1   5.9 MiB
+      30 ×  blk.{n}.attn_v.weight       [192, 576]    q4_1   2.0 MiB
+            output_norm.weight          [576]         f32    2.2 KiB
     ");
 }
 
