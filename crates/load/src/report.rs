@@ -55,7 +55,7 @@ impl fmt::Display for Bytes {
         let mut value = self.0 as f64;
         for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
             if value < 999.5 || unit == "TiB" {
-                let digits = if unit == "B" || value >= 99.95 { 0 } else { 1 };
+                let digits = usize::from(unit != "B" && value < 99.95);
                 return write!(f, "{value:.digits$} {unit}");
             }
             value /= 1024.0;
