@@ -5,7 +5,7 @@ use crate::Error;
 /// One allocation for all layers: `[layer][key | value][kv_head][position][head_dim]`, f32.
 ///
 /// Positions are explicit: a row is written at the position that it is for, and `len` moves only when all
-/// layers have written theirs ([`KvCache::advance`]), so a step that fails leaves the cache as it was.
+/// layers have written theirs (`advance`), so a step that fails leaves the cache as it was.
 pub struct KvCache {
     data: Vec<f32>,
     layers: usize,

@@ -73,6 +73,8 @@ fn cpu(name: &str, layout: Option<LayoutKind>) {
                 entry.and_then(|e| e[1].as_f64()).unwrap_or(f64::NEG_INFINITY)
             };
             let gap = (exact(ours) - exact(want[step])).abs();
+            // Shown with `--nocapture`.
+            eprintln!("{name}, {}, step {step}: {ours} for {}, {gap:.3} apart", prompt["prompt"], want[step]);
             assert!(
                 gap < 0.5,
                 "{name} {} step {step}: {ours} for {}, {gap} apart",
