@@ -1,7 +1,8 @@
 //! Chat templates: a conversation as the prompt that the model was trained on.
 //!
 //! A template is a program from a stranger's file. It runs with a bound on its steps, its depth and its
-//! output, sees nothing but the conversation, and cannot load other templates.
+//! output, sees nothing but the conversation, and cannot load other templates. What it holds in memory on the
+//! way is bounded by its steps alone, and a string may double with each: minijinja has no limit for that.
 
 use std::io;
 
@@ -60,8 +61,10 @@ impl ChatTemplate {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
         environment.add_function("strftime_now", |format: String| date(&format));
+        // In Python `None` is not iterable; templates ask that of tools before they count them.
+        environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment
-            .add_template_owned(NAME, source.to_owned())
+            .add_template_owned(NAME, without_generation_blocks(source))
             .map_err(|e| Error::malformed(NAME, describe(&e)))?;
         Ok(ChatTemplate { environment })
     }
@@ -94,6 +97,38 @@ impl ChatTemplate {
         template.render_captured_to(facts, &mut out).map_err(|e| wrong(&e))?;
         String::from_utf8(out.bytes).map_err(|_| Error::malformed(NAME, "it writes what is no UTF-8"))
     }
+}
+
+/// Rewrites `{% generation %}` as a block that is always taken.
+///
+/// transformers marks with it what a model is trained to say; to a prompt it means nothing. Source:
+/// `AssistantTracker`, src/transformers/utils/chat_template_utils.py@v4.57.
+fn without_generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let inner = tag[2..].trim_start_matches(['-', '+']);
+        let name = inner.trim_start();
+        let (old, new) =
+            if name.starts_with("end") { ("endgeneration", "endif") } else { ("generation", "if true") };
+        let after = name.strip_prefix(old);
+        let ends = after.filter(|after| after.trim_start().trim_start_matches(['-', '+']).starts_with("%}"));
+        match ends {
+            Some(after) => {
+                out.push_str(&tag[..tag.len() - name.len()]);
+                out.push_str(new);
+                rest = after;
+            }
+            None => {
+                out.push_str("{%");
+                rest = &tag[2..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 /// A writer that stops.

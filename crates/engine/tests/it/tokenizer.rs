@@ -91,7 +91,7 @@ fn gemma4_cases() {
     vocabulary_cases("gemma-4");
 }
 
-/// What `golden/tokenizer/tokenize.py` wrote.
+/// What `golden/tokenizer/tokens.py` wrote.
 fn golden(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer").join(name);
     let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 """Writes the tokens that llama.cpp gives to a list of texts: NAME.json beside this script.
 
-    python tokenize.py LLAMA_TOKENIZE MODEL.gguf CASES.gguf.inp NAME
+    python tokens.py LLAMA_TOKENIZE MODEL.gguf CASES.gguf.inp NAME
 
 LLAMA_TOKENIZE is the tool `llama-tokenize` built from llama.cpp 0c1e57098; CASES.gguf.inp is one of
 `models/ggml-vocab-*.gguf.inp` there (they hold the same texts). Each case holds `text`, `plain` (no BOS,
