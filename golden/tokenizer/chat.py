@@ -25,6 +25,7 @@ OWN = {
     "macro": "{% macro turn(role, text='') -%}<{{ role }}>{{ text }}</{{ role }}>{%- endmacro %}{% for m in messages %}{{ turn(m.role, text=m.content) }}{% endfor %}",
     "loop": "{% for m in messages[::-1] %}{{ loop.index0 }}/{{ loop.length }}{{ ',' if not loop.last }}{% if loop.first %}{% continue %}{% endif %}{{ m.role[0] }}{% endfor %}",
     "tojson": "{{ messages | tojson }}\n{{ {'a': [1, 2.5, none, true], 'b': 'é<&>\"'} | tojson }}\n{{ messages[0] | tojson(indent=2) }}",
+    "json arguments": "{{ {'z': 'é\\\\u003c', 'a': [], 'm': {}} | tojson(ensure_ascii=True) }} {{ {'z': ', : ', 'a': [1, 2]} | tojson(separators=(',', ':')) }} {{ ['<', {'b': 1, 'a': 2}] | tojson(indent=4, ensure_ascii=False) }}{% for k, v in {'z': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}",
     "tests": "{{ messages is iterable }} {{ tools is iterable }} {{ tools is none }} {{ nothing is defined }} {{ messages[0] is mapping }} {{ messages[0].content is string }} {{ messages[0].role in ['user', 'system'] }}",
     "generation": "{% for m in messages %}{% if m.role == 'assistant' %}\n{%- generation -%}\n  {{ m.content }}\n{%- endgeneration %}\n{% else %}{{ m.content }}{% endif %}{% endfor %}",
     "filters": "{{ messages | map(attribute='role') | join(', ') }} {{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ (messages | first).role | capitalize }} {{ 'x' | default('y') }} {{ missing | default('y') }} {{ ['b', 'a'] | sort }} {{ 'a b' | replace(' ', '_') }}",

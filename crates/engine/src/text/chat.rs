@@ -10,6 +10,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 
 use super::Error;
+use super::tojson::tojson;
 
 /// Steps that a template may take: thousands of times what real ones do.
 const FUEL: u64 = 5_000_000;
@@ -61,6 +62,7 @@ impl ChatTemplate {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
         environment.add_function("strftime_now", |format: String| date(&format));
+        environment.add_filter("tojson", tojson);
         // In Python `None` is not iterable; templates ask that of tools before they count them.
         environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment

@@ -13,6 +13,7 @@ mod special;
 mod spm;
 mod store;
 mod stream;
+mod tojson;
 mod tokenizer;
 mod vocabulary;
 

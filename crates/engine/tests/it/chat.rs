@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use weighbridge_engine::text::{ChatTemplate, Message};
 
 use crate::models;
@@ -10,23 +11,42 @@ fn message(role: &str, content: &str) -> Message {
     Message { role: role.to_owned(), content: content.to_owned() }
 }
 
-/// The template of a real model, as transformers' Jinja renders it (written out from the template).
+/// What `golden/tokenizer/chat.py` wrote: prompts as Jinja2 renders them, templates of real models and our own.
 #[test]
-fn smollm2_renders_as_it_was_trained() {
-    let checkpoint = models::open("smollm2");
-    let source = checkpoint.metadata().gguf().unwrap().str("tokenizer.chat_template").unwrap().unwrap();
-    let template = ChatTemplate::new(source).unwrap();
-    let messages =
-        [message("user", "Hi <b>&amp;</b>"), message("assistant", "Hello."), message("user", "Bye\n")];
-    let text = template.render(&messages, true, "<s>", "</s>").unwrap();
-    assert_eq!(
-        text,
-        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n\
-         <|im_start|>user\nHi <b>&amp;</b><|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n\
-         <|im_start|>user\nBye\n<|im_end|>\n<|im_start|>assistant\n"
-    );
-    let own = template.render(&[message("system", "Be brief."), messages[0].clone()], false, "", "").unwrap();
-    assert_eq!(own, "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <b>&amp;</b><|im_end|>\n");
+fn prompts_are_those_of_jinja2() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/chat.json");
+    let templates: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(templates.len() >= 16);
+    for template in &templates {
+        let name = template["gguf"].as_str().or(template["name"].as_str()).unwrap();
+        let source = template["source"].as_str().map_or_else(|| embedded(name), str::to_owned);
+        let compiled = ChatTemplate::new(&source).unwrap();
+        let cases = template["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 6);
+        for case in cases {
+            let messages = case["messages"].as_array().unwrap().iter();
+            let messages: Vec<_> = messages
+                .map(|m| message(m["role"].as_str().unwrap(), m["content"].as_str().unwrap()))
+                .collect();
+            let add = case["add_generation_prompt"].as_bool().unwrap();
+            let found = compiled.render(&messages, add, "<s>", "</s>");
+            match case["prompt"].as_str() {
+                Some(prompt) => assert_eq!(found.unwrap(), prompt, "{name}"),
+                None => {
+                    let said = found.unwrap_err().to_string();
+                    assert!(said.contains(case["refused"].as_str().unwrap()), "{name}: {said}");
+                }
+            }
+        }
+    }
+}
+
+/// The template inside a GGUF file.
+fn embedded(file: &str) -> String {
+    let set = if file.starts_with("ggml-vocab") { "ggml-vocabs" } else { file.trim_end_matches(".gguf") };
+    let checkpoint = checkpoint::open(&models::path(set, file)).unwrap();
+    let metadata = checkpoint.metadata().gguf().unwrap();
+    metadata.str("tokenizer.chat_template").unwrap().unwrap().to_owned()
 }
 
 /// What templates of other models use: trimmed blocks, methods of Python, macros, slices, namespaces.
