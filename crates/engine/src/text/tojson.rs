@@ -1,5 +1,7 @@
 //! The filter `tojson` as chat templates know it: Python's `json.dumps`, not Jinja's, which escapes for HTML.
 
+use std::fmt::Write;
+
 use minijinja::value::Kwargs;
 use minijinja::{Error, ErrorKind, Value};
 
@@ -71,7 +73,8 @@ fn from_html_safe(html: &str, ascii: bool, separators: Option<(&str, &str)>, pre
             }
             _ if ascii && !c.is_ascii() => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    out.push_str(&format!("\\u{unit:04x}"));
+                    // Writing to a `String` cannot fail.
+                    let _ = write!(out, "\\u{unit:04x}");
                 }
                 continue;
             }
