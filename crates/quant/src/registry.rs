@@ -43,9 +43,14 @@ const CODECS: &[&dyn Codec] = &[
     &s::Q5_0,
     &s::Q5_1,
     &s::Q8_0,
+    &s::Q2K,
+    &s::Q3K,
     &s::Q4K,
     &s::Q5K,
     &s::Q6K,
+    &s::IQ4NL,
+    &s::IQ4XS,
+    &s::MXFP4,
 ];
 
 /// Block types that can be moved but not decoded: name, elements per block, bytes per block.
@@ -54,21 +59,16 @@ const CODECS: &[&dyn Codec] = &[
 /// ggml/src/ggml.c, llama.cpp@0c1e57098.
 const GEOMETRY_ONLY: &[(&str, u64, u64)] = &[
     ("q8_1", 32, 36),
-    ("q2_k", 256, 84),
-    ("q3_k", 256, 110),
     ("q8_k", 256, 292),
     ("iq2_xxs", 256, 66),
     ("iq2_xs", 256, 74),
     ("iq3_xxs", 256, 98),
     ("iq1_s", 256, 50),
-    ("iq4_nl", 32, 18),
     ("iq3_s", 256, 110),
     ("iq2_s", 256, 82),
-    ("iq4_xs", 256, 136),
     ("iq1_m", 256, 56),
     ("tq1_0", 256, 54),
     ("tq2_0", 256, 66),
-    ("mxfp4", 32, 17),
     ("nvfp4", 64, 36),
     ("q1_0", 128, 18),
     ("q2_0", 64, 18),

@@ -1,0 +1,23 @@
+use super::iq4_nl::{VALUES, looked_up};
+use super::{Block, half_at};
+
+/// 256 values in eight sub-blocks of 32, `d * (scale - 32) * value of q`: `d` (f16), two bytes of high pairs of
+/// the scales, four bytes of their low nibbles, 16 bytes of codes for each sub-block as in IQ4_NL.
+///
+/// Source: ggml `block_iq4_xs`, `dequantize_row_iq4_xs`.
+pub(crate) struct IQ4XS;
+
+impl Block for IQ4XS {
+    const NAME: &'static str = "iq4_xs";
+    const PER: usize = 256;
+    const BYTES: usize = 136;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        let d = half_at(b, 0);
+        let high = u16::from_le_bytes([b[2], b[3]]);
+        for (j, out) in out.chunks_exact_mut(32).enumerate() {
+            let scale = u16::from(b[4 + j / 2] >> (j % 2 * 4) & 15) | (high >> (2 * j) & 3) << 4;
+            looked_up(&VALUES, d * (scale as i32 - 32) as f32, &b[8 + 16 * j..][..16], out);
+        }
+    }
+}

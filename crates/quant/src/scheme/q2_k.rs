@@ -1,0 +1,26 @@
+use super::{Block, half_at};
+
+/// 256 values in sixteen sub-blocks of 16, `d * scale * q - dmin * min`: sixteen bytes with a scale in the low
+/// nibble and a minimum in the high one, 64 bytes of two-bit codes, `d`, `dmin` (f16).
+///
+/// In each half of 128 values, value `32 s + i` is in bits `2 s` of byte `i`.
+///
+/// Source: ggml `block_q2_K`, `dequantize_row_q2_K`.
+pub(crate) struct Q2K;
+
+impl Block for Q2K {
+    const NAME: &'static str = "q2_k";
+    const PER: usize = 256;
+    const BYTES: usize = 84;
+
+    fn block(b: &[u8], out: &mut [f32]) {
+        let (d, dmin) = (half_at(b, 80), half_at(b, 82));
+        for (j, out) in out.chunks_exact_mut(16).enumerate() {
+            let (scale, min) = (d * (b[j] & 15) as f32, dmin * (b[j] >> 4) as f32);
+            let codes = &b[16 + j / 8 * 32 + j % 2 * 16..][..16];
+            for (out, q) in out.iter_mut().zip(codes) {
+                *out = scale * (q >> (j % 8 / 2 * 2) & 3) as f32 - min;
+            }
+        }
+    }
+}
