@@ -52,4 +52,36 @@ pub enum Error {
         /// What is wanted.
         to: String,
     },
+    /// A scheme's data cannot be meant.
+    #[error("`{param}`: {data}")]
+    Data {
+        /// The parameter.
+        param: String,
+        /// What is wrong.
+        data: quant::BadData,
+    },
+    /// Something that is to be encoded in blocks holds infinities or NaN.
+    #[error(
+        "`{param}`: {count} of its values are not finite, which `{to}` cannot hold\nhint: keep it in f32, bf16 or f16"
+    )]
+    NotFinite {
+        /// The parameter.
+        param: String,
+        /// The scheme.
+        to: String,
+        /// How many.
+        count: u64,
+    },
+    /// A cast would make finite values infinite.
+    #[error(
+        "`{param}`: {count} of its values are too large for `{to}`\nhint: use bf16 or f32 for it, or allow overflow"
+    )]
+    Overflow {
+        /// The parameter.
+        param: String,
+        /// The scheme.
+        to: String,
+        /// How many.
+        count: u64,
+    },
 }

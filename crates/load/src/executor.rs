@@ -11,15 +11,15 @@ use std::time::Instant;
 
 use checkpoint::Checkpoint;
 use plan::{LoadPlan, Piece, PlannedParam, PlannedPlane};
+use quant::{Difference, Matrix};
+use tensor::{Rows, Scheme};
 
-use crate::codec::Change;
+use crate::change::{Change, Failed};
 use crate::slot::{ALIGN, Arena, Slot};
 use crate::{Error, LoadReport, Pool, Tensor};
 
 /// Bytes of a work item's target, about: large enough to read at speed, small enough to share out.
 const ITEM: u64 = 1 << 20;
-/// Rows of a work item are a multiple of this, which all interleaved schemes divide.
-const ROW_GROUP: u64 = 16;
 
 /// What was loaded: parameters by name.
 pub struct Loaded {
@@ -44,13 +44,40 @@ impl Loaded {
     }
 }
 
+/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis.
+/// See [`quant::Encoder::encode`].
+pub type Importance<'a> = dyn Fn(&str) -> Option<&'a [f32]> + Sync + 'a;
+
+/// What a caller may say about encoding.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// How much each column of a parameter matters.
+    pub importance: Option<&'a Importance<'a>>,
+    /// Finite values may become infinite in a cast.
+    pub allow_overflow: bool,
+}
+
 /// Runs `plan`, which was compiled against `checkpoint`'s entries.
 ///
 /// # Errors
-/// If a file cannot be read, memory is not to be had, or sources that must agree do not.
+/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot
+/// be meant, or an encoding cannot hold the values.
 pub fn execute(plan: &LoadPlan, checkpoint: &Checkpoint, pool: &mut Pool) -> Result<Loaded, Error> {
+    execute_with(plan, checkpoint, pool, Options::default())
+}
+
+/// As [`execute`], with options.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_with(
+    plan: &LoadPlan,
+    checkpoint: &Checkpoint,
+    pool: &mut Pool,
+    options: Options<'_>,
+) -> Result<Loaded, Error> {
     let started = Instant::now();
-    let job = Job { checkpoint };
+    let job = Job { checkpoint, options };
     let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
 
     // Places: borrowed, or a range of the arena.
@@ -84,6 +111,18 @@ pub fn execute(plan: &LoadPlan, checkpoint: &Checkpoint, pool: &mut Pool) -> Res
         report.bytes_copied += s.bytes_copied;
         report.bytes_encoded += s.bytes_encoded;
         report.scratch_peak += s.peak as u64;
+        for (param, difference) in &s.encoded {
+            let so_far = report.differences.entry((*param).to_owned()).or_default();
+            *so_far = so_far.and(*difference);
+        }
+    }
+    let overflowed =
+        |(param, d): (&String, &Difference)| (d.overflowed > 0).then(|| (param.clone(), d.overflowed));
+    if !options.allow_overflow
+        && let Some((param, count)) = report.differences.iter().find_map(overflowed)
+    {
+        let to = plan.find(&param).map_or_else(String::new, |(_, p)| p.scheme.name.to_string());
+        return Err(Error::Overflow { param, to, count });
     }
 
     let arena = Arc::new(arena);
@@ -114,33 +153,39 @@ enum Home {
     Tied(usize),
 }
 
-/// Some of one parameter's target, and the pieces that make it.
+/// Some rows of one matrix of one parameter, and where they go.
 struct Item<'a> {
     param: &'a PlannedParam,
-    plane: &'a PlannedPlane,
     change: &'a Change,
-    /// Bytes of the moved plane that this item is.
-    moved: Range<u64>,
-    target: &'a mut [u8],
+    /// Planes that movement yields, and the bytes of each that this item is. One if there is no change, all
+    /// of them if there is.
+    moved: Vec<(&'a PlannedPlane, Range<u64>)>,
+    rows: usize,
+    k: usize,
+    /// One for each of `moved` if there is no change, else one for each plane of the target.
+    target: Vec<&'a mut [u8]>,
 }
 
 /// One thread's own.
 #[derive(Default)]
-struct Scratch {
+struct Scratch<'a> {
     moved: Vec<u8>,
     read: Vec<u8>,
+    values: Vec<f32>,
     pieces: Vec<Piece>,
     bytes_read: u64,
     bytes_copied: u64,
     bytes_encoded: u64,
     peak: usize,
+    encoded: Vec<(&'a str, Difference)>,
 }
 
-struct Job<'a> {
+struct Job<'a, 'o> {
     checkpoint: &'a Checkpoint,
+    options: Options<'o>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> Job<'a, '_> {
     fn home(&self, param: &PlannedParam, size: &mut usize, report: &mut LoadReport) -> Result<Home, Error> {
         let too_large = || Error::TooLarge { param: param.name.clone() };
         let change = Change::of(&param.moved, &param.steps).map_err(|(from, to)| Error::Codec {
@@ -179,7 +224,7 @@ impl<'a> Job<'a> {
         Slot::borrow(&self.checkpoint.file(data.file).source, start..start.checked_add(plane.bytes)?, align)
     }
 
-    /// Cuts every owned parameter into items, largest parameters first so that no thread ends up with one.
+    /// Cuts every owned parameter into items, in order.
     fn items<'b>(
         &self,
         plan: &'b LoadPlan,
@@ -190,107 +235,148 @@ impl<'a> Job<'a> {
         let mut at = 0;
         for (param, home) in plan.params.iter().zip(homes) {
             let Home::Owned { change, planes } = home else { continue };
-            for (plane, range) in param.planes.iter().zip(planes) {
+            let too_large = || Error::TooLarge { param: param.name.clone() };
+            let mut targets = Vec::with_capacity(planes.len());
+            for range in planes {
                 let (_, rest) = std::mem::take(&mut arena).split_at_mut(range.start - at);
-                let (mut target, rest) = rest.split_at_mut(range.len());
+                let (target, rest) = rest.split_at_mut(range.len());
                 (arena, at) = (rest, range.end);
-                let whole = plane.bytes;
-                let total = target.len() as u64;
-                let rows = if param.shape.len() < 2 { 1 } else { param.shape[0].max(1) };
-                let step = self.rows_per_item(plane, rows, whole.max(total));
-                let mut row = 0;
-                while row < rows {
-                    let end = (row + step).min(rows);
-                    let cut = |bytes: u64, row: u64| bytes / rows * row;
-                    let len =
-                        if end == rows { target.len() as u64 } else { cut(total, end) - cut(total, row) };
-                    let len =
-                        usize::try_from(len).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
-                    let (part, rest) = target.split_at_mut(len);
-                    target = rest;
-                    let moved = cut(whole, row)..if end == rows { whole } else { cut(whole, end) };
-                    items.push(Item { param, plane, change, moved, target: part });
-                    row = end;
+                targets.push(target);
+            }
+            if let Change::None = change {
+                for (plane, target) in param.planes.iter().zip(targets) {
+                    self.moves(param, change, plane, target, &mut items).ok_or_else(too_large)?;
                 }
+            } else {
+                changes(param, change, targets, &mut items).ok_or_else(too_large)?;
             }
         }
         Ok(items)
     }
 
-    /// Rows of one item: whole groups, about [`ITEM`] bytes. A plane whose rows lie scattered in a file
-    /// that is not mapped is one item, so that it is read once.
-    fn rows_per_item(&self, plane: &PlannedPlane, rows: u64, bytes: u64) -> u64 {
+    /// Items that only move one plane: some rows of the first axis each, about [`ITEM`] bytes.
+    fn moves<'b>(
+        &self,
+        param: &'b PlannedParam,
+        change: &'b Change,
+        plane: &'b PlannedPlane,
+        mut target: &'b mut [u8],
+        items: &mut Vec<Item<'b>>,
+    ) -> Option<()> {
+        let rows = if param.shape.len() < 2 { 1 } else { param.shape[0].max(1) };
+        // A plane whose rows lie scattered in a file that is not mapped is one item, so that it is read once.
         let scattered = |p: &Piece| {
             let Some(from) = p.source else { return false };
             let data = &self.checkpoint.entries()[from.entry].planes[from.plane];
             self.checkpoint.file(data.file).source.mapped().is_none() && extent(p) > 2 * p.bytes()
         };
-        if plane.copy.iter().any(scattered) || !plane.equal.is_empty() {
-            return rows;
+        let whole = plane.copy.iter().any(scattered) || !plane.equal.is_empty();
+        let step = if whole { rows } else { (rows * ITEM / plane.bytes.max(1)).max(1) };
+        let mut start = 0;
+        for row in (0..rows).step_by(usize::try_from(step).ok()?) {
+            let end = if row + step >= rows { plane.bytes } else { plane.bytes / rows * (row + step) };
+            let (part, rest) = target.split_at_mut(usize::try_from(end - start).ok()?);
+            target = rest;
+            items.push(Item {
+                param,
+                change,
+                moved: vec![(plane, start..end)],
+                rows: 0,
+                k: 0,
+                target: vec![part],
+            });
+            start = end;
         }
-        (rows * ITEM / bytes.max(1)).max(1).next_multiple_of(ROW_GROUP)
+        Some(())
     }
 
-    fn run(&self, item: &mut Item<'_>, scratch: &mut Scratch) -> Result<(), Error> {
-        let len = usize::try_from(item.moved.end - item.moved.start)
-            .map_err(|_| Error::TooLarge { param: item.param.name.clone() })?;
+    fn run<'i>(&self, item: &mut Item<'i>, scratch: &mut Scratch<'i>) -> Result<(), Error> {
+        let too_large = || Error::TooLarge { param: item.param.name.clone() };
+        if let Change::None = item.change {
+            let ([(plane, range)], [target]) = (&item.moved[..], &mut item.target[..]) else { return Ok(()) };
+            scratch.bytes_copied += target.len() as u64;
+            self.fill(item.param, plane, range, target, scratch)?;
+            scratch.peak = scratch.peak.max(scratch.read.capacity());
+            return self.agree(item.param, plane, range, target, &mut scratch.read);
+        }
+
+        // The planes that can be read where they lie, and the others one after the other.
+        let mapped: Vec<Option<&[u8]>> =
+            item.moved.iter().map(|(p, range)| self.one_mapped_run(p, range)).collect();
+        let mut moved = std::mem::take(&mut scratch.moved);
+        moved.clear();
+        let mut places = Vec::with_capacity(mapped.len());
+        for ((plane, range), mapped) in item.moved.iter().zip(&mapped) {
+            let start = moved.len();
+            if let Some(mapped) = mapped {
+                scratch.bytes_read += mapped.len() as u64;
+            } else {
+                moved.resize(start + usize::try_from(range.end - range.start).map_err(|_| too_large())?, 0);
+                self.fill(item.param, plane, range, &mut moved[start..], scratch)?;
+            }
+            places.push(start..moved.len());
+        }
+        let planes: Vec<&[u8]> =
+            mapped.iter().zip(places).map(|(mapped, place)| mapped.unwrap_or(&moved[place])).collect();
+        for ((plane, range), bytes) in item.moved.iter().zip(&planes) {
+            self.agree(item.param, plane, range, bytes, &mut scratch.read)?;
+        }
+        let param = &item.param.name;
+        let importance = self.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
+        let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
+        let changed = item.change.apply(matrix, importance, &mut item.target, &mut scratch.values);
+        let changed = changed.map_err(|why| match why {
+            Failed::Data(data) => Error::Data { param: param.clone(), data },
+            Failed::NotFinite(count) => {
+                Error::NotFinite { param: param.clone(), to: item.param.scheme.name.to_string(), count }
+            }
+        })?;
+        scratch.encoded.extend(changed.map(|d| (param.as_str(), d)));
+        scratch.bytes_encoded += item.target.iter().map(|t| t.len() as u64).sum::<u64>();
+        scratch.peak =
+            scratch.peak.max(moved.capacity() + scratch.read.capacity() + 4 * scratch.values.capacity());
+        scratch.moved = moved;
+        Ok(())
+    }
+
+    /// Bytes `range` of the moved plane to `target`, which is zero.
+    fn fill(
+        &self,
+        param: &PlannedParam,
+        plane: &PlannedPlane,
+        range: &Range<u64>,
+        target: &mut [u8],
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), Error> {
+        if let Some(source) = self.one_mapped_run(plane, range) {
+            target.copy_from_slice(source);
+            scratch.bytes_read += source.len() as u64;
+            return Ok(());
+        }
         let mut pieces = std::mem::take(&mut scratch.pieces);
         pieces.clear();
-        for piece in &item.plane.copy {
-            piece.clip(item.moved.clone(), &mut pieces);
+        for piece in &plane.copy {
+            piece.clip(range.clone(), &mut pieces);
         }
-        let whole = self.one_mapped_run(&pieces, &item.moved);
-        let result = match (item.change, whole) {
-            (Change::None, Some(source)) => {
-                item.target.copy_from_slice(source);
-                scratch.bytes_read += len as u64;
-                scratch.bytes_copied += len as u64;
-                Ok(())
-            }
-            (Change::None, None) => {
-                scratch.bytes_copied += len as u64;
-                let start = item.moved.start;
-                let target = &mut *item.target;
-                self.gather(item.param, &pieces, start, target, &mut scratch.read, &mut scratch.bytes_read)
-            }
-            (change, Some(source)) => {
-                scratch.bytes_read += len as u64;
-                scratch.bytes_encoded += item.target.len() as u64;
-                change.apply(width(item.param), source, item.target);
-                Ok(())
-            }
-            (change, None) => {
-                let mut moved = std::mem::take(&mut scratch.moved);
-                moved.clear();
-                moved.resize(len, 0);
-                let start = item.moved.start;
-                let read = &mut scratch.read;
-                let gathered =
-                    self.gather(item.param, &pieces, start, &mut moved, read, &mut scratch.bytes_read);
-                if gathered.is_ok() {
-                    scratch.bytes_encoded += item.target.len() as u64;
-                    change.apply(width(item.param), &moved, item.target);
-                }
-                scratch.moved = moved;
-                gathered
-            }
-        };
-        scratch.peak = scratch.peak.max(scratch.moved.capacity() + scratch.read.capacity());
+        let done =
+            self.gather(param, &pieces, range.start, target, &mut scratch.read, &mut scratch.bytes_read);
         scratch.pieces = pieces;
-        result?;
-        self.agree(item, scratch)
+        done
     }
 
-    /// The bytes of an item that is one run of one mapped file.
-    fn one_mapped_run(&self, pieces: &[Piece], moved: &Range<u64>) -> Option<&'a [u8]> {
-        let [piece] = pieces else { return None };
+    /// Bytes `range` of the moved plane, if they are one run of one mapped file.
+    fn one_mapped_run(&self, plane: &PlannedPlane, range: &Range<u64>) -> Option<&'a [u8]> {
+        let mut pieces = plane.copy.iter().filter(|p| reaches(p, range));
+        let (piece, None) = (pieces.next()?, pieces.next()) else { return None };
         let from = piece.source?;
-        if !piece.dims.is_empty() || piece.run != moved.end - moved.start {
+        let end = piece.target_offset.checked_add(piece.run)?;
+        if !piece.dims.is_empty() || range.start < piece.target_offset || range.end > end {
             return None;
         }
         let data = self.checkpoint.entries().get(from.entry)?.planes.get(from.plane)?;
-        let start = data.bytes.start.checked_add(piece.source_offset)?;
-        let range = usize::try_from(start).ok()?..usize::try_from(start.checked_add(piece.run)?).ok()?;
+        let start = data.bytes.start + piece.source_offset + (range.start - piece.target_offset);
+        let len = range.end - range.start;
+        let range = usize::try_from(start).ok()?..usize::try_from(start.checked_add(len)?).ok()?;
         self.checkpoint.file(data.file).source.mapped()?.get(range)
     }
 
@@ -348,33 +434,108 @@ impl<'a> Job<'a> {
         Ok(read)
     }
 
-    /// Checks that the sources which share a cell agree with what was written.
-    fn agree(&self, item: &Item<'_>, scratch: &mut Scratch) -> Result<(), Error> {
-        for piece in &item.plane.equal {
-            let bytes = self.extent_bytes(item.param, piece, &mut scratch.read)?;
+    /// Checks that the sources which share a cell agree with `bytes`, what was written of `range`.
+    fn agree(
+        &self,
+        param: &PlannedParam,
+        plane: &PlannedPlane,
+        range: &Range<u64>,
+        bytes: &[u8],
+        read: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut pieces = vec![];
+        for piece in &plane.equal {
+            piece.clip(range.clone(), &mut pieces);
+        }
+        for piece in &pieces {
+            let source = self.extent_bytes(param, piece, read)?;
             let mut wrong = None;
-            piece.runs(|source, at| {
+            piece.runs(|from, at| {
                 let index = |x: u64| usize::try_from(x).unwrap_or(usize::MAX);
-                let (from, to, run) = (index(source - piece.source_offset), index(at), index(piece.run));
-                if wrong.is_none() && item.target.get(to..to + run) != bytes.get(from..from + run) {
+                let (from, to, run) =
+                    (index(from - piece.source_offset), index(at - range.start), index(piece.run));
+                if wrong.is_none() && bytes.get(to..to + run) != source.get(from..from + run) {
                     wrong = Some(at);
                 }
             });
             if let Some(at) = wrong {
-                let (param, role) = (item.param.name.clone(), item.plane.role);
-                return Err(Error::Disagree { param, role, at });
+                return Err(Error::Disagree { param: param.name.clone(), role: plane.role, at });
             }
         }
         Ok(())
     }
 }
 
+/// Items that change values: a band of rows of one matrix each, about [`ITEM`] bytes.
+fn changes<'b>(
+    param: &'b PlannedParam,
+    change: &'b Change,
+    mut targets: Vec<&'b mut [u8]>,
+    items: &mut Vec<Item<'b>>,
+) -> Option<()> {
+    let (moved, target) = (&*param.moved, &*param.scheme);
+    // The last two axes are matrices if either scheme says so, else all but the last are rows.
+    let axes = param.shape.len();
+    let lead = if moved.trailing.max(target.trailing) < 2 { 0 } else { axes.checked_sub(2)? };
+    let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
+    let matrices = product(&param.shape[..lead])?;
+    let (k, rows) = match &param.shape[lead..] {
+        [] => (1, 1),
+        [rows @ .., k] => (*k, product(rows)?),
+    };
+    if matrices == 0 || rows == 0 {
+        return Some(());
+    }
+    let bytes = param.slot_bytes().max(param.planes.iter().map(|p| p.bytes).sum()) / matrices;
+    let unit = Change::band(moved, target, rows);
+    let step = (rows * ITEM / bytes.max(1)).max(1).checked_next_multiple_of(unit)?;
+    // Bytes of rows `band` in a plane that has `len` bytes for each matrix.
+    let within = |scheme: &Scheme, plane: usize, len: u64, band: &Range<u64>| match scheme
+        .rows_in(&scheme.planes[plane])
+    {
+        Rows::Bands(per) => {
+            let run = len / rows.div_ceil(per);
+            band.start / per * run..band.end.div_ceil(per) * run
+        }
+        Rows::Whole | Rows::Scattered => 0..len,
+    };
+    let sizes: Vec<u64> = targets.iter().map(|t| t.len() as u64 / matrices).collect();
+    for matrix in 0..matrices {
+        for row in (0..rows).step_by(usize::try_from(step).ok()?) {
+            let band = row..(row + step).min(rows);
+            let part = |(i, plane): (usize, &'b PlannedPlane)| {
+                let len = plane.bytes / matrices;
+                let range = within(moved, i, len, &band);
+                (plane, matrix * len + range.start..matrix * len + range.end)
+            };
+            let mut target_parts = Vec::with_capacity(targets.len());
+            for (i, rest) in targets.iter_mut().enumerate() {
+                let range = within(target, i, sizes[i], &band);
+                let (part, after) =
+                    std::mem::take(rest).split_at_mut(usize::try_from(range.end - range.start).ok()?);
+                target_parts.push(part);
+                *rest = after;
+            }
+            items.push(Item {
+                param,
+                change,
+                moved: param.planes.iter().enumerate().map(part).collect(),
+                rows: usize::try_from(band.end - band.start).ok()?,
+                k: usize::try_from(k).ok()?,
+                target: target_parts,
+            });
+        }
+    }
+    Some(())
+}
+
+/// Whether the piece writes anything of `range`.
+fn reaches(piece: &Piece, range: &Range<u64>) -> bool {
+    let last = piece.dims.iter().map(|d| (d.extent - 1) * d.target_stride).sum::<u64>();
+    piece.target_offset < range.end && range.start < piece.target_offset + last + piece.run
+}
+
 /// Source bytes from a piece's first to its last.
 fn extent(piece: &Piece) -> u64 {
     piece.run + piece.dims.iter().map(|d| (d.extent - 1) * d.source_stride).sum::<u64>()
-}
-
-/// Elements of a row, which is what codecs go by.
-fn width(param: &PlannedParam) -> usize {
-    param.shape.last().map_or(1, |n| usize::try_from(*n).unwrap_or(usize::MAX))
 }

@@ -1,6 +1,7 @@
 //! Executes a plan: bytes from sources to slots, in parallel, each slot once.
 
-mod codec;
+mod change;
+mod codecs;
 mod error;
 mod executor;
 mod pool;
@@ -9,9 +10,9 @@ mod slot;
 mod tensor;
 
 pub use crate::tensor::Tensor;
-pub use codec::Codecs;
+pub use codecs::Codecs;
 pub use error::Error;
-pub use executor::{Loaded, execute};
+pub use executor::{Importance, Loaded, Options, execute, execute_with};
 pub use pool::Pool;
 pub use report::{Bytes, LoadReport};
 pub use slot::Slot;

@@ -1,6 +1,9 @@
 //! What a load cost.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+use quant::Difference;
 
 /// What a load cost, measured.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +20,8 @@ pub struct LoadReport {
     pub bytes_copied: u64,
     /// Bytes written by a codec: decoded, repacked.
     pub bytes_encoded: u64,
+    /// For each parameter that was encoded, what that changed.
+    pub differences: BTreeMap<String, Difference>,
     /// Bytes allocated for parameters.
     pub owned_bytes: u64,
     /// Bytes of buffers that are gone now, all threads together.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quant::Matrix;
 use tensor::{Scheme, Shape};
 
 use crate::slot::Slot;
@@ -58,6 +59,19 @@ impl Tensor {
     /// # Panics
     /// If the row is not there, or the scheme has no codec, which the layouts of the engine rule out.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        quant::decode_row(&self.scheme, self.bytes(), self.width(), row, out);
+        let mut planes = [&[][..]; MAX_PLANES];
+        for (plane, slot) in planes.iter_mut().zip(&self.slots) {
+            *plane = slot.bytes();
+        }
+        let rows = self.shape.iter().rev().skip(1).product::<u64>();
+        let matrix = Matrix {
+            planes: &planes[..self.slots.len()],
+            rows: usize::try_from(rows).unwrap_or(usize::MAX),
+            k: self.width(),
+        };
+        quant::decode_row(&self.scheme, matrix, row, out);
     }
 }
+
+/// Planes of the scheme that has most of them.
+const MAX_PLANES: usize = 8;

@@ -12,11 +12,12 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use tensor::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Scheme};
 
-use crate::registry::Codec;
+use crate::codec::{Codec, Matrix};
 use crate::scheme::{self as s, Block};
 
 /// Which part of a stored record becomes the next vectors of a unit. Offsets are bytes from its start.
@@ -136,10 +137,7 @@ impl Record {
 /// Bytes of the longest record.
 const RECORD_MAX: usize = 210;
 
-/// A codec of a row-interleaved form.
-///
-/// A cell is a unit; its values come out row by row, `[r, 64]` or `[r, 256]`. Use [`crate::decode_row`] for
-/// one row of a matrix.
+/// A codec of a row-interleaved form: a cell is a unit.
 struct Interleaved<S> {
     name: &'static str,
     r: usize,
@@ -147,26 +145,31 @@ struct Interleaved<S> {
 }
 
 impl<S: Packed> Codec for Interleaved<S> {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.name
     }
 
-    fn per(&self) -> usize {
-        self.r * S::UNIT
+    fn scheme(&self) -> Arc<Scheme> {
+        let axes = vec![
+            PlaneAxis::Cells { axis: OUT, per: self.r as u64, hold: Hold::Packed },
+            PlaneAxis::Cells { axis: IN, per: S::UNIT as u64, hold: Hold::Packed },
+        ];
+        let bytes = (4 * self.r * S::VECTORS) as u64;
+        let plane = PlaneSpec { axes: Cow::Owned(axes), ..PlaneSpec::new("units", bytes, &[]) };
+        Arc::new(Scheme { name: Cow::Borrowed(self.name), trailing: 2, planes: Cow::Owned(vec![plane]) })
     }
 
-    fn cell_bytes(&self) -> usize {
-        4 * self.r * S::VECTORS
-    }
-
-    fn decode(&self, planes: &[&[u8]], out: &mut [f32]) {
-        let [units] = planes else { panic!("`{}` has one plane, found {}", self.name, planes.len()) };
-        let n = units.len() / self.cell_bytes();
-        assert!(units.len() == n * self.cell_bytes() && out.len() == n * self.per(), "`{}`", self.name);
+    fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+        let ([units], k) = (matrix.planes(), matrix.k);
+        assert!(k.is_multiple_of(S::UNIT), "{k} columns are not units of {}", S::UNIT);
+        assert_eq!(out.len(), rows.len() * k, "values of rows {rows:?}");
+        let unit_bytes = 4 * self.r * S::VECTORS;
+        let group_bytes = k / S::UNIT * unit_bytes;
         let mut stored = [0; RECORD_MAX];
-        for (unit, out) in units.chunks_exact(self.cell_bytes()).zip(out.chunks_exact_mut(self.per())) {
-            for (lane, out) in out.chunks_exact_mut(S::UNIT).enumerate() {
-                Record::of::<S>().take(self.r, lane, unit, &mut stored[..S::RECORD]);
+        for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
+            let group = &units[row / self.r * group_bytes..][..group_bytes];
+            for (unit, out) in group.chunks_exact(unit_bytes).zip(out.chunks_exact_mut(S::UNIT)) {
+                Record::of::<S>().take(self.r, row % self.r, unit, &mut stored[..S::RECORD]);
                 blocks::<S>(&stored[..S::RECORD], out);
             }
         }
@@ -190,24 +193,6 @@ pub(crate) struct Form {
     pub(crate) record: Record,
     /// The codec, whose name is that of the form.
     pub(crate) codec: &'static dyn Codec,
-    /// Decodes one record as stored.
-    blocks: fn(&[u8], &mut [f32]),
-}
-
-impl Form {
-    /// Row `row` of the matrix `w`, `[rows, k]`.
-    pub(crate) fn decode_row(&self, w: &[u8], k: usize, row: usize, out: &mut [f32]) {
-        let Form { r, record, .. } = *self;
-        assert!(k.is_multiple_of(record.unit), "{k} columns are not units of {}", record.unit);
-        let unit_bytes = self.codec.cell_bytes();
-        let group_bytes = k / record.unit * unit_bytes;
-        let group = &w[row / r * group_bytes..][..group_bytes];
-        let mut stored = [0; RECORD_MAX];
-        for (unit, out) in group.chunks_exact(unit_bytes).zip(out.chunks_exact_mut(record.unit)) {
-            record.take(r, row % r, unit, &mut stored[..record.stored]);
-            (self.blocks)(&stored[..record.stored], out);
-        }
-    }
 }
 
 macro_rules! forms {
@@ -220,7 +205,6 @@ macro_rules! forms {
             r: $r,
             record: Record::of::<s::$scheme>(),
             codec: &Interleaved::<s::$scheme> { name: $name, r: $r, stored: PhantomData },
-            blocks: blocks::<s::$scheme>,
         }
     };
 }
@@ -237,19 +221,9 @@ pub(crate) const FORMS: &[Form] = forms! {
     Q6K "q6_k.r8" "q6_k.r16";
 };
 
-/// The geometry of every form: one plane, whose cell packs `r` rows and one unit of columns.
-pub(crate) static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {
-    let scheme = |f: &Form| {
-        let axes = vec![
-            PlaneAxis::Cells { axis: OUT, per: f.r as u64, hold: Hold::Packed },
-            PlaneAxis::Cells { axis: IN, per: f.record.unit as u64, hold: Hold::Packed },
-        ];
-        let bytes = f.codec.cell_bytes() as u64;
-        let plane = PlaneSpec { axes: Cow::Owned(axes), ..PlaneSpec::new("units", bytes, &[]) };
-        Arc::new(Scheme { name: Cow::Borrowed(f.codec.name()), trailing: 2, planes: Cow::Owned(vec![plane]) })
-    };
-    FORMS.iter().map(scheme).collect()
-});
+/// The geometry of every form.
+pub(crate) static SCHEMES: LazyLock<Vec<Arc<Scheme>>> =
+    LazyLock::new(|| FORMS.iter().map(|f| f.codec.scheme()).collect());
 
 /// The form called `name`, if it is an interleaved one.
 pub(crate) fn form(name: &str) -> Option<&'static Form> {

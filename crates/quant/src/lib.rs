@@ -12,6 +12,7 @@
 
 mod activations;
 mod attend;
+mod codec;
 mod columns;
 mod decode;
 mod error;
@@ -26,11 +27,12 @@ pub mod vector;
 
 pub use activations::{Activations, Filling, Forms};
 pub use attend::{Attention, attend};
+pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix};
 pub use columns::ColumnsMut;
 pub use decode::decode_row;
 pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
 pub use kernel::{Kernel, kernel};
-pub use registry::{Codec, codec, scheme};
+pub use registry::{codec, names, scheme};
 pub use repack::{repack, repack_with};

@@ -1,39 +1,18 @@
-//! The table of schemes.
+//! The tables of schemes.
 //!
-//! To add a scheme, write its file under `scheme/` and add one line to [`CODECS`]. A block type that nobody
-//! can decode yet still has a geometry, so that it can be opened, moved, sharded and written: those are in
-//! [`GEOMETRY_ONLY`].
+//! To add a scheme of one size, write its file under `scheme/` and add one line to [`CODECS`]; for one that
+//! comes in many sizes, add it to [`FAMILIES`].
 
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tensor::{Dtype, Scheme};
 
+use crate::codec::{Codec, Family};
 use crate::interleave;
 use crate::scheme as s;
 
-/// How a scheme's blocks become floats.
-///
-/// `decode` is the reference: plain scalar Rust, equal bit for bit to what the format's own implementation
-/// gives (see `golden/`). Everything faster in this crate is tested against it.
-pub trait Codec: Sync {
-    /// The name of the scheme: `q4_k`.
-    fn name(&self) -> &'static str;
-
-    /// Elements in one cell: 1 for a plain dtype, 32 or 256 for a block type.
-    fn per(&self) -> usize;
-
-    /// Bytes of one cell.
-    fn cell_bytes(&self) -> usize;
-
-    /// Writes the values of the planes to `out`. One slice for each plane of the scheme, all of the same
-    /// run of whole cells; `out.len()` is the number of elements in that run.
-    ///
-    /// # Panics
-    /// If the lengths do not fit each other: checking them against the file is the caller's part.
-    fn decode(&self, planes: &[&[u8]], out: &mut [f32]);
-}
-
-/// Every scheme that can be decoded.
+/// Schemes of one size.
 const CODECS: &[&dyn Codec] = &[
     &s::F32,
     &s::F16,
@@ -52,6 +31,9 @@ const CODECS: &[&dyn Codec] = &[
     &s::IQ4XS,
     &s::MXFP4,
 ];
+
+/// Schemes that come in many sizes.
+const FAMILIES: &[&dyn Family] = &[];
 
 /// Block types that can be moved but not decoded: name, elements per block, bytes per block.
 ///
@@ -74,25 +56,62 @@ const GEOMETRY_ONLY: &[(&str, u64, u64)] = &[
     ("q2_0", 64, 18),
 ];
 
-/// All schemes, made once, so that equal names share one `Arc`.
+/// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {
     let plain = Dtype::ALL.iter().map(|d| Scheme::plain(*d));
-    let blocks = CODECS.iter().filter(|c| c.per() > 1);
-    let blocks = blocks.map(|c| Scheme::blocks(c.name(), c.per() as u64, c.cell_bytes() as u64));
+    let blocks = CODECS.iter().map(|c| c.scheme()).filter(|s| s.dtype().is_none());
     let movable = GEOMETRY_ONLY.iter().map(|&(name, per, bytes)| Scheme::blocks(name, per, bytes));
     let interleaved = interleave::SCHEMES.iter().cloned();
     plain.chain(blocks).chain(movable).chain(interleaved).collect()
 });
 
+/// The members of families that were asked for. They live as long as the process: names are few, since each
+/// is a valid combination of parameters that some tensor has.
+static MEMBERS: LazyLock<Mutex<HashMap<String, Member>>> = LazyLock::new(Mutex::default);
+
+#[derive(Clone)]
+struct Member {
+    codec: &'static dyn Codec,
+    scheme: Arc<Scheme>,
+}
+
+/// The member of a family called `name`.
+fn member(name: &str) -> Option<Member> {
+    let (family, params) = name.split_once(':')?;
+    let family = FAMILIES.iter().find(|f| f.name() == family)?;
+    let mut members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(member) = members.get(name) {
+        return Some(member.clone());
+    }
+    let codec: &'static dyn Codec = Box::leak(family.parse(params)?);
+    debug_assert_eq!(codec.name(), name, "one spelling for each scheme");
+    let member = Member { codec, scheme: codec.scheme() };
+    members.insert(name.to_owned(), member.clone());
+    Some(member)
+}
+
 /// The geometry of the scheme called `name`, whether or not it can be decoded.
 pub fn scheme(name: &str) -> Option<Arc<Scheme>> {
-    SCHEMES.iter().find(|s| s.name == name).cloned()
+    let one = SCHEMES.iter().find(|s| s.name == name).cloned();
+    one.or_else(|| member(name).map(|m| m.scheme))
 }
 
 /// The codec of the scheme called `name`, if it can be decoded.
 pub fn codec(name: &str) -> Option<&'static dyn Codec> {
-    let stored = CODECS.iter().copied().find(|c| c.name() == name);
-    stored.or_else(|| interleave::form(name).map(|f| f.codec))
+    let one = CODECS.iter().copied().find(|c| c.name() == name);
+    let one = one.or_else(|| interleave::form(name).map(|f| f.codec));
+    one.or_else(|| member(name).map(|m| m.codec))
+}
+
+/// The names of all schemes that can be decoded, but for interleaved forms: those of one size, and of each
+/// family the usual members.
+pub fn names() -> impl Iterator<Item = String> {
+    let one = CODECS.iter().map(|c| c.name().to_owned());
+    let usual = |f: &&'static dyn Family| {
+        let family = f.name();
+        f.usual().iter().map(move |params| format!("{family}:{params}"))
+    };
+    one.chain(FAMILIES.iter().flat_map(usual))
 }
 
 #[cfg(test)]
@@ -104,18 +123,19 @@ mod tests {
         for (i, s) in SCHEMES.iter().enumerate() {
             assert!(SCHEMES[..i].iter().all(|t| t.name != s.name), "`{s}` is there twice");
         }
-        for c in CODECS {
-            let s = scheme(c.name()).unwrap();
-            assert_eq!(s.planes[0].cell_bytes, c.cell_bytes() as u64, "{s}");
-            assert_eq!(s.trailing == 0, c.per() == 1, "{s}");
+        for name in names() {
+            let (scheme, codec) = (scheme(&name).unwrap(), codec(&name).unwrap());
+            assert_eq!(scheme.name, name);
+            assert_eq!(codec.name(), name);
+            assert_eq!(*scheme, *codec.scheme(), "`{name}`");
         }
     }
 
     #[test]
     fn a_scheme_that_cannot_be_decoded_can_still_be_measured() {
-        let q8_1 = scheme("q8_1").unwrap();
-        assert_eq!(q8_1.byte_len(&tensor::Shape::from([2, 64])), Ok(2 * 2 * 36));
-        assert!(codec("q8_1").is_none());
-        assert!(scheme("q4_2").is_none());
+        let i64 = scheme("i64").unwrap();
+        assert_eq!(i64.byte_len(&tensor::Shape::from([2, 64])), Ok(2 * 64 * 8));
+        assert!(codec("i64").is_none());
+        assert!(scheme("q4_2").is_none() && scheme("mlx-affine:b7").is_none());
     }
 }

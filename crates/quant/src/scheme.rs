@@ -37,46 +37,77 @@ pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
 
-use crate::registry::Codec;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tensor::{Dtype, Scheme};
+
+use crate::codec::{Codec, Encoder, Matrix};
+
+/// Encodes one row of values, with the importance of each if that is known, to the row's blocks.
+pub(crate) type EncodeRow = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// A scheme of one plane whose cells are runs of `PER` elements along the last axis.
-pub(crate) trait Block: Sync {
+pub(crate) trait Block: Send + Sync {
     /// The name of the scheme.
     const NAME: &'static str;
     /// Elements of one block.
     const PER: usize;
     /// Bytes of one block.
     const BYTES: usize;
+    /// How rows are encoded, if they can be.
+    const ENCODE: Option<EncodeRow> = None;
 
     /// Writes the `PER` values of one block of `BYTES` bytes.
     fn block(block: &[u8], out: &mut [f32]);
 }
 
 impl<B: Block> Codec for B {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         B::NAME
     }
 
-    fn per(&self) -> usize {
-        B::PER
+    fn scheme(&self) -> Arc<Scheme> {
+        match Dtype::ALL.iter().find(|d| d.name() == B::NAME) {
+            Some(dtype) => Scheme::plain(*dtype),
+            None => Scheme::blocks(B::NAME, B::PER as u64, B::BYTES as u64),
+        }
     }
 
-    fn cell_bytes(&self) -> usize {
-        B::BYTES
-    }
-
-    fn decode(&self, planes: &[&[u8]], out: &mut [f32]) {
-        let [blocks] = planes else { panic!("`{}` has one plane, found {}", B::NAME, planes.len()) };
-        let n = blocks.len() / B::BYTES;
+    fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+        let [blocks] = matrix.planes();
+        let row = matrix.k / B::PER * B::BYTES;
+        let blocks = &blocks[rows.start * row..rows.end * row];
         assert!(
-            blocks.len() == n * B::BYTES && out.len() == n * B::PER,
-            "`{}`: {} bytes do not hold {} values",
+            matrix.k.is_multiple_of(B::PER) && out.len() == rows.len() * matrix.k,
+            "`{}`: rows {rows:?} of {} values in {}",
             B::NAME,
-            blocks.len(),
+            matrix.k,
             out.len()
         );
         for (block, out) in blocks.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(B::PER)) {
             B::block(block, out);
+        }
+    }
+
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        B::ENCODE.map(|_| self as &dyn Encoder)
+    }
+}
+
+impl<B: Block> Encoder for B {
+    fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        let (Some(encode), [blocks]) = (B::ENCODE, planes) else { panic!("`{}` is not encoded so", B::NAME) };
+        let row = k / B::PER * B::BYTES;
+        assert!(
+            k > 0 && k.is_multiple_of(B::PER) && values.len().is_multiple_of(k),
+            "`{}`: {} values in rows of {k}",
+            B::NAME,
+            values.len()
+        );
+        assert_eq!(blocks.len(), values.len() / k * row, "bytes of `{}`", B::NAME);
+        for (values, blocks) in values.chunks_exact(k).zip(blocks.chunks_exact_mut(row)) {
+            encode(values, importance, blocks);
         }
     }
 }

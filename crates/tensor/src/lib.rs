@@ -15,5 +15,5 @@ pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};
 pub use name::{Pattern, nearest};
-pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Scheme, SchemeError};
+pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};
 pub use shape::Shape;

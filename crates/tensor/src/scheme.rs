@@ -78,6 +78,17 @@ pub struct Scheme {
     pub planes: Cow<'static, [PlaneSpec]>,
 }
 
+/// How the rows of a matrix lie in a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One after the other, so many in a run of cells: a band of whole runs is a range of bytes.
+    Bands(u64),
+    /// All rows share the plane.
+    Whole,
+    /// The bytes of a row lie among those of others.
+    Scattered,
+}
+
 /// Why a shape cannot be stored in a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemeError {
@@ -135,6 +146,21 @@ impl Scheme {
     /// The dtype, if this is a plain scheme.
     pub fn dtype(&self) -> Option<Dtype> {
         Dtype::ALL.iter().copied().find(|d| self.trailing == 0 && d.name() == self.name)
+    }
+
+    /// How the rows of a matrix, `[out, in]`, lie in `plane`.
+    pub fn rows_in(&self, plane: &PlaneSpec) -> Rows {
+        let out = |axis: &PlaneAxis| match axis {
+            PlaneAxis::Cells { axis: OUT, per, .. } => Some(*per),
+            _ => None,
+        };
+        match plane.axes.iter().position(|axis| out(axis).is_some()) {
+            Some(0) => Rows::Bands(out(&plane.axes[0]).unwrap_or(1)),
+            Some(_) => Rows::Scattered,
+            // A leading axis, to the scheme.
+            None if self.trailing <= OUT => Rows::Bands(1),
+            None => Rows::Whole,
+        }
     }
 
     /// The number of cells of `plane` for a tensor of `shape`.
@@ -204,6 +230,23 @@ mod tests {
             Err(SchemeError::Ragged { axis: 1, extent: 100, per: 256 })
         );
         assert_eq!(q4k.byte_len(&Shape::from([])), Err(SchemeError::Rank { wants: 1, found: 0 }));
+    }
+
+    #[test]
+    fn a_plane_says_how_rows_lie_in_it() {
+        const fn cells(axis: usize, per: u64) -> PlaneAxis {
+            PlaneAxis::Cells { axis, per, hold: Hold::Shared }
+        }
+        const FP8: &[PlaneAxis] = &[cells(OUT, 128), cells(IN, 128)];
+        const GPTQ: &[PlaneAxis] = &[cells(IN, 8), cells(OUT, 1)];
+        const INDEX: &[PlaneAxis] = &[cells(IN, 1)];
+        let two = Scheme { name: "two".into(), trailing: 2, planes: Cow::Borrowed(&[]) };
+        let rows = |axes| two.rows_in(&PlaneSpec::new("plane", 4, axes));
+        assert_eq!([rows(FP8), rows(GPTQ), rows(INDEX)], [Rows::Bands(128), Rows::Scattered, Rows::Whole]);
+        let q4k = Scheme::blocks("q4_k", 256, 144);
+        assert_eq!(q4k.rows_in(&q4k.planes[0]), Rows::Bands(1));
+        let f32 = Scheme::plain(Dtype::F32);
+        assert_eq!(f32.rows_in(&f32.planes[0]), Rows::Bands(1));
     }
 
     #[test]

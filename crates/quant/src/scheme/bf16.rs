@@ -1,4 +1,4 @@
-use super::Block;
+use super::{Block, EncodeRow};
 
 /// The upper half of a binary32.
 pub(crate) struct BF16;
@@ -7,6 +7,11 @@ impl Block for BF16 {
     const NAME: &'static str = "bf16";
     const PER: usize = 1;
     const BYTES: usize = 2;
+    const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+        for (x, out) in values.iter().zip(out.as_chunks_mut::<2>().0) {
+            *out = half::bf16::from_f32(*x).to_le_bytes();
+        }
+    });
 
     fn block(b: &[u8], out: &mut [f32]) {
         out[0] = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);

@@ -1,4 +1,4 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
 
 /// Plain binary16.
 pub(crate) struct F16;
@@ -7,6 +7,11 @@ impl Block for F16 {
     const NAME: &'static str = "f16";
     const PER: usize = 1;
     const BYTES: usize = 2;
+    const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+        for (x, out) in values.iter().zip(out.as_chunks_mut::<2>().0) {
+            *out = half::f16::from_f32(*x).to_le_bytes();
+        }
+    });
 
     fn block(b: &[u8], out: &mut [f32]) {
         out[0] = half_at(b, 0);

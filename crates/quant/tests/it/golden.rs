@@ -19,7 +19,7 @@ fn decode_equals_the_reference_bit_for_bit() {
         assert!(n >= 64, "`{name}` has only {n} golden blocks");
 
         let mut out = vec![f32::NAN; want.len()];
-        codec.decode(&[&blocks], &mut out);
+        codec.decode_blocks(&blocks, &mut out);
         for (i, (found, want)) in out.iter().zip(&want).enumerate() {
             let at = (i / codec.per(), i % codec.per());
             assert_eq!(found.to_bits(), *want, "`{name}`, value {} of block {}", at.1, at.0);

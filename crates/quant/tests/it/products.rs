@@ -46,7 +46,7 @@ fn check(what: &str, y: &[f32], want: &[(f64, f64)]) {
 fn decoded(scheme: &str, w: &[u8]) -> Vec<f32> {
     let codec = quant::codec(scheme).unwrap();
     let mut values = vec![0.0; w.len() / codec.cell_bytes() * codec.per()];
-    codec.decode(&[w], &mut values);
+    codec.decode_blocks(w, &mut values);
     values
 }
 

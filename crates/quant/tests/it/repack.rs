@@ -1,7 +1,7 @@
 //! Repacking is exact and invertible, and every instruction set does the same.
 
 use proptest::prelude::*;
-use quant::Isa;
+use quant::{Isa, Matrix};
 use tensor::Shape;
 
 use crate::{BLOCKS, Noise};
@@ -24,25 +24,22 @@ fn round_trip(name: &str, r: usize, k: usize, bytes: &[u8]) {
         assert_eq!(back, bytes, "`{form}` and back by {}", isa.name());
     }
 
-    // Decoding a unit gives what decoding the rows gives, whatever the bits of the scales.
+    // Decoding the form gives what decoding the rows gives, whatever the bits of the scales.
     let values = |name: &str, bytes: &[u8], n: usize| {
         let mut out = vec![0.0; n];
-        quant::codec(name).unwrap().decode(&[bytes], &mut out);
+        let matrix = Matrix { planes: &[bytes], rows: n / k, k };
+        quant::codec(name).unwrap().decode(matrix, 0..n / k, &mut out);
         out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
     };
     let want = values(name, bytes, rows * k);
     let found = values(&form.name, &reference, rows * k);
-    let unit = if quant::codec(name).unwrap().per() == 32 { 64 } else { 256 };
     for (i, found) in found.iter().enumerate() {
-        let (cell, within) = (i / (r * unit), i % (r * unit));
-        let (group, u) = (cell / (k / unit), cell % (k / unit));
-        let (row, column) = (group * r + within / unit, u * unit + within % unit);
-        assert_eq!(*found, want[row * k + column], "`{form}` at [{row}, {column}]");
+        assert_eq!(*found, want[i], "`{form}` at [{}, {}]", i / k, i % k);
     }
     for row in [0, rows - 1, rows / 2] {
         for (scheme, w) in [(&stored, bytes), (&form, &reference)] {
             let mut out = vec![0.0; k];
-            quant::decode_row(scheme, w, k, row, &mut out);
+            quant::decode_row(scheme, Matrix { planes: &[w], rows, k }, row, &mut out);
             let out: Vec<u32> = out.into_iter().map(f32::to_bits).collect();
             assert_eq!(out, want[row * k..][..k], "row {row} of `{scheme}`");
         }

@@ -1,0 +1,220 @@
+//! What a scheme can do with values: decode, encode, check.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tensor::{PlaneAxis, Scheme};
+
+/// A matrix `[rows, k]` as its scheme stores it.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// One for each plane of the scheme, in its order, as long as [`Scheme::plane_bytes`] says.
+    pub planes: &'a [&'a [u8]],
+    /// Output features.
+    pub rows: usize,
+    /// Input features.
+    pub k: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// The planes, if there are as many as the scheme has.
+    ///
+    /// # Panics
+    /// If there are not: a scheme and its planes go together.
+    pub fn planes<const N: usize>(&self) -> [&'a [u8]; N] {
+        self.planes.try_into().unwrap_or_else(|_| panic!("wanted {N} planes, found {}", self.planes.len()))
+    }
+}
+
+/// What is wrong with data that its shape does not show: a group index past the groups, a scale that is no
+/// number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("plane `{role}`: {what} at cell {at}, wanted {wants}, found {found}")]
+pub struct BadData {
+    /// The plane.
+    pub role: &'static str,
+    /// What is wrong: "a group index".
+    pub what: &'static str,
+    /// The cell's position in the plane of one matrix.
+    pub at: usize,
+    /// What would be right.
+    pub wants: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// How a scheme's planes become floats, and floats its planes.
+///
+/// `decode` is the reference: plain scalar Rust, equal bit for bit to what the format's own implementation
+/// gives (see `golden/`). Everything faster in this crate is tested against it.
+pub trait Codec: Send + Sync {
+    /// The name of the scheme: `q4_k`, `mlx-affine:b4,g64,bf16`.
+    fn name(&self) -> &str;
+
+    /// Its geometry.
+    fn scheme(&self) -> Arc<Scheme>;
+
+    /// Writes the values of rows `rows` of `matrix` to `out`, row-major, `rows.len() * k` of them.
+    ///
+    /// # Panics
+    /// If a length does not fit another, or a row is not there: a plan has checked all of that. What
+    /// [`Codec::check`] refuses never makes it panic; the values are then of no use.
+    fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]);
+
+    /// Refuses data that cannot be meant: called once for each matrix before it is decoded.
+    ///
+    /// # Errors
+    /// The first [`BadData`].
+    fn check(&self, _matrix: Matrix<'_>) -> Result<(), BadData> {
+        Ok(())
+    }
+
+    /// How to encode, if it can.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        None
+    }
+
+    /// Elements that one cell of the first plane spans: 1 for a plain dtype, 32 or 256 for a block type.
+    fn per(&self) -> usize {
+        let per = |axis: &PlaneAxis| match axis {
+            PlaneAxis::Cells { per, .. } => *per,
+            PlaneAxis::Table(_) => 1,
+        };
+        self.scheme().planes[0].axes.iter().map(per).product::<u64>() as usize
+    }
+
+    /// Bytes of one cell of the first plane.
+    fn cell_bytes(&self) -> usize {
+        self.scheme().planes[0].cell_bytes as usize
+    }
+
+    /// Decodes a run of whole blocks of a scheme of one plane.
+    ///
+    /// # Panics
+    /// As [`Codec::decode`].
+    fn decode_blocks(&self, blocks: &[u8], out: &mut [f32]) {
+        self.decode(Matrix { planes: &[blocks], rows: 1, k: out.len() }, 0..1, out);
+    }
+}
+
+/// How floats become a scheme's planes.
+pub trait Encoder: Send + Sync {
+    /// Encodes `values`, `[rows, k]` with `rows = values.len() / k`, all finite, to `planes`, one for each
+    /// plane of the scheme, as long as [`Scheme::plane_bytes`] says for `[rows, k]`.
+    ///
+    /// `importance`, `[k]`, weighs the errors of the columns, where the scheme's search can use that.
+    ///
+    /// # Panics
+    /// If a length does not fit another.
+    fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]);
+}
+
+/// Schemes that come in many sizes, told apart by parameters after a colon: `mlx-affine:b4,g64,bf16`.
+///
+/// A name is canonical: one spelling for each scheme, so that equal names are equal schemes.
+pub trait Family: Sync {
+    /// What stands before the colon.
+    fn name(&self) -> &'static str;
+
+    /// The scheme with these parameters; `None` if there is none, or they are not spelt canonically.
+    fn parse(&self, params: &str) -> Option<Box<dyn Codec>>;
+
+    /// Parameters of the members that are met in practice: what `weighbridge quants` shows and tests walk.
+    fn usual(&self) -> &'static [&'static str];
+}
+
+/// How far `found` is from `wanted`, value by value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Difference {
+    /// Values compared.
+    pub count: u64,
+    /// Largest distance of two finite values.
+    pub max: f32,
+    /// Finite values that became infinite or no number.
+    pub overflowed: u64,
+    /// Values that became zero.
+    pub underflowed: u64,
+    /// `Σ (found - wanted)²`.
+    pub squares: f64,
+    /// `Σ wanted²`.
+    pub wanted: f64,
+    /// `Σ found²`.
+    pub found: f64,
+    /// `Σ found · wanted`.
+    pub product: f64,
+}
+
+impl Difference {
+    /// Of two slices of one length.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn of(wanted: &[f32], found: &[f32]) -> Difference {
+        assert_eq!(wanted.len(), found.len(), "values to compare");
+        let mut d = Difference { count: wanted.len() as u64, ..Difference::default() };
+        for (&w, &f) in wanted.iter().zip(found) {
+            d.overflowed += u64::from(w.is_finite() && !f.is_finite());
+            d.underflowed += u64::from(w != 0.0 && f == 0.0);
+            if w.is_finite() && f.is_finite() {
+                let (w, f) = (f64::from(w), f64::from(f));
+                d.max = d.max.max((f - w).abs() as f32);
+                d.squares += (f - w) * (f - w);
+                d.wanted += w * w;
+                d.found += f * f;
+                d.product += f * w;
+            }
+        }
+        d
+    }
+
+    /// Of both together.
+    #[must_use]
+    pub fn and(self, other: Difference) -> Difference {
+        Difference {
+            count: self.count + other.count,
+            max: self.max.max(other.max),
+            overflowed: self.overflowed + other.overflowed,
+            underflowed: self.underflowed + other.underflowed,
+            squares: self.squares + other.squares,
+            wanted: self.wanted + other.wanted,
+            found: self.found + other.found,
+            product: self.product + other.product,
+        }
+    }
+
+    /// Root of the mean square of the distances.
+    pub fn rmse(&self) -> f64 {
+        (self.squares / self.count.max(1) as f64).sqrt()
+    }
+
+    /// Cosine of the angle between both, seen as vectors; 1 if both are zero.
+    pub fn cosine(&self) -> f64 {
+        let norm = (self.wanted * self.found).sqrt();
+        if norm > 0.0 {
+            self.product / norm
+        } else if self.wanted > 0.0 || self.found > 0.0 {
+            0.0
+        } else {
+            1.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_counts_what_a_cast_loses() {
+        let cast: Vec<f32> =
+            [1.0, 1e-9, 70000.0, -0.0].iter().map(|&x| half::f16::from_f32(x).to_f32()).collect();
+        let d = Difference::of(&[1.0, 1e-9, 70000.0, -0.0], &cast);
+        assert_eq!((d.count, d.overflowed, d.underflowed), (4, 1, 1));
+        assert!((d.cosine() - 1.0).abs() < 1e-12);
+        assert_eq!(d.max.to_bits(), 1e-9f32.to_bits());
+        let parts =
+            Difference::of(&[1.0, 1e-9], &cast[..2]).and(Difference::of(&[70000.0, -0.0], &cast[2..]));
+        assert_eq!(parts, d);
+        assert!((Difference::of(&[0.0], &[0.0]).cosine() - 1.0).abs() < f64::EPSILON);
+    }
+}
