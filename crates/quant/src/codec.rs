@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tensor::{PlaneAxis, Scheme};
+use tensor::{PlaneAxis, Scheme, Shape};
+
+use crate::companions::Part;
 
 /// A matrix `[rows, k]` as its scheme stores it.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,12 @@ pub trait Codec: Send + Sync {
     /// How to encode, if it can.
     fn encoder(&self) -> Option<&dyn Encoder> {
         None
+    }
+
+    /// The plain tensors that hold the planes of a weight of `shape` in the files of its own ecosystem, one for
+    /// each plane, in order. Empty if it is one tensor, called as it is itself.
+    fn parts(&self, _shape: &Shape) -> Vec<Part> {
+        vec![]
     }
 
     /// Elements that one cell of the first plane spans: 1 for a plain dtype, 32 or 256 for a block type.

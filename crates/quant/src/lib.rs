@@ -14,6 +14,7 @@ mod activations;
 mod attend;
 mod codec;
 mod columns;
+pub mod companions;
 mod decode;
 mod error;
 mod interleave;

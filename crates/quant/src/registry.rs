@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Family};
+use crate::companions::Convention;
 use crate::interleave;
 use crate::scheme as s;
 
@@ -34,6 +35,9 @@ const CODECS: &[&dyn Codec] = &[
 
 /// Schemes that come in many sizes.
 const FAMILIES: &[&dyn Family] = &[];
+
+/// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
+pub(crate) const CONVENTIONS: &[&dyn Convention] = &[];
 
 /// Block types that can be moved but not decoded: name, elements per block, bytes per block.
 ///

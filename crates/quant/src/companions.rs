@@ -1,0 +1,283 @@
+//! Quantised weights that their ecosystem spreads over several tensors: `qweight`, `scales`, `qzeros`.
+//!
+//! A [`Convention`] reads from `config.json` that a checkpoint follows it, and from the tensors of one module
+//! which scheme the module's weight has and of what shape it is. The rest is the same for all: the scheme's
+//! codec names the tensors that hold its planes ([`Codec::parts`]), and [`gather`] finds them, checks them and
+//! puts one [`TensorEntry`] in their place. [`Codec::parts`] read the other way is how such a weight is
+//! written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use serde_json::Value;
+use tensor::{Dtype, Shape, TensorEntry};
+
+use crate::registry::{CONVENTIONS, codec};
+
+/// A plain tensor that holds one plane of a weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What follows the module's name: `.scales`, `.weight`, `_blocks`.
+    pub suffix: &'static str,
+    /// Its elements.
+    pub dtype: Dtype,
+    /// Its shape. Axes of one element may be there or not.
+    pub shape: Shape,
+}
+
+/// One way of spreading weights over tensors.
+pub trait Convention: Sync {
+    /// What it is called: `gptq`.
+    fn name(&self) -> &'static str;
+
+    /// How a checkpoint with this `config.json` follows the convention; `None` if it does not.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
+}
+
+/// How one checkpoint follows a [`Convention`].
+pub trait Reading {
+    /// Suffixes of tensors that make a module quantised. All of a module's are looked at together.
+    fn marks(&self) -> &'static [&'static str];
+
+    /// The weight of `module`, which has at least one of the marks; `None` if it is not quantised after all.
+    ///
+    /// # Errors
+    /// What is wrong, with what is wanted and what is found.
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String>;
+}
+
+/// A weight that was recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// What follows the module's name in the weight's own name: `.weight`.
+    pub suffix: &'static str,
+    /// The name of its scheme.
+    pub scheme: String,
+    /// Its logical shape, `[out, in]` or with leading axes.
+    pub shape: Shape,
+    /// Suffixes of tensors that only say what `scheme` and `shape` say now.
+    pub facts: Vec<&'static str>,
+}
+
+/// The tensors of one module that carry marks.
+pub struct Module<'a> {
+    name: &'a str,
+    parts: BTreeMap<&'static str, &'a TensorEntry>,
+    read: &'a dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
+}
+
+/// What one module's tensors do not fulfil.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inconsistent {
+    /// The module, or empty for the configuration.
+    pub module: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Inconsistent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.module.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "`{}`: {}", self.module, self.what)
+        }
+    }
+}
+
+impl<'a> Module<'a> {
+    /// The module's name, without a trailing dot.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The tensor with this mark.
+    pub fn get(&self, mark: &str) -> Option<&'a TensorEntry> {
+        self.parts.get(mark).copied()
+    }
+
+    /// The tensor with this mark.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn want(&self, mark: &str) -> Result<&'a TensorEntry, String> {
+        self.get(mark).ok_or_else(|| {
+            let there: Vec<String> =
+                self.parts.keys().map(|k| format!("`{}`", k.trim_start_matches('.'))).collect();
+            format!("wanted `{}` beside {}, found none", mark.trim_start_matches('.'), there.join(", "))
+        })
+    }
+
+    /// The shape of the tensor with this mark, of so many axes.
+    ///
+    /// # Errors
+    /// If it is not there or has another number of axes.
+    pub fn shape<const N: usize>(&self, mark: &str) -> Result<[u64; N], String> {
+        let entry = self.want(mark)?;
+        <[u64; N]>::try_from(&*entry.shape).map_err(|_| {
+            format!("`{}` has shape {}, wanted {N} axes", mark.trim_start_matches('.'), entry.shape)
+        })
+    }
+
+    /// The dtype of the tensor with this mark.
+    ///
+    /// # Errors
+    /// If it is not there, or of another dtype than `allowed`.
+    pub fn dtype(&self, mark: &str, allowed: &[Dtype]) -> Result<Dtype, String> {
+        let entry = self.want(mark)?;
+        let found = entry.scheme.dtype().filter(|d| allowed.contains(d));
+        found.ok_or_else(|| {
+            let allowed: Vec<&str> = allowed.iter().map(|d| d.name()).collect();
+            let mark = mark.trim_start_matches('.');
+            format!("`{mark}` is {}, wanted {}", entry.scheme, allowed.join(" or "))
+        })
+    }
+
+    /// The bytes of a small tensor with this mark, at most 64 KiB.
+    ///
+    /// # Errors
+    /// If it is not there, larger, or cannot be read.
+    pub fn bytes(&self, mark: &str) -> Result<Vec<u8>, String> {
+        const MOST: u64 = 64 << 10;
+        let entry = self.want(mark)?;
+        if entry.byte_len() > MOST {
+            let mark = mark.trim_start_matches('.');
+            return Err(format!("`{mark}` has {} bytes, wanted at most {MOST}", entry.byte_len()));
+        }
+        (self.read)(entry)
+    }
+}
+
+/// Puts one entry in the place of the tensors that together hold one quantised weight, as `config.json` says
+/// that they do. `read` gives the bytes of small tensors. Entries that no convention takes stay as they are.
+///
+/// # Errors
+/// Everything that does not fit together, by module.
+pub fn gather(
+    config: &Value,
+    entries: Vec<TensorEntry>,
+    read: &dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
+) -> Result<Vec<TensorEntry>, Vec<Inconsistent>> {
+    let Some(reading) = CONVENTIONS.iter().find_map(|c| c.read(config)) else { return Ok(entries) };
+    let reading = match reading {
+        Ok(reading) => reading,
+        Err(what) => return Err(vec![Inconsistent { module: String::new(), what }]),
+    };
+    let (taken, gathered) = weights(&*reading, &entries, read)?;
+    let mut out = Vec::with_capacity(entries.len());
+    for (i, entry) in entries.into_iter().enumerate() {
+        match taken.get(&i) {
+            None => out.push(entry),
+            Some(Some(weight)) => out.push(gathered[*weight].clone()),
+            Some(None) => {}
+        }
+    }
+    Ok(out)
+}
+
+/// For each entry that is taken, the weight that stands there now, if any; and the weights.
+type Taken = (HashMap<usize, Option<usize>>, Vec<TensorEntry>);
+
+fn weights(
+    reading: &dyn Reading,
+    entries: &[TensorEntry],
+    read: &dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
+) -> Result<Taken, Vec<Inconsistent>> {
+    let index: HashMap<&str, usize> = entries.iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect();
+    let mut modules: BTreeMap<&str, Module<'_>> = BTreeMap::new();
+    for entry in entries {
+        // The longest mark: `.weight.absmax` goes before `.absmax`.
+        let marks = reading.marks().iter().filter_map(|m| Some((*m, entry.name.strip_suffix(m)?)));
+        let Some((mark, name)) = marks.max_by_key(|(m, _)| m.len()) else { continue };
+        let module = modules.entry(name).or_insert_with(|| Module { name, parts: BTreeMap::new(), read });
+        module.parts.insert(mark, entry);
+    }
+
+    let (mut taken, mut gathered, mut problems) = (HashMap::new(), vec![], vec![]);
+    for module in modules.values() {
+        let weight = match reading.weight(module) {
+            Ok(Some(weight)) => weight,
+            Ok(None) => continue,
+            Err(what) => {
+                problems.push(Inconsistent { module: module.name.to_owned(), what });
+                continue;
+            }
+        };
+        match assemble(module.name, &weight, &index, entries) {
+            Ok((entry, planes)) => {
+                let clash = index.get(entry.name.as_str()).filter(|i| !planes.contains(i));
+                if clash.is_some() {
+                    let what = format!("its weight would be called `{}`, as another tensor is", entry.name);
+                    problems.push(Inconsistent { module: module.name.to_owned(), what });
+                }
+                let first = planes.iter().copied().min();
+                let facts =
+                    weight.facts.iter().filter_map(|f| index.get(format!("{}{f}", module.name).as_str()));
+                for i in planes.into_iter().chain(facts.copied()) {
+                    taken.insert(i, (Some(i) == first).then_some(gathered.len()));
+                }
+                gathered.push(entry);
+            }
+            Err(wrong) => problems
+                .extend(wrong.into_iter().map(|what| Inconsistent { module: module.name.to_owned(), what })),
+        }
+    }
+    if problems.is_empty() { Ok((taken, gathered)) } else { Err(problems) }
+}
+
+/// The entry of `weight`, and which entries its planes are; or all that is wrong with them.
+fn assemble(
+    module: &str,
+    weight: &Weight,
+    index: &HashMap<&str, usize>,
+    entries: &[TensorEntry],
+) -> Result<(TensorEntry, Vec<usize>), Vec<String>> {
+    let Weight { scheme, shape, .. } = weight;
+    let Some(codec) = codec(scheme) else { return Err(vec![format!("no scheme is called `{scheme}`")]) };
+    let geometry = codec.scheme();
+    geometry.byte_len(shape).map_err(|why| vec![format!("shape {shape} cannot be `{scheme}`: {why}")])?;
+    let (mut planes, mut wrong) = (vec![], vec![]);
+    for part in codec.parts(shape) {
+        let (name, short) = (format!("{module}{}", part.suffix), part.suffix.trim_start_matches('.'));
+        let Some(&i) = index.get(name.as_str()) else {
+            wrong.push(format!("wanted `{short}` {} {}, found none", part.shape, part.dtype));
+            continue;
+        };
+        let entry = &entries[i];
+        let dtype = entry.scheme.dtype().is_some_and(|d| alike(d, part.dtype));
+        if !dtype || squeezed(&entry.shape) != squeezed(&part.shape) {
+            wrong.push(format!(
+                "`{short}` is {} {}, wanted {} {}, for `{scheme}` {shape}",
+                entry.shape, entry.scheme, part.shape, part.dtype
+            ));
+        }
+        planes.push(i);
+    }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let name = format!("{module}{}", weight.suffix);
+    let data = planes.iter().flat_map(|&i| entries[i].planes.iter().cloned()).collect::<Vec<_>>();
+    let scheme = crate::scheme(scheme).unwrap_or(geometry);
+    assert_eq!(data.len(), scheme.planes.len(), "`{scheme}` names a part for each plane");
+    Ok((TensorEntry { name, shape: shape.clone(), scheme, planes: data }, planes))
+}
+
+/// Whether both are the same bits to a codec: integers of a width are, and bytes that stand for small floats.
+fn alike(found: Dtype, wanted: Dtype) -> bool {
+    use Dtype::{F8E4M3, F8E5M2, F8E8M0, I8, I32, U8, U32};
+    let bits = |d| match d {
+        I32 | U32 => 32,
+        I8 | U8 | F8E8M0 | F8E4M3 | F8E5M2 => 8,
+        _ => 0,
+    };
+    let raw = |d| matches!(d, I32 | U32 | I8 | U8);
+    found == wanted || (bits(found) == bits(wanted) && bits(found) > 0 && (raw(found) || raw(wanted)))
+}
+
+fn squeezed(shape: &Shape) -> Vec<u64> {
+    shape.iter().copied().filter(|n| *n != 1).collect()
+}
