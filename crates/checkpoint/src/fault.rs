@@ -135,6 +135,12 @@ pub enum Fault {
         /// What to do.
         instead: &'static str,
     },
+    /// The tensors of a quantised module do not fit each other or the configuration.
+    #[error("{what}")]
+    Companions {
+        /// What does not fit, wanted and found.
+        what: String,
+    },
     /// A data type that this version has no scheme for.
     #[error("has type `{name}`, which is not supported yet")]
     TypeUnsupported {
@@ -218,7 +224,10 @@ pub enum Fault {
 impl Fault {
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Fault::Missing { .. } | Fault::Conflict { .. } | Fault::Type { .. } => Blame::Mismatch,
+            Fault::Missing { .. }
+            | Fault::Conflict { .. }
+            | Fault::Type { .. }
+            | Fault::Companions { .. } => Blame::Mismatch,
             Fault::TypeRemoved { .. } | Fault::TypeUnsupported { .. } | Fault::Unsupported { .. } => {
                 Blame::Unsupported
             }

@@ -1,5 +1,6 @@
 //! The formats. One file each, one line each in [`FORMATS`].
 
+mod companions;
 pub(crate) mod foreign;
 pub(crate) mod gguf;
 pub(crate) mod hf;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::hf::{self, HfMetadata};
-use super::{Format, Found};
+use super::{Format, Found, companions};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
@@ -81,7 +81,17 @@ pub(super) fn checkpoint(
     source: Arc<dyn ByteSource>,
     metadata: HfMetadata,
 ) -> Result<Checkpoint, Error> {
-    let Parts { entries, by_name, pairs } = read(&file_path, source.as_ref())?;
+    let Parts { mut entries, mut by_name, pairs } = read(&file_path, source.as_ref())?;
+    if let Some(config) = metadata.config() {
+        let before = entries.len();
+        entries = companions::gathered(&file_path, config, entries, source.as_ref())?;
+        if entries.len() != before {
+            by_name = NameIndex::default();
+            for (id, _) in (0..).zip(&entries) {
+                by_name.insert(id, |i| name_of(&entries, i));
+            }
+        }
+    }
     let format = FormatName::new(if metadata.config().is_some() { hf::NAME } else { NAME });
     let metadata = Metadata::Hf(metadata.with_safetensors(pairs));
     Ok(Checkpoint::single(path, format, File::new(file_path, source), entries, by_name, metadata))
