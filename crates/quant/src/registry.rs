@@ -18,19 +18,33 @@ const CODECS: &[&dyn Codec] = &[
     &s::F32,
     &s::F16,
     &s::BF16,
+    &s::Q1_0,
+    &s::Q2_0,
     &s::Q4_0,
     &s::Q4_1,
     &s::Q5_0,
     &s::Q5_1,
     &s::Q8_0,
+    &s::Q8_1,
     &s::Q2K,
     &s::Q3K,
     &s::Q4K,
     &s::Q5K,
     &s::Q6K,
+    &s::Q8K,
+    &s::IQ1S,
+    &s::IQ1M,
+    &s::IQ2XXS,
+    &s::IQ2XS,
+    &s::IQ2S,
+    &s::IQ3XXS,
+    &s::IQ3S,
     &s::IQ4NL,
     &s::IQ4XS,
+    &s::TQ1_0,
+    &s::TQ2_0,
     &s::MXFP4,
+    &s::NVFP4,
 ];
 
 /// Schemes that come in many sizes.
@@ -39,34 +53,12 @@ const FAMILIES: &[&dyn Family] = &[];
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
 pub(crate) const CONVENTIONS: &[&dyn Convention] = &[];
 
-/// Block types that can be moved but not decoded: name, elements per block, bytes per block.
-///
-/// Source: the `block_*` structs and asserts of ggml/src/ggml-common.h and the `type_traits` table of
-/// ggml/src/ggml.c, llama.cpp@0c1e57098.
-const GEOMETRY_ONLY: &[(&str, u64, u64)] = &[
-    ("q8_1", 32, 36),
-    ("q8_k", 256, 292),
-    ("iq2_xxs", 256, 66),
-    ("iq2_xs", 256, 74),
-    ("iq3_xxs", 256, 98),
-    ("iq1_s", 256, 50),
-    ("iq3_s", 256, 110),
-    ("iq2_s", 256, 82),
-    ("iq1_m", 256, 56),
-    ("tq1_0", 256, 54),
-    ("tq2_0", 256, 66),
-    ("nvfp4", 64, 36),
-    ("q1_0", 128, 18),
-    ("q2_0", 64, 18),
-];
-
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {
     let plain = Dtype::ALL.iter().map(|d| Scheme::plain(*d));
     let blocks = CODECS.iter().map(|c| c.scheme()).filter(|s| s.dtype().is_none());
-    let movable = GEOMETRY_ONLY.iter().map(|&(name, per, bytes)| Scheme::blocks(name, per, bytes));
     let interleaved = interleave::SCHEMES.iter().cloned();
-    plain.chain(blocks).chain(movable).chain(interleaved).collect()
+    plain.chain(blocks).chain(interleaved).collect()
 });
 
 /// The members of families that were asked for. They live as long as the process: names are few, since each

@@ -6,9 +6,20 @@
 mod bf16;
 mod f16;
 mod f32;
+mod grids;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+mod nvfp4;
+mod q1_0;
+mod q2_0;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -19,13 +30,28 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod q8_1;
+mod q8_k;
+mod signs;
+mod tq1_0;
+mod tq2_0;
 
 pub(crate) use bf16::BF16;
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
+pub(crate) use iq1_m::IQ1M;
+pub(crate) use iq1_s::IQ1S;
+pub(crate) use iq2_s::IQ2S;
+pub(crate) use iq2_xs::IQ2XS;
+pub(crate) use iq2_xxs::IQ2XXS;
+pub(crate) use iq3_s::IQ3S;
+pub(crate) use iq3_xxs::IQ3XXS;
 pub(crate) use iq4_nl::IQ4NL;
 pub(crate) use iq4_xs::IQ4XS;
 pub(crate) use mxfp4::MXFP4;
+pub(crate) use nvfp4::NVFP4;
+pub(crate) use q1_0::Q1_0;
+pub(crate) use q2_0::Q2_0;
 pub(crate) use q2_k::Q2K;
 pub(crate) use q3_k::Q3K;
 pub(crate) use q4_0::Q4_0;
@@ -36,6 +62,10 @@ pub(crate) use q5_1::Q5_1;
 pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
+pub(crate) use q8_1::Q8_1;
+pub(crate) use q8_k::Q8K;
+pub(crate) use tq1_0::TQ1_0;
+pub(crate) use tq2_0::TQ2_0;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,6 +146,12 @@ impl<B: Block> Encoder for B {
 #[inline(always)]
 fn half_at(block: &[u8], at: usize) -> f32 {
     half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// The u32 at byte `at` of `block`.
+#[inline(always)]
+fn word_at(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 /// The six-bit scale and minimum of sub-block `j` (0–7) of a Q4_K or Q5_K block, from its twelve bytes.

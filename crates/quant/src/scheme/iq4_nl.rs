@@ -22,11 +22,12 @@ impl Block for IQ4NL {
     }
 }
 
-/// The 32 values `d * value of q` of 16 bytes of nibbles in the order of [`IQ4NL`].
+/// The values `d * value of q` of bytes of nibbles: the low ones, then the high ones.
 #[inline(always)]
 pub(super) fn looked_up(values: &[i8; 16], d: f32, codes: &[u8], out: &mut [f32]) {
-    for (i, q) in codes.iter().enumerate() {
-        out[i] = d * values[(q & 15) as usize] as f32;
-        out[i + 16] = d * values[(q >> 4) as usize] as f32;
+    let (low, high) = out.split_at_mut(codes.len());
+    for ((low, high), q) in low.iter_mut().zip(high).zip(codes) {
+        *low = d * values[(q & 15) as usize] as f32;
+        *high = d * values[(q >> 4) as usize] as f32;
     }
 }

@@ -3,6 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+/// Every NaN in the vectors.
+const NAN: u32 = 0x7fc0_0000;
+
+/// The schemes that have vectors.
+const NAMES: &[&str] = &[
+    "f32", "f16", "bf16", "q1_0", "q2_0", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "q2_k", "q3_k",
+    "q4_k", "q5_k", "q6_k", "q8_k", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s",
+    "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4", "nvfp4",
+];
+
 fn golden(scheme: &str, file: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(scheme).join(file);
     fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -10,7 +20,7 @@ fn golden(scheme: &str, file: &str) -> Vec<u8> {
 
 #[test]
 fn decode_equals_the_reference_bit_for_bit() {
-    for name in ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"] {
+    for name in NAMES {
         let codec = quant::codec(name).unwrap();
         let (blocks, values) = (golden(name, "blocks.bin"), golden(name, "values.bin"));
         let want: Vec<u32> =
@@ -22,7 +32,9 @@ fn decode_equals_the_reference_bit_for_bit() {
         codec.decode_blocks(&blocks, &mut out);
         for (i, (found, want)) in out.iter().zip(&want).enumerate() {
             let at = (i / codec.per(), i % codec.per());
-            assert_eq!(found.to_bits(), *want, "`{name}`, value {} of block {}", at.1, at.0);
+            // The bits of a NaN are the compiler's choice: the reference's are written as one of them.
+            let found = if found.is_nan() { NAN } else { found.to_bits() };
+            assert_eq!(found, *want, "`{name}`, value {} of block {}", at.1, at.0);
         }
     }
 }

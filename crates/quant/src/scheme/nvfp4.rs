@@ -1,0 +1,55 @@
+use super::Block;
+use super::iq4_nl::looked_up;
+use super::mxfp4::VALUES;
+
+/// 64 values in four sub-blocks of 16, `scale * e2m1`: four UE4M3 scales, 32 bytes. Byte `8 s + i` holds value
+/// `16 s + i` in its low nibble and `16 s + 8 + i` in its high one.
+///
+/// The code of minus zero gives zero, as in MXFP4. The factor of the whole tensor is not in the block: it is a
+/// tensor of its own.
+///
+/// Source: ggml `block_nvfp4`, `dequantize_row_nvfp4`.
+pub(crate) struct NVFP4;
+
+/// Half of each scale byte's value.
+const SCALES: [f32; 256] = {
+    let mut table = [0.0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = half_of_ue4m3(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+/// Half of the value of a UE4M3 byte: four bits of exponent (bias 7), three of mantissa.
+///
+/// As in ggml, the top bit means nothing, and the NaN (7F) is read as 0; FF, which no encoder writes, is 480.
+///
+/// Source: ggml `ggml_ue4m3_to_fp32`, ggml/src/ggml-impl.h.
+const fn half_of_ue4m3(byte: u8) -> f32 {
+    if byte == 0x7F {
+        return 0.0;
+    }
+    let (exponent, mantissa) = (byte >> 3 & 15, byte & 7);
+    if exponent == 0 {
+        mantissa as f32 / 1024.0
+    } else {
+        f32::from_bits((exponent as u32 + 119) << 23 | (mantissa as u32) << 20)
+    }
+}
+
+impl Block for NVFP4 {
+    const NAME: &'static str = "nvfp4";
+    const PER: usize = 64;
+    const BYTES: usize = 36;
+
+    #[inline]
+    fn block(b: &[u8], out: &mut [f32]) {
+        let (scales, codes) = b.split_at(4);
+        let codes = codes.as_chunks::<8>().0;
+        for ((out, scale), codes) in out.as_chunks_mut::<16>().0.iter_mut().zip(scales).zip(codes) {
+            looked_up(&VALUES, SCALES[*scale as usize], codes, out);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+use super::{Block, half_at};
+
+/// 128 values `d` or `-d`: `d` (f16), sixteen bytes. Bit `i` of byte `j` is set where value `8 j + i` is `d`.
+///
+/// Source: ggml `block_q1_0`, `dequantize_row_q1_0`.
+pub(crate) struct Q1_0;
+
+impl Block for Q1_0 {
+    const NAME: &'static str = "q1_0";
+    const PER: usize = 128;
+    const BYTES: usize = 18;
+
+    #[inline]
+    fn block(b: &[u8], out: &mut [f32]) {
+        let d = half_at(b, 0).to_bits();
+        for (out, bits) in out.as_chunks_mut::<8>().0.iter_mut().zip(&b[2..18]) {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = f32::from_bits(d ^ (!bits as u32 >> i) << 31);
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+use super::{Block, half_at};
+
+/// 256 values `d * (t - 1)` for `t` in 0–2: 48 bytes of five values each, four bytes of four, `d` (f16).
+///
+/// A byte is the fraction of 256 whose first digits in base 3 are its values, rounded up: the digits come out
+/// of the top as it is multiplied by 3. Digit `n` of byte `i` is value `32 n + i` for the first 32 bytes,
+/// `160 + 16 n + (i - 32)` for the next sixteen, `240 + 4 n + (i - 48)` for the last four.
+///
+/// Source: ggml `block_tq1_0`, `dequantize_row_tq1_0`.
+pub(crate) struct TQ1_0;
+
+impl Block for TQ1_0 {
+    const NAME: &'static str = "tq1_0";
+    const PER: usize = 256;
+    const BYTES: usize = 54;
+
+    #[inline]
+    fn block(b: &[u8], out: &mut [f32]) {
+        let d = half_at(b, 52);
+        let (first, rest) = out.split_at_mut(160);
+        let (second, last) = rest.split_at_mut(80);
+        digits::<32>(&b[..32], first, d);
+        digits::<16>(&b[32..48], second, d);
+        digits::<4>(&b[48..52], last, d);
+    }
+}
+
+/// Writes digit after digit of the `N` bytes of `packed`, for as many as `out` takes.
+#[inline(always)]
+fn digits<const N: usize>(packed: &[u8], out: &mut [f32], d: f32) {
+    let mut rest = [0u8; N];
+    rest.copy_from_slice(packed);
+    for out in out.as_chunks_mut::<N>().0 {
+        for (out, rest) in out.iter_mut().zip(&mut rest) {
+            let digit = (*rest as u16 * 3) >> 8;
+            *out = (digit as i32 - 1) as f32 * d;
+            *rest = rest.wrapping_mul(3);
+        }
+    }
+}
