@@ -1,7 +1,7 @@
 //! Speed of the kernels on this machine, in GB/s of weight bytes (medians of 5), against a plain read.
 //!
 //! ```text
-//! cargo run --release -p weighbridge-quant --example kernels [MATRIX_MB] [COLUMNS]
+//! cargo run --release -p weighbridge-quant --example kernels [MATRIX_MB] [COLUMNS] [SCHEME]
 //! ```
 //!
 //! `WEIGHBRIDGE_CPU` picks the instruction set. Products with one row of activations are bound by memory; with
@@ -86,6 +86,7 @@ fn read_ceiling(bytes: &[u8], threads: usize) -> f64 {
 fn main() {
     let number = |i: usize, default: usize| std::env::args().nth(i).map_or(default, |a| a.parse().unwrap());
     let (bytes, k) = (number(1, 96) * 1_000_000, number(2, 768));
+    let only = std::env::args().nth(3);
     let isa = Isa::detect().unwrap();
     println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
 
@@ -95,11 +96,17 @@ fn main() {
     drop(buffer);
 
     let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
-    for name in ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16", "bf16", "f32"] {
+    let names = [
+        "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
+        "mxfp4", "f16", "bf16", "f32",
+    ];
+    for name in names.into_iter().filter(|name| only.as_ref().is_none_or(|only| only == name)) {
         scheme(name, isa, bytes, k, &x);
     }
-    attention(isa);
-    vectors(isa);
+    if only.is_none() {
+        attention(isa);
+        vectors(isa);
+    }
 }
 
 /// Repacking and products of one scheme, in both forms.

@@ -3,8 +3,8 @@
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_16_lanes};
 
-/// Words that one row holds for each 32 of its values: eight of codes and five facts (see [`Activations`]).
-const WORDS: usize = 13;
+/// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
+const WORDS: usize = 12;
 /// Rows that share one tile.
 pub(crate) const TILE: usize = 4;
 
@@ -44,7 +44,7 @@ impl Forms {
 /// by row. The memory is allocated once, by [`Activations::new`].
 pub struct Activations {
     /// For each tile, for each 32 columns: the codes of each row, then each row's `d`, each row's `d * Σ codes`,
-    /// each row's `-Σ codes`, and the same for the first and the second 16 alone.
+    /// each row's `-Σ codes`, and the same for the first and the second 16 alone, 16 bits each.
     words: Vec<u32>,
     /// `[rows, k]`
     floats: Vec<f32>,
@@ -168,7 +168,7 @@ impl<'a> Filling<'a> {
 }
 
 for_16_lanes! {
-    /// Codes of `x`, `[rows, k]`, in tiles and then row by row. There are 13 words for each 32 values.
+    /// Codes of `x`, `[rows, k]`, in tiles and then row by row. There are 12 words for each 32 values.
     fn quantise_of<>(x: &[f32], k: usize, words: &mut [u32]) = quantise
 }
 
@@ -223,8 +223,7 @@ unsafe fn quantise_row<V: Lanes, const NT: usize>(x: &[f32], t: usize, tile: &mu
         facts[t] = scale.to_bits();
         facts[NT + t] = (scale * sum as f32).to_bits();
         facts[2 * NT + t] = (-sum).cast_unsigned();
-        facts[3 * NT + t] = (-sums[0]).cast_unsigned();
-        facts[4 * NT + t] = (-sums[1]).cast_unsigned();
+        facts[3 * NT + t] = (-sums[0]).cast_unsigned() & 0xFFFF | (-sums[1]).cast_unsigned() << 16;
     }
 }
 
@@ -279,10 +278,18 @@ impl<const NT: usize> Tile<'_, NT> {
         unsafe { *self.word(block, NT * 10 + t) }.cast_signed()
     }
 
+    /// Minus the sums of the codes of the first and the second half, 16 bits each.
+    #[inline(always)]
+    pub(crate) unsafe fn minus_halves(&self, block: usize, t: usize) -> u32 {
+        // SAFETY: as this function.
+        unsafe { *self.word(block, NT * 11 + t) }
+    }
+
     /// Minus the sum of the codes of the first or second half.
     #[inline(always)]
     pub(crate) unsafe fn minus_half(&self, block: usize, t: usize, half: usize) -> i32 {
         // SAFETY: as this function.
-        unsafe { *self.word(block, NT * (11 + half) + t) }.cast_signed()
+        let both = unsafe { self.minus_halves(block, t) }.cast_signed();
+        if half == 0 { both << 16 >> 16 } else { both >> 16 }
     }
 }

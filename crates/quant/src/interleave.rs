@@ -6,9 +6,9 @@
 //! `4 * r` bytes that loads into one register, lane `i` for row `i`. So a product with `r` rows needs no sum
 //! across lanes, and one activation is met by `r` weights at once.
 //!
-//! Two things are not left as they are: scales of 16 bits stand together, `r` of one kind and then `r` of
-//! another, and signed codes (Q8_0) are made unsigned by turning their top bit over. Every bit of a block is
-//! kept, so the stored form comes back exactly.
+//! Three things are not left as they are: scales of 16 bits stand together, `r` of one kind and then `r` of
+//! another; scales that are bare exponents (MXFP4) are widened to 16 bits; and signed codes (Q8_0) are made
+//! unsigned by turning their top bit over. Nothing of a block is lost, so the stored form comes back exactly.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -18,6 +18,7 @@ use std::sync::{Arc, LazyLock};
 use tensor::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Scheme};
 
 use crate::codec::{Codec, Matrix};
+use crate::repack::unpack_unit;
 use crate::scheme::{self as s, Block};
 
 /// Which part of a stored record becomes the next vectors of a unit. Offsets are bytes from its start.
@@ -25,6 +26,8 @@ use crate::scheme::{self as s, Block};
 pub(crate) enum Field {
     /// One vector of two 16-bit scales: `r` of the first, `r` of the second (zeros where there is none).
     Scales(usize, Option<usize>),
+    /// One vector of two exponents (E8M0), as scales that are half of what they stand for, in bfloat16.
+    Powers(usize, usize),
     /// This many vectors of words as they are. At least 4.
     Words(usize, usize),
     /// This many vectors of words of signed bytes, made unsigned. A multiple of 4.
@@ -35,21 +38,93 @@ impl Field {
     /// Vectors that the field fills.
     pub(crate) const fn vectors(self) -> usize {
         match self {
-            Field::Scales(..) => 1,
+            Field::Scales(..) | Field::Powers(..) => 1,
             Field::Words(_, n) | Field::Signed(_, n) => n,
         }
     }
 }
 
 /// What the codes of a block mean to the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Codes {
-    /// Blocks of 32 with one scale: unsigned codes of `bits`, and either a minimum or a zero point.
-    Plain { bits: u32, min: bool },
+    /// Blocks of 32 with one scale.
+    Plain(Plain),
     /// Eight sub-blocks of 32 with a scale and a minimum each; the codes have a fifth bit if `five`.
     ScaleMin { five: bool },
+    /// Eight sub-blocks of 32 with a signed scale each, codes of four bits that stand for the values of a list.
+    ScaleListed(&'static Listed),
+    /// Sixteen sub-blocks of 16 with a scale and a minimum each, codes of two bits.
+    TwoBit,
+    /// Sixteen sub-blocks of 16 with a signed scale each, codes of three bits with zero point 4.
+    ThreeBit,
     /// Sixteen sub-blocks of 16 with a signed scale each, codes of six bits with zero point 32.
     SixBit,
+}
+
+/// The codes of a block of 32 with one scale.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain {
+    /// Bits of a code: 4, 5 or 8.
+    pub(crate) bits: u32,
+    pub(crate) means: Means,
+    pub(crate) scale: Number,
+}
+
+impl Plain {
+    /// Unsigned codes whose zero point is half of their range, and a scale in binary16.
+    pub(crate) const fn zero(bits: u32) -> Codes {
+        Codes::Plain(Plain { bits, means: Means::Zero, scale: Number::F16 })
+    }
+
+    /// Unsigned codes with a scale and a minimum in binary16.
+    pub(crate) const fn min(bits: u32) -> Codes {
+        Codes::Plain(Plain { bits, means: Means::Min, scale: Number::F16 })
+    }
+
+    /// Codes of four bits that stand for the values of a list.
+    pub(crate) const fn listed(list: &'static Listed, scale: Number) -> Codes {
+        Codes::Plain(Plain { bits: 4, means: Means::Listed(list), scale })
+    }
+}
+
+/// What the codes of a [`Plain`] block stand for, but for the scale.
+#[derive(Clone, Copy)]
+pub(crate) enum Means {
+    /// Themselves; and there is a minimum.
+    Min,
+    /// Themselves less a zero point, which is half of their range.
+    Zero,
+    /// The values of a list.
+    Listed(&'static Listed),
+}
+
+/// How 16 bits are a number.
+#[derive(Clone, Copy)]
+pub(crate) enum Number {
+    F16,
+    BF16,
+}
+
+/// Sixteen values, made unsigned.
+pub(crate) struct Listed {
+    /// What `zero` is added to.
+    pub(crate) values: [u8; 16],
+    /// The zero point.
+    pub(crate) zero: i32,
+    /// Bits of the largest of `values`, at least 5.
+    pub(crate) bits: u32,
+}
+
+impl Listed {
+    pub(crate) const fn of(values: [i8; 16], zero: u8) -> Listed {
+        let (mut raised, mut max, mut i) = ([0; 16], 16, 0);
+        while i < 16 {
+            raised[i] = zero.strict_add_signed(values[i]);
+            max |= raised[i];
+            i += 1;
+        }
+        Listed { values: raised, zero: zero as i32, bits: max.ilog2() + 1 }
+    }
 }
 
 /// A block scheme that has row-interleaved forms.
@@ -92,50 +167,12 @@ impl Record {
     pub(crate) const fn of<S: Packed>() -> Record {
         Record { fields: S::FIELDS, unit: S::UNIT, stored: S::RECORD, vectors: S::VECTORS }
     }
-
-    /// Copies what row `lane` holds in a unit of `r` rows from `stored`, which may end early: what is missing
-    /// is zero.
-    pub(crate) fn put(&self, r: usize, lane: usize, stored: &[u8], unit: &mut [u8]) {
-        let byte = |at: usize| stored.get(at).copied().unwrap_or(0);
-        self.each(r, lane, |at, to, flip| unit[to] = at.map_or(0, byte) ^ flip);
-    }
-
-    /// The inverse of [`Record::put`].
-    pub(crate) fn take(&self, r: usize, lane: usize, unit: &[u8], stored: &mut [u8]) {
-        self.each(r, lane, |at, from, flip| {
-            if let Some(to) = at.and_then(|at| stored.get_mut(at)) {
-                *to = unit[from] ^ flip;
-            }
-        });
-    }
-
-    /// Calls `f(offset in the record, offset in the unit, bits to turn over)` for every byte of the unit that
-    /// belongs to row `lane`. This is the definition of the layout.
-    #[inline(always)]
-    fn each(&self, r: usize, lane: usize, mut f: impl FnMut(Option<usize>, usize, u8)) {
-        let mut vector = 0;
-        for field in self.fields {
-            match *field {
-                Field::Scales(first, second) => {
-                    for i in 0..2 {
-                        f(Some(first + i), vector + 2 * lane + i, 0);
-                        f(second.map(|s| s + i), vector + 2 * r + 2 * lane + i, 0);
-                    }
-                }
-                Field::Words(at, n) | Field::Signed(at, n) => {
-                    let flip = if matches!(field, Field::Signed(..)) { 0x80 } else { 0 };
-                    for (word, i) in (0..n).flat_map(|word| (0..4).map(move |i| (word, i))) {
-                        f(Some(at + 4 * word + i), vector + 4 * r * word + 4 * lane + i, flip);
-                    }
-                }
-            }
-            vector += 4 * r * field.vectors();
-        }
-    }
 }
 
 /// Bytes of the longest record.
-const RECORD_MAX: usize = 210;
+pub(crate) const RECORD_MAX: usize = 210;
+/// Rows of the largest group.
+pub(crate) const ROWS_MAX: usize = 16;
 
 /// A codec of a row-interleaved form: a cell is a unit.
 struct Interleaved<S> {
@@ -160,17 +197,22 @@ impl<S: Packed> Codec for Interleaved<S> {
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
-        let ([units], k) = (matrix.planes(), matrix.k);
+        let ([units], k, r) = (matrix.planes(), matrix.k, self.r);
         assert!(k.is_multiple_of(S::UNIT), "{k} columns are not units of {}", S::UNIT);
         assert_eq!(out.len(), rows.len() * k, "values of rows {rows:?}");
-        let unit_bytes = 4 * self.r * S::VECTORS;
+        let unit_bytes = 4 * r * S::VECTORS;
         let group_bytes = k / S::UNIT * unit_bytes;
-        let mut stored = [0; RECORD_MAX];
-        for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
-            let group = &units[row / self.r * group_bytes..][..group_bytes];
-            for (unit, out) in group.chunks_exact(unit_bytes).zip(out.chunks_exact_mut(S::UNIT)) {
-                Record::of::<S>().take(self.r, row % self.r, unit, &mut stored[..S::RECORD]);
-                blocks::<S>(&stored[..S::RECORD], out);
+        let mut stored = [0; ROWS_MAX * RECORD_MAX];
+        let stored = &mut stored[..r * S::RECORD];
+        for group in rows.start / r..rows.end.div_ceil(r) {
+            let units = &units[group * group_bytes..][..group_bytes];
+            let ours = (group * r).max(rows.start)..((group + 1) * r).min(rows.end);
+            for (u, unit) in units.chunks_exact(unit_bytes).enumerate() {
+                unpack_unit(&Record::of::<S>(), r, unit, stored);
+                for row in ours.clone() {
+                    let out = &mut out[(row - rows.start) * k + u * S::UNIT..][..S::UNIT];
+                    blocks::<S>(&stored[row % r * S::RECORD..][..S::RECORD], out);
+                }
             }
         }
     }
@@ -216,9 +258,14 @@ pub(crate) const FORMS: &[Form] = forms! {
     Q5_0 "q5_0.r8" "q5_0.r16";
     Q5_1 "q5_1.r8" "q5_1.r16";
     Q8_0 "q8_0.r8" "q8_0.r16";
+    IQ4NL "iq4_nl.r8" "iq4_nl.r16";
+    MXFP4 "mxfp4.r8" "mxfp4.r16";
+    Q2K "q2_k.r8" "q2_k.r16";
+    Q3K "q3_k.r8" "q3_k.r16";
     Q4K "q4_k.r8" "q4_k.r16";
     Q5K "q5_k.r8" "q5_k.r16";
     Q6K "q6_k.r8" "q6_k.r16";
+    IQ4XS "iq4_xs.r8" "iq4_xs.r16";
 };
 
 /// The geometry of every form.
@@ -261,21 +308,21 @@ mod tests {
     }
 
     #[test]
-    fn every_stored_byte_is_in_the_unit_once_and_units_of_sixteen_rows_keep_cache_lines() {
+    fn fields_take_every_stored_byte_once_and_units_of_sixteen_rows_keep_cache_lines() {
         for f in FORMS {
             let mut seen = vec![0; f.record.stored];
-            let mut filled = vec![0; f.codec.cell_bytes()];
-            for lane in 0..f.r {
-                f.record.each(f.r, lane, |at, to, _| {
-                    filled[to] += 1;
-                    if let Some(at) = at {
-                        seen[at] += 1;
-                    }
-                });
+            for field in f.record.fields {
+                let (first, second) = match *field {
+                    Field::Scales(first, second) => (first..first + 2, second.map_or(0..0, |s| s..s + 2)),
+                    Field::Powers(first, second) => (first..first + 1, second..second + 1),
+                    Field::Words(at, n) | Field::Signed(at, n) => (at..at + 4 * n, 0..0),
+                };
+                assert!(!matches!(field, Field::Words(_, ..4) | Field::Signed(_, ..4)), "whole gathers");
+                first.chain(second).for_each(|at| seen[at] += 1);
             }
-            assert!(seen.iter().all(|&n| n == f.r), "`{}`: {seen:?}", f.codec.name());
-            assert!(filled.iter().all(|&n| n == 1), "`{}`", f.codec.name());
+            assert!(seen.iter().all(|&n| n == 1), "`{}`: {seen:?}", f.codec.name());
             assert!(f.r != 16 || f.codec.cell_bytes() % 64 == 0, "`{}`", f.codec.name());
+            assert!(f.r <= ROWS_MAX && f.record.stored <= RECORD_MAX, "`{}`", f.codec.name());
         }
     }
 }

@@ -63,9 +63,14 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
                 "q5_0" => packed::<s::Q5_0>(isa, r),
                 "q5_1" => packed::<s::Q5_1>(isa, r),
                 "q8_0" => packed::<s::Q8_0>(isa, r),
+                "iq4_nl" => packed::<s::IQ4NL>(isa, r),
+                "mxfp4" => packed::<s::MXFP4>(isa, r),
+                "q2_k" => packed::<s::Q2K>(isa, r),
+                "q3_k" => packed::<s::Q3K>(isa, r),
                 "q4_k" => packed::<s::Q4K>(isa, r),
                 "q5_k" => packed::<s::Q5K>(isa, r),
                 "q6_k" => packed::<s::Q6K>(isa, r),
+                "iq4_xs" => packed::<s::IQ4XS>(isa, r),
                 _ => return None,
             }
         }

@@ -119,6 +119,9 @@ macro_rules! compiled {
 }
 pub(crate) use compiled;
 
+/// No byte: what [`Lanes::pick`] makes zero.
+pub(crate) const NONE: u8 = 0x80;
+
 /// `N` lanes of 32 bits.
 ///
 /// # Safety
@@ -137,6 +140,10 @@ pub(crate) trait Lanes {
 
     /// Reads `4 * N` bytes.
     unsafe fn load(p: *const u8) -> Self::I;
+    /// Writes `4 * N` bytes.
+    unsafe fn store(p: *mut u8, v: Self::I);
+    /// Reads `N` unsigned integers of 16 bits.
+    unsafe fn load_u16(p: *const u8) -> Self::I;
     /// Reads `N` floats.
     unsafe fn load_f(p: *const f32) -> Self::F;
     /// Writes `N` floats.
@@ -146,17 +153,27 @@ pub(crate) trait Lanes {
     /// Reads `N` bfloat16.
     unsafe fn load_bf16(p: *const u8) -> Self::F;
     /// `v` in every lane.
+    unsafe fn splat(v: u32) -> Self::I;
+    /// `v` in every lane.
     unsafe fn splat_f(v: f32) -> Self::F;
     /// The bits common to `a` and `mask`, which stands in every lane.
     unsafe fn and(a: Self::I, mask: u32) -> Self::I;
     /// The bits of either.
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
-    /// Each lane shifted left by `n`, a constant multiple of 2 up to 24.
+    /// The bits of `a`, those of `mask` turned over.
+    unsafe fn xor(a: Self::I, mask: u32) -> Self::I;
+    /// Each lane shifted left by `n`, a constant below 32.
     unsafe fn shl(a: Self::I, n: u32) -> Self::I;
-    /// Each lane shifted right by `n`, zeros coming in.
+    /// Each lane shifted right by `n`, a constant below 32, zeros coming in.
     unsafe fn shr(a: Self::I, n: u32) -> Self::I;
     /// The top byte of each lane, with its sign.
     unsafe fn top_byte(a: Self::I) -> Self::I;
+    /// Byte `i` of each lane is its byte `from[i]`, or zero if that is [`NONE`]. `from` is constant.
+    unsafe fn pick(a: Self::I, from: [u8; 4]) -> Self::I;
+    /// Each byte, which is below 16, as `table` has it. `table` is constant.
+    unsafe fn lookup(a: Self::I, table: &'static [u8; 16]) -> Self::I;
+    /// The sum of the products of the two halves of each lane, integers of 16 bits with sign.
+    unsafe fn dot_halves(a: Self::I, b: Self::I) -> Self::I;
     /// Byte `i` of each lane: 16 if bit `4 * j + i` of that lane is set, else 0. `j` is a constant below 8.
     unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I;
     /// Signed integers as floats, rounded to nearest even.
@@ -184,21 +201,21 @@ pub(crate) trait Lanes {
     unsafe fn store_bytes(p: *mut u8, a: Self::I);
 
     /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that
-    /// meets `x[4 * j + i]`. `x` is never -128. `offset` is `-zero * Σ x`, and `zero` is 128 if `BITS` is 8;
-    /// the other codes have no bit above `BITS`. Where each step waits for the one before, there are `CHAINS` of
-    /// them, 1 or 2: what is best depends on the registers that the caller has left.
+    /// meets `x[4 * j + i]`, and has no bit above `BITS`. `x` is never -128, and `minus` is `-Σ x`. Where each
+    /// step waits for the one before, there are `CHAINS` of them, 1 or 2: what is best depends on the registers
+    /// that the caller has left.
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
         v: &[Self::I; M],
         x: *const i8,
-        offset: i32,
+        zero: i32,
+        minus: i32,
     ) -> Self::I;
 
-    /// Reads 16 bytes of each of `N` rows, the first at `rows` and the others `stride` bytes apart, and
-    /// writes them as four vectors of one word a row, the first at `out` and the others `pitch` bytes apart.
-    /// `FLIP` turns the top bit of every byte over.
-    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize);
+    /// Reads 16 bytes of each of `N` rows, the first at `rows` and the others `stride` bytes apart, as four
+    /// vectors of one word a row.
+    unsafe fn gather(rows: *const u8, stride: usize) -> [Self::I; 4];
     /// The inverse of [`Lanes::gather`].
-    unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize);
+    unsafe fn scatter(words: [Self::I; 4], rows: *mut u8, stride: usize);
 
     /// Asks for the cache line at `p`, which may point anywhere.
     fn prefetch(p: *const u8);

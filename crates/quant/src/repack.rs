@@ -79,6 +79,17 @@ for_lanes! {
     fn unpack_of<>(record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) = unpack
 }
 
+/// Writes the records of the `r` rows of one unit to `stored`, one after the other.
+pub(crate) fn unpack_unit(record: &Record, r: usize, unit: &[u8], stored: &mut [u8]) {
+    assert!(unit.len() == 4 * r * record.vectors && stored.len() == r * record.stored);
+    let isa = Isa::detect().unwrap_or(Isa::Scalar);
+    // SAFETY: `isa` witnesses the features; `unit` is one, and `stored` has a record for each of its rows.
+    unsafe { unpack_of(isa, r)(record, unit.as_ptr(), 1, stored.as_mut_ptr(), record.stored) }
+}
+
+/// Signed bytes made unsigned, and back.
+const FLIP: u32 = 0x8080_8080;
+
 /// # Safety
 /// As [`Lanes`]; `rows` has `V::N` rows of `units` records, `out` room for `units` units.
 #[inline(always)]
@@ -109,14 +120,28 @@ unsafe fn pack<V: Lanes>(
                             None => out.add(2 * V::N).write_bytes(0, 2 * V::N),
                         }
                     }
+                    Field::Powers(first, second) => {
+                        for lane in 0..V::N {
+                            let row = rows.add(lane * stride);
+                            let to = out.cast::<u16>().add(lane);
+                            to.write_unaligned(half_power(row.add(first).read()));
+                            to.add(V::N).write_unaligned(half_power(row.add(second).read()));
+                        }
+                    }
                     Field::Words(at, n) => {
                         for i in fours(n) {
-                            V::gather::<false>(rows.add(at + 4 * i), stride, out.add(vector * i), vector);
+                            let words = V::gather(rows.add(at + 4 * i), stride);
+                            for (j, word) in words.into_iter().enumerate() {
+                                V::store(out.add(vector * (i + j)), word);
+                            }
                         }
                     }
                     Field::Signed(at, n) => {
                         for i in fours(n) {
-                            V::gather::<true>(rows.add(at + 4 * i), stride, out.add(vector * i), vector);
+                            let words = V::gather(rows.add(at + 4 * i), stride);
+                            for (j, word) in words.into_iter().enumerate() {
+                                V::store(out.add(vector * (i + j)), V::xor(word, FLIP));
+                            }
                         }
                     }
                 }
@@ -168,14 +193,25 @@ unsafe fn unpack<V: Lanes>(record: &Record, src: *const u8, units: usize, rows: 
                             }
                         }
                     }
+                    Field::Powers(first, second) => {
+                        for lane in 0..V::N {
+                            let row = rows.add(lane * stride);
+                            let from = src.cast::<u16>().add(lane);
+                            row.add(first).write(exponent(from.read_unaligned()));
+                            row.add(second).write(exponent(from.add(V::N).read_unaligned()));
+                        }
+                    }
                     Field::Words(at, n) => {
                         for i in fours(n) {
-                            V::scatter::<false>(src.add(vector * i), vector, rows.add(at + 4 * i), stride);
+                            let words = four::<V>(src.add(vector * i));
+                            V::scatter(words, rows.add(at + 4 * i), stride);
                         }
                     }
                     Field::Signed(at, n) => {
                         for i in fours(n) {
-                            V::scatter::<true>(src.add(vector * i), vector, rows.add(at + 4 * i), stride);
+                            let [a, b, c, d] = four::<V>(src.add(vector * i));
+                            let words = [V::xor(a, FLIP), V::xor(b, FLIP), V::xor(c, FLIP), V::xor(d, FLIP)];
+                            V::scatter(words, rows.add(at + 4 * i), stride);
                         }
                     }
                 }
@@ -185,8 +221,45 @@ unsafe fn unpack<V: Lanes>(record: &Record, src: *const u8, units: usize, rows: 
     }
 }
 
+/// Four vectors.
+///
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn four<V: Lanes>(src: *const u8) -> [V::I; 4] {
+    // SAFETY: as this function.
+    unsafe {
+        let vector = 4 * V::N;
+        [V::load(src), V::load(src.add(vector)), V::load(src.add(2 * vector)), V::load(src.add(3 * vector))]
+    }
+}
+
+/// `2^(e - 128)` in bfloat16, which is exact: for an E8M0 scale whose codes are doubled.
+fn half_power(e: u8) -> u16 {
+    if e < 2 { 0x20 << e } else { (u16::from(e) - 1) << 7 }
+}
+
+/// The inverse of [`half_power`].
+fn exponent(power: u16) -> u8 {
+    if power < 0x80 { (power >> 6) as u8 } else { (power >> 7) as u8 + 1 }
+}
+
 /// Starts of runs of four that cover `0..n`; the last may overlap the one before. `n` is at least 4.
 #[inline(always)]
 fn fours(n: usize) -> impl Iterator<Item = usize> {
     (0..n.div_ceil(4)).map(move |i| (4 * i).min(n - 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exponent_comes_back_from_its_power() {
+        for e in 0..=255 {
+            let power = f32::from_bits(u32::from(half_power(e)) << 16);
+            assert_eq!(power.to_bits(), (2f64.powi(i32::from(e) - 128) as f32).to_bits(), "{e}");
+            assert_eq!(exponent(half_power(e)), e);
+        }
+    }
 }

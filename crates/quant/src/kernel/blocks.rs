@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::activations::{Activations, TILE};
 use crate::columns::ColumnsMut;
-use crate::interleave::{Packed, Record};
+use crate::interleave::{Packed, RECORD_MAX, ROWS_MAX, Record};
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
 use crate::repack;
@@ -122,7 +122,7 @@ impl Blocks {
 
     /// Multiplies a matrix as stored. Interleaves each group of rows into a scratch buffer that stays in the
     /// cache, a few units at a time, and multiplies there. Where a group is not wholly there, or a unit is not,
-    /// the slow way fills it up with zeros. So a row's result does not depend on which others are asked for
+    /// it is filled up with zeros first. So a row's result does not depend on which others are asked for
     /// with it, and is what the interleaved form gives.
     ///
     /// # Safety
@@ -135,6 +135,8 @@ impl Blocks {
         let chunk = if job.x.rows() == 1 { FEW } else { SCRATCH / unit_bytes };
         let mut scratch = Scratch(MaybeUninit::uninit());
         let scratch = scratch.0.as_mut_ptr().cast::<u8>();
+        let mut padded = [0; ROWS_MAX * RECORD_MAX];
+        let padded = &mut padded[..r * record.stored];
 
         let rows = job.rows.clone();
         for group in (rows.start / r * r..rows.end).step_by(r) {
@@ -155,15 +157,16 @@ impl Blocks {
                         (self.pack)(&record, from, stride, n, scratch, next);
                     }
                 } else {
-                    // SAFETY: one unit fits in the scratch buffer, and its bytes are written before they are
-                    // read.
-                    let unit = unsafe {
-                        scratch.write_bytes(0, unit_bytes);
-                        std::slice::from_raw_parts_mut(scratch, unit_bytes)
-                    };
-                    for (lane, row) in w.chunks_exact(stride).take(r).enumerate() {
-                        record.put(r, lane, &row[u * record.stored..], unit);
+                    padded.fill(0);
+                    for (row, padded) in
+                        w.chunks_exact(stride).take(r).zip(padded.chunks_exact_mut(record.stored))
+                    {
+                        let row = &row[u * record.stored..];
+                        let n = row.len().min(record.stored);
+                        padded[..n].copy_from_slice(&row[..n]);
                     }
+                    // SAFETY: `padded` has the records of `r` rows, and one unit fits in the scratch buffer.
+                    unsafe { (self.pack)(&record, padded.as_ptr(), record.stored, 1, scratch, w.as_ptr()) }
                 }
                 let here = u * unit_blocks..((u + n) * unit_blocks).min(blocks);
                 // SAFETY: the scratch buffer holds units for these blocks, and the rows of `place` are ours.
@@ -241,7 +244,7 @@ unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
             for (Place { column, lane, lanes }, acc) in places.into_iter().zip(&mut acc) {
                 for (i, acc) in acc.iter_mut().enumerate() {
                     let before = &job.y.row_mut(t + i)[column..][..lanes];
-                    let mut all = [0.0; MAX_LANES];
+                    let mut all = [0.0; ROWS_MAX];
                     all[lane..][..lanes].copy_from_slice(before);
                     *acc = V::load_f(all.as_ptr());
                 }
@@ -260,13 +263,10 @@ unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
         }
         for (Place { column, lane, lanes }, acc) in places.into_iter().zip(&acc) {
             for (i, acc) in acc.iter().enumerate() {
-                let mut all = [0.0; MAX_LANES];
+                let mut all = [0.0; ROWS_MAX];
                 V::store_f(all.as_mut_ptr(), *acc);
                 job.y.row_mut(t + i)[column..][..lanes].copy_from_slice(&all[lane..][..lanes]);
             }
         }
     }
 }
-
-/// Lanes of the widest group.
-const MAX_LANES: usize = 16;

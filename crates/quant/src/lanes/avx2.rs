@@ -37,14 +37,19 @@ unsafe fn broadcast(x: *const i8, j: usize) -> __m256i {
 }
 
 /// Byte products by `vpmaddubsw`, summed in 16 bits for as long as they fit: of codes of `BITS` bits and
-/// `|x| <= 127`, one pair is at most `2 * (2^BITS - 1) * 127`, so 8, 4 and 2 vectors for 4, 5 and 6 bits. Codes
+/// `|x| <= 127`, one pair is at most `2 * (2^BITS - 1) * 127`, so 8, 4, 2 and 1 vectors for 4 to 7 bits. Codes
 /// of 8 bits are made signed, and their sign is moved to `x`: `2 * 128 * 127` just fits.
 #[inline(always)]
-unsafe fn dot_avx2<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const i8, offset: i32) -> __m256i {
+unsafe fn dot_avx2<const BITS: u32, const M: usize>(
+    v: &[__m256i; M],
+    x: *const i8,
+    zero: i32,
+    minus: i32,
+) -> __m256i {
     unsafe {
         let ones = _mm256_set1_epi16(1);
         if BITS == 8 {
-            let mut sum = _mm256_setzero_si256();
+            let mut sum = _mm256_set1_epi32((zero - 128) * minus);
             for (j, v) in v.iter().enumerate() {
                 let w = _mm256_xor_si256(*v, _mm256_set1_epi8(-128));
                 let products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(broadcast(x, j), w));
@@ -53,7 +58,7 @@ unsafe fn dot_avx2<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const 
             return sum;
         }
         let fit = const { 128 >> BITS };
-        let mut sum = _mm256_set1_epi32(offset);
+        let mut sum = _mm256_set1_epi32(zero * minus);
         for (c, v) in v.chunks(fit).enumerate() {
             let mut products = _mm256_maddubs_epi16(v[0], broadcast(x, c * fit));
             for (j, v) in v.iter().enumerate().skip(1) {
@@ -67,9 +72,14 @@ unsafe fn dot_avx2<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const 
 }
 
 #[inline(always)]
-unsafe fn dot_vnni<const BITS: u32, const M: usize>(v: &[__m256i; M], x: *const i8, offset: i32) -> __m256i {
+unsafe fn dot_vnni<const BITS: u32, const M: usize>(
+    v: &[__m256i; M],
+    x: *const i8,
+    zero: i32,
+    minus: i32,
+) -> __m256i {
     unsafe {
-        let mut sum = _mm256_set1_epi32(offset);
+        let mut sum = _mm256_set1_epi32(zero * minus);
         for (j, v) in v.iter().enumerate() {
             sum = _mm256_dpbusd_avx_epi32(sum, *v, broadcast(x, j));
         }
@@ -102,6 +112,15 @@ pub(super) unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
     }
 }
 
+/// The bytes that a byte shuffle takes to do the same in each of four words.
+#[inline(always)]
+pub(super) unsafe fn in_each_word(from: [u8; 4]) -> __m128i {
+    unsafe {
+        let first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
+        _mm_add_epi8(first, _mm_set1_epi32(i32::from_le_bytes(from)))
+    }
+}
+
 /// 16 bytes of every fourth row.
 #[inline(always)]
 unsafe fn two(rows: *const u8, stride: usize) -> __m256i {
@@ -109,12 +128,6 @@ unsafe fn two(rows: *const u8, stride: usize) -> __m256i {
         let v = _mm256_castsi128_si256(_mm_loadu_si128(rows.cast()));
         _mm256_inserti128_si256::<1>(v, _mm_loadu_si128(rows.add(4 * stride).cast()))
     }
-}
-
-/// 32 bytes, the top bit of each turned over if `FLIP`.
-#[inline(always)]
-unsafe fn flipped<const FLIP: bool>(v: __m256i) -> __m256i {
-    unsafe { if FLIP { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) } else { v } }
 }
 
 macro_rules! lanes {
@@ -130,6 +143,14 @@ macro_rules! lanes {
                 unsafe { _mm256_loadu_si256(p.cast()) }
             }
             #[inline(always)]
+            unsafe fn store(p: *mut u8, v: __m256i) {
+                unsafe { _mm256_storeu_si256(p.cast(), v) }
+            }
+            #[inline(always)]
+            unsafe fn load_u16(p: *const u8) -> __m256i {
+                unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) }
+            }
+            #[inline(always)]
             unsafe fn load_f(p: *const f32) -> __m256 {
                 unsafe { _mm256_loadu_ps(p) }
             }
@@ -143,10 +164,11 @@ macro_rules! lanes {
             }
             #[inline(always)]
             unsafe fn load_bf16(p: *const u8) -> __m256 {
-                unsafe {
-                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-                }
+                unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(Self::load_u16(p))) }
+            }
+            #[inline(always)]
+            unsafe fn splat(v: u32) -> __m256i {
+                unsafe { _mm256_set1_epi32(v.cast_signed()) }
             }
             #[inline(always)]
             unsafe fn splat_f(v: f32) -> __m256 {
@@ -159,6 +181,10 @@ macro_rules! lanes {
             #[inline(always)]
             unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
                 unsafe { _mm256_or_si256(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn xor(a: __m256i, mask: u32) -> __m256i {
+                unsafe { _mm256_xor_si256(a, _mm256_set1_epi32(mask.cast_signed())) }
             }
             #[inline(always)]
             unsafe fn shl(a: __m256i, n: u32) -> __m256i {
@@ -192,14 +218,25 @@ macro_rules! lanes {
                 unsafe { _mm256_srai_epi32::<24>(a) }
             }
             #[inline(always)]
+            unsafe fn pick(a: __m256i, from: [u8; 4]) -> __m256i {
+                unsafe { _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(in_each_word(from))) }
+            }
+            #[inline(always)]
+            unsafe fn lookup(a: __m256i, table: &'static [u8; 16]) -> __m256i {
+                unsafe {
+                    let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+                    _mm256_shuffle_epi8(table, a)
+                }
+            }
+            #[inline(always)]
+            unsafe fn dot_halves(a: __m256i, b: __m256i) -> __m256i {
+                unsafe { _mm256_madd_epi16(a, b) }
+            }
+            #[inline(always)]
             unsafe fn fifth_bit(a: __m256i, j: usize) -> __m256i {
                 unsafe {
                     // The byte that holds the four bits, four times; then each of the four tests its own.
-                    let pick = _mm_add_epi8(
-                        _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
-                        _mm_set1_epi8((j / 2) as i8),
-                    );
-                    let bytes = _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(pick));
+                    let bytes = Self::pick(a, [(j / 2) as u8; 4]);
                     let bits = _mm256_set1_epi32(0x0804_0201 << (4 * (j % 2)));
                     let on = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
                     _mm256_and_si256(on, _mm256_set1_epi8(16))
@@ -275,39 +312,26 @@ macro_rules! lanes {
             unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
                 v: &[__m256i; M],
                 x: *const i8,
-                offset: i32,
+                zero: i32,
+                minus: i32,
             ) -> __m256i {
-                unsafe { $dot::<BITS, M>(v, x, offset) }
+                unsafe { $dot::<BITS, M>(v, x, zero, minus) }
             }
             #[inline(always)]
-            unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
+            unsafe fn gather(rows: *const u8, stride: usize) -> [__m256i; 4] {
                 unsafe {
-                    let words = transpose([
+                    transpose([
                         two(rows, stride),
                         two(rows.add(stride), stride),
                         two(rows.add(2 * stride), stride),
                         two(rows.add(3 * stride), stride),
-                    ]);
-                    for (j, v) in words.into_iter().enumerate() {
-                        _mm256_storeu_si256(out.add(j * pitch).cast(), flipped::<FLIP>(v));
-                    }
+                    ])
                 }
             }
             #[inline(always)]
-            unsafe fn scatter<const FLIP: bool>(
-                words: *const u8,
-                pitch: usize,
-                rows: *mut u8,
-                stride: usize,
-            ) {
+            unsafe fn scatter(words: [__m256i; 4], rows: *mut u8, stride: usize) {
                 unsafe {
-                    let two = transpose([
-                        flipped::<FLIP>(Self::load(words)),
-                        flipped::<FLIP>(Self::load(words.add(pitch))),
-                        flipped::<FLIP>(Self::load(words.add(2 * pitch))),
-                        flipped::<FLIP>(Self::load(words.add(3 * pitch))),
-                    ]);
-                    for (i, v) in two.into_iter().enumerate() {
+                    for (i, v) in transpose(words).into_iter().enumerate() {
                         let row = rows.add(i * stride);
                         _mm_storeu_si128(row.cast(), _mm256_castsi256_si128(v));
                         _mm_storeu_si128(row.add(4 * stride).cast(), _mm256_extracti128_si256::<1>(v));

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::Lanes;
-use super::avx2::sum_of_4;
+use super::avx2::{in_each_word, sum_of_4};
 
 /// Named for the encoding of its instructions. Used only behind an `Avx512Vnni` witness.
 pub(crate) struct Evex;
@@ -45,12 +45,6 @@ unsafe fn four(rows: *const u8, stride: usize) -> __m512i {
     }
 }
 
-/// 64 bytes, the top bit of each turned over if `FLIP`.
-#[inline(always)]
-unsafe fn flipped<const FLIP: bool>(v: __m512i) -> __m512i {
-    unsafe { if FLIP { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) } else { v } }
-}
-
 impl Lanes for Evex {
     const N: usize = 16;
     const REGISTERS: usize = 32;
@@ -60,6 +54,14 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut u8, v: __m512i) {
+        unsafe { _mm512_storeu_si512(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(p: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
     unsafe fn load_f(p: *const f32) -> __m512 {
@@ -75,10 +77,11 @@ impl Lanes for Evex {
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> __m512 {
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-        }
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(Self::load_u16(p))) }
+    }
+    #[inline(always)]
+    unsafe fn splat(v: u32) -> __m512i {
+        unsafe { _mm512_set1_epi32(v.cast_signed()) }
     }
     #[inline(always)]
     unsafe fn splat_f(v: f32) -> __m512 {
@@ -91,6 +94,10 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
         unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn xor(a: __m512i, mask: u32) -> __m512i {
+        unsafe { _mm512_xor_si512(a, _mm512_set1_epi32(mask.cast_signed())) }
     }
     #[inline(always)]
     unsafe fn shl(a: __m512i, n: u32) -> __m512i {
@@ -124,14 +131,25 @@ impl Lanes for Evex {
         unsafe { _mm512_srai_epi32::<24>(a) }
     }
     #[inline(always)]
+    unsafe fn pick(a: __m512i, from: [u8; 4]) -> __m512i {
+        unsafe { _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(in_each_word(from))) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(a: __m512i, table: &'static [u8; 16]) -> __m512i {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, a)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_halves(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_madd_epi16(a, b) }
+    }
+    #[inline(always)]
     unsafe fn fifth_bit(a: __m512i, j: usize) -> __m512i {
         unsafe {
             // The byte that holds the four bits, four times; then each of the four tests its own.
-            let pick = _mm_add_epi8(
-                _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
-                _mm_set1_epi8((j / 2) as i8),
-            );
-            let bytes = _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(pick));
+            let bytes = Self::pick(a, [(j / 2) as u8; 4]);
             let bits = _mm512_set1_epi32(0x0804_0201 << (4 * (j % 2)));
             _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), _mm512_set1_epi8(16))
         }
@@ -195,10 +213,11 @@ impl Lanes for Evex {
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
         v: &[__m512i; M],
         x: *const i8,
-        offset: i32,
+        zero: i32,
+        minus: i32,
     ) -> __m512i {
         unsafe {
-            let mut sums = [_mm512_set1_epi32(offset), _mm512_setzero_si512()];
+            let mut sums = [_mm512_set1_epi32(zero * minus), _mm512_setzero_si512()];
             for (j, v) in v.iter().enumerate() {
                 let x = _mm512_set1_epi32(x.cast::<i32>().add(j).read_unaligned());
                 sums[j % CHAINS] = _mm512_dpbusd_epi32(sums[j % CHAINS], *v, x);
@@ -207,29 +226,20 @@ impl Lanes for Evex {
         }
     }
     #[inline(always)]
-    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
+    unsafe fn gather(rows: *const u8, stride: usize) -> [__m512i; 4] {
         unsafe {
-            let words = transpose([
+            transpose([
                 four(rows, stride),
                 four(rows.add(stride), stride),
                 four(rows.add(2 * stride), stride),
                 four(rows.add(3 * stride), stride),
-            ]);
-            for (j, v) in words.into_iter().enumerate() {
-                _mm512_storeu_si512(out.add(j * pitch).cast(), flipped::<FLIP>(v));
-            }
+            ])
         }
     }
     #[inline(always)]
-    unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
+    unsafe fn scatter(words: [__m512i; 4], rows: *mut u8, stride: usize) {
         unsafe {
-            let four = transpose([
-                flipped::<FLIP>(Self::load(words)),
-                flipped::<FLIP>(Self::load(words.add(pitch))),
-                flipped::<FLIP>(Self::load(words.add(2 * pitch))),
-                flipped::<FLIP>(Self::load(words.add(3 * pitch))),
-            ]);
-            for (i, v) in four.into_iter().enumerate() {
+            for (i, v) in transpose(words).into_iter().enumerate() {
                 let row = rows.add(i * stride);
                 _mm_storeu_si128(row.cast(), _mm512_castsi512_si128(v));
                 _mm_storeu_si128(row.add(4 * stride).cast(), _mm512_extracti32x4_epi32::<1>(v));

@@ -20,6 +20,17 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { [V::load(p), V::load(p.add(4 * V::N))] }
     }
     #[inline(always)]
+    unsafe fn store(p: *mut u8, v: Self::I) {
+        unsafe {
+            V::store(p, v[0]);
+            V::store(p.add(4 * V::N), v[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(p: *const u8) -> Self::I {
+        unsafe { [V::load_u16(p), V::load_u16(p.add(2 * V::N))] }
+    }
+    #[inline(always)]
     unsafe fn load_f(p: *const f32) -> Self::F {
         unsafe { [V::load_f(p), V::load_f(p.add(V::N))] }
     }
@@ -46,6 +57,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { [V::load_bf16(p), V::load_bf16(p.add(2 * V::N))] }
     }
     #[inline(always)]
+    unsafe fn splat(v: u32) -> Self::I {
+        unsafe { [V::splat(v); 2] }
+    }
+    #[inline(always)]
     unsafe fn splat_f(v: f32) -> Self::F {
         unsafe { [V::splat_f(v); 2] }
     }
@@ -58,6 +73,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { [V::or(a[0], b[0]), V::or(a[1], b[1])] }
     }
     #[inline(always)]
+    unsafe fn xor(a: Self::I, mask: u32) -> Self::I {
+        unsafe { [V::xor(a[0], mask), V::xor(a[1], mask)] }
+    }
+    #[inline(always)]
     unsafe fn shl(a: Self::I, n: u32) -> Self::I {
         unsafe { [V::shl(a[0], n), V::shl(a[1], n)] }
     }
@@ -68,6 +87,18 @@ impl<V: Lanes> Lanes for Pair<V> {
     #[inline(always)]
     unsafe fn top_byte(a: Self::I) -> Self::I {
         unsafe { [V::top_byte(a[0]), V::top_byte(a[1])] }
+    }
+    #[inline(always)]
+    unsafe fn pick(a: Self::I, from: [u8; 4]) -> Self::I {
+        unsafe { [V::pick(a[0], from), V::pick(a[1], from)] }
+    }
+    #[inline(always)]
+    unsafe fn lookup(a: Self::I, table: &'static [u8; 16]) -> Self::I {
+        unsafe { [V::lookup(a[0], table), V::lookup(a[1], table)] }
+    }
+    #[inline(always)]
+    unsafe fn dot_halves(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { [V::dot_halves(a[0], b[0]), V::dot_halves(a[1], b[1])] }
     }
     #[inline(always)]
     unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I {
@@ -124,23 +155,27 @@ impl<V: Lanes> Lanes for Pair<V> {
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
         v: &[Self::I; M],
         x: *const i8,
-        offset: i32,
+        zero: i32,
+        minus: i32,
     ) -> Self::I {
         let (low, high) = (v.map(|v| v[0]), v.map(|v| v[1]));
-        unsafe { [V::dot::<BITS, M, CHAINS>(&low, x, offset), V::dot::<BITS, M, CHAINS>(&high, x, offset)] }
-    }
-    #[inline(always)]
-    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
         unsafe {
-            V::gather::<FLIP>(rows, stride, out, pitch);
-            V::gather::<FLIP>(rows.add(V::N * stride), stride, out.add(4 * V::N), pitch);
+            [
+                V::dot::<BITS, M, CHAINS>(&low, x, zero, minus),
+                V::dot::<BITS, M, CHAINS>(&high, x, zero, minus),
+            ]
         }
     }
     #[inline(always)]
-    unsafe fn scatter<const FLIP: bool>(words: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
+    unsafe fn gather(rows: *const u8, stride: usize) -> [Self::I; 4] {
+        let [low, high] = unsafe { [V::gather(rows, stride), V::gather(rows.add(V::N * stride), stride)] };
+        [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
+    }
+    #[inline(always)]
+    unsafe fn scatter(words: [Self::I; 4], rows: *mut u8, stride: usize) {
         unsafe {
-            V::scatter::<FLIP>(words, pitch, rows, stride);
-            V::scatter::<FLIP>(words.add(4 * V::N), pitch, rows.add(V::N * stride), stride);
+            V::scatter(words.map(|w| w[0]), rows, stride);
+            V::scatter(words.map(|w| w[1]), rows.add(V::N * stride), stride);
         }
     }
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Lanes in plain Rust: what every other implementation is tested against.
 
-use super::Lanes;
+use super::{Lanes, NONE};
 
 /// `N` lanes, one after the other.
 pub(crate) struct Scalar<const N: usize>;
@@ -22,6 +22,16 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn load(p: *const u8) -> [u32; N] {
         // SAFETY: as this function.
         unsafe { words(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut u8, v: [u32; N]) {
+        // SAFETY: the caller gives `4 * N` writable bytes.
+        unsafe { p.cast::<[u32; N]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(p: *const u8) -> [u32; N] {
+        // SAFETY: the caller gives `2 * N` readable bytes.
+        unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(u32::from)
     }
     #[inline(always)]
     unsafe fn load_f(p: *const f32) -> [f32; N] {
@@ -46,6 +56,10 @@ impl<const N: usize> Lanes for Scalar<N> {
         bits.map(|b| f32::from_bits(u32::from(b) << 16))
     }
     #[inline(always)]
+    unsafe fn splat(v: u32) -> [u32; N] {
+        [v; N]
+    }
+    #[inline(always)]
     unsafe fn splat_f(v: f32) -> [f32; N] {
         [v; N]
     }
@@ -58,6 +72,10 @@ impl<const N: usize> Lanes for Scalar<N> {
         std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
+    unsafe fn xor(a: [u32; N], mask: u32) -> [u32; N] {
+        a.map(|a| a ^ mask)
+    }
+    #[inline(always)]
     unsafe fn shl(a: [u32; N], n: u32) -> [u32; N] {
         a.map(|a| a << n)
     }
@@ -68,6 +86,21 @@ impl<const N: usize> Lanes for Scalar<N> {
     #[inline(always)]
     unsafe fn top_byte(a: [u32; N]) -> [u32; N] {
         a.map(|a| (a.cast_signed() >> 24).cast_unsigned())
+    }
+    #[inline(never)]
+    unsafe fn pick(a: [u32; N], from: [u8; 4]) -> [u32; N] {
+        let byte = |a: u32, from: u8| if from == NONE { 0 } else { a.to_le_bytes()[from as usize] };
+        a.map(|a| u32::from_le_bytes(from.map(|from| byte(a, from))))
+    }
+    #[inline(never)]
+    unsafe fn lookup(a: [u32; N], table: &'static [u8; 16]) -> [u32; N] {
+        a.map(|a| u32::from_le_bytes(a.to_le_bytes().map(|i| table[i as usize])))
+    }
+    #[inline(never)]
+    unsafe fn dot_halves(a: [u32; N], b: [u32; N]) -> [u32; N] {
+        let low = |a: u32| a.cast_signed() << 16 >> 16;
+        let high = |a: u32| a.cast_signed() >> 16;
+        std::array::from_fn(|i| (low(a[i]) * low(b[i]) + high(a[i]) * high(b[i])).cast_unsigned())
     }
     #[inline(never)]
     unsafe fn fifth_bit(a: [u32; N], j: usize) -> [u32; N] {
@@ -133,9 +166,10 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
         v: &[[u32; N]; M],
         x: *const i8,
-        offset: i32,
+        zero: i32,
+        minus: i32,
     ) -> [u32; N] {
-        let mut sum = [offset; N];
+        let mut sum = [zero * minus; N];
         for (j, v) in v.iter().enumerate() {
             // SAFETY: the caller gives `4 * M` readable bytes.
             let x = unsafe { x.add(4 * j).cast::<[i8; 4]>().read_unaligned() };
@@ -146,27 +180,16 @@ impl<const N: usize> Lanes for Scalar<N> {
         sum.map(i32::cast_unsigned)
     }
     #[inline(never)]
-    unsafe fn gather<const FLIP: bool>(rows: *const u8, stride: usize, out: *mut u8, pitch: usize) {
-        for i in 0..N {
-            // SAFETY: the caller gives 16 readable bytes in each of `N` rows.
-            let row = unsafe { words::<4>(rows.add(i * stride)) };
-            for (j, word) in row.into_iter().enumerate() {
-                let word = if FLIP { word ^ 0x8080_8080 } else { word };
-                // SAFETY: the caller gives four writable vectors of `N` words.
-                unsafe { out.add(j * pitch + 4 * i).cast::<u32>().write_unaligned(word) }
-            }
-        }
+    unsafe fn gather(rows: *const u8, stride: usize) -> [[u32; N]; 4] {
+        // SAFETY: the caller gives 16 readable bytes in each of `N` rows.
+        let rows: [[u32; 4]; N] = std::array::from_fn(|i| unsafe { words(rows.add(i * stride)) });
+        std::array::from_fn(|j| rows.map(|row| row[j]))
     }
     #[inline(never)]
-    unsafe fn scatter<const FLIP: bool>(src: *const u8, pitch: usize, rows: *mut u8, stride: usize) {
-        for j in 0..4 {
-            // SAFETY: the caller gives four readable vectors of `N` words.
-            let vector = unsafe { words::<N>(src.add(j * pitch)) };
-            for (i, word) in vector.into_iter().enumerate() {
-                let word = if FLIP { word ^ 0x8080_8080 } else { word };
-                // SAFETY: the caller gives 16 writable bytes in each of `N` rows.
-                unsafe { rows.add(i * stride + 4 * j).cast::<u32>().write_unaligned(word) }
-            }
+    unsafe fn scatter(words: [[u32; N]; 4], rows: *mut u8, stride: usize) {
+        for i in 0..N {
+            // SAFETY: the caller gives 16 writable bytes in each of `N` rows.
+            unsafe { rows.add(i * stride).cast::<[u32; 4]>().write_unaligned(words.map(|word| word[i])) }
         }
     }
     #[inline(always)]

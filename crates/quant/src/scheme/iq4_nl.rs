@@ -1,10 +1,14 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
 
 /// What the codes of IQ4_NL and IQ4_XS stand for.
 ///
 /// Source: ggml `kvalues_iq4nl`.
 pub(super) const VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// [`VALUES`] for the kernels.
+pub(super) static LISTED: Listed = Listed::of(VALUES, 128);
 
 /// 32 values `d * value of q`: `d` (f16), 16 bytes. Byte `i` holds code `i` in its low nibble and `i + 16` in
 /// its high one; the values are those of a table of 16.
@@ -20,6 +24,11 @@ impl Block for IQ4NL {
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_at(b, 0), &b[2..18], out);
     }
+}
+
+impl Packed for IQ4NL {
+    const CODES: Codes = Plain::listed(&LISTED, Number::F16);
+    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(18)), Field::Words(2, 4), Field::Words(20, 4)];
 }
 
 /// The values `d * value of q` of bytes of nibbles: the low ones, then the high ones.

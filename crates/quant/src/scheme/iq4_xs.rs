@@ -1,5 +1,6 @@
-use super::iq4_nl::{VALUES, looked_up};
+use super::iq4_nl::{LISTED, VALUES, looked_up};
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 256 values in eight sub-blocks of 32, `d * (scale - 32) * value of q`: `d` (f16), two bytes of high pairs of
 /// the scales, four bytes of their low nibbles, 16 bytes of codes for each sub-block as in IQ4_NL.
@@ -20,4 +21,9 @@ impl Block for IQ4XS {
             looked_up(&VALUES, d * (scale as i32 - 32) as f32, &b[8 + 16 * j..][..16], out);
         }
     }
+}
+
+impl Packed for IQ4XS {
+    const CODES: Codes = Codes::ScaleListed(&LISTED);
+    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 33)];
 }

@@ -1,5 +1,6 @@
 use super::Block;
 use super::iq4_nl::looked_up;
+use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
 
 /// Twice the values of a four-bit float (E2M1).
 ///
@@ -20,6 +21,11 @@ impl Block for MXFP4 {
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_power(b[0]), &b[1..17], out);
     }
+}
+
+impl Packed for MXFP4 {
+    const CODES: Codes = Plain::listed(const { &Listed::of(VALUES, 12) }, Number::BF16);
+    const FIELDS: &'static [Field] = &[Field::Powers(0, 17), Field::Words(1, 4), Field::Words(18, 4)];
 }
 
 /// `2^(e - 128)`, half of what `e` stands for, since [`VALUES`] are doubled.

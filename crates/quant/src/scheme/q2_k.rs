@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * q - dmin * min`: sixteen bytes with a scale in the low
 /// nibble and a minimum in the high one, 64 bytes of two-bit codes, `d`, `dmin` (f16).
@@ -23,4 +24,9 @@ impl Block for Q2K {
             }
         }
     }
+}
+
+impl Packed for Q2K {
+    const CODES: Codes = Codes::TwoBit;
+    const FIELDS: &'static [Field] = &[Field::Scales(80, Some(82)), Field::Words(0, 20)];
 }

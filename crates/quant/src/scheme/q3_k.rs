@@ -1,4 +1,5 @@
 use super::{Block, half_at};
+use crate::interleave::{Codes, Field, Packed};
 
 /// 256 values in sixteen sub-blocks of 16, `d * (scale - 32) * (q - 4)`: 32 bytes of high bits, 64 bytes of low
 /// pairs, twelve bytes of six-bit scales, `d` (f16).
@@ -30,4 +31,9 @@ impl Block for Q3K {
             }
         }
     }
+}
+
+impl Packed for Q3K {
+    const CODES: Codes = Codes::ThreeBit;
+    const FIELDS: &'static [Field] = &[Field::Scales(108, None), Field::Words(0, 27)];
 }

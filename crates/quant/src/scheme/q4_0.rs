@@ -1,5 +1,5 @@
 use super::{Block, half_at};
-use crate::interleave::{Codes, Field, Packed};
+use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * (q - 8)`: `d` (f16), 16 bytes. Byte `i` holds value `i` in its low nibble and `i + 16` in
 /// its high one.
@@ -22,6 +22,6 @@ impl Block for Q4_0 {
 }
 
 impl Packed for Q4_0 {
-    const CODES: Codes = Codes::Plain { bits: 4, min: false };
+    const CODES: Codes = Plain::zero(4);
     const FIELDS: &'static [Field] = &[Field::Scales(0, Some(18)), Field::Words(2, 4), Field::Words(20, 4)];
 }

@@ -1,5 +1,5 @@
 use super::{Block, half_at};
-use crate::interleave::{Codes, Field, Packed};
+use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), 16 bytes of nibbles in the order of Q4_0.
 ///
@@ -21,7 +21,7 @@ impl Block for Q4_1 {
 }
 
 impl Packed for Q4_1 {
-    const CODES: Codes = Codes::Plain { bits: 4, min: true };
+    const CODES: Codes = Plain::min(4);
     const FIELDS: &'static [Field] =
         &[Field::Scales(0, Some(20)), Field::Scales(2, Some(22)), Field::Words(4, 4), Field::Words(24, 4)];
 }

@@ -1,5 +1,5 @@
 use super::{Block, half_at};
-use crate::interleave::{Codes, Field, Packed};
+use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * (q - 16)`: `d` (f16), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
 /// nibbles in the order of Q4_0.
@@ -24,6 +24,6 @@ impl Block for Q5_0 {
 }
 
 impl Packed for Q5_0 {
-    const CODES: Codes = Codes::Plain { bits: 5, min: false };
+    const CODES: Codes = Plain::zero(5);
     const FIELDS: &'static [Field] = &[Field::Scales(0, Some(22)), Field::Words(2, 5), Field::Words(24, 5)];
 }

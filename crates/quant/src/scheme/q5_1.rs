@@ -1,5 +1,5 @@
 use super::{Block, half_at};
-use crate::interleave::{Codes, Field, Packed};
+use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), fifth bits and nibbles as in Q5_0.
 ///
@@ -23,7 +23,7 @@ impl Block for Q5_1 {
 }
 
 impl Packed for Q5_1 {
-    const CODES: Codes = Codes::Plain { bits: 5, min: true };
+    const CODES: Codes = Plain::min(5);
     const FIELDS: &'static [Field] =
         &[Field::Scales(0, Some(24)), Field::Scales(2, Some(26)), Field::Words(4, 5), Field::Words(28, 5)];
 }

@@ -1,5 +1,5 @@
 use super::{Block, half_at};
-use crate::interleave::{Codes, Field, Packed};
+use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * q`: `d` (f16), 32 signed bytes.
 ///
@@ -20,6 +20,6 @@ impl Block for Q8_0 {
 }
 
 impl Packed for Q8_0 {
-    const CODES: Codes = Codes::Plain { bits: 8, min: false };
+    const CODES: Codes = Plain::zero(8);
     const FIELDS: &'static [Field] = &[Field::Scales(0, Some(34)), Field::Signed(2, 8), Field::Signed(36, 8)];
 }

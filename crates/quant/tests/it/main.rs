@@ -17,7 +17,22 @@ mod repack;
 mod vector;
 
 /// The block schemes that have interleaved forms.
-const BLOCKS: [&str; 8] = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"];
+const BLOCKS: [&str; 13] = [
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
+    "mxfp4",
+];
+
+/// Where the binary16 scales of a block are.
+fn scales(name: &str) -> &'static [usize] {
+    match name {
+        "q4_0" | "q5_0" | "q8_0" | "iq4_nl" | "iq4_xs" => &[0],
+        "q2_k" => &[80, 82],
+        "q3_k" => &[108],
+        "q6_k" => &[208],
+        "mxfp4" => &[],
+        _ => &[0, 2],
+    }
+}
 
 /// xorshift64*: repeatable noise.
 struct Noise(u64);
@@ -44,14 +59,12 @@ impl Noise {
         let codec = quant::codec(name).unwrap();
         let mut bytes = self.bytes(n * codec.cell_bytes());
         for block in bytes.chunks_exact_mut(codec.cell_bytes()) {
-            let scales: &[usize] = match name {
-                "q4_0" | "q5_0" | "q8_0" => &[0],
-                "q6_k" => &[208],
-                _ => &[0, 2],
-            };
-            for &at in scales {
+            for &at in scales(name) {
                 let scale = half::f16::from_f32(self.float() * 0.01);
                 block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+            if name == "mxfp4" {
+                block[0] = 112 + block[0] % 16;
             }
         }
         bytes

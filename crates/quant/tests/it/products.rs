@@ -5,7 +5,7 @@ use std::ops::Range;
 use quant::{Activations, ColumnsMut, Forms, Isa};
 use tensor::Shape;
 
-use crate::{BLOCKS, Noise};
+use crate::{BLOCKS, Noise, scales};
 
 /// What the codes of the activations stand for: the documented quantisation, written out naively.
 fn quantised(x: &[f32]) -> Vec<f32> {
@@ -164,13 +164,11 @@ fn nasty_codes_and_activations_keep_every_instruction_set_equal() {
         let k = 2 * codec.per().max(256);
         for fill in [0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0] {
             let mut w = vec![fill; 16 * k / codec.per() * codec.cell_bytes()];
-            let scales = if name == "q6_k" { 208..210 } else { 0..4 };
             for block in w.chunks_exact_mut(codec.cell_bytes()) {
-                if name == "q6_k" || fill & 0x7F == 0x7F {
-                    let at = scales.clone();
-                    let pattern = [0xFF, 0x7B, 0x01, 0x80];
-                    let n = at.len().min(if matches!(name, "q4_0" | "q5_0" | "q8_0") { 2 } else { 4 });
-                    block[at.start..at.start + n].copy_from_slice(&pattern[..n]);
+                if matches!(name, "q2_k" | "q3_k" | "q6_k") || fill & 0x7F == 0x7F {
+                    for (at, scale) in scales(name).iter().zip([[0xFF, 0x7B], [0x01, 0x80]]) {
+                        block[*at..at + 2].copy_from_slice(&scale);
+                    }
                 }
             }
             for x in activations {

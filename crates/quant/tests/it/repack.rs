@@ -79,7 +79,9 @@ fn each_single_bit_comes_back() {
             bytes[3 * row + bit / 8] = 1 << (bit % 8);
             quant::repack(&stored, &form, k, &bytes, &mut units);
             let changed: u32 = units.iter().zip(&empty).map(|(a, b)| (a ^ b).count_ones()).sum();
-            assert_eq!(changed, 1, "`{name}`, bit {bit}");
+            // The exponents of MXFP4 become floats; all other bits only move.
+            let widened = name == "mxfp4" && bit % (17 * 8) < 8;
+            assert!(changed == 1 || widened, "`{name}`, bit {bit}: {changed} changed");
             let mut back = vec![0xFF; 8 * row];
             quant::repack(&form, &stored, k, &units, &mut back);
             assert_eq!(back, bytes, "`{name}`, bit {bit}");

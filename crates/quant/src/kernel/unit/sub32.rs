@@ -1,0 +1,139 @@
+//! Blocks of 256 in eight sub-blocks of 32.
+
+use super::{LOW, Unit, eight, for_eight, nibbles, shifted};
+use crate::activations::Tile;
+use crate::interleave::Listed;
+use crate::lanes::Lanes;
+
+/// Six-bit scales (or minima) of all sub-blocks, four to a vector, from the three words that pack them.
+#[inline(always)]
+unsafe fn six_bit_scales<V: Lanes>(low: V::I, high: V::I) -> [V::I; 2] {
+    // SAFETY: as this function.
+    unsafe { [V::and(low, 0x3F3F_3F3F), V::or(V::and(high, LOW), V::and(V::shr(low, 2), 0x3030_3030))] }
+}
+
+/// A block with scales and minima.
+///
+/// # Safety
+/// As [`super::unit`].
+#[inline(always)]
+pub(super) unsafe fn scale_min<V: Lanes, const BITS: u32, const NT: usize>(
+    unit: Unit<V>,
+    block: usize,
+    x: Tile<'_, NT>,
+    acc: &mut [V::F; NT],
+) {
+    // SAFETY: as `unit`.
+    unsafe {
+        let packed = unit.words(3);
+        let mut sums = Sums {
+            scales: six_bit_scales::<V>(unit.words(1), packed),
+            mins: six_bit_scales::<V>(unit.words(2), V::shr(packed, 4)),
+            s: [V::splat_f(0.0); NT],
+            n: [V::splat_f(0.0); NT],
+        };
+        for_eight!(SUB => scale_min_sub::<V, BITS, NT, SUB>(unit, block, x, &mut sums));
+        let (d, dmin) = (unit.scales(0, 0), unit.scales(0, 1));
+        for (t, acc) in acc.iter_mut().enumerate() {
+            *acc = V::fma(d, sums.s[t], *acc);
+            *acc = V::fnma(dmin, sums.n[t], *acc);
+        }
+    }
+}
+
+/// Byte `i` of each lane, unsigned.
+#[inline(always)]
+unsafe fn byte<V: Lanes>(packed: V::I, i: usize) -> V::F {
+    // SAFETY: as this function.
+    unsafe { V::to_f(V::and(V::shr(packed, 8 * i as u32), 0xFF)) }
+}
+
+struct Sums<V: Lanes, const NT: usize> {
+    scales: [V::I; 2],
+    mins: [V::I; 2],
+    s: [V::F; NT],
+    n: [V::F; NT],
+}
+
+/// Sub-block `SUB` of a block of scales and minima.
+#[inline(always)]
+unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: usize>(
+    unit: Unit<V>,
+    block: usize,
+    x: Tile<'_, NT>,
+    sums: &mut Sums<V, NT>,
+) {
+    // SAFETY: as `unit`.
+    unsafe {
+        let at = if BITS == 5 { 12 } else { 4 } + SUB / 2 * 8;
+        let codes = eight!(j => {
+            let low = nibbles::<V>(unit.words(at + j), SUB % 2 == 1);
+            if BITS == 5 {
+                let fifth = unit.words(4 + j);
+                let fifth =
+                    if SUB < 4 { V::shl(fifth, 4 - SUB as u32) } else { V::shr(fifth, SUB as u32 - 4) };
+                V::or(low, V::and(fifth, 0x1010_1010))
+            } else {
+                low
+            }
+        });
+        let scale = byte::<V>(sums.scales[SUB / 4], SUB % 4);
+        let min = byte::<V>(sums.mins[SUB / 4], SUB % 4);
+        for t in 0..NT {
+            let isum = V::dot::<BITS, 8, 1>(&codes, x.codes(block + SUB, t), 0, 0);
+            let factor = V::mul(scale, V::splat_f(x.scale(block + SUB, t)));
+            sums.s[t] = V::fma(V::to_f(isum), factor, sums.s[t]);
+            sums.n[t] = V::fma(min, V::splat_f(x.sum(block + SUB, t)), sums.n[t]);
+        }
+    }
+}
+
+/// A block of listed values.
+///
+/// # Safety
+/// As [`super::unit`].
+#[inline(always)]
+pub(super) unsafe fn listed<V: Lanes, const NT: usize>(
+    unit: Unit<V>,
+    list: &'static Listed,
+    block: usize,
+    x: Tile<'_, NT>,
+    acc: &mut [V::F; NT],
+) {
+    // SAFETY: as this function.
+    unsafe {
+        let mut s = [V::splat_f(0.0); NT];
+        for_eight!(SUB => listed_sub::<V, NT, SUB>(unit, list, block, x, &mut s));
+        let d = unit.scales(0, 0);
+        for (t, acc) in acc.iter_mut().enumerate() {
+            *acc = V::fma(d, s[t], *acc);
+        }
+    }
+}
+
+/// Sub-block `SUB` of a block of listed values.
+#[inline(always)]
+unsafe fn listed_sub<V: Lanes, const NT: usize, const SUB: usize>(
+    unit: Unit<V>,
+    list: &'static Listed,
+    block: usize,
+    x: Tile<'_, NT>,
+    s: &mut [V::F; NT],
+) {
+    // SAFETY: as `listed`.
+    unsafe {
+        // One vector of `d` and of high pairs of the scales, one of their low nibbles, 32 of codes.
+        let high = shifted::<V>(V::load_u16(unit.halves(0, 1)), 4 - 2 * SUB as i32);
+        let low = V::shr(unit.words(1), 4 * SUB as u32);
+        let scale = V::to_f(V::or(V::and(low, 0x0F), V::and(high, 0x30)));
+        let scale = V::add(scale, V::splat_f(-32.0));
+        let codes = eight!(j => {
+            V::lookup(nibbles::<V>(unit.words(2 + 4 * SUB + j % 4), j >= 4), &list.values)
+        });
+        for (t, s) in s.iter_mut().enumerate() {
+            let isum = V::dot::<8, 8, 1>(&codes, x.codes(block + SUB, t), list.zero, x.minus(block + SUB, t));
+            let factor = V::mul(scale, V::splat_f(x.scale(block + SUB, t)));
+            *s = V::fma(V::to_f(isum), factor, *s);
+        }
+    }
+}
