@@ -119,8 +119,34 @@ impl Isa {
 /// Compiles a function of plain Rust once for each instruction set, for the compiler to vectorise, and defines
 /// the function that takes an [`Isa`] and calls the right one.
 ///
-/// The body takes a `const FMA: bool`, which says whether `f32::mul_add` is one instruction.
+/// A body without a type parameter takes a `const FMA: bool`, which says whether `f32::mul_add` is one instruction.
+/// What the body calls must be inlined into it.
 macro_rules! per_isa {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident<$generic:ident: $bound:ident>($($a:ident: $t:ty),* $(,)?)
+     = $body:ident) => {
+        $(#[$doc])*
+        $vis fn $name<$generic: $bound>(isa: $crate::Isa, $($a: $t),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn vex<$generic: $bound>($($a: $t),*) {
+                $body::<$generic>($($a),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
+            fn evex<$generic: $bound>($($a: $t),*) {
+                $body::<$generic>($($a),*)
+            }
+            match isa {
+                // SAFETY: the witness was only made where the processor has the features.
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx2(_) | $crate::Isa::AvxVnni(_) => unsafe { vex::<$generic>($($a),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx512Vnni(_) => unsafe { evex::<$generic>($($a),*) },
+                _ => $body::<$generic>($($a),*),
+            }
+        }
+    };
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($a:ident: $t:ty),* $(,)?) $(-> $r:ty)? = $body:ident) => {
         $(#[$doc])*
         $vis fn $name(isa: $crate::Isa, $($a: $t),*) $(-> $r)? {

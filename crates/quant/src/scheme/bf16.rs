@@ -13,6 +13,7 @@ impl Block for BF16 {
         }
     });
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         out[0] = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
     }

@@ -13,6 +13,7 @@ impl Block for F16 {
         }
     });
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         out[0] = half_at(b, 0);
     }

@@ -21,6 +21,7 @@ impl Block for IQ4NL {
     const PER: usize = 32;
     const BYTES: usize = 18;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_at(b, 0), &b[2..18], out);
     }

@@ -13,6 +13,7 @@ impl Block for IQ4XS {
     const PER: usize = 256;
     const BYTES: usize = 136;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let high = u16::from_le_bytes([b[2], b[3]]);

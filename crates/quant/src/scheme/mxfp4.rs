@@ -18,6 +18,7 @@ impl Block for MXFP4 {
     const PER: usize = 32;
     const BYTES: usize = 17;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_power(b[0]), &b[1..17], out);
     }

@@ -14,6 +14,7 @@ impl Block for Q2K {
     const PER: usize = 256;
     const BYTES: usize = 84;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, dmin) = (half_at(b, 80), half_at(b, 82));
         for (j, out) in out.chunks_exact_mut(16).enumerate() {

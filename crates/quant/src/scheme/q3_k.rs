@@ -17,6 +17,7 @@ impl Block for Q3K {
     const PER: usize = 256;
     const BYTES: usize = 110;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 108);
         let scales = &b[96..108];

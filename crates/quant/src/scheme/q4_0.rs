@@ -12,6 +12,7 @@ impl Block for Q4_0 {
     const PER: usize = 32;
     const BYTES: usize = 18;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         for (i, q) in b[2..18].iter().enumerate() {

@@ -11,6 +11,7 @@ impl Block for Q4_1 {
     const PER: usize = 32;
     const BYTES: usize = 20;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, m) = (half_at(b, 0), half_at(b, 2));
         for (i, q) in b[4..20].iter().enumerate() {

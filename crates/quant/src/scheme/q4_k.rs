@@ -13,6 +13,7 @@ impl Block for Q4K {
     const PER: usize = 256;
     const BYTES: usize = 144;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, dmin) = (half_at(b, 0), half_at(b, 2));
         for (j, out) in out.chunks_exact_mut(32).enumerate() {

@@ -12,6 +12,7 @@ impl Block for Q5_0 {
     const PER: usize = 32;
     const BYTES: usize = 22;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let high = u32::from_le_bytes([b[2], b[3], b[4], b[5]]);

@@ -11,6 +11,7 @@ impl Block for Q5_1 {
     const PER: usize = 32;
     const BYTES: usize = 24;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, m) = (half_at(b, 0), half_at(b, 2));
         let high = u32::from_le_bytes([b[4], b[5], b[6], b[7]]);

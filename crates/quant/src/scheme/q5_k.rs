@@ -12,6 +12,7 @@ impl Block for Q5K {
     const PER: usize = 256;
     const BYTES: usize = 176;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, dmin) = (half_at(b, 0), half_at(b, 2));
         for (j, out) in out.chunks_exact_mut(32).enumerate() {

@@ -15,6 +15,7 @@ impl Block for Q6K {
     const PER: usize = 256;
     const BYTES: usize = 210;
 
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 208);
         for (j, out) in out.chunks_exact_mut(32).enumerate() {

@@ -1,0 +1,1 @@
+//! How fast blocks become floats, beside ggml and candle: see `benches/decode.rs`.
