@@ -47,7 +47,7 @@ for_lanes! {
     ///
     /// # Safety
     /// As [`accumulate_of`], for both groups; the activations have one row.
-    pub(super) fn pair_of<S: Packed>(
+    in vectors pub(super) fn pair_of<S: Packed>(
         job: &mut Job<'_>,
         places: [Place; 2],
         units: [*const u8; 2],
@@ -66,7 +66,8 @@ pub(super) struct Blocks {
     r: usize,
     pack: repack::Pack,
     accumulate: unsafe fn(&mut Job<'_>, Place, *const u8, Range<usize>),
-    pair: unsafe fn(&mut Job<'_>, [Place; 2], [*const u8; 2], Range<usize>),
+    /// `None` where one group at a time is as good.
+    pair: Option<unsafe fn(&mut Job<'_>, [Place; 2], [*const u8; 2], Range<usize>)>,
 }
 
 /// Room for units that are made on the way: a part of the first-level cache.
@@ -108,13 +109,16 @@ impl Blocks {
         let units = |row: usize| w[(start + row) / r * group_bytes..][..group_bytes].as_ptr();
         let place = |row: usize| Place { column: row, lane: 0, lanes: r };
         let rows = job.rows.len();
-        let half = if job.x.rows() == 1 { rows / (2 * r) * r } else { 0 };
-        for row in (0..half).step_by(r) {
-            let other = half + row;
-            // SAFETY: the groups have units for all blocks, and their rows are ours.
-            unsafe { (self.pair)(job, [place(row), place(other)], [units(row), units(other)], 0..blocks) }
+        let mut done = 0;
+        if let Some(pair) = self.pair.filter(|_| job.x.rows() == 1) {
+            let half = rows / (2 * r) * r;
+            for (row, other) in (0..half).zip(half..2 * half).step_by(r) {
+                // SAFETY: the groups have units for all blocks, and their rows are ours.
+                unsafe { pair(job, [place(row), place(other)], [units(row), units(other)], 0..blocks) }
+            }
+            done = 2 * half;
         }
-        for row in (2 * half..rows).step_by(r) {
+        for row in (done..rows).step_by(r) {
             // SAFETY: as above.
             unsafe { (self.accumulate)(job, place(row), units(row), 0..blocks) }
         }
