@@ -170,7 +170,7 @@ fn half(bits: u16) -> f32 {
     // Denormals come out right, since the product is exact.
     let finite = (f32::from_bits(magnitude) * SCALE).to_bits();
     // Infinity stays so, and a NaN becomes a quiet one.
-    let quiet = if bits & 0x3FF == 0 { 0 } else { 0x0040_0000 };
+    let quiet = if magnitude << 9 == 0 { 0 } else { 0x0040_0000 };
     let special = magnitude | 0x7F80_0000 | quiet;
     f32::from_bits(sign | if bits & 0x7C00 == 0x7C00 { special } else { finite })
 }

@@ -55,6 +55,9 @@ for_lanes! {
     ) = pair
 }
 
+/// A function of [`pair_of`].
+type Pair = unsafe fn(&mut Job<'_>, [Place; 2], [*const u8; 2], Range<usize>);
+
 /// How to multiply a block scheme: its layout, and the functions compiled for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
@@ -67,7 +70,7 @@ pub(super) struct Blocks {
     pack: repack::Pack,
     accumulate: unsafe fn(&mut Job<'_>, Place, *const u8, Range<usize>),
     /// `None` where one group at a time is as good.
-    pair: Option<unsafe fn(&mut Job<'_>, [Place; 2], [*const u8; 2], Range<usize>)>,
+    pair: Option<Pair>,
 }
 
 /// Room for units that are made on the way: a part of the first-level cache.
