@@ -16,6 +16,7 @@ mod codec;
 mod columns;
 pub mod companions;
 mod decode;
+mod encode;
 mod error;
 mod interleave;
 mod isa;
@@ -24,6 +25,7 @@ mod lanes;
 mod registry;
 mod repack;
 mod scheme;
+mod search;
 pub mod vector;
 
 pub use activations::{Activations, Filling, Forms};

@@ -194,6 +194,16 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
+/// Packs scales and minima of up to 63 as [`scale_min`] takes them out.
+#[inline(always)]
+fn put_scales_mins(packed: &mut [u8], scales: &[u8; 8], mins: &[u8; 8]) {
+    for j in 0..4 {
+        packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
+        packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
+        packed[j + 8] = scales[j + 4] & 15 | mins[j + 4] << 4;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,7 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_nibbles};
 use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
+use crate::search::{Book, Parts, nearest_of, one_scale, place_of};
 
 /// What the codes of IQ4_NL and IQ4_XS stand for.
 ///
@@ -9,6 +11,36 @@ pub(super) const VALUES: [i8; 16] =
 
 /// [`VALUES`] for the kernels.
 pub(super) static LISTED: Listed = Listed::of(VALUES, 128);
+
+/// [`VALUES`] to be searched.
+pub(super) struct Values;
+
+impl Values {
+    const RISING: [f32; 16] = {
+        let mut values = [0.0; 16];
+        let mut i = 0;
+        while i < 16 {
+            values[i] = VALUES[i] as f32;
+            i += 1;
+        }
+        values
+    };
+}
+
+impl Book for Values {
+    const LOW: f32 = Self::RISING[0];
+    const HIGH: f32 = Self::RISING[15];
+
+    #[inline(always)]
+    fn nearest(t: f32) -> f32 {
+        nearest_of(&Self::RISING, t)
+    }
+
+    #[inline(always)]
+    fn code(t: f32) -> u8 {
+        place_of(&Self::RISING, t)
+    }
+}
 
 /// 32 values `d * value of q`: `d` (f16), 16 bytes. Byte `i` holds code `i` in its low nibble and `i + 16` in
 /// its high one; the values are those of a table of 16.
@@ -20,11 +52,19 @@ impl Block for IQ4NL {
     const NAME: &'static str = "iq4_nl";
     const PER: usize = 32;
     const BYTES: usize = 18;
+    const ENCODE: Option<EncodeRow> = encode_row!(IQ4NL, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_at(b, 0), &b[2..18], out);
     }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
+    let (d, codes) = one_scale::<Values, 32>(&Parts::new(x, importance));
+    put_half(out, 0, d);
+    put_nibbles(&mut out[2..], &codes);
 }
 
 impl Packed for IQ4NL {

@@ -1,6 +1,8 @@
-use super::iq4_nl::{LISTED, VALUES, looked_up};
-use super::{Block, half_at};
+use super::iq4_nl::{LISTED, VALUES, Values, looked_up};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_nibbles};
 use crate::interleave::{Codes, Field, Packed};
+use crate::search::{Parts, scaled};
 
 /// 256 values in eight sub-blocks of 32, `d * (scale - 32) * value of q`: `d` (f16), two bytes of high pairs of
 /// the scales, four bytes of their low nibbles, 16 bytes of codes for each sub-block as in IQ4_NL.
@@ -12,6 +14,7 @@ impl Block for IQ4XS {
     const NAME: &'static str = "iq4_xs";
     const PER: usize = 256;
     const BYTES: usize = 136;
+    const ENCODE: Option<EncodeRow> = encode_row!(IQ4XS, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -21,6 +24,23 @@ impl Block for IQ4XS {
             let scale = u16::from(b[4 + j / 2] >> (j % 2 * 4) & 15) | (high >> (2 * j) & 3) << 4;
             looked_up(&VALUES, d * (scale as i32 - 32) as f32, &b[8 + 16 * j..][..16], out);
         }
+    }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 136]) {
+    let found = scaled::<Values, 32, 8, 32>(&Parts::new(x, importance));
+    put_half(out, 0, found.d);
+    let mut high = 0u16;
+    out[4..8].fill(0);
+    for (j, scale) in found.scales.iter().enumerate() {
+        let scale = (scale + 32) as u8;
+        out[4 + j / 2] |= (scale & 15) << (j % 2 * 4);
+        high |= u16::from(scale >> 4) << (2 * j);
+    }
+    out[2..4].copy_from_slice(&high.to_le_bytes());
+    for (out, codes) in out[8..].chunks_exact_mut(16).zip(&found.codes) {
+        put_nibbles(out, codes);
     }
 }
 

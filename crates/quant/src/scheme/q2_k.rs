@@ -1,5 +1,7 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_pairs};
 use crate::interleave::{Codes, Field, Packed};
+use crate::search::{Parts, Whole, affine};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * q - dmin * min`: sixteen bytes with a scale in the low
 /// nibble and a minimum in the high one, 64 bytes of two-bit codes, `d`, `dmin` (f16).
@@ -13,6 +15,7 @@ impl Block for Q2K {
     const NAME: &'static str = "q2_k";
     const PER: usize = 256;
     const BYTES: usize = 84;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q2K, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -25,6 +28,17 @@ impl Block for Q2K {
             }
         }
     }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 84]) {
+    let found = affine::<Whole<0, 3>, 16, 16, 15>(&Parts::new(x, importance));
+    for j in 0..16 {
+        out[j] = found.scales[j] | found.mins[j] << 4;
+    }
+    put_pairs(&mut out[16..80], found.codes.as_flattened());
+    put_half(out, 80, found.d);
+    put_half(out, 82, found.dmin);
 }
 
 impl Packed for Q2K {

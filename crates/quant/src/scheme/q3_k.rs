@@ -1,5 +1,7 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_pairs};
 use crate::interleave::{Codes, Field, Packed};
+use crate::search::{Parts, Whole, scaled};
 
 /// 256 values in sixteen sub-blocks of 16, `d * (scale - 32) * (q - 4)`: 32 bytes of high bits, 64 bytes of low
 /// pairs, twelve bytes of six-bit scales, `d` (f16).
@@ -16,6 +18,7 @@ impl Block for Q3K {
     const NAME: &'static str = "q3_k";
     const PER: usize = 256;
     const BYTES: usize = 110;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q3K, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -32,6 +35,26 @@ impl Block for Q3K {
             }
         }
     }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 110]) {
+    let found = scaled::<Whole<-4, 3>, 16, 16, 32>(&Parts::new(x, importance));
+    let codes = found.codes.as_flattened();
+    out[..32].fill(0);
+    for (s, codes) in codes.chunks_exact(32).enumerate() {
+        for (out, code) in out[..32].iter_mut().zip(codes) {
+            *out |= code >> 2 << s;
+        }
+    }
+    put_pairs(&mut out[32..96], codes);
+    out[96..108].fill(0);
+    for (j, scale) in found.scales.iter().enumerate() {
+        let scale = (scale + 32) as u8;
+        out[96 + j % 8] |= (scale & 15) << (j / 8 * 4);
+        out[104 + j % 4] |= scale >> 4 << (j / 4 * 2);
+    }
+    put_half(out, 108, found.d);
 }
 
 impl Packed for Q3K {

@@ -1,5 +1,9 @@
-use super::{Block, half_at};
+use half::f16;
+
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, peak, put_half, put_nibbles};
 use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::search::{Parts, Whole, one_scale};
 
 /// 32 values `d * (q - 8)`: `d` (f16), 16 bytes. Byte `i` holds value `i` in its low nibble and `i + 16` in
 /// its high one.
@@ -11,6 +15,7 @@ impl Block for Q4_0 {
     const NAME: &'static str = "q4_0";
     const PER: usize = 32;
     const BYTES: usize = 18;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q4_0, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -20,6 +25,21 @@ impl Block for Q4_0 {
             out[i + 16] = ((q >> 4) as i32 - 8) as f32 * d;
         }
     }
+}
+
+/// Source of the case without importance: ggml `quantize_row_q4_0_ref`.
+#[inline(always)]
+fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
+    let (d, codes) = match importance {
+        Some(_) => one_scale::<Whole<-8, 7>, 32>(&Parts::new(x, importance)),
+        None => {
+            let d = peak(x) / -8.0;
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            (f16::from_f32(d), x.map(|x| ((x * inverse + 8.5) as u8).min(15)))
+        }
+    };
+    put_half(out, 0, d);
+    put_nibbles(&mut out[2..], &codes);
 }
 
 impl Packed for Q4_0 {

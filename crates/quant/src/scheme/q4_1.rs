@@ -1,5 +1,9 @@
-use super::{Block, half_at};
+use half::f16;
+
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_nibbles, range};
 use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::search::{Parts, Whole, one_affine};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), 16 bytes of nibbles in the order of Q4_0.
 ///
@@ -10,6 +14,7 @@ impl Block for Q4_1 {
     const NAME: &'static str = "q4_1";
     const PER: usize = 32;
     const BYTES: usize = 20;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q4_1, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -19,6 +24,24 @@ impl Block for Q4_1 {
             out[i + 16] = (q >> 4) as f32 * d + m;
         }
     }
+}
+
+/// Source of the case without importance: ggml `quantize_row_q4_1_ref`.
+#[inline(always)]
+fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 20]) {
+    let (d, m, codes) = match importance {
+        Some(_) => one_affine::<Whole<0, 15>, 32>(&Parts::new(x, importance)),
+        None => {
+            let (low, high) = range(x);
+            let d = (high - low) / 15.0;
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            let codes = x.map(|x| (((x - low) * inverse + 0.5) as u8).min(15));
+            (f16::from_f32(d), f16::from_f32(low), codes)
+        }
+    };
+    put_half(out, 0, d);
+    put_half(out, 2, m);
+    put_nibbles(&mut out[4..], &codes);
 }
 
 impl Packed for Q4_1 {

@@ -1,5 +1,8 @@
-use super::{Block, half_at, scale_min};
+use super::put_scales_mins;
+use super::{Block, EncodeRow, half_at, scale_min};
+use crate::encode::{encode_row, put_half};
 use crate::interleave::{Codes, Field, Packed};
+use crate::search::{Parts, Whole, affine};
 
 /// 256 values in eight sub-blocks of 32, `d * scale * q - dmin * min`: `d`, `dmin` (f16), twelve bytes of
 /// six-bit scales and minima, 128 bytes. Byte `i` of the `c`-th 32 holds value `64 c + i` in its low nibble
@@ -12,6 +15,7 @@ impl Block for Q4K {
     const NAME: &'static str = "q4_k";
     const PER: usize = 256;
     const BYTES: usize = 144;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q4K, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -23,6 +27,19 @@ impl Block for Q4K {
             for (out, q) in out.iter_mut().zip(codes) {
                 *out = scale * (q >> (j % 2 * 4) & 15) as f32 - min;
             }
+        }
+    }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 144]) {
+    let found = affine::<Whole<0, 15>, 32, 8, 63>(&Parts::new(x, importance));
+    put_half(out, 0, found.d);
+    put_half(out, 2, found.dmin);
+    put_scales_mins(&mut out[4..16], &found.scales, &found.mins);
+    for (out, codes) in out[16..].chunks_exact_mut(32).zip(found.codes.chunks_exact(2)) {
+        for i in 0..32 {
+            out[i] = codes[0][i] | codes[1][i] << 4;
         }
     }
 }

@@ -1,5 +1,9 @@
-use super::{Block, half_at};
+use half::f16;
+
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, fifth_bits, peak, put_half, put_nibbles};
 use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::search::{Parts, Whole, one_scale};
 
 /// 32 values `d * (q - 16)`: `d` (f16), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
 /// nibbles in the order of Q4_0.
@@ -11,6 +15,7 @@ impl Block for Q5_0 {
     const NAME: &'static str = "q5_0";
     const PER: usize = 32;
     const BYTES: usize = 22;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q5_0, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -22,6 +27,22 @@ impl Block for Q5_0 {
             out[i + 16] = ((u32::from(q >> 4) | hi) as i32 - 16) as f32 * d;
         }
     }
+}
+
+/// Source of the case without importance: ggml `quantize_row_q5_0_ref`.
+#[inline(always)]
+fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 22]) {
+    let (d, codes) = match importance {
+        Some(_) => one_scale::<Whole<-16, 15>, 32>(&Parts::new(x, importance)),
+        None => {
+            let d = peak(x) / -16.0;
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            (f16::from_f32(d), x.map(|x| ((x * inverse + 16.5) as u8).min(31)))
+        }
+    };
+    put_half(out, 0, d);
+    out[2..6].copy_from_slice(&fifth_bits(&codes));
+    put_nibbles(&mut out[6..], &codes);
 }
 
 impl Packed for Q5_0 {

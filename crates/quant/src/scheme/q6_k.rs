@@ -1,5 +1,7 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half};
 use crate::interleave::{Codes, Field, Packed};
+use crate::search::{Parts, Whole, scaled};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * (q - 32)`: 128 bytes of low nibbles, 64 bytes of high
 /// bit pairs, sixteen signed scales, `d` (f16).
@@ -14,6 +16,7 @@ impl Block for Q6K {
     const NAME: &'static str = "q6_k";
     const PER: usize = 256;
     const BYTES: usize = 210;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q6K, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -29,6 +32,25 @@ impl Block for Q6K {
             }
         }
     }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 210]) {
+    let found = scaled::<Whole<-32, 31>, 16, 16, 128>(&Parts::new(x, importance));
+    let codes = found.codes.as_flattened();
+    for half in 0..2 {
+        for i in 0..32 {
+            let code = |s: usize| codes[128 * half + 32 * s + i];
+            out[64 * half + i] = code(0) & 15 | code(2) << 4;
+            out[64 * half + 32 + i] = code(1) & 15 | code(3) << 4;
+            out[128 + 32 * half + i] =
+                code(0) >> 4 | code(1) >> 4 << 2 | code(2) >> 4 << 4 | code(3) >> 4 << 6;
+        }
+    }
+    for (out, scale) in out[192..208].iter_mut().zip(found.scales) {
+        *out = (scale as i8).cast_unsigned();
+    }
+    put_half(out, 208, found.d);
 }
 
 impl Packed for Q6K {

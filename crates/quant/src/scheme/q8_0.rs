@@ -1,4 +1,7 @@
-use super::{Block, half_at};
+use half::f16;
+
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, peak, put_half};
 use crate::interleave::{Codes, Field, Packed, Plain};
 
 /// 32 values `d * q`: `d` (f16), 32 signed bytes.
@@ -10,6 +13,7 @@ impl Block for Q8_0 {
     const NAME: &'static str = "q8_0";
     const PER: usize = 32;
     const BYTES: usize = 34;
+    const ENCODE: Option<EncodeRow> = encode_row!(Q8_0, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -17,6 +21,17 @@ impl Block for Q8_0 {
         for (out, q) in out.iter_mut().zip(&b[2..34]) {
             *out = q.cast_signed() as f32 * d;
         }
+    }
+}
+
+/// Source: ggml `quantize_row_q8_0_ref`, which has no use for the importance either.
+#[inline(always)]
+fn encode(x: &[f32; 32], _importance: Option<&[f32; 32]>, out: &mut [u8; 34]) {
+    let d = peak(x).abs() / 127.0;
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    put_half(out, 0, f16::from_f32(d));
+    for (out, x) in out[2..].iter_mut().zip(x) {
+        *out = ((x * inverse).round() as i8).cast_unsigned();
     }
 }
 

@@ -13,7 +13,7 @@ const NAMES: &[&str] = &[
     "iq4_nl", "iq4_xs", "tq1_0", "tq2_0", "mxfp4", "nvfp4",
 ];
 
-fn golden(scheme: &str, file: &str) -> Vec<u8> {
+pub(crate) fn golden(scheme: &str, file: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(scheme).join(file);
     fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }

@@ -11,6 +11,7 @@
 
 extern crate weighbridge_quant as quant;
 
+mod encode;
 mod golden;
 mod products;
 mod repack;
