@@ -22,7 +22,6 @@ pub(crate) use scalar::Scalar;
 
 /// Compiles a function over [`Lanes`] once for each implementation, and defines the function that picks one of
 /// them by instruction set and rows in a group: the vectors of one group where there are such, else plain Rust.
-/// A function that is only worth having in vectors says so, and there may be none.
 ///
 /// The pointer it returns may be called wherever the `Isa` came from its constructors, under the contract of
 /// the function itself.
@@ -31,61 +30,39 @@ macro_rules! for_lanes {
      ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
         $(#[$doc])*
         $vis fn $pick<$($generic: $bound)?>(isa: $crate::isa::Isa, r: usize) -> unsafe fn($($t),*) {
-            use $crate::lanes::{Scalar, compiled, in_vectors};
+            use $crate::isa::Isa;
+            use $crate::lanes::{compiled, Scalar};
+            #[cfg(target_arch = "x86_64")]
+            use $crate::lanes::{Evex, Vex, VexVnni};
 
-            in_vectors! { <$($generic: $bound)?>($($a: $t),*) = $body }
             compiled! { scalar8 Scalar<8>, [], [$($generic: $bound)?]($($a: $t),*) $body }
             compiled! { scalar16 Scalar<16>, [], [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vex8 Vex, [#[target_feature(enable = "avx2,fma,f16c")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { vnni8 VexVnni, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "x86_64")]
+            compiled! { evex16 Evex, [#[target_feature(
+                            enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
 
-            vectors::<$($generic)?>(isa, r).unwrap_or(match r {
-                8 => scalar8::<$($generic)?>,
-                16 => scalar16::<$($generic)?>,
-                _ => unreachable!("groups have 8 or 16 rows"),
-            })
-        }
-    };
-    ($(#[$doc:meta])* in vectors $vis:vis fn $pick:ident<$($generic:ident: $bound:ident)?>
-     ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
-        $(#[$doc])*
-        $vis fn $pick<$($generic: $bound)?>(isa: $crate::isa::Isa, r: usize) -> Option<unsafe fn($($t),*)> {
-            use $crate::lanes::{compiled, in_vectors};
-
-            in_vectors! { <$($generic: $bound)?>($($a: $t),*) = $body }
-            vectors::<$($generic)?>(isa, r)
-        }
-    };
-}
-pub(crate) use for_lanes;
-
-/// Defines `vectors`, which picks the vectors of [`for_lanes`].
-macro_rules! in_vectors {
-    (<$($generic:ident: $bound:ident)?>($($a:ident: $t:ty),*) = $body:ident) => {
-        #[cfg(target_arch = "x86_64")]
-        compiled! { vex8 $crate::lanes::Vex, [#[target_feature(enable = "avx2,fma,f16c")]],
-                    [$($generic: $bound)?]($($a: $t),*) $body }
-        #[cfg(target_arch = "x86_64")]
-        compiled! { vnni8 $crate::lanes::VexVnni, [#[target_feature(enable = "avx2,fma,f16c,avxvnni")]],
-                    [$($generic: $bound)?]($($a: $t),*) $body }
-        #[cfg(target_arch = "x86_64")]
-        compiled! { evex16 $crate::lanes::Evex, [#[target_feature(
-                        enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
-                    [$($generic: $bound)?]($($a: $t),*) $body }
-
-        fn vectors<$($generic: $bound)?>(isa: $crate::isa::Isa, r: usize) -> Option<unsafe fn($($t),*)> {
-            use $crate::isa::Isa;
             match (isa, r) {
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx2(_) | Isa::Avx512Vnni(_), 8) => Some(vex8::<$($generic)?>),
+                (Isa::Avx2(_) | Isa::Avx512Vnni(_), 8) => vex8::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::AvxVnni(_), 8) => Some(vnni8::<$($generic)?>),
+                (Isa::AvxVnni(_), 8) => vnni8::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Vnni(_), 16) => Some(evex16::<$($generic)?>),
-                _ => None,
+                (Isa::Avx512Vnni(_), 16) => evex16::<$($generic)?>,
+                (_, 8) => scalar8::<$($generic)?>,
+                (_, 16) => scalar16::<$($generic)?>,
+                _ => unreachable!("groups have 8 or 16 rows"),
             }
         }
     };
 }
-pub(crate) use in_vectors;
+pub(crate) use for_lanes;
 
 /// As [`for_lanes`], for functions that want 16 lanes whatever the rows.
 macro_rules! for_16_lanes {

@@ -29,34 +29,28 @@ pub(super) struct Job<'a> {
 }
 
 for_lanes! {
-    /// Adds the products of the blocks `blocks` of a group of rows, whose units lie at `units`, to what the
-    /// blocks before them gave.
+    /// Adds the products of the blocks `blocks` of some groups of rows to what the blocks before them gave.
     ///
     /// # Safety
-    /// `units` has units for all of `blocks`, which begin with a unit, and `place` is in `job`.
-    pub(super) fn accumulate_of<S: Packed>(
-        job: &mut Job<'_>,
-        place: Place,
-        units: *const u8,
-        blocks: Range<usize>,
-    ) = accumulate
+    /// There are at most [`STREAMS`] groups. Their units are there for all of `blocks`, which begin with a unit,
+    /// and their places are in `job`.
+    pub(super) fn accumulate_of<S: Packed>(job: &mut Job<'_>, groups: &[Group], blocks: Range<usize>) = accumulate
 }
 
-for_lanes! {
-    /// The products of all blocks of two groups of rows with one row of activations.
-    ///
-    /// # Safety
-    /// As [`accumulate_of`], for both groups; the activations have one row.
-    in vectors pub(super) fn pair_of<S: Packed>(
-        job: &mut Job<'_>,
-        places: [Place; 2],
-        units: [*const u8; 2],
-        blocks: Range<usize>,
-    ) = pair
-}
+/// Groups that are read at once where one row of activations is multiplied, which is bound by memory: a core
+/// fetches two streams faster than one.
+const STREAMS: usize = 2;
 
-/// A function of [`pair_of`].
-type Pair = unsafe fn(&mut Job<'_>, [Place; 2], [*const u8; 2], Range<usize>);
+/// A group of rows.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    /// Its units.
+    units: *const u8,
+    /// Where its results go: `lanes` of its rows, from row `lane` on, are columns of `y` from `column` on.
+    column: usize,
+    lane: usize,
+    lanes: usize,
+}
 
 /// How to multiply a block scheme: its layout, and the functions compiled for one instruction set.
 #[derive(Clone, Copy)]
@@ -68,9 +62,7 @@ pub(super) struct Blocks {
     /// Rows in a group.
     r: usize,
     pack: repack::Pack,
-    accumulate: unsafe fn(&mut Job<'_>, Place, *const u8, Range<usize>),
-    /// `None` where one group at a time is as good.
-    pair: Option<Pair>,
+    accumulate: unsafe fn(&mut Job<'_>, &[Group], Range<usize>),
 }
 
 /// Room for units that are made on the way: a part of the first-level cache.
@@ -90,7 +82,6 @@ impl Blocks {
             r,
             pack: repack::pack_of(isa, r),
             accumulate: accumulate_of::<S>(isa, r),
-            pair: pair_of::<S>(isa, r),
         }
     }
 
@@ -99,8 +90,8 @@ impl Blocks {
         self.record.vectors * 4 * self.r
     }
 
-    /// Multiplies an interleaved matrix. One row of activations is bound by memory: it reads two groups at
-    /// once, half of the rows apart, since a core fetches two streams faster than one.
+    /// Multiplies an interleaved matrix. With one row of activations it reads two groups at once, half of the
+    /// rows apart.
     ///
     /// # Safety
     /// The instructions are there; `job.w` holds `total` rows in groups, `rows` are whole groups, and the
@@ -109,21 +100,21 @@ impl Blocks {
         let blocks = job.k / 32;
         let group_bytes = job.k / self.record.unit * self.unit_bytes();
         let (w, start, r) = (job.w, job.rows.start, self.r);
-        let units = |row: usize| w[(start + row) / r * group_bytes..][..group_bytes].as_ptr();
-        let place = |row: usize| Place { column: row, lane: 0, lanes: r };
+        let group = |row: usize| Group {
+            units: w[(start + row) / r * group_bytes..][..group_bytes].as_ptr(),
+            column: row,
+            lane: 0,
+            lanes: r,
+        };
         let rows = job.rows.len();
-        let mut done = 0;
-        if let Some(pair) = self.pair.filter(|_| job.x.rows() == 1) {
-            let half = rows / (2 * r) * r;
-            for (row, other) in (0..half).zip(half..2 * half).step_by(r) {
-                // SAFETY: the groups have units for all blocks, and their rows are ours.
-                unsafe { pair(job, [place(row), place(other)], [units(row), units(other)], 0..blocks) }
-            }
-            done = 2 * half;
+        let half = if job.x.rows() == 1 { rows / (2 * r) * r } else { 0 };
+        for row in (0..half).step_by(r) {
+            // SAFETY: the groups have units for all blocks, and their rows are ours.
+            unsafe { (self.accumulate)(job, &[group(row), group(half + row)], 0..blocks) }
         }
-        for row in (done..rows).step_by(r) {
+        for row in (2 * half..rows).step_by(r) {
             // SAFETY: as above.
-            unsafe { (self.accumulate)(job, place(row), units(row), 0..blocks) }
+            unsafe { (self.accumulate)(job, &[group(row)], 0..blocks) }
         }
     }
 
@@ -149,7 +140,7 @@ impl Blocks {
         for group in (rows.start / r * r..rows.end).step_by(r) {
             let first = group.max(rows.start);
             let lanes = (group + r).min(rows.end) - first;
-            let place = Place { column: first - rows.start, lane: first - group, lanes };
+            let place = Group { units: scratch, column: first - rows.start, lane: first - group, lanes };
             let w = &job.w[group * stride..];
             let whole = if group + r <= job.total { blocks / unit_blocks } else { 0 };
             let mut u = 0;
@@ -176,20 +167,12 @@ impl Blocks {
                     unsafe { (self.pack)(&record, padded.as_ptr(), record.stored, 1, scratch, w.as_ptr()) }
                 }
                 let here = u * unit_blocks..((u + n) * unit_blocks).min(blocks);
-                // SAFETY: the scratch buffer holds units for these blocks, and the rows of `place` are ours.
-                unsafe { (self.accumulate)(job, place, scratch, here) }
+                // SAFETY: the scratch buffer holds units for these blocks, and its rows are ours.
+                unsafe { (self.accumulate)(job, &[place], here) }
                 u += n;
             }
         }
     }
-}
-
-/// Where a group's results go: `lanes` of its rows, from row `lane` on, are columns of `y` from `column` on.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    column: usize,
-    lane: usize,
-    lanes: usize,
 }
 
 /// How far ahead of the arithmetic to ask for memory, in bytes: about what arrives in the time of one miss.
@@ -198,57 +181,40 @@ const AHEAD: usize = 4096;
 /// # Safety
 /// As [`Lanes`] and [`accumulate_of`].
 #[inline(always)]
-unsafe fn accumulate<V: Lanes, S: Packed>(
-    job: &mut Job<'_>,
-    place: Place,
-    units: *const u8,
-    blocks: Range<usize>,
-) {
+unsafe fn accumulate<V: Lanes, S: Packed>(job: &mut Job<'_>, groups: &[Group], blocks: Range<usize>) {
     let rows = job.x.rows();
     let tiled = rows / TILE * TILE;
     for t in (0..tiled).step_by(TILE) {
-        // SAFETY: as this function.
-        unsafe { tile::<V, S, TILE, 1>(job, [place], [units], blocks.clone(), t) }
+        for group in groups {
+            // SAFETY: as this function.
+            unsafe { tile::<V, S, TILE, 1>(job, std::array::from_ref(group), blocks.clone(), t) }
+        }
     }
     for t in tiled..rows {
         // SAFETY: as this function.
-        unsafe { tile::<V, S, 1, 1>(job, [place], [units], blocks.clone(), t) }
+        unsafe { tile::<V, S, 1, STREAMS>(job, groups, blocks.clone(), t) }
     }
 }
 
-/// # Safety
-/// As [`Lanes`] and [`pair_of`].
-#[inline(always)]
-unsafe fn pair<V: Lanes, S: Packed>(
-    job: &mut Job<'_>,
-    places: [Place; 2],
-    units: [*const u8; 2],
-    blocks: Range<usize>,
-) {
-    // SAFETY: as this function.
-    unsafe { tile::<V, S, 1, 2>(job, places, units, blocks, 0) }
-}
-
-/// [`accumulate`] for `G` groups and the `NT` rows of activations from `t` on.
+/// [`accumulate`] of at most `G` groups for the `NT` rows of activations from `t` on.
 ///
 /// # Safety
 /// As [`accumulate`].
 #[inline(always)]
 unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
     job: &mut Job<'_>,
-    places: [Place; G],
-    mut units: [*const u8; G],
+    groups: &[Group],
     blocks: Range<usize>,
     t: usize,
 ) {
     let unit_bytes = S::VECTORS * 4 * V::N;
     let x = job.x.tile::<NT>(t);
-    assert!(blocks.end <= x.blocks());
+    assert!(blocks.end <= x.blocks() && groups.len() <= G);
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
         let mut acc = [[V::splat_f(0.0); NT]; G];
         if blocks.start > 0 {
-            for (Place { column, lane, lanes }, acc) in places.into_iter().zip(&mut acc) {
+            for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {
                 for (i, acc) in acc.iter_mut().enumerate() {
                     let before = &job.y.row_mut(t + i)[column..][..lanes];
                     let mut all = [0.0; ROWS_MAX];
@@ -257,18 +223,18 @@ unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
                 }
             }
         }
-        for block in blocks.clone().step_by(S::UNIT / 32) {
-            for (units, acc) in units.iter_mut().zip(&mut acc) {
+        for (i, block) in blocks.clone().step_by(S::UNIT / 32).enumerate() {
+            for (group, acc) in groups.iter().zip(&mut acc) {
+                let units = group.units.add(i * unit_bytes);
                 if NT == 1 {
                     for line in 0..unit_bytes.div_ceil(64) {
                         V::prefetch(units.wrapping_add(AHEAD + line * 64));
                     }
                 }
-                unit::<V, S, NT>(*units, block, blocks.end - block, x, acc);
-                *units = units.add(unit_bytes);
+                unit::<V, S, NT>(units, block, blocks.end - block, x, acc);
             }
         }
-        for (Place { column, lane, lanes }, acc) in places.into_iter().zip(&acc) {
+        for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&acc) {
             for (i, acc) in acc.iter().enumerate() {
                 let mut all = [0.0; ROWS_MAX];
                 V::store_f(all.as_mut_ptr(), *acc);

@@ -1,4 +1,5 @@
-//! Lanes in plain Rust: what every other implementation is tested against.
+//! Lanes in plain Rust: what every other implementation is tested against. Operations stay functions, since
+//! a kernel with all of them written out for each lane takes long to compile and is no faster.
 
 use super::{Lanes, NONE};
 
@@ -28,7 +29,7 @@ impl<const N: usize> Lanes for Scalar<N> {
         // SAFETY: the caller gives `4 * N` writable bytes.
         unsafe { p.cast::<[u32; N]>().write_unaligned(v) }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_u16(p: *const u8) -> [u32; N] {
         // SAFETY: the caller gives `2 * N` readable bytes.
         unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(u32::from)
@@ -63,27 +64,27 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn splat_f(v: f32) -> [f32; N] {
         [v; N]
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn and(a: [u32; N], mask: u32) -> [u32; N] {
         a.map(|a| a & mask)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn or(a: [u32; N], b: [u32; N]) -> [u32; N] {
         std::array::from_fn(|i| a[i] | b[i])
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn xor(a: [u32; N], mask: u32) -> [u32; N] {
         a.map(|a| a ^ mask)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn shl(a: [u32; N], n: u32) -> [u32; N] {
         a.map(|a| a << n)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn shr(a: [u32; N], n: u32) -> [u32; N] {
         a.map(|a| a >> n)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn top_byte(a: [u32; N]) -> [u32; N] {
         a.map(|a| (a.cast_signed() >> 24).cast_unsigned())
     }
@@ -106,15 +107,15 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn fifth_bit(a: [u32; N], j: usize) -> [u32; N] {
         a.map(|a| (0..4).map(|i| (a >> (4 * j + i) & 1) << (8 * i + 4)).sum())
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn to_f(a: [u32; N]) -> [f32; N] {
         a.map(|a| a.cast_signed() as f32)
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn add(a: [f32; N], b: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i] + b[i])
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn mul(a: [f32; N], b: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i] * b[i])
     }
@@ -126,7 +127,7 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn fnma(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn sum(mut a: [f32; N]) -> f32 {
         let mut half = N / 2;
         while half > 0 {
@@ -137,27 +138,27 @@ impl<const N: usize> Lanes for Scalar<N> {
         }
         a[0]
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn sum_of_4(a: [[f32; N]; 4]) -> [f32; 4] {
         // SAFETY: as this function.
         a.map(|a| unsafe { Self::sum(a) })
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn sum_i(a: [u32; N]) -> i32 {
         a.iter().map(|a| a.cast_signed()).sum()
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn max_bits(a: [f32; N], b: [f32; N]) -> u32 {
         // The bits of non-negative floats are in the order of their values, and NaN comes out on top.
         a.iter().chain(&b).fold(0, |max, a| max.max(a.to_bits() & 0x7FFF_FFFF))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn round(a: [f32; N], b: [f32; N]) -> [u32; N] {
         // Added to 1.5 * 2^23, a small number is rounded to an integer in the low bits of the sum.
         const MAGIC: f32 = 12_582_912.0;
         std::array::from_fn(|i| (a[i] * b[i] + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn store_bytes(p: *mut u8, a: [u32; N]) {
         // SAFETY: the caller gives `N` writable bytes.
         unsafe { p.cast::<[u8; N]>().write(a.map(|a| a as u8)) }
