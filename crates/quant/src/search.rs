@@ -11,9 +11,11 @@
 
 mod affine;
 mod scaled;
+mod ternary;
 
 pub(crate) use affine::{affine, one_affine};
-pub(crate) use scaled::{one_scale, scaled};
+pub(crate) use scaled::{least_of, mean, one_scale, scaled};
+pub(crate) use ternary::ternary;
 
 use half::f16;
 
@@ -216,16 +218,12 @@ impl<const N: usize> Group<N> {
 }
 
 /// A block of `J` groups, divided by a power of two that brings the largest value to between 1 and 2, so that
-/// no square is lost or too large.
+/// no square is lost or too large. If it is denormal, all are taken for 0.
 pub(crate) struct Parts<const N: usize, const J: usize> {
     groups: [Group<N>; J],
     /// What the values were divided by.
     unit: f32,
 }
-
-/// Blocks whose values are all less far from 0 than this are zero: no scheme has factors that bring the
-/// smallest binary16 so low.
-const NOTHING: f32 = 1.0 / (1u64 << 40) as f32;
 
 /// What the weights are raised to, as a fraction of their mean: a column without importance is still to be
 /// near.
@@ -237,8 +235,11 @@ impl<const N: usize, const J: usize> Parts<N, J> {
     pub(crate) fn new<const PER: usize>(x: &[f32; PER], importance: Option<&[f32; PER]>) -> Self {
         const { assert!(PER == N * J) };
         let peak = crate::encode::peak(x).abs();
-        let (unit, keep) =
-            if peak > NOTHING { (f32::from_bits(peak.to_bits() & 0x7f80_0000), 1.0) } else { (1.0, 0.0) };
+        let (unit, keep) = if peak >= f32::MIN_POSITIVE {
+            (f32::from_bits(peak.to_bits() & 0x7f80_0000), 1.0)
+        } else {
+            (1.0, 0.0)
+        };
         let mean =
             importance.map_or(0.0, |w| w.iter().map(|w| f64::from(*w)).sum::<f64>() / PER as f64) as f32;
         let importance = importance.filter(|_| mean > f32::MIN_POSITIVE && mean.is_finite());
@@ -279,5 +280,17 @@ impl<const N: usize, const J: usize> Parts<N, J> {
     #[inline(always)]
     fn factor(&self, half: f16) -> f32 {
         half.to_f32() / self.unit
+    }
+
+    /// The power of two of the largest value, as an E8M0 byte would say it: 127 is 1.
+    #[inline(always)]
+    pub(crate) fn exponent(&self) -> i32 {
+        (self.unit.to_bits() >> 23) as i32
+    }
+
+    /// The codes of group `j`, given the scale of the values themselves.
+    #[inline(always)]
+    pub(crate) fn codes<B: Book>(&self, j: usize, scale: f32) -> [u8; N] {
+        self.groups[j].codes::<B>(scale / self.unit, 0.0)
     }
 }

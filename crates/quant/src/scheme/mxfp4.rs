@@ -1,6 +1,8 @@
-use super::Block;
 use super::iq4_nl::looked_up;
+use super::{Block, EncodeRow};
+use crate::encode::{encode_row, put_nibbles};
 use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
+use crate::search::{Book, Parts, TRIES, least_of, nearest_of, place_of};
 
 /// Twice the values of a four-bit float (E2M1).
 ///
@@ -17,10 +19,48 @@ impl Block for MXFP4 {
     const NAME: &'static str = "mxfp4";
     const PER: usize = 32;
     const BYTES: usize = 17;
+    const ENCODE: Option<EncodeRow> = encode_row!(MXFP4, encode);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         looked_up(&VALUES, half_power(b[0]), &b[1..17], out);
+    }
+}
+
+/// As OCP Microscaling Formats v1.0 (6.3) has it, the largest value would be brought between 4 and 8 (and what
+/// is then above 6 cut off). The exponents around that one are tried.
+#[inline(always)]
+fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 17]) {
+    let parts = Parts::<32, 1>::new(x, importance);
+    let first = (parts.exponent() - 6).clamp(0, 255 - TRIES as i32);
+    let best =
+        least_of::<Fp4, 32, 1>(&parts, 0, &std::array::from_fn(|c| half_power((first + c as i32) as u8)));
+    let e = (first + best as i32) as u8;
+    out[0] = e;
+    put_nibbles(&mut out[1..], &parts.codes::<Fp4>(0, half_power(e)));
+}
+
+/// [`VALUES`] to be searched.
+pub(super) struct Fp4;
+
+impl Fp4 {
+    const RISING: [f32; 15] =
+        [-12.0, -8.0, -6.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
+}
+
+impl Book for Fp4 {
+    const LOW: f32 = -12.0;
+    const HIGH: f32 = 12.0;
+
+    #[inline(always)]
+    fn nearest(t: f32) -> f32 {
+        nearest_of(&Self::RISING, t)
+    }
+
+    #[inline(always)]
+    fn code(t: f32) -> u8 {
+        let place = place_of(&Self::RISING, t);
+        if place < 7 { 15 - place } else { place - 7 }
     }
 }
 

@@ -1,6 +1,9 @@
-use super::Block;
 use super::iq4_nl::looked_up;
+use super::mxfp4::Fp4;
 use super::mxfp4::VALUES;
+use super::{Block, EncodeRow};
+use crate::encode::{encode_row, peak};
+use crate::search::{Parts, TRIES, least_of};
 
 /// 64 values in four sub-blocks of 16, `scale * e2m1`: four UE4M3 scales, 32 bytes. Byte `8 s + i` holds value
 /// `16 s + i` in its low nibble and `16 s + 8 + i` in its high one.
@@ -43,6 +46,7 @@ impl Block for NVFP4 {
     const NAME: &'static str = "nvfp4";
     const PER: usize = 64;
     const BYTES: usize = 36;
+    const ENCODE: Option<EncodeRow> = encode_row!(NVFP4, encode);
 
     #[inline]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -50,6 +54,25 @@ impl Block for NVFP4 {
         let codes = codes.as_chunks::<8>().0;
         for ((out, scale), codes) in out.as_chunks_mut::<16>().0.iter_mut().zip(scales).zip(codes) {
             looked_up(&VALUES, SCALES[*scale as usize], codes, out);
+        }
+    }
+}
+
+/// For each sub-block the scales are tried that bring its largest value to 6, to a little less, or to so much
+/// more that it is cut off.
+#[inline(always)]
+fn encode(x: &[f32; 64], importance: Option<&[f32; 64]>, out: &mut [u8; 36]) {
+    let parts = Parts::<16, 4>::new(x, importance);
+    let (scales, codes) = out.split_at_mut(4);
+    for (j, x) in x.as_chunks::<16>().0.iter().enumerate() {
+        let wanted = peak(x).abs() / 12.0;
+        let middle = SCALES[..0x7F].partition_point(|s| *s < wanted);
+        let first = middle.saturating_sub(5).min(0x7F - TRIES);
+        let best = least_of::<Fp4, 16, 4>(&parts, j, &std::array::from_fn(|c| SCALES[first + c]));
+        scales[j] = (first + best) as u8;
+        let found = parts.codes::<Fp4>(j, SCALES[first + best]);
+        for i in 0..8 {
+            codes[8 * j + i] = found[i] | found[i + 8] << 4;
         }
     }
 }

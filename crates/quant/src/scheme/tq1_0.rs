@@ -1,4 +1,6 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half};
+use crate::search::{Parts, ternary};
 
 /// 256 values `d * (t - 1)` for `t` in 0–2: 48 bytes of five values each, four bytes of four, `d` (f16).
 ///
@@ -13,6 +15,7 @@ impl Block for TQ1_0 {
     const NAME: &'static str = "tq1_0";
     const PER: usize = 256;
     const BYTES: usize = 54;
+    const ENCODE: Option<EncodeRow> = encode_row!(TQ1_0, encode);
 
     #[inline]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -22,6 +25,25 @@ impl Block for TQ1_0 {
         digits::<32>(&b[..32], first, d);
         digits::<16>(&b[32..48], second, d);
         digits::<4>(&b[48..52], last, d);
+    }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 54]) {
+    let (d, codes) = ternary::<256>(&Parts::new(x, importance));
+    put_digits::<32>(&mut out[..32], &codes[..160]);
+    put_digits::<16>(&mut out[32..48], &codes[160..240]);
+    put_digits::<4>(&mut out[48..52], &codes[240..]);
+    put_half(out, 52, d);
+}
+
+/// Packs up to five digits a byte, as [`digits`] takes them out.
+#[inline(always)]
+fn put_digits<const N: usize>(packed: &mut [u8], codes: &[u8]) {
+    for (i, packed) in packed.iter_mut().enumerate() {
+        let digit = |n: usize| u16::from(codes.get(n * N + i).copied().unwrap_or(0));
+        let number = (0..5).fold(0, |number, n| number * 3 + digit(n));
+        *packed = (number * 256).div_ceil(243) as u8;
     }
 }
 

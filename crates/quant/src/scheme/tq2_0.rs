@@ -1,4 +1,6 @@
-use super::{Block, half_at};
+use super::{Block, EncodeRow, half_at};
+use crate::encode::{encode_row, put_half, put_pairs};
+use crate::search::{Parts, ternary};
 
 /// 256 values `d * (q - 1)`: 64 bytes, `d` (f16). In each half of 128 values, value `32 s + i` is in bits `2 s`
 /// of byte `i`.
@@ -10,6 +12,7 @@ impl Block for TQ2_0 {
     const NAME: &'static str = "tq2_0";
     const PER: usize = 256;
     const BYTES: usize = 66;
+    const ENCODE: Option<EncodeRow> = encode_row!(TQ2_0, encode);
 
     #[inline]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -22,4 +25,11 @@ impl Block for TQ2_0 {
             }
         }
     }
+}
+
+#[inline(always)]
+fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 66]) {
+    let (d, codes) = ternary::<256>(&Parts::new(x, importance));
+    put_pairs(&mut out[..64], &codes);
+    put_half(out, 64, d);
 }

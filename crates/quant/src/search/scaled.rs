@@ -121,12 +121,10 @@ fn around<B: Book, const N: usize, const TOP: i32>(
 /// Fits a block of one group: the scale and the codes.
 #[inline(always)]
 pub(crate) fn one_scale<B: Book, const N: usize>(parts: &Parts<N, 1>) -> (f16, [u8; N]) {
-    let [group] = &parts.groups;
-    let (middle, _) = parts.half_factor(free::<B, N>(group));
+    let (middle, _) = parts.half_factor(free::<B, N>(&parts.groups[0]));
     let halves: [f16; TRIES] = std::array::from_fn(|c| near(middle, c as i32 - 8));
-    let c = best_of::<B, N>(group, &halves.map(|h| parts.factor(h)));
-    let d = halves[c];
-    (d, group.codes::<B>(parts.factor(d), 0.0))
+    let d = halves[least_of::<B, N, 1>(parts, 0, &halves.map(f16::to_f32))];
+    (d, parts.codes::<B>(0, d.to_f32()))
 }
 
 /// The binary16 that is `steps` farther from 0, or nearer, without crossing 0 or becoming infinite.
@@ -138,9 +136,23 @@ fn near(half: f16, steps: i32) -> f16 {
     f16::from_bits(half.to_bits() & 0x8000 | (bits + steps).clamp(0, 0x7bff) as u16)
 }
 
-/// The try of the scales that loses least.
+/// Which of the scales, for the values themselves, makes group `j` lose least.
 #[inline(always)]
-pub(crate) fn best_of<B: Book, const N: usize>(group: &Group<N>, scales: &Tries) -> usize {
+pub(crate) fn least_of<B: Book, const N: usize, const J: usize>(
+    parts: &Parts<N, J>,
+    j: usize,
+    scales: &Tries,
+) -> usize {
+    let group = &parts.groups[j];
+    let scales = scales.map(|s| s / parts.unit);
     let sums = group.tries::<B>(&scales.map(inverse), &[0.0; TRIES]);
-    least(&group.errors(&sums, scales, &[0.0; TRIES]))
+    least(&group.errors(&sums, &scales, &[0.0; TRIES]))
+}
+
+/// The weighted mean of how far the values are from 0.
+#[inline(always)]
+pub(crate) fn mean<const N: usize>(parts: &Parts<N, 1>) -> f16 {
+    let [group] = &parts.groups;
+    let sum: f32 = (0..N).map(|i| group.w[i] * group.x[i].abs()).sum();
+    parts.half(sum / group.sw).0
 }
