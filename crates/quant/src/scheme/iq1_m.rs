@@ -13,7 +13,7 @@ impl Block for IQ1M {
     const PER: usize = 256;
     const BYTES: usize = 56;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (low, high) = (b[..32].as_chunks::<2>().0, &b[32..48]);
         let d = half_at(&[b[49] >> 4 | b[51] & 0xf0, b[53] >> 4 | b[55] & 0xf0], 0);
@@ -22,7 +22,7 @@ impl Block for IQ1M {
             let scale = d * (2 * (scales[j / 4] >> (j % 4 * 3) & 7) + 1) as f32;
             for (l, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 let high = high[j] as usize >> (4 * l);
-                ternary(low[j][l] as usize | (high & 7) << 8, high & 8 != 0, scale, out);
+                ternary(low[j][l] as usize | (high & 7) << 8, high >> 3 & 1, scale, out);
             }
         }
     }

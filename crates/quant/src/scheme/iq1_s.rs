@@ -1,4 +1,5 @@
 use super::grids;
+use super::signs::bytes;
 use super::{Block, half_at};
 
 /// What an IQ1 type adds to every value of the grid, or takes from it.
@@ -16,7 +17,7 @@ impl Block for IQ1S {
     const PER: usize = 256;
     const BYTES: usize = 50;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let (low, high) = (b[2..34].as_chunks::<4>().0, b[34..50].as_chunks::<2>().0);
@@ -24,18 +25,18 @@ impl Block for IQ1S {
             let high = u16::from_le_bytes(*high) as usize;
             let scale = d * (2 * (high >> 12 & 7) + 1) as f32;
             for (l, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-                ternary(low[l] as usize | (high >> (3 * l) & 7) << 8, high >> 15 == 1, scale, out);
+                ternary(low[l] as usize | (high >> (3 * l) & 7) << 8, high >> 15, scale, out);
             }
         }
     }
 }
 
-/// Writes the eight values of entry `index` of the grid, an eighth less if `less`, else an eighth more, times
+/// Writes the eight values of entry `index` of the grid, an eighth less if `less` is 1, more if it is 0, times
 /// `scale`.
 #[inline(always)]
-pub(super) fn ternary(index: usize, less: bool, scale: f32, out: &mut [f32; 8]) {
-    let delta = if less { -DELTA } else { DELTA };
-    for (out, q) in out.iter_mut().zip(grids::IQ1[index].to_le_bytes()) {
+pub(super) fn ternary(index: usize, less: usize, scale: f32, out: &mut [f32; 8]) {
+    let delta = f32::from_bits(DELTA.to_bits() | (less as u32) << 31);
+    for (out, q) in out.iter_mut().zip(bytes(grids::IQ1[index])) {
         *out = (q.cast_signed() as f32 + delta) * scale;
     }
 }

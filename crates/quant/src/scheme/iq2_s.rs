@@ -1,5 +1,5 @@
 use super::grids;
-use super::signs::{scaled, signed};
+use super::signs::signed;
 use super::{Block, half_at};
 
 /// 256 values in sixteen sub-blocks of 16, `d * (scale + 1/2) / 4 * ±grid`: `d` (f16), the low eight bits of 32
@@ -13,7 +13,7 @@ impl Block for IQ2S {
     const PER: usize = 256;
     const BYTES: usize = 82;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let (low, signs) = (b[2..34].as_chunks::<2>().0, b[34..66].as_chunks::<2>().0);
@@ -21,12 +21,10 @@ impl Block for IQ2S {
             let half = j % 2 * 4;
             let (high, scale) = (b[66 + j / 2] >> half, b[74 + j / 2] >> half & 15);
             let scale = d * (0.5 + scale as f32) * 0.25;
-            let mut codes = [[0; 8]; 2];
-            for (l, codes) in codes.iter_mut().enumerate() {
+            for (l, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 let index = low[j][l] as usize | (high as usize >> (2 * l) & 3) << 8;
-                *codes = signed(grids::IQ2_S[index], signs[j][l]);
+                signed(grids::IQ2_S[index], signs[j][l], scale, out);
             }
-            scaled(&codes, scale, out);
         }
     }
 }

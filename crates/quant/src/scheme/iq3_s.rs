@@ -1,5 +1,5 @@
 use super::grids;
-use super::signs::{scaled, signed};
+use super::signs::signed;
 use super::{Block, half_at};
 
 /// 256 values in eight sub-blocks of 32, `d * (2 scale + 1) * ±grid`: `d` (f16), the low eight bits of 64
@@ -14,19 +14,19 @@ impl Block for IQ3S {
     const PER: usize = 256;
     const BYTES: usize = 110;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let (low, signs) = (b[2..66].as_chunks::<8>().0, b[74..106].as_chunks::<4>().0);
         for (j, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let (high, scale) = (b[66 + j] as usize, b[106 + j / 2] >> (j % 2 * 4) & 15);
             let scale = d * (2 * scale + 1) as f32;
-            let mut codes = [[0; 8]; 4];
-            for (l, codes) in codes.iter_mut().enumerate() {
-                let entry = |i: usize| grids::IQ3_S[low[j][i] as usize | (high >> i & 1) << 8] as u64;
-                *codes = signed(entry(2 * l) | entry(2 * l + 1) << 32, signs[j][l]);
+            for (l, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                let first = low[j][2 * l] as usize | (high >> (2 * l) & 1) << 8;
+                let second = low[j][2 * l + 1] as usize | (high >> (2 * l + 1) & 1) << 8;
+                let entry = grids::IQ3_S[first] as u64 | (grids::IQ3_S[second] as u64) << 32;
+                signed(entry, signs[j][l], scale, out);
             }
-            scaled(&codes, scale, out);
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::grids;
-use super::signs::{even_signed, scaled};
+use super::signs::even_signed;
 use super::{Block, half_at, word_at};
 
 /// 256 values in eight sub-blocks of 32, `d * (scale + 1/2) / 2 * ±grid`: `d` (f16), 64 indices of four values
@@ -13,19 +13,18 @@ impl Block for IQ3XXS {
     const PER: usize = 256;
     const BYTES: usize = 98;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         let (indices, rest) = (b[2..66].as_chunks::<8>().0, b[66..98].as_chunks::<4>().0);
         for ((out, indices), rest) in out.as_chunks_mut::<32>().0.iter_mut().zip(indices).zip(rest) {
             let rest = word_at(rest, 0);
             let scale = d * (0.5 + (rest >> 28) as f32) * 0.5;
-            let mut codes = [[0; 8]; 4];
-            for (l, codes) in codes.iter_mut().enumerate() {
-                let [first, second] = [0, 1].map(|i| grids::IQ3_XXS[indices[2 * l + i] as usize] as u64);
-                *codes = even_signed(first | second << 32, (rest >> (7 * l)) as usize);
+            for (l, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                let (first, second) = (indices[2 * l] as usize, indices[2 * l + 1] as usize);
+                let entry = grids::IQ3_XXS[first] as u64 | (grids::IQ3_XXS[second] as u64) << 32;
+                even_signed(entry, (rest >> (7 * l)) as usize, scale, out);
             }
-            scaled(&codes, scale, out);
         }
     }
 }

@@ -77,7 +77,23 @@ impl Packed for IQ4NL {
 pub(super) fn looked_up(values: &[i8; 16], d: f32, codes: &[u8], out: &mut [f32]) {
     let (low, high) = out.split_at_mut(codes.len());
     for ((low, high), q) in low.iter_mut().zip(high).zip(codes) {
-        *low = d * values[(q & 15) as usize] as f32;
-        *high = d * values[(q >> 4) as usize] as f32;
+        *low = d * value(values, *q as u32 & 15);
+        *high = d * value(values, *q as u32 >> 4);
     }
+}
+
+/// Value `q` of the table, taken out of four words by selects and a shift: that can be done in many lanes at
+/// once, where loads cannot.
+#[inline(always)]
+fn value(values: &[i8; 16], q: u32) -> f32 {
+    let (low, high) =
+        if q & 4 == 0 { (word(values, 0), word(values, 8)) } else { (word(values, 4), word(values, 12)) };
+    let word = if q & 8 == 0 { low } else { high };
+    (word >> ((q & 3) * 8)) as i8 as f32
+}
+
+/// Four values of the table.
+#[inline(always)]
+fn word(values: &[i8; 16], at: usize) -> u32 {
+    u32::from_le_bytes([values[at] as u8, values[at + 1] as u8, values[at + 2] as u8, values[at + 3] as u8])
 }

@@ -13,7 +13,7 @@ impl Block for Q1_0 {
     const BYTES: usize = 18;
     const ENCODE: Option<EncodeRow> = encode_row!(Q1_0, encode);
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0).to_bits();
         for (out, bits) in out.as_chunks_mut::<8>().0.iter_mut().zip(&b[2..18]) {

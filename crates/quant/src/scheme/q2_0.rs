@@ -14,7 +14,7 @@ impl Block for Q2_0 {
     const BYTES: usize = 18;
     const ENCODE: Option<EncodeRow> = encode_row!(Q2_0, encode);
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         for (out, q) in out.as_chunks_mut::<4>().0.iter_mut().zip(&b[2..18]) {

@@ -11,7 +11,7 @@ impl Block for Q8_1 {
     const PER: usize = 32;
     const BYTES: usize = 36;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 0);
         for (out, q) in out.iter_mut().zip(&b[4..36]) {

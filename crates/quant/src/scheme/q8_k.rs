@@ -11,7 +11,7 @@ impl Block for Q8K {
     const PER: usize = 256;
     const BYTES: usize = 292;
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         for (out, q) in out.iter_mut().zip(&b[4..260]) {

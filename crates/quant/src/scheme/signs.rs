@@ -28,30 +28,35 @@ static EVEN: [u64; 128] = {
     table
 };
 
-/// The eight positive bytes of `entry`, byte `i` negative where bit `i` of `signs` is set.
+/// Writes `scale` times the eight positive bytes of `entry` to `out`, value `i` negated where bit `i` of `signs`
+/// is set.
 #[inline(always)]
-pub(super) fn signed(entry: u64, signs: u8) -> [u8; 8] {
-    negate(entry, MASKS[signs as usize])
+pub(super) fn signed(entry: u64, signs: u8, scale: f32, out: &mut [f32; 8]) {
+    masked(entry, MASKS[signs as usize], scale, out);
 }
 
 /// The same with the low seven bits of `signs`, the eighth such that the number of minus signs is even.
 ///
 /// Source: ggml `ksigns_iq2xs`.
 #[inline(always)]
-pub(super) fn even_signed(entry: u64, signs: usize) -> [u8; 8] {
-    negate(entry, EVEN[signs & 127])
+pub(super) fn even_signed(entry: u64, signs: usize, scale: f32, out: &mut [f32; 8]) {
+    masked(entry, EVEN[signs & 127], scale, out);
 }
 
-/// Negates the bytes of `entry` under `mask`. None is zero, so that no carry leaves its byte.
+/// The same with the bytes of `mask`. None of `entry` is zero, so that no carry leaves its byte.
 #[inline(always)]
-fn negate(entry: u64, mask: u64) -> [u8; 8] {
-    ((entry ^ mask) + (mask & 0x0101_0101_0101_0101)).to_le_bytes()
-}
-
-/// Writes `scale` times each signed byte of `codes` to `out`.
-#[inline(always)]
-pub(super) fn scaled<const N: usize>(codes: &[[u8; 8]; N], scale: f32, out: &mut [f32]) {
-    for (out, q) in out.iter_mut().zip(codes.as_flattened()) {
+fn masked(entry: u64, mask: u64, scale: f32, out: &mut [f32; 8]) {
+    let codes = (entry ^ mask) + (mask & 0x0101_0101_0101_0101);
+    for (out, q) in out.iter_mut().zip(bytes(codes)) {
         *out = q.cast_signed() as f32 * scale;
     }
+}
+
+/// The bytes of `entry`.
+///
+/// The compiler is not to see where they come from: else it makes vectors of the loop around this, one lane for
+/// each entry, with gathers and a scatter for each byte, and takes twice as long.
+#[inline(always)]
+pub(super) fn bytes(entry: u64) -> [u8; 8] {
+    std::hint::black_box(entry.to_le_bytes())
 }

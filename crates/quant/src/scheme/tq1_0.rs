@@ -17,7 +17,7 @@ impl Block for TQ1_0 {
     const BYTES: usize = 54;
     const ENCODE: Option<EncodeRow> = encode_row!(TQ1_0, encode);
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 52);
         let (first, rest) = out.split_at_mut(160);

@@ -14,7 +14,7 @@ impl Block for TQ2_0 {
     const BYTES: usize = 66;
     const ENCODE: Option<EncodeRow> = encode_row!(TQ2_0, encode);
 
-    #[inline]
+    #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 64);
         for (out, codes) in out.as_chunks_mut::<128>().0.iter_mut().zip(b.as_chunks::<32>().0) {
