@@ -15,6 +15,8 @@ use crate::scheme as s;
 
 /// Schemes of one size.
 const CODECS: &[&dyn Codec] = &[
+    #[cfg(test)]
+    &s::Toy,
     &s::F32,
     &s::F16,
     &s::BF16,

@@ -33,6 +33,8 @@ mod q8_0;
 mod q8_1;
 mod q8_k;
 mod signs;
+#[cfg(test)]
+mod toy;
 mod tq1_0;
 mod tq2_0;
 
@@ -64,6 +66,8 @@ pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
 pub(crate) use q8_1::Q8_1;
 pub(crate) use q8_k::Q8K;
+#[cfg(test)]
+pub(crate) use toy::Toy;
 pub(crate) use tq1_0::TQ1_0;
 pub(crate) use tq2_0::TQ2_0;
 
@@ -214,5 +218,30 @@ mod tests {
             let want = ::half::f16::from_bits(bits).to_f32();
             assert_eq!(half(bits).to_bits(), want.to_bits(), "{bits:#06x}");
         }
+    }
+
+    #[test]
+    fn the_page_on_adding_a_scheme_is_what_is_compiled_here() {
+        let page = include_str!("../../../docs/adding-a-scheme.md");
+        let code =
+            |after: &str| page.split_once(after)?.1.split_once("```rust\n")?.1.split_once("```").map(|c| c.0);
+        assert_eq!(code("`crates/quant/src/scheme/toy.rs`:"), Some(include_str!("scheme/toy.rs")));
+        let line = code("The line in `CODECS`").unwrap();
+        assert!(include_str!("registry.rs").contains(&format!("    {line}")), "{line}");
+    }
+
+    #[test]
+    fn adding_a_scheme_makes_it_known_to_all() {
+        let (scheme, codec) = (crate::scheme("toy").unwrap(), crate::codec("toy").unwrap());
+        let wanted: Vec<f32> = (0..64).map(|i| [1.5, 0.0, -1.5][i % 3] * (1 + i / 16) as f32).collect();
+        let mut blocks = vec![0; scheme.byte_len(&tensor::Shape::from([2, 32])).unwrap() as usize];
+        codec.encoder().unwrap().encode(&wanted, 32, None, &mut [&mut blocks]);
+        let mut found = vec![f32::NAN; 32];
+        for row in 0..2 {
+            let matrix = Matrix { planes: &[&blocks], rows: 2, k: 32 };
+            crate::decode_row(&scheme, matrix, row, &mut found);
+            assert_eq!(found, wanted[32 * row..][..32]);
+        }
+        assert!(crate::names().any(|name| name == "toy"));
     }
 }
