@@ -116,7 +116,10 @@ fn main() {
             }
         });
         let mut out = vec![0f32; VALUES];
-        let mut by_candle = scheme.candle.map(|f| || f(black_box(&blocks), black_box(&mut out)));
+        let mut by_candle = scheme.candle.map(|f| {
+            let (blocks, out) = (&blocks, &mut out);
+            move || f(black_box(blocks), black_box(&mut *out))
+        });
         let (mut a, mut b, mut c) = (vec![], vec![], vec![]);
         for _ in 0..RUNS {
             a.push(seconds(&mut ours));
