@@ -20,11 +20,12 @@ impl Block for Q2K {
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, dmin) = (half_at(b, 80), half_at(b, 82));
+        let scales: [f32; 16] = std::array::from_fn(|j| d * (b[j] & 15) as f32);
+        let mins: [f32; 16] = std::array::from_fn(|j| dmin * (b[j] >> 4) as f32);
         for (j, out) in out.chunks_exact_mut(16).enumerate() {
-            let (scale, min) = (d * (b[j] & 15) as f32, dmin * (b[j] >> 4) as f32);
             let codes = &b[16 + j / 8 * 32 + j % 2 * 16..][..16];
             for (out, q) in out.iter_mut().zip(codes) {
-                *out = scale * (q >> (j % 8 / 2 * 2) & 3) as f32 - min;
+                *out = scales[j] * (q >> (j % 8 / 2 * 2) & 3) as f32 - mins[j];
             }
         }
     }

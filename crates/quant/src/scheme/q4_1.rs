@@ -19,9 +19,10 @@ impl Block for Q4_1 {
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, m) = (half_at(b, 0), half_at(b, 2));
+        let (low, high) = out.split_at_mut(16);
         for (i, q) in b[4..20].iter().enumerate() {
-            out[i] = (q & 15) as f32 * d + m;
-            out[i + 16] = (q >> 4) as f32 * d + m;
+            low[i] = (q & 15) as f32 * d + m;
+            high[i] = (q >> 4) as f32 * d + m;
         }
     }
 }

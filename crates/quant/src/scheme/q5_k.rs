@@ -1,5 +1,5 @@
 use super::put_scales_mins;
-use super::{Block, EncodeRow, half_at, scale_min};
+use super::{Block, EncodeRow, half_at, scales_mins};
 use crate::encode::{encode_row, put_half};
 use crate::interleave::{Codes, Field, Packed};
 use crate::search::{Parts, Whole, affine};
@@ -18,14 +18,13 @@ impl Block for Q5K {
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
-        let (d, dmin) = (half_at(b, 0), half_at(b, 2));
-        for (j, out) in out.chunks_exact_mut(32).enumerate() {
-            let (scale, min) = scale_min(&b[4..16], j);
-            let (scale, min) = (d * scale as f32, dmin * min as f32);
-            let codes = &b[48 + j / 2 * 32..][..32];
-            for ((out, q), high) in out.iter_mut().zip(codes).zip(&b[16..48]) {
-                let q = (q >> (j % 2 * 4) & 15) | (high >> j & 1) << 4;
-                *out = scale * q as f32 - min;
+        let (scales, mins) = scales_mins(&b[4..16], half_at(b, 0), half_at(b, 2));
+        for (c, out) in out.chunks_exact_mut(64).enumerate() {
+            let (low, high) = out.split_at_mut(32);
+            for (i, (q, fifth)) in b[48 + 32 * c..][..32].iter().zip(&b[16..48]).enumerate() {
+                let (first, second) = (fifth >> (2 * c) & 1, fifth >> (2 * c + 1) & 1);
+                low[i] = scales[2 * c] * (q & 15 | first << 4) as f32 - mins[2 * c];
+                high[i] = scales[2 * c + 1] * (q >> 4 | second << 4) as f32 - mins[2 * c + 1];
             }
         }
     }
