@@ -60,6 +60,8 @@ pub struct Weight {
     pub shape: Shape,
     /// Suffixes of tensors that only say what `scheme` and `shape` say now.
     pub facts: Vec<&'static str>,
+    /// Planes that have another name here than [`Codec::parts`] gives them: that suffix, and the one here.
+    pub renamed: Vec<(&'static str, &'static str)>,
 }
 
 /// The tensors of one module that carry marks.
@@ -241,7 +243,9 @@ fn assemble(
     geometry.byte_len(shape).map_err(|why| vec![format!("shape {shape} cannot be `{scheme}`: {why}")])?;
     let (mut planes, mut wrong) = (vec![], vec![]);
     for part in codec.parts(shape) {
-        let (name, short) = (format!("{module}{}", part.suffix), part.suffix.trim_start_matches('.'));
+        let renamed = weight.renamed.iter().find(|(usual, _)| *usual == part.suffix);
+        let suffix = renamed.map_or(part.suffix, |(_, here)| here);
+        let (name, short) = (format!("{module}{suffix}"), suffix.trim_start_matches('.'));
         let Some(&i) = index.get(name.as_str()) else {
             wrong.push(format!("wanted `{short}` {} {}, found none", part.shape, part.dtype));
             continue;

@@ -15,6 +15,7 @@ mod attend;
 mod codec;
 mod columns;
 pub mod companions;
+mod convention;
 mod decode;
 mod encode;
 mod error;

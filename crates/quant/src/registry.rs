@@ -10,6 +10,7 @@ use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Family};
 use crate::companions::Convention;
+use crate::convention as c;
 use crate::interleave;
 use crate::scheme as s;
 
@@ -22,6 +23,12 @@ const CODECS: &[&dyn Codec] = &[
     &s::BF16,
     &s::Q1_0,
     &s::Q2_0,
+    &s::F64,
+    &s::F8E4M3,
+    &s::F8E5M2,
+    &s::F8E8M0,
+    &s::F8E4M3FNUZ,
+    &s::F8E5M2FNUZ,
     &s::Q4_0,
     &s::Q4_1,
     &s::Q5_0,
@@ -47,13 +54,16 @@ const CODECS: &[&dyn Codec] = &[
     &s::TQ2_0,
     &s::MXFP4,
     &s::NVFP4,
+    &s::MLX_MXFP4,
+    &s::MLX_NVFP4,
+    &s::MLX_MXFP8,
 ];
 
 /// Schemes that come in many sizes.
-const FAMILIES: &[&dyn Family] = &[];
+const FAMILIES: &[&dyn Family] = &[&s::MlxAffine, &s::Fp8];
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
-pub(crate) const CONVENTIONS: &[&dyn Convention] = &[];
+pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

@@ -6,6 +6,8 @@
 mod bf16;
 mod f16;
 mod f32;
+mod f64;
+mod fp8;
 mod grids;
 mod iq1_m;
 mod iq1_s;
@@ -16,8 +18,11 @@ mod iq3_s;
 mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
+mod mlx_affine;
+mod mlx_float;
 mod mxfp4;
 mod nvfp4;
+mod plane;
 mod q1_0;
 mod q2_0;
 mod q2_k;
@@ -35,12 +40,15 @@ mod q8_k;
 mod signs;
 #[cfg(test)]
 mod toy;
+mod small_float;
 mod tq1_0;
 mod tq2_0;
 
 pub(crate) use bf16::BF16;
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
+pub(crate) use f64::F64;
+pub(crate) use fp8::{FP8_SCALES, Fp8};
 pub(crate) use iq1_m::IQ1M;
 pub(crate) use iq1_s::IQ1S;
 pub(crate) use iq2_s::IQ2S;
@@ -50,6 +58,8 @@ pub(crate) use iq3_s::IQ3S;
 pub(crate) use iq3_xxs::IQ3XXS;
 pub(crate) use iq4_nl::IQ4NL;
 pub(crate) use iq4_xs::IQ4XS;
+pub(crate) use mlx_affine::{BITS as MLX_BITS, GROUPS as MLX_GROUPS, MlxAffine, REALS as MLX_REALS};
+pub(crate) use mlx_float::{MLX_MXFP4, MLX_MXFP8, MLX_NVFP4};
 pub(crate) use mxfp4::MXFP4;
 pub(crate) use nvfp4::NVFP4;
 pub(crate) use q1_0::Q1_0;
@@ -68,6 +78,7 @@ pub(crate) use q8_1::Q8_1;
 pub(crate) use q8_k::Q8K;
 #[cfg(test)]
 pub(crate) use toy::Toy;
+pub(crate) use small_float::{F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0};
 pub(crate) use tq1_0::TQ1_0;
 pub(crate) use tq2_0::TQ2_0;
 

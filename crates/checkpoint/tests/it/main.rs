@@ -3,6 +3,7 @@
 extern crate weighbridge_checkpoint as checkpoint;
 
 mod build;
+mod companions;
 mod folders;
 mod golden;
 mod limits;

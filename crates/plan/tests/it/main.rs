@@ -10,6 +10,7 @@
 extern crate weighbridge_plan as plan;
 
 mod blame;
+mod codecs;
 mod hostile;
 mod moves;
 mod oracle;

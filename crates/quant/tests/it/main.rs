@@ -13,6 +13,7 @@ extern crate weighbridge_quant as quant;
 
 mod encode;
 mod golden;
+mod planes;
 mod products;
 mod repack;
 mod vector;

@@ -1,0 +1,113 @@
+//! FP8: `quant_method: fp8` in `config.json`; `weight` and its scales.
+
+use serde_json::Value;
+use tensor::{Dtype, Shape};
+
+use super::method;
+use crate::companions::{Convention, Module, Reading, Weight};
+use crate::scheme::FP8_SCALES;
+
+/// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row
+/// or for the whole weight. All are multiplied, whatever they are called.
+///
+/// A module is quantised if it has a scale. Scales of activations (`input_scale`, `activation_scale`) stay
+/// tensors of their own.
+///
+/// Source: DeepSeek-V3 README_WEIGHTS.md; transformers 5.23.0, integrations/finegrained_fp8.py (`FP8Linear`,
+/// `FP8Embedding`) and utils/quantization_config.py (`FineGrainedFP8Config`).
+pub(crate) struct Fp8;
+
+impl Convention for Fp8 {
+    fn name(&self) -> &'static str {
+        "fp8"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        let quantization = method(config, "fp8")?;
+        let block = match quantization.get("weight_block_size") {
+            None | Some(Value::Null) => Ok(None),
+            Some(size) => block(size).map(Some),
+        };
+        Some(block.map(|block| Box::new(Blocks(block)) as Box<dyn Reading>))
+    }
+}
+
+/// The most rows or columns of a block.
+const MOST: u64 = 1 << 20;
+
+fn block(size: &Value) -> Result<[u64; 2], String> {
+    let numbers = size.as_array().map(|n| n.iter().map(Value::as_u64).collect::<Vec<_>>());
+    match numbers.as_deref() {
+        Some([Some(rows @ 1..=MOST), Some(columns @ 1..=MOST)]) => Ok([*rows, *columns]),
+        _ => {
+            Err(format!("`quantization_config.weight_block_size` is `{size}`, wanted two sizes of 1 or more"))
+        }
+    }
+}
+
+/// Rows and columns of a block, if there are blocks.
+struct Blocks(Option<[u64; 2]>);
+
+impl Reading for Blocks {
+    fn marks(&self) -> &'static [&'static str] {
+        &[".weight", ".weight_scale_inv", ".weight_scale"]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        const SMALL: &[Dtype] = &[Dtype::F8E4M3, Dtype::F8E5M2];
+        let stored = module.get(".weight").and_then(|w| w.scheme.dtype());
+        let (inv, plain) = (module.get(".weight_scale_inv"), module.get(".weight_scale"));
+        let (mark, scales) = match (inv, plain) {
+            (None, None) if stored.is_some_and(|d| SMALL.contains(&d)) => {
+                return Err(format!(
+                    "`weight` is {}, wanted `weight_scale_inv` or `weight_scale` beside it, found neither",
+                    stored.map_or("", Dtype::name)
+                ));
+            }
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                return Err("wanted `weight_scale_inv` or `weight_scale`, found both".to_owned());
+            }
+            (Some(inv), None) => (".weight_scale_inv", inv),
+            (None, Some(plain)) => (".weight_scale", plain),
+        };
+        let element = if module.dtype(".weight", SMALL)? == Dtype::F8E4M3 { "e4m3" } else { "e5m2" };
+        let shape = &module.want(".weight")?.shape;
+        // A byte that is no float is a power of two.
+        let real = match module.dtype(mark, &[FP8_SCALES, &[Dtype::U8]].concat())? {
+            Dtype::U8 => Dtype::F8E8M0,
+            real => real,
+        };
+        let span = self.span(shape, &scales.shape, mark)?;
+        let usual = if span.starts_with('b') { ".weight_scale_inv" } else { ".weight_scale" };
+        Ok(Some(Weight {
+            suffix: ".weight",
+            scheme: format!("fp8:{element},{span},{real}"),
+            shape: shape.clone(),
+            facts: vec![],
+            renamed: vec![(usual, mark)],
+        }))
+    }
+}
+
+impl Blocks {
+    /// What shares a scale, as the scheme's name says it.
+    fn span(&self, weight: &Shape, scales: &Shape, mark: &str) -> Result<String, String> {
+        let [lead @ .., out, _] = &weight[..] else {
+            return Err(format!("`weight` has shape {weight}, wanted at least 2 axes"));
+        };
+        let long = |axes: &[u64]| axes.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+        let blocks = self.0.map(|[rows, columns]| format!("b{rows}x{columns}"));
+        match blocks {
+            Some(blocks) if mark == ".weight_scale_inv" => Ok(blocks),
+            _ if long(scales) == long(lead) => Ok("tensor".to_owned()),
+            _ if long(scales) == long(&[lead, &[*out]].concat()) => Ok("row".to_owned()),
+            Some(blocks) => Ok(blocks),
+            None => Err(format!(
+                "`{}` has shape {scales} for a weight {weight}, wanted one scale or {out}, \
+                 or `weight_block_size` in the configuration",
+                mark.trim_start_matches('.')
+            )),
+        }
+    }
+}

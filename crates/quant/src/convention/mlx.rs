@@ -1,0 +1,173 @@
+//! MLX: `quantization` in `config.json`; `weight`, `scales` and, for affine, `biases`.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+use tensor::{Dtype, Shape};
+
+use super::{any_of, number, text};
+use crate::companions::{Convention, Module, Reading, Weight};
+use crate::scheme::{MLX_BITS, MLX_GROUPS, MLX_REALS};
+
+/// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that
+/// one is: an object with parameters of its own, or `false`. It goes before `quantization_config`, which
+/// mlx-lm writes as a copy.
+///
+/// Source: mlx-lm `load_model` and mlx@846d17622, python/mlx/nn/layers/quantized.py.
+pub(crate) struct Mlx;
+
+impl Convention for Mlx {
+    fn name(&self) -> &'static str {
+        "mlx"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        let quantization = config.get("quantization").filter(|q| !q.is_null())?;
+        Some(Modules::read(quantization).map(|modules| Box::new(modules) as Box<dyn Reading>))
+    }
+}
+
+/// How weights are quantised.
+#[derive(Clone, Copy, Debug)]
+struct Params {
+    mode: &'static Mode,
+    bits: u64,
+    group: u64,
+}
+
+/// A way of quantising: its name, the scheme that it makes, and which sizes there are, the usual one first.
+#[derive(Debug)]
+struct Mode {
+    name: &'static str,
+    bits: &'static [u64],
+    usual_bits: u64,
+    groups: &'static [u64],
+    usual_group: u64,
+    scales: &'static [Dtype],
+    biases: bool,
+}
+
+const fn float(name: &'static str, bits: &'static [u64], groups: &'static [u64]) -> Mode {
+    let (usual_bits, usual_group) = (bits[0], groups[0]);
+    Mode { name, bits, usual_bits, groups, usual_group, scales: &[Dtype::U8], biases: false }
+}
+
+static MODES: &[Mode] = &[
+    Mode {
+        name: "affine",
+        bits: MLX_BITS,
+        usual_bits: 4,
+        groups: MLX_GROUPS,
+        usual_group: 64,
+        scales: MLX_REALS,
+        biases: true,
+    },
+    float("mxfp4", &[4], &[32]),
+    float("nvfp4", &[4], &[16]),
+    float("mxfp8", &[8], &[32]),
+];
+
+impl Params {
+    /// The parameters in `object`, which stands at `path`.
+    fn read(path: &str, object: &Map<String, Value>) -> Result<Params, String> {
+        let name = text(path, object, "mode")?.unwrap_or("affine");
+        let Some(mode) = MODES.iter().find(|m| m.name == name) else {
+            let modes: Vec<&str> = MODES.iter().map(|m| m.name).collect();
+            return Err(format!("`{path}.mode` is `{name}`, wanted one of {}", modes.join(", ")));
+        };
+        let one_of = |key, usual, allowed: &[u64]| {
+            let n = number(path, object, key)?.unwrap_or(usual);
+            if allowed.contains(&n) {
+                return Ok(n);
+            }
+            Err(format!("`{path}.{key}` is {n}, wanted {} for mode `{name}`", any_of(allowed)))
+        };
+        let bits = one_of("bits", mode.usual_bits, mode.bits)?;
+        let group = one_of("group_size", mode.usual_group, mode.groups)?;
+        Ok(Params { mode, bits, group })
+    }
+}
+
+/// How a checkpoint's modules are quantised.
+struct Modules {
+    usual: Params,
+    /// By path; `None` if one is not.
+    apart: HashMap<String, Option<Params>>,
+}
+
+impl Modules {
+    fn read(quantization: &Value) -> Result<Modules, String> {
+        let Some(object) = quantization.as_object() else {
+            return Err(format!("`quantization` is `{quantization}`, wanted an object"));
+        };
+        let usual = Params::read("quantization", object)?;
+        let mut apart = HashMap::new();
+        for (path, value) in object {
+            let params = match value {
+                Value::Object(own) => Some(Params::read(&format!("quantization.{path}"), own)?),
+                Value::Bool(true) => Some(usual),
+                Value::Bool(false) => None,
+                _ => continue,
+            };
+            apart.insert(path.clone(), params);
+        }
+        Ok(Modules { usual, apart })
+    }
+}
+
+impl Reading for Modules {
+    fn marks(&self) -> &'static [&'static str] {
+        &[".weight", ".scales", ".biases"]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        let own = self.apart.get(module.name()).copied();
+        let words = module.get(".weight").is_some_and(|w| w.scheme.dtype() == Some(Dtype::U32));
+        let params = match own {
+            Some(Some(params)) => params,
+            Some(None) if words || module.get(".scales").is_some() => {
+                let what = if words { "`weight` is u32" } else { "there are `scales`" };
+                return Err(format!("`quantization` says that it is not quantised, but {what}"));
+            }
+            None if words || module.get(".scales").is_some() => self.usual,
+            _ => return Ok(None),
+        };
+        weight(module, params).map(Some)
+    }
+}
+
+/// The weight of `module`, quantised with `params`.
+fn weight(module: &Module<'_>, params: Params) -> Result<Weight, String> {
+    let Params { mode, bits, group } = params;
+    module.dtype(".weight", &[Dtype::U32])?;
+    let real = module.dtype(".scales", mode.scales)?;
+    if mode.biases {
+        module.want(".biases")?;
+    } else if module.get(".biases").is_some() {
+        return Err(format!("there are `biases`, which mode `{}` has none of", mode.name));
+    }
+    let (words, scales) = (&module.want(".weight")?.shape, &module.want(".scales")?.shape);
+    let inputs = |shape: &Shape, of: u64, per: u64| {
+        let n = shape.last()?.checked_mul(of)?;
+        n.is_multiple_of(per).then_some(n / per)
+    };
+    let (held, scaled) = (inputs(words, 32, bits), inputs(scales, group, 1));
+    let (Some(k), true) = (held, held == scaled) else {
+        let count = |n: Option<u64>| n.map_or("no whole number of".to_owned(), |n| n.to_string());
+        return Err(format!(
+            "`weight` {words} u32 holds {} inputs of {bits} bits, `scales` {scales} are for {} in groups of {group}",
+            count(held),
+            count(scaled),
+        ));
+    };
+    let mut shape = words.clone().into_vec();
+    if let Some(last) = shape.last_mut() {
+        *last = k;
+    }
+    let scheme = if mode.biases {
+        format!("mlx-affine:b{bits},g{group},{real}")
+    } else {
+        format!("mlx-{}", mode.name)
+    };
+    Ok(Weight { suffix: ".weight", scheme, shape: shape.into(), facts: vec![], renamed: vec![] })
+}

@@ -1,0 +1,192 @@
+//! FP8 weights and their scales: one for the matrix, for each row, or for each block.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tensor::{Dtype, IN, OUT, Scheme, Shape};
+
+use super::plane::{Scales, each, factor, matrix, number, plane, shared};
+use super::small_float::{E4M3, E5M2, Small};
+use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
+use crate::companions::Part;
+
+/// The dtypes of scales.
+pub(crate) const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];
+
+/// `fp8:e4m3,b128x128,f32`: the dtype of the weight (`e4m3` or `e5m2`), what shares a scale (`tensor`, `row`,
+/// or a block of so many rows and columns), and the dtype of the scales (`f32`, `bf16`, `f16` or `f8_e8m0`).
+pub(crate) struct Fp8;
+
+impl Family for Fp8 {
+    fn name(&self) -> &'static str {
+        "fp8"
+    }
+
+    fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
+        let (element, rest) = params.split_once(',')?;
+        let (span, scales) = rest.split_once(',')?;
+        let (dtype, element) = match element {
+            "e4m3" => (Dtype::F8E4M3, &E4M3),
+            "e5m2" => (Dtype::F8E5M2, &E5M2),
+            _ => return None,
+        };
+        let span = match span {
+            "tensor" => Span::Tensor,
+            "row" => Span::Row,
+            block => {
+                let (rows, columns) = block.strip_prefix('b')?.split_once('x')?;
+                let size = |text| number(text).filter(|n| (1..=1 << 20).contains(n)).map(|n| n as usize);
+                Span::Block(size(rows)?, size(columns)?)
+            }
+        };
+        let scales = Scales::parse(scales, FP8_SCALES)?;
+        Some(Box::new(Scaled { name: format!("fp8:{params}"), dtype, element, span, scales }))
+    }
+
+    fn usual(&self) -> &'static [&'static str] {
+        &["e4m3,b128x128,f32", "e4m3,b128x128,f8_e8m0", "e4m3,row,f32", "e4m3,row,bf16", "e4m3,tensor,f32"]
+    }
+}
+
+/// What shares a scale.
+#[derive(Clone, Copy)]
+enum Span {
+    Tensor,
+    Row,
+    /// So many rows and columns; the last ones may be fewer.
+    Block(usize, usize),
+}
+
+/// A value is `weight * scale` in f32, rounded once. Products with scales of 16 bits or fewer are exact.
+///
+/// Encoding is transformers' `Fp8Quantize`, in f32: the scale is `1 / (448 / largest)`, rounded up to a power of
+/// two for E8M0, and a weight is `value * (448 / largest)` to the nearest even code, where scales of fewer
+/// than 32 bits are first rounded and their reciprocal multiplies. A block of zeros, or of values so small
+/// that the reciprocal is infinite, has scale 1. Blocks may be partial, which transformers leaves unquantised.
+///
+/// Source: DeepSeek-V3 inference/kernel.py (`weight_dequant_kernel`); transformers 5.23.0,
+/// integrations/finegrained_fp8.py (`Fp8Quantize`, `Fp8Dequantize`).
+struct Scaled {
+    name: String,
+    dtype: Dtype,
+    element: &'static Small,
+    span: Span,
+    scales: Scales,
+}
+
+impl Scaled {
+    /// Rows and columns that share a scale.
+    fn size(&self) -> (usize, usize) {
+        match self.span {
+            Span::Tensor => (usize::MAX, usize::MAX),
+            Span::Row => (1, usize::MAX),
+            Span::Block(rows, columns) => (rows, columns),
+        }
+    }
+
+    /// The scale to store for a block whose largest value is `largest`, and what its values are multiplied by.
+    fn scale(&self, largest: f32) -> (f32, f32) {
+        // torch divides a number by a tensor so.
+        let up = (1.0 / largest) * self.element.largest();
+        if !up.is_finite() {
+            return (1.0, 1.0);
+        }
+        let down = 1.0 / up;
+        match self.scales.0 {
+            Dtype::F32 => (down, up),
+            Dtype::F8E8M0 => {
+                // torch rounds the logarithm to f32 before it goes up.
+                let exponent = (f64::from(down.max(f32::MIN_POSITIVE)).log2() as f32).ceil();
+                let power = exponent.exp2();
+                (power, 1.0 / power)
+            }
+            _ => {
+                let mut stored = [0; 2];
+                self.scales.put(&mut stored, 0, down);
+                let down = self.scales.get(&stored, 0);
+                if down == 0.0 { (1.0, 1.0) } else { (down, 1.0 / down) }
+            }
+        }
+    }
+}
+
+impl Codec for Scaled {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scheme(&self) -> Arc<Scheme> {
+        let axes = match self.span {
+            Span::Tensor => vec![],
+            Span::Row => vec![each(OUT)],
+            Span::Block(rows, columns) => vec![shared(OUT, rows as u64), shared(IN, columns as u64)],
+        };
+        let scales = factor("scales", self.scales.0.bytes(), &axes);
+        matrix(&self.name, vec![plane("weight", 1, &[each(OUT), each(IN)]), scales])
+    }
+
+    fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+        let ([weight, scales], k) = (matrix.planes(), matrix.k);
+        let (tall, wide) = self.size();
+        let across = k.div_ceil(wide);
+        assert_eq!(out.len(), rows.len() * k, "`{}`: values of rows {rows:?}", self.name);
+        for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
+            let blocks = weight[row * k..][..k].chunks(wide).zip(out.chunks_mut(wide));
+            for (column, (codes, out)) in blocks.enumerate() {
+                let scale = self.scales.get(scales, row / tall * across + column);
+                for (code, out) in codes.iter().zip(out) {
+                    *out = self.element.decode(*code) * scale;
+                }
+            }
+        }
+    }
+
+    fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
+        let [_, scales] = matrix.planes();
+        self.scales.check("scales", "a scale", scales)
+    }
+
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        Some(self)
+    }
+
+    fn parts(&self, shape: &Shape) -> Vec<Part> {
+        let (lead, last) = shape.split_at(shape.len().saturating_sub(2));
+        let (suffix, scaled) = match (self.span, last) {
+            (Span::Block(rows, columns), [out, k]) => {
+                (".weight_scale_inv", vec![out.div_ceil(rows as u64), k.div_ceil(columns as u64)])
+            }
+            (Span::Row, [out, _]) => (".weight_scale", vec![*out, 1]),
+            _ => (".weight_scale", vec![]),
+        };
+        vec![
+            Part { suffix: ".weight", dtype: self.dtype, shape: shape.clone() },
+            Part { suffix, dtype: self.scales.0, shape: [lead, &scaled].concat().into() },
+        ]
+    }
+}
+
+impl Encoder for Scaled {
+    fn encode(&self, values: &[f32], k: usize, _importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        let [weight, scales] = planes else { panic!("`{}` has two planes", self.name) };
+        let (tall, wide) = self.size();
+        let band = tall.saturating_mul(k);
+        let mut at = 0;
+        for (values, codes) in values.chunks(band).zip(weight.chunks_mut(band)) {
+            for column in (0..k).step_by(wide.min(k)) {
+                let end = k.min(column.saturating_add(wide));
+                let block = values.chunks_exact(k).flat_map(|row| &row[column..end]);
+                let largest = block.fold(0f32, |most, x| most.max(x.abs()));
+                let (down, up) = self.scale(largest);
+                self.scales.put(scales, at, down);
+                at += 1;
+                for (values, codes) in values.chunks_exact(k).zip(codes.chunks_exact_mut(k)) {
+                    for (x, code) in values[column..end].iter().zip(&mut codes[column..end]) {
+                        let most = self.element.largest();
+                        *code = self.element.encode((x * up).clamp(-most, most));
+                    }
+                }
+            }
+        }
+    }
+}
