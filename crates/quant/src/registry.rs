@@ -60,7 +60,7 @@ const CODECS: &[&dyn Codec] = &[
 ];
 
 /// Schemes that come in many sizes.
-const FAMILIES: &[&dyn Family] = &[&s::MlxAffine, &s::Fp8];
+const FAMILIES: &[&dyn Family] = &[&s::MlxAffine, &s::Fp8, &s::SquishInt8, &s::SquishQ4, &s::SquishQ4a];
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
 pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8];

@@ -41,6 +41,7 @@ mod signs;
 #[cfg(test)]
 mod toy;
 mod small_float;
+mod squish;
 mod tq1_0;
 mod tq2_0;
 
@@ -79,6 +80,7 @@ pub(crate) use q8_k::Q8K;
 #[cfg(test)]
 pub(crate) use toy::Toy;
 pub(crate) use small_float::{F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0};
+pub(crate) use squish::{SquishInt8, SquishQ4, SquishQ4a};
 pub(crate) use tq1_0::TQ1_0;
 pub(crate) use tq2_0::TQ2_0;
 

@@ -41,6 +41,13 @@ const SCHEMES: &[&str] = &[
     "fp8:e5m2,row,f16",
     "fp8:e4m3,tensor,f32",
     "fp8:e4m3,tensor,bf16",
+    "squish-int8:row",
+    "squish-int8:g64",
+    "squish-q4:g64",
+    "squish-q4a:g12",
+    "squish-q4a:g32",
+    "squish-q4a:g64",
+    "squish-q4a:g256",
 ];
 
 /// One array of a file of vectors.
@@ -221,6 +228,9 @@ fn bad_scales_are_refused() {
     assert_eq!(fp8("b128x64,f32", &inf), wrong("scales", "a scale at cell 0", "inf"));
     assert_eq!(fp8("row,bf16", &nan), wrong("scales", "a scale at cell 0", "NaN"));
     assert_eq!(fp8("tensor,f8_e8m0", &[255]), wrong("scales", "a scale at cell 0", hex));
+    assert_eq!(refused("squish-int8:row", &[&[0; 64], &inf]), wrong("scales", "a scale at cell 0", "inf"));
+    let minima = refused("squish-q4a:g64", &[&[0; 32], &[0; 4], &inf]);
+    assert_eq!(minima, wrong("minima", "a minimum at cell 0", "inf"));
     assert_eq!(refused("mlx-mxfp4", &[&[0; 32], &[127, 255]]), wrong("scales", "a scale at cell 1", hex));
     assert_eq!(refused("mlx-mxfp8", &[&[0; 64], &[255, 1]]), wrong("scales", "a scale at cell 0", hex));
     assert_eq!(refused("mlx-nvfp4", &[&[0; 32], &[1, 2, 3, 255]]), wrong("scales", "a scale at cell 3", hex));
@@ -242,6 +252,9 @@ fn names_are_canonical() {
         "fp8:e4m3,b+1x1,f32",
         "fp8:e3m4,row,f32",
         "fp8:e4m3,row,f64",
+        "squish-int8:g0",
+        "squish-int8:g7",
+        "squish-q4:row",
     ] {
         assert!(quant::codec(name).is_none(), "`{name}`");
     }
