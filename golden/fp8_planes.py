@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes golden/f8_*, golden/f64 and golden/fp8 with torch and transformers.
+"""Makes golden/f8_*, golden/f64, golden/fp8 and golden/mxfp4-split with torch and transformers.
 
     pip install torch==2.15.0 transformers==5.23.0 numpy; python3 golden/fp8_planes.py
 
 Plain dtypes: every code, and every code's neighbours among f32. FP8 with scales: transformers' own functions
 where these can do it; else, for partial blocks and scales per row, the few lines of `dequantize` and
-`quantize` here, which transformers' are checked against where both apply.
-Every random number is seeded. See vectors.py for the files.
+`quantize` here, which transformers' are checked against where both apply. MXFP4 experts:
+`convert_moe_packed_tensors`. Every random number is seeded. See vectors.py for the files.
 """
 
 import types
@@ -14,6 +14,7 @@ import types
 import numpy as np
 import torch
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from vectors import save
 
 F32, BF16, F16, E8M0 = torch.float32, torch.bfloat16, torch.float16, torch.float8_e8m0fnu
@@ -116,6 +117,18 @@ def fp8(element: torch.dtype, span: str, real: torch.dtype, shape: tuple[int, in
     )  # fmt: skip
 
 
+def mxfp4() -> None:
+    # Every scale but 255 and those whose products are too large for a float; all codes.
+    experts, rows, groups = 2, 42, 3
+    scales = torch.arange(experts * rows * groups, dtype=torch.int32).reshape(experts, rows, groups).clamp(max=252).to(torch.uint8)
+    blocks = torch.randint(0, 256, (experts, rows, groups, 16), generator=g, dtype=torch.uint8)
+    values = convert_moe_packed_tensors(blocks, scales, dtype=BF16).transpose(1, 2)
+    exact = convert_moe_packed_tensors(blocks, scales, dtype=F32).transpose(1, 2)
+    assert torch.equal(values.float().view(torch.int32), exact.contiguous().view(torch.int32))
+    tensors = {"decode.blocks": blocks, "decode.scales": scales, "decode.values": values}
+    write("mxfp4-split/vectors", {k: v.flatten(0, 1) for k, v in tensors.items()})
+
+
 plain("f8_e4m3", E4M3)
 plain("f8_e5m2", E5M2)
 plain("f8_e8m0", E8M0)
@@ -134,3 +147,4 @@ fp8(E4M3, "row", BF16, (64, 80))
 fp8(E5M2, "row", F16, (64, 48))
 fp8(E4M3, "tensor", F32, (32, 40))
 fp8(E4M3, "tensor", BF16, (32, 40))
+mxfp4()

@@ -2,9 +2,11 @@
 
 mod fp8;
 mod mlx;
+mod mxfp4;
 
 pub(crate) use fp8::Fp8;
 pub(crate) use mlx::Mlx;
+pub(crate) use mxfp4::Mxfp4;
 
 use serde_json::{Map, Value};
 

@@ -57,13 +57,14 @@ const CODECS: &[&dyn Codec] = &[
     &s::MLX_MXFP4,
     &s::MLX_NVFP4,
     &s::MLX_MXFP8,
+    &s::Mxfp4Split,
 ];
 
 /// Schemes that come in many sizes.
 const FAMILIES: &[&dyn Family] = &[&s::MlxAffine, &s::Fp8, &s::SquishInt8, &s::SquishQ4, &s::SquishQ4a];
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
-pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8];
+pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8, &c::Mxfp4];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

@@ -2,6 +2,7 @@
 
 mod fp8;
 mod mlx;
+mod mxfp4;
 
 use checkpoint::Checkpoint;
 

@@ -32,6 +32,7 @@ fn what_is_moved_decodes_to_what_was_decoded_and_moved() {
         "mlx-mxfp8",
         "fp8:e4m3,b16x32,f32",
         "fp8:e4m3,row,bf16",
+        "mxfp4-split",
         "squish-q4a:g32",
     ] {
         let src = tensors(&quant::scheme(name).unwrap(), &[&[32, 256], &[16, 256]]);

@@ -41,6 +41,7 @@ const SCHEMES: &[&str] = &[
     "fp8:e5m2,row,f16",
     "fp8:e4m3,tensor,f32",
     "fp8:e4m3,tensor,bf16",
+    "mxfp4-split",
     "squish-int8:row",
     "squish-int8:g64",
     "squish-q4:g64",
@@ -228,6 +229,7 @@ fn bad_scales_are_refused() {
     assert_eq!(fp8("b128x64,f32", &inf), wrong("scales", "a scale at cell 0", "inf"));
     assert_eq!(fp8("row,bf16", &nan), wrong("scales", "a scale at cell 0", "NaN"));
     assert_eq!(fp8("tensor,f8_e8m0", &[255]), wrong("scales", "a scale at cell 0", hex));
+    assert_eq!(refused("mxfp4-split", &[&[0; 32], &[127, 255]]), wrong("scales", "a scale at cell 1", hex));
     assert_eq!(refused("squish-int8:row", &[&[0; 64], &inf]), wrong("scales", "a scale at cell 0", "inf"));
     let minima = refused("squish-q4a:g64", &[&[0; 32], &[0; 4], &inf]);
     assert_eq!(minima, wrong("minima", "a minimum at cell 0", "inf"));

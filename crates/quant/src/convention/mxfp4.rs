@@ -1,0 +1,47 @@
+//! gpt-oss: `quant_method: mxfp4` in `config.json`; experts' `_blocks` and `_scales`.
+
+use serde_json::Value;
+
+use super::method;
+use crate::companions::{Convention, Module, Reading, Weight};
+
+/// All experts of a layer in one weight, `[experts, out, in]`, called as the tensors without `_blocks`.
+///
+/// Source: transformers 5.23.0, integrations/mxfp4.py (`Mxfp4GptOssExperts`, `convert_moe_packed_tensors`).
+pub(crate) struct Mxfp4;
+
+impl Convention for Mxfp4 {
+    fn name(&self) -> &'static str {
+        "mxfp4"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        method(config, "mxfp4").map(|_| Ok(Box::new(Experts) as Box<dyn Reading>))
+    }
+}
+
+struct Experts;
+
+impl Reading for Experts {
+    fn marks(&self) -> &'static [&'static str] {
+        &["_blocks", "_scales"]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        let (blocks, _) = (module.want("_blocks")?, module.want("_scales")?);
+        let [lead @ .., groups, 16] = &blocks.shape[..] else {
+            return Err(format!("`_blocks` has shape {}, wanted 16 bytes as the last axis", blocks.shape));
+        };
+        let inputs = groups.checked_mul(32).filter(|_| !lead.is_empty());
+        let Some(inputs) = inputs else {
+            return Err(format!("`_blocks` has shape {}, wanted [.., out, in / 32, 16]", blocks.shape));
+        };
+        Ok(Some(Weight {
+            suffix: "",
+            scheme: "mxfp4-split".to_owned(),
+            shape: [lead, &[inputs]].concat().into(),
+            facts: vec![],
+            renamed: vec![],
+        }))
+    }
+}
