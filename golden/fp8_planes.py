@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Makes golden/f8_*, golden/f64, golden/fp8 and golden/mxfp4-split with torch and transformers.
+"""Makes golden/f8_*, golden/f64, golden/fp8, golden/mxfp4-split and golden/bitnet with torch and transformers.
 
     pip install torch==2.15.0 transformers==5.23.0 numpy; python3 golden/fp8_planes.py
 
 Plain dtypes: every code, and every code's neighbours among f32. FP8 with scales: transformers' own functions
 where these can do it; else, for partial blocks and scales per row, the few lines of `dequantize` and
 `quantize` here, which transformers' are checked against where both apply. MXFP4 experts:
-`convert_moe_packed_tensors`. Every random number is seeded. See vectors.py for the files.
+`convert_moe_packed_tensors`; BitNet: `unpack_weights`, and the scale as the two kinds of layer apply it.
+Every random number is seeded. See vectors.py for the files.
 """
 
 import types
 
 import numpy as np
 import torch
+from transformers.integrations.bitnet import pack_weights, unpack_weights
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from vectors import save
@@ -129,6 +131,17 @@ def mxfp4() -> None:
     write("mxfp4-split/vectors", {k: v.flatten(0, 1) for k, v in tensors.items()})
 
 
+def bitnet(real: torch.dtype, scale: float, sense: str) -> None:
+    shape = (64, 72)
+    ternary = torch.randint(-1, 2, shape, generator=g)
+    packed = pack_weights(ternary.float())
+    packed[:, :8] = torch.randint(0, 256, (16, 8), generator=g, dtype=torch.uint8)
+    weight, scale = unpack_weights(packed, F32), torch.tensor([scale], dtype=real)
+    assert torch.equal(weight[:, 8:], ternary[:, 8:].float())
+    values = weight / scale.float() if sense == "div" else weight * scale.float()
+    write(f"bitnet/64x72,{NAMES[real]},{sense}", {"decode.weight": packed, "decode.scale": scale, "decode.values": values})
+
+
 plain("f8_e4m3", E4M3)
 plain("f8_e5m2", E5M2)
 plain("f8_e8m0", E8M0)
@@ -148,3 +161,6 @@ fp8(E5M2, "row", F16, (64, 48))
 fp8(E4M3, "tensor", F32, (32, 40))
 fp8(E4M3, "tensor", BF16, (32, 40))
 mxfp4()
+bitnet(BF16, 1.22, "mul")
+bitnet(BF16, 0.0137, "div")
+bitnet(F32, 3.7e-5, "div")

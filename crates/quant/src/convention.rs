@@ -1,9 +1,11 @@
 //! How ecosystems say in `config.json` that weights are quantised: one file and one registry line each.
 
+mod bitnet;
 mod fp8;
 mod mlx;
 mod mxfp4;
 
+pub(crate) use bitnet::BitNet;
 pub(crate) use fp8::Fp8;
 pub(crate) use mlx::Mlx;
 pub(crate) use mxfp4::Mxfp4;

@@ -61,10 +61,11 @@ const CODECS: &[&dyn Codec] = &[
 ];
 
 /// Schemes that come in many sizes.
-const FAMILIES: &[&dyn Family] = &[&s::MlxAffine, &s::Fp8, &s::SquishInt8, &s::SquishQ4, &s::SquishQ4a];
+const FAMILIES: &[&dyn Family] =
+    &[&s::MlxAffine, &s::Fp8, &s::BitNet, &s::SquishInt8, &s::SquishQ4, &s::SquishQ4a];
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
-pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8, &c::Mxfp4];
+pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8, &c::Mxfp4, &c::BitNet];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

@@ -4,6 +4,7 @@
 //! `dequantize_row_*` in ggml/src/ggml-quants.c. Scales are binary16, little-endian.
 
 mod bf16;
+mod bitnet;
 mod f16;
 mod f32;
 mod f64;
@@ -47,6 +48,7 @@ mod tq1_0;
 mod tq2_0;
 
 pub(crate) use bf16::BF16;
+pub(crate) use bitnet::{BITNET_SCALES, BitNet};
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub(crate) use f64::F64;

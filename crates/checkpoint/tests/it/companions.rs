@@ -1,5 +1,6 @@
 //! Quantised weights that lie in several tensors: one entry each, or a message that says what does not fit.
 
+mod bitnet;
 mod fp8;
 mod mlx;
 mod mxfp4;

@@ -42,6 +42,9 @@ const SCHEMES: &[&str] = &[
     "fp8:e4m3,tensor,f32",
     "fp8:e4m3,tensor,bf16",
     "mxfp4-split",
+    "bitnet:64x72,bf16,mul",
+    "bitnet:64x72,bf16,div",
+    "bitnet:64x72,f32,div",
     "squish-int8:row",
     "squish-int8:g64",
     "squish-q4:g64",
@@ -233,6 +236,9 @@ fn bad_scales_are_refused() {
     assert_eq!(refused("squish-int8:row", &[&[0; 64], &inf]), wrong("scales", "a scale at cell 0", "inf"));
     let minima = refused("squish-q4a:g64", &[&[0; 32], &[0; 4], &inf]);
     assert_eq!(minima, wrong("minima", "a minimum at cell 0", "inf"));
+    let zero = Err("plane `scale`: a scale at cell 0, wanted a number to divide by, found 0".to_owned());
+    assert_eq!(refused("bitnet:4x16,bf16,div", &[&[0; 16], &[0, 0]]), zero);
+    assert_eq!(refused("bitnet:4x16,bf16,mul", &[&[0; 16], &[0, 0]]), Ok(()));
     assert_eq!(refused("mlx-mxfp4", &[&[0; 32], &[127, 255]]), wrong("scales", "a scale at cell 1", hex));
     assert_eq!(refused("mlx-mxfp8", &[&[0; 64], &[255, 1]]), wrong("scales", "a scale at cell 0", hex));
     assert_eq!(refused("mlx-nvfp4", &[&[0; 32], &[1, 2, 3, 255]]), wrong("scales", "a scale at cell 3", hex));
@@ -254,6 +260,10 @@ fn names_are_canonical() {
         "fp8:e4m3,b+1x1,f32",
         "fp8:e3m4,row,f32",
         "fp8:e4m3,row,f64",
+        "bitnet:6x16,bf16,mul",
+        "bitnet:0x16,bf16,mul",
+        "bitnet:4294967296x4294967296,bf16,mul",
+        "bitnet:4x16,bf16,add",
         "squish-int8:g0",
         "squish-int8:g7",
         "squish-q4:row",
