@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tensor::{PlaneAxis, Scheme, Shape};
 
 use crate::companions::Part;
+use crate::pack::Packer;
 
 /// A matrix `[rows, k]` as its scheme stores it.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +74,11 @@ pub trait Codec: Send + Sync {
 
     /// How to encode, if it can.
     fn encoder(&self) -> Option<&dyn Encoder> {
+        None
+    }
+
+    /// How to pack integers that were chosen elsewhere, if it can.
+    fn packer(&self) -> Option<&dyn Packer> {
         None
     }
 

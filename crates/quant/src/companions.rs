@@ -138,12 +138,12 @@ impl<'a> Module<'a> {
         })
     }
 
-    /// The bytes of a small tensor with this mark, at most 64 KiB.
+    /// The bytes of a small tensor with this mark, at most 256 KiB.
     ///
     /// # Errors
     /// If it is not there, larger, or cannot be read.
     pub fn bytes(&self, mark: &str) -> Result<Vec<u8>, String> {
-        const MOST: u64 = 64 << 10;
+        const MOST: u64 = 256 << 10;
         let entry = self.want(mark)?;
         if entry.byte_len() > MOST {
             let mark = mark.trim_start_matches('.');

@@ -66,6 +66,21 @@ const FAMILIES: &[&dyn Family] =
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
 pub(crate) const CONVENTIONS: &[&dyn Convention] = &[&c::Mlx, &c::Fp8, &c::Mxfp4, &c::BitNet];
+    &s::BnbInt8,
+];
+
+/// Schemes that come in many sizes.
+const FAMILIES: &[&dyn Family] = &[
+    &s::GptqFamily(s::GptqVersion::V1),
+    &s::GptqFamily(s::GptqVersion::V2),
+    &s::AwqFamily,
+    &s::BnbFamily(s::BnbTable::Nf4),
+    &s::BnbFamily(s::BnbTable::Fp4),
+];
+
+/// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
+pub(crate) const CONVENTIONS: &[&dyn Convention] =
+    &[&s::GptqConvention, &s::AwqConvention, &s::BnbConvention];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

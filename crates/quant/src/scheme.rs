@@ -3,12 +3,21 @@
 //! All sources named `ggml` in these files are llama.cpp@0c1e57098: block structs in ggml/src/ggml-common.h,
 //! `dequantize_row_*` in ggml/src/ggml-quants.c. Scales are binary16, little-endian.
 
+mod awq;
 mod bf16;
 mod bitnet;
 mod f16;
 mod f32;
 mod f64;
 mod fp8;
+mod bnb;
+mod bnb_config;
+mod bnb_int8;
+mod config;
+mod f16;
+mod f32;
+mod float;
+mod gptq;
 mod grids;
 mod iq1_m;
 mod iq1_s;
@@ -25,6 +34,7 @@ mod mxfp4;
 mod mxfp4_split;
 mod nvfp4;
 mod plane;
+mod planes;
 mod q1_0;
 mod q2_0;
 mod q2_k;
@@ -47,12 +57,19 @@ mod squish;
 mod tq1_0;
 mod tq2_0;
 
+pub(crate) use awq::{AwqConvention, AwqFamily};
 pub(crate) use bf16::BF16;
 pub(crate) use bitnet::{BITNET_SCALES, BitNet};
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub(crate) use f64::F64;
 pub(crate) use fp8::{FP8_SCALES, Fp8};
+pub(crate) use bnb::{BnbFamily, Table as BnbTable};
+pub(crate) use bnb_config::BnbConvention;
+pub(crate) use bnb_int8::BnbInt8;
+pub(crate) use f16::F16;
+pub(crate) use f32::F32;
+pub(crate) use gptq::{GptqConvention, GptqFamily, Version as GptqVersion};
 pub(crate) use iq1_m::IQ1M;
 pub(crate) use iq1_s::IQ1S;
 pub(crate) use iq2_s::IQ2S;

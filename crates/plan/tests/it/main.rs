@@ -14,6 +14,7 @@ mod codecs;
 mod hostile;
 mod moves;
 mod oracle;
+mod packed_planes;
 mod pieces;
 mod plans;
 mod problems;

@@ -14,6 +14,7 @@ extern crate weighbridge_quant as quant;
 mod encode;
 mod golden;
 mod planes;
+mod packed_planes;
 mod products;
 mod repack;
 mod vector;

@@ -1,0 +1,128 @@
+//! How a checkpoint announces bitsandbytes.
+
+use serde_json::Value;
+use tensor::{Dtype, Shape};
+
+use super::bnb::{Bnb, NESTED, Nested, Table};
+use super::config::quantization;
+use super::float::Float;
+use crate::companions::{Convention, Module, Reading, Weight};
+
+/// `quant_method: bitsandbytes`. Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
+///
+/// Source: bitsandbytes 0.50.2, bitsandbytes/functional.py `QuantState.from_dict`, bitsandbytes/nn/modules.py
+/// `Linear8bitLt`.
+pub(crate) struct BnbConvention;
+
+struct BnbReading;
+
+const NF4: &str = ".weight.quant_state.bitsandbytes__nf4";
+const FP4: &str = ".weight.quant_state.bitsandbytes__fp4";
+
+impl Convention for BnbConvention {
+    fn name(&self) -> &'static str {
+        "bitsandbytes"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        quantization(config, "bitsandbytes")?;
+        Some(Ok(Box::new(BnbReading)))
+    }
+}
+
+impl Reading for BnbReading {
+    fn marks(&self) -> &'static [&'static str] {
+        &[
+            NF4,
+            FP4,
+            ".weight",
+            ".weight.absmax",
+            ".weight.quant_map",
+            ".weight.nested_absmax",
+            ".weight.nested_quant_map",
+            ".SCB",
+            ".weight_format",
+        ]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        if let Some((mark, table)) =
+            [(NF4, Table::Nf4), (FP4, Table::Fp4)].into_iter().find(|(mark, _)| module.get(mark).is_some())
+        {
+            return four_bits(module, mark, table).map(Some);
+        }
+        if module.get(".SCB").is_some() {
+            return eight_bits(module).map(Some);
+        }
+        if module.get(".weight.absmax").is_some() || module.get(".weight.quant_map").is_some() {
+            return Err("wanted `weight.quant_state.bitsandbytes__nf4` or `…__fp4`, found neither".to_owned());
+        }
+        Ok(None)
+    }
+}
+
+fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<Weight, String> {
+    let state = module.bytes(mark)?;
+    let state: Value =
+        serde_json::from_slice(&state).map_err(|e| format!("`quant_state` is no JSON: {e}"))?;
+    let refuse =
+        |key: &str, wanted: &str| format!("`quant_state.{key}`: wanted {wanted}, found {}", state[key]);
+    if state["quant_type"].as_str() != Some(table.name()) {
+        return Err(refuse("quant_type", &format!("\"{}\"", table.name())));
+    }
+    let shape: Option<Vec<u64>> =
+        state["shape"].as_array().and_then(|axes| axes.iter().map(Value::as_u64).collect());
+    let [out, k] = *shape.unwrap_or_default() else { return Err(refuse("shape", "[out, in]")) };
+    let dtype = state["dtype"].as_str().unwrap_or_default();
+    let dtype = [("float16", Float::F16), ("bfloat16", Float::BF16), ("float32", Float::F32)]
+        .into_iter()
+        .find_map(|(name, float)| (name == dtype).then_some(float));
+    let dtype = dtype.ok_or_else(|| refuse("dtype", "float16, bfloat16 or float32"))?;
+    let sizes = "a power of two from 32 to 4096";
+    let block = state["blocksize"].as_u64().filter(|b| b.is_power_of_two() && (32..=4096).contains(b));
+    let block = block.ok_or_else(|| refuse("blocksize", sizes))?;
+
+    let mut facts = vec![mark];
+    if module.get(".weight.quant_map").is_some() {
+        let map = module.bytes(".weight.quant_map")?;
+        let map = map.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
+        // Older versions computed the table, which moved its last bits; none of them reads it back.
+        let near = |(a, b): (f32, &f32)| (a - b).abs() < 1e-6;
+        if map.len() != 16 || !map.zip(table.values()).all(near) {
+            return Err(format!("`weight.quant_map` is not the table of {}", table.name()));
+        }
+        facts.push(".weight.quant_map");
+    }
+
+    let offset = if module.get(".weight.nested_absmax").is_some() {
+        if state["nested_blocksize"].as_u64() != Some(NESTED) {
+            return Err(refuse("nested_blocksize", "256"));
+        }
+        if state["nested_dtype"].as_str() != Some("float32") {
+            return Err(refuse("nested_dtype", "\"float32\""));
+        }
+        let offset = state["nested_offset"].as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+        Some(offset.ok_or_else(|| refuse("nested_offset", "a finite number"))?)
+    } else {
+        None
+    };
+    let (layout, span) = Bnb::layout(block, out, k, offset.is_some());
+    let nested = offset.zip(span).map(|(offset, span)| Nested { span, offset });
+    let codec = Bnb::new(table, block, dtype, layout, nested).ok_or_else(|| refuse("shape", "[out, in]"))?;
+    Ok(Weight { suffix: ".weight", scheme: codec.name, shape: Shape::from([out, k]), facts })
+}
+
+fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {
+    let [out, k] = module.shape(".weight")?;
+    module.dtype(".weight", &[Dtype::I8])?;
+    let mut facts = vec![];
+    if module.get(".weight_format").is_some() {
+        // `LINEAR_8BIT_WEIGHTS_FORMAT_MAPPING`: other orders were for the tensor cores of old GPUs.
+        let format = module.bytes(".weight_format")?;
+        if format.iter().any(|b| *b != 0) {
+            return Err(format!("`weight_format`: wanted 0, rows one after the other, found {}", format[0]));
+        }
+        facts.push(".weight_format");
+    }
+    Ok(Weight { suffix: ".weight", scheme: "bnb-int8".into(), shape: Shape::from([out, k]), facts })
+}

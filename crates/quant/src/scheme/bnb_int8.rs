@@ -1,0 +1,57 @@
+//! bitsandbytes with eight bits (LLM.int8()): signed bytes and the largest magnitude of each row.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tensor::{Dtype, IN, OUT, Scheme, Shape};
+
+use super::float::Float;
+use super::planes::{each, factor, matrices, out_in, plane};
+use crate::codec::{BadData, Codec, Matrix};
+use crate::companions::Part;
+
+/// `weight` i8 `[out, in]`, `SCB` f32 `[out]`: the value is `q * SCB * (1 / 127)`, in f32 from left to right.
+///
+/// Source: bitsandbytes 0.50.2, bitsandbytes/_ops.py `int8_vectorwise_dequant`.
+pub(crate) struct BnbInt8;
+
+/// The reference's 7.874015718698502e-3, which torch takes as an f32.
+const INVERSE: f32 = 7.874_015_718_698_502e-3_f64 as f32;
+
+impl Codec for BnbInt8 {
+    fn name(&self) -> &'static str {
+        "bnb-int8"
+    }
+
+    fn scheme(&self) -> Arc<Scheme> {
+        matrices(
+            self.name(),
+            vec![plane("weight", 1, vec![each(OUT), each(IN)]), factor("SCB", 4, vec![each(OUT)])],
+        )
+    }
+
+    fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+        let [weight, scb] = matrix.planes();
+        let k = matrix.k;
+        assert_eq!(out.len(), rows.len() * k, "values of `bnb-int8`");
+        for (o, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
+            let scale = Float::F32.get(scb, o);
+            for (out, q) in out.iter_mut().zip(&weight[o * k..]) {
+                *out = f32::from(*q as i8) * scale * INVERSE;
+            }
+        }
+    }
+
+    fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
+        let [_, scb] = matrix.planes();
+        Float::F32.finite("SCB", scb)
+    }
+
+    fn parts(&self, shape: &Shape) -> Vec<Part> {
+        let part = |suffix, dtype, shape| Part { suffix, dtype, shape };
+        vec![
+            part(".weight", Dtype::I8, shape.clone()),
+            part(".SCB", Dtype::F32, Shape::from([out_in(shape)[0]])),
+        ]
+    }
+}

@@ -1,0 +1,129 @@
+//! How planes are written down, and codes packed into words.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use tensor::{Hold, PlaneAxis, PlaneSpec, Scheme, Shape};
+
+/// One cell for `per` elements of `axis` that it holds.
+pub(super) const fn packed(axis: usize, per: u64) -> PlaneAxis {
+    PlaneAxis::Cells { axis, per, hold: Hold::Packed }
+}
+
+/// One cell for `per` elements of `axis` that share it.
+pub(super) const fn shared(axis: usize, per: u64) -> PlaneAxis {
+    PlaneAxis::Cells { axis, per, hold: Hold::Shared }
+}
+
+/// One cell for each element of `axis`.
+pub(super) const fn each(axis: usize) -> PlaneAxis {
+    packed(axis, 1)
+}
+
+/// A plane that nothing may share with padding.
+pub(super) fn plane(role: &'static str, cell_bytes: u64, axes: Vec<PlaneAxis>) -> PlaneSpec {
+    PlaneSpec { axes: Cow::Owned(axes), ..PlaneSpec::new(role, cell_bytes, &[]) }
+}
+
+/// A plane that only multiplies, so that zeros may share it.
+pub(super) fn factor(role: &'static str, cell_bytes: u64, axes: Vec<PlaneAxis>) -> PlaneSpec {
+    PlaneSpec { spans_padding: true, ..plane(role, cell_bytes, axes) }
+}
+
+/// A scheme of matrices `[out, in]`.
+pub(super) fn matrices(name: &str, planes: Vec<PlaneSpec>) -> Arc<Scheme> {
+    Arc::new(Scheme { name: Cow::Owned(name.to_owned()), trailing: 2, planes: Cow::Owned(planes) })
+}
+
+/// The shape with other last two axes, `[out, in]` no longer.
+pub(super) fn beneath(shape: &Shape, last: &[u64]) -> Shape {
+    let lead = &shape[..shape.len().saturating_sub(2)];
+    [lead, last].concat().into()
+}
+
+/// `[out, in]` of a shape.
+pub(super) fn out_in(shape: &Shape) -> [u64; 2] {
+    shape.last_chunk::<2>().copied().unwrap_or([1, 1])
+}
+
+/// Codes of some bits, packed from the lowest bit on into little-endian words of 32 bits: as few words as
+/// hold whole codes. Codes of three bits may lie across two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Bits of a code.
+    pub(super) bits: usize,
+    /// Codes in a run.
+    pub(super) per: usize,
+    /// Words of a run.
+    pub(super) words: usize,
+}
+
+impl Run {
+    /// Runs of codes of 1 to 8 bits.
+    pub(super) const fn of(bits: usize) -> Run {
+        // A power of two that divides both.
+        let common = 1 << bits.trailing_zeros();
+        Run { bits, per: 32 / common, words: bits / common }
+    }
+
+    /// The run that starts at word `at` of `plane`; its words lie `stride` words apart.
+    #[inline(always)]
+    pub(super) fn get(self, plane: &[u8], at: usize, stride: usize) -> Stream {
+        let words = plane.as_chunks::<4>().0;
+        let word = |w: usize| u128::from(u32::from_le_bytes(words[at + w * stride]));
+        let low = word(0);
+        Stream((1..self.words).fold(low, |stream, w| stream | word(w) << (32 * w)), self.bits)
+    }
+
+    /// Writes a run of codes where [`Run::get`] reads it.
+    pub(super) fn put(self, codes: impl IntoIterator<Item = u8>, plane: &mut [u8], at: usize, stride: usize) {
+        let mask = (1u128 << self.bits) - 1;
+        let code = |(i, code)| (u128::from(code) & mask) << (i * self.bits);
+        let stream = codes.into_iter().take(self.per).enumerate().map(code).fold(0, |all, code| all | code);
+        let words = plane.as_chunks_mut::<4>().0;
+        for w in 0..self.words {
+            words[at + w * stride] = ((stream >> (32 * w)) as u32).to_le_bytes();
+        }
+    }
+}
+
+/// The codes of one run.
+#[derive(Clone, Copy)]
+pub(super) struct Stream(u128, usize);
+
+impl Stream {
+    /// Code `i`.
+    #[inline(always)]
+    pub(super) fn code(self, i: usize) -> i32 {
+        let mask = (1i32 << self.1) - 1;
+        // At most two words of a run of one word are read: then the narrow shift does.
+        (self.0 >> (i * self.1)) as i32 & mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_the_shortest_of_whole_words() {
+        let of = |bits| (Run::of(bits).per, Run::of(bits).words);
+        assert_eq!([2, 3, 4, 5, 6, 8].map(of), [(16, 1), (32, 3), (8, 1), (32, 5), (16, 3), (4, 1)]);
+    }
+
+    #[test]
+    fn codes_come_back_from_words_that_lie_apart() {
+        for bits in [1, 2, 3, 4, 5, 6, 7, 8] {
+            let run = Run::of(bits);
+            if 32 * run.words > 128 {
+                continue;
+            }
+            let mut plane = vec![0; 4 * (run.words * 3 + 1)];
+            let codes: Vec<u8> =
+                (0..run.per).map(|i| (i * 37 + 5) as u8 & ((1u16 << bits) - 1) as u8).collect();
+            run.put(codes.iter().copied(), &mut plane, 1, 3);
+            let back = run.get(&plane, 1, 3);
+            assert!((0..run.per).all(|i| back.code(i) == i32::from(codes[i])), "{bits} bits");
+        }
+    }
+}
