@@ -24,6 +24,7 @@ mod isa;
 mod kernel;
 mod lanes;
 mod pack;
+mod packing;
 mod registry;
 mod repack;
 mod scheme;

@@ -14,8 +14,6 @@ mod bnb;
 mod bnb_config;
 mod bnb_int8;
 mod config;
-mod f16;
-mod f32;
 mod float;
 mod gptq;
 mod grids;
@@ -67,8 +65,6 @@ pub(crate) use fp8::{FP8_SCALES, Fp8};
 pub(crate) use bnb::{BnbFamily, Table as BnbTable};
 pub(crate) use bnb_config::BnbConvention;
 pub(crate) use bnb_int8::BnbInt8;
-pub(crate) use f16::F16;
-pub(crate) use f32::F32;
 pub(crate) use gptq::{GptqConvention, GptqFamily, Version as GptqVersion};
 pub(crate) use iq1_m::IQ1M;
 pub(crate) use iq1_s::IQ1S;
@@ -77,12 +73,12 @@ pub(crate) use iq2_xs::IQ2XS;
 pub(crate) use iq2_xxs::IQ2XXS;
 pub(crate) use iq3_s::IQ3S;
 pub(crate) use iq3_xxs::IQ3XXS;
-pub(crate) use iq4_nl::IQ4NL;
+pub(crate) use iq4_nl::{IQ4, IQ4NL};
 pub(crate) use iq4_xs::IQ4XS;
 pub(crate) use mlx_affine::{BITS as MLX_BITS, GROUPS as MLX_GROUPS, MlxAffine, REALS as MLX_REALS};
 pub(crate) use mlx_float::{MLX_MXFP4, MLX_MXFP8, MLX_NVFP4};
-pub(crate) use mxfp4::MXFP4;
 pub(crate) use mxfp4_split::Mxfp4Split;
+pub(crate) use mxfp4::{FP4, MXFP4};
 pub(crate) use nvfp4::NVFP4;
 pub(crate) use q1_0::Q1_0;
 pub(crate) use q2_0::Q2_0;
@@ -112,6 +108,7 @@ use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Encoder, Matrix};
 use crate::isa::{Isa, per_isa};
+use crate::packing::Packing;
 
 /// Encodes one row of values, with the importance of each if that is known, to the row's blocks.
 pub(crate) type EncodeRow = fn(&[f32], Option<&[f32]>, &mut [u8]);
@@ -126,6 +123,8 @@ pub(crate) trait Block: Send + Sync {
     const BYTES: usize;
     /// How rows are encoded, if they can be.
     const ENCODE: Option<EncodeRow> = None;
+    /// How it is interleaved and multiplied, if it can be.
+    const PACKING: Option<Packing> = None;
 
     /// Writes the `PER` values of one block of `BYTES` bytes.
     fn block(block: &[u8], out: &mut [f32]);
@@ -159,6 +158,10 @@ impl<B: Block> Codec for B {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         B::ENCODE.map(|_| self as &dyn Encoder)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        B::PACKING
     }
 }
 

@@ -109,7 +109,7 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
     let (layout, span) = Bnb::layout(block, out, k, offset.is_some());
     let nested = offset.zip(span).map(|(offset, span)| Nested { span, offset });
     let codec = Bnb::new(table, block, dtype, layout, nested).ok_or_else(|| refuse("shape", "[out, in]"))?;
-    Ok(Weight { suffix: ".weight", scheme: codec.name, shape: Shape::from([out, k]), facts })
+    Ok(Weight { suffix: ".weight", scheme: codec.name, shape: Shape::from([out, k]), facts, renamed: vec![] })
 }
 
 fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {
@@ -124,5 +124,5 @@ fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {
         }
         facts.push(".weight_format");
     }
-    Ok(Weight { suffix: ".weight", scheme: "bnb-int8".into(), shape: Shape::from([out, k]), facts })
+    Ok(Weight { suffix: ".weight", scheme: "bnb-int8".into(), shape: Shape::from([out, k]), facts, renamed: vec![] })
 }
