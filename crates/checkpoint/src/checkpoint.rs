@@ -107,7 +107,7 @@ impl File {
 pub struct FormatName(&'static str);
 
 impl FormatName {
-    /// `gguf`; `hf` for safetensors with a `config.json`; `safetensors` for a file without one.
+    /// `gguf`; `hf` for safetensors with a `config.json`; `safetensors` for a file without one; `npz`.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -131,6 +131,8 @@ pub enum Metadata {
     Gguf(GgufMetadata),
     /// The JSON files beside the weights, as Hugging Face lays them out.
     Hf(HfMetadata),
+    /// Nothing: the format holds tensors alone.
+    None,
 }
 
 impl Metadata {
@@ -138,7 +140,7 @@ impl Metadata {
     pub fn gguf(&self) -> Option<&GgufMetadata> {
         match self {
             Metadata::Gguf(metadata) => Some(metadata),
-            Metadata::Hf(_) => None,
+            Metadata::Hf(_) | Metadata::None => None,
         }
     }
 
@@ -146,7 +148,7 @@ impl Metadata {
     pub fn hf(&self) -> Option<&HfMetadata> {
         match self {
             Metadata::Hf(metadata) => Some(metadata),
-            Metadata::Gguf(_) => None,
+            Metadata::Gguf(_) | Metadata::None => None,
         }
     }
 }

@@ -181,6 +181,12 @@ pub enum Fault {
         /// What the parser says.
         why: String,
     },
+    /// A zip archive that does not fit together.
+    #[error("the zip archive is broken: {why}")]
+    Zip {
+        /// What its reader says.
+        why: String,
+    },
     /// A part of a directory that has to be there.
     #[error("wanted {wants}, found {found}")]
     Missing {
@@ -211,6 +217,34 @@ pub enum Fault {
         /// Whether a directory of the checkpoint holds it, so that the caller did not choose it.
         member: bool,
     },
+    /// A scheme that the format to be written has no place for.
+    #[error("{scheme} {}has no place here, wanted {wants}", more(*tensors))]
+    NoPlace {
+        /// The name of the scheme.
+        scheme: String,
+        /// Tensors in it.
+        tensors: u64,
+        /// What the format holds.
+        wants: &'static str,
+    },
+    /// Two tensors to be written under one name.
+    #[error("the name would be there twice")]
+    Twice,
+    /// Something is where a checkpoint is to be written.
+    #[error("{what}")]
+    Exists {
+        /// What is there.
+        what: &'static str,
+    },
+    /// A path that names no file.
+    #[error("the path does not end in a name")]
+    NoFileName,
+    /// A source that lacks what the format to be written needs.
+    #[error("wanted {wants}, found none")]
+    Lacks {
+        /// What it needs.
+        wants: &'static str,
+    },
     /// A link out of the checkpoint's directory.
     #[error("{} leads out of the directory, to {}", Quoted(member), Quoted(target))]
     Outside {
@@ -231,7 +265,12 @@ impl Fault {
             Fault::TypeRemoved { .. } | Fault::TypeUnsupported { .. } | Fault::Unsupported { .. } => {
                 Blame::Unsupported
             }
-            Fault::NotAFile { member: false, .. } => Blame::Misuse,
+            Fault::NotAFile { member: false, .. }
+            | Fault::NoPlace { .. }
+            | Fault::Twice
+            | Fault::Exists { .. }
+            | Fault::NoFileName
+            | Fault::Lacks { .. } => Blame::Misuse,
             _ => Blame::Malformed,
         }
     }
@@ -240,6 +279,10 @@ impl Fault {
         match self {
             Fault::Empty | Fault::Ends { .. } | Fault::Truncated { .. } => {
                 Some("the download may be incomplete: download the file again")
+            }
+            Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
+            Fault::Exists { what: "something is there already" } => {
+                Some("remove it, name another place, or overwrite it: `--force`")
             }
             Fault::Conflict { .. } => Some("rename the file to what it holds"),
             Fault::Value { wants: "the magic `GGUF`", .. } => {
@@ -289,4 +332,8 @@ fn gap(found: u64, wants: u64) -> String {
     } else {
         format!("{} bytes overlap what comes before", wants - found)
     }
+}
+
+fn more(tensors: u64) -> String {
+    if tensors == 1 { String::new() } else { format!("(as in {} more) ", tensors - 1) }
 }

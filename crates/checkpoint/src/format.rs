@@ -4,6 +4,7 @@ mod companions;
 pub(crate) mod foreign;
 pub(crate) mod gguf;
 pub(crate) mod hf;
+pub(crate) mod npz;
 pub(crate) mod safetensors;
 
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::open::OpenOptions;
 use crate::source::OpenFile;
 
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
-static FORMATS: &[&dyn Format] = &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors];
+static FORMATS: &[&dyn Format] = &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors, &npz::Npz];
 
 /// Bytes of a file that its format is recognised by.
 pub(crate) const HEAD: usize = 512;
@@ -97,5 +98,5 @@ fn unknown(path: &Path, head: &[u8]) -> Error {
         format!("the content is of no known format, it starts with {} ({})", start.join(" "), Quoted(&text));
     let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
     Error::whole(path, Fault::Unsupported { what })
-        .with_hint(format!("the formats that are read are {}", known.join(" and ")))
+        .with_hint(format!("the formats that are read are {}", known.join(", ")))
 }

@@ -19,6 +19,7 @@ mod format;
 mod index;
 mod open;
 mod source;
+mod write;
 
 pub use checkpoint::{Checkpoint, File, FormatName, Metadata};
 pub use error::{Error, Problem, Report, Subject};
@@ -27,3 +28,4 @@ pub use format::gguf::{Array, GgufMetadata, Strings, Value, ValueType};
 pub use format::hf::{HfMetadata, Member};
 pub use open::{OpenOptions, open, open_with};
 pub use source::{ByteSource, Io};
+pub use write::{Draft, Flavour, Outgoing, Writer};

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use weighbridge::{BackendKind, Io, LayoutKind, OpenOptions, Options, SamplerOptions};
+use weighbridge::{
+    BackendKind, EncodeRule, Io, LayoutKind, OpenOptions, Options, OutputFormat, Preset, SamplerOptions,
+};
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
 #[derive(Parser)]
@@ -25,6 +27,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
+    /// Write a checkpoint in another format or in other encodings, tensor by tensor
+    Convert(ConvertArgs),
+    /// List the encodings: bits, and what can be done with each here
+    Quants(QuantsArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell.
@@ -37,7 +43,7 @@ pub(crate) enum Command {
 /// `inspect`.
 #[derive(ClapArgs)]
 pub(crate) struct InspectArgs {
-    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
     pub(crate) path: PathBuf,
     /// List every tensor instead of grouping them
     #[arg(long)]
@@ -50,7 +56,7 @@ pub(crate) struct InspectArgs {
 /// `plan`.
 #[derive(ClapArgs)]
 pub(crate) struct PlanArgs {
-    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
     pub(crate) path: PathBuf,
     /// How the runtime wants the parameters
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
@@ -66,6 +72,8 @@ pub(crate) struct PlanArgs {
 /// A layout by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LayoutArg {
+    /// Names, shapes and encodings of the file: for any architecture, but nothing runs it
+    Source,
     /// Canonical names, shapes and order; encodings as stored
     Canonical,
     /// As it lies in the file: borrows all that can be
@@ -78,6 +86,7 @@ impl LayoutArg {
     /// The layout, with as many interleaved rows as this machine's kernels take.
     pub(crate) fn kind(self) -> Result<LayoutKind, String> {
         Ok(match self {
+            LayoutArg::Source => LayoutKind::Source,
             LayoutArg::Canonical => LayoutKind::Canonical,
             LayoutArg::InPlace => LayoutKind::InPlace,
             LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
@@ -88,7 +97,7 @@ impl LayoutArg {
 /// How to start a model.
 #[derive(ClapArgs)]
 pub(crate) struct ModelArgs {
-    /// A .gguf or .safetensors file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
     pub(crate) path: PathBuf,
     /// The backend: `reference` is naive f32, slow and exact
     #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
@@ -228,4 +237,99 @@ pub(crate) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `quants`.
+#[derive(ClapArgs)]
+pub(crate) struct QuantsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `convert`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "A rule is PATTERN=SCHEME, where the pattern is for whole names and `*` is any run of \
+    characters. Only tensors of floats are encoded. `convert SRC OUT.npz --encode '*=f32'` decodes any file, whatever \
+    its architecture."
+)]
+pub(crate) struct ConvertArgs {
+    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
+    pub(crate) source: PathBuf,
+    /// The file or directory to write; nothing is there before all of it is
+    pub(crate) destination: PathBuf,
+    /// The format to write [default: what the destination's extension says]
+    #[arg(long, value_enum)]
+    to: Option<FormatArg>,
+    /// Whose names and shapes: those of the source, or canonical ones (npz and safetensors only)
+    #[arg(long, value_enum, default_value_t = LayoutArg::Source)]
+    pub(crate) layout: LayoutArg,
+    /// Encode what matches; the first rule that matches wins, rules go before the preset
+    #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
+    pub(crate) encode: Vec<EncodeRule>,
+    /// Encode everything, by what each tensor is for
+    #[arg(long, value_name = "NAME", value_parser = preset)]
+    pub(crate) preset: Option<&'static Preset>,
+    /// How much columns matter: a file that llama.cpp's llama-imatrix made
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
+    /// Let finite values become infinite in a cast
+    #[arg(long)]
+    pub(crate) allow_overflow: bool,
+    /// Replace what is at the destination
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A format to write by name.
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatArg {
+    /// numpy arrays: plain dtypes
+    Npz,
+    /// One safetensors file: plain dtypes
+    Safetensors,
+    /// GGUF, from GGUF
+    Gguf,
+    /// A directory as transformers reads it, from such a directory
+    Hf,
+    /// A directory as mlx-lm reads it, from an HF directory
+    Mlx,
+}
+
+fn rule(text: &str) -> Result<EncodeRule, String> {
+    text.parse().map_err(|e: weighbridge::Error| e.to_string())
+}
+
+fn preset(name: &str) -> Result<&'static Preset, String> {
+    Preset::named(name).ok_or_else(|| {
+        let lines: Vec<String> =
+            weighbridge::PRESETS.iter().map(|p| format!("  {:<10}  {}", p.name(), p.about())).collect();
+        format!("there is no such preset; there are\n{}", lines.join("\n"))
+    })
+}
+
+impl ConvertArgs {
+    /// The format: as asked for, or as the destination's extension says.
+    pub(crate) fn format(&self) -> Result<OutputFormat, String> {
+        match self.to {
+            Some(FormatArg::Npz) => Ok(OutputFormat::Npz),
+            Some(FormatArg::Safetensors) => Ok(OutputFormat::Safetensors),
+            Some(FormatArg::Gguf) => Ok(OutputFormat::Gguf),
+            Some(FormatArg::Hf) => Ok(OutputFormat::Hf),
+            Some(FormatArg::Mlx) => Ok(OutputFormat::Mlx),
+            None => OutputFormat::of_path(&self.destination).ok_or_else(|| {
+                format!(
+                    "the name of `{}` does not say its format\nhint: say it: --to npz, safetensors, gguf, hf or mlx",
+                    self.destination.display()
+                )
+            }),
+        }
+    }
 }

@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(args),
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Convert(args) => commands::convert::run(args),
+        Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man => commands::manual::man(),
     };

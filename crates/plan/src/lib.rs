@@ -21,6 +21,7 @@
     reason = "a problem is made once and read by a person; it is not on a hot path"
 )]
 
+mod as_stored;
 mod budget;
 mod codecs;
 mod compile;
@@ -41,6 +42,7 @@ mod steps;
 mod summary;
 mod view;
 
+pub use as_stored::as_stored;
 pub use codecs::{Codecs, Fidelity};
 pub use compile::{LoadPlan, PlannedParam, compile};
 pub use explain::explain;

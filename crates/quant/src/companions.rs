@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use serde_json::Value;
-use tensor::{Dtype, Shape, TensorEntry};
+use serde_json::{Map, Value};
+use tensor::{Dtype, Scheme, Shape, TensorEntry};
 
 use crate::registry::{CONVENTIONS, codec};
 
@@ -35,6 +35,20 @@ pub trait Convention: Sync {
     /// # Errors
     /// What is wrong with the configuration.
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
+
+    /// The keys of `config.json` that say that these modules' weights have these schemes, and no others are
+    /// quantised; `None` if the convention cannot say that.
+    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+        let _ = weights;
+        None
+    }
+}
+
+/// What `config.json` must say so that [`gather`] finds `weights`: the name of a module and the scheme of its
+/// weight. With `mlx`, only what mlx-lm reads will do.
+pub fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
+    let reads = |c: &&&dyn Convention| !mlx || c.name() == "mlx";
+    CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights))
 }
 
 /// How one checkpoint follows a [`Convention`].

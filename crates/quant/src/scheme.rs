@@ -6,15 +6,15 @@
 mod awq;
 mod bf16;
 mod bitnet;
-mod f16;
-mod f32;
-mod f64;
-mod fp8;
 mod bnb;
 mod bnb_config;
 mod bnb_int8;
 mod config;
+mod f16;
+mod f32;
+mod f64;
 mod float;
+mod fp8;
 mod gptq;
 mod grids;
 mod iq1_m;
@@ -48,23 +48,23 @@ mod q8_0;
 mod q8_1;
 mod q8_k;
 mod signs;
-#[cfg(test)]
-mod toy;
 mod small_float;
 mod squish;
+#[cfg(test)]
+mod toy;
 mod tq1_0;
 mod tq2_0;
 
 pub(crate) use awq::{AwqConvention, AwqFamily};
 pub(crate) use bf16::BF16;
 pub(crate) use bitnet::{BITNET_SCALES, BitNet};
+pub(crate) use bnb::{BnbFamily, Table as BnbTable};
+pub(crate) use bnb_config::BnbConvention;
+pub(crate) use bnb_int8::BnbInt8;
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub(crate) use f64::F64;
 pub(crate) use fp8::{FP8_SCALES, Fp8};
-pub(crate) use bnb::{BnbFamily, Table as BnbTable};
-pub(crate) use bnb_config::BnbConvention;
-pub(crate) use bnb_int8::BnbInt8;
 pub(crate) use gptq::{GptqConvention, GptqFamily, Version as GptqVersion};
 pub(crate) use iq1_m::IQ1M;
 pub(crate) use iq1_s::IQ1S;
@@ -77,8 +77,8 @@ pub(crate) use iq4_nl::{IQ4, IQ4NL};
 pub(crate) use iq4_xs::IQ4XS;
 pub(crate) use mlx_affine::{BITS as MLX_BITS, GROUPS as MLX_GROUPS, MlxAffine, REALS as MLX_REALS};
 pub(crate) use mlx_float::{MLX_MXFP4, MLX_MXFP8, MLX_NVFP4};
-pub(crate) use mxfp4_split::Mxfp4Split;
 pub(crate) use mxfp4::{FP4, MXFP4};
+pub(crate) use mxfp4_split::Mxfp4Split;
 pub(crate) use nvfp4::NVFP4;
 pub(crate) use q1_0::Q1_0;
 pub(crate) use q2_0::Q2_0;
@@ -94,10 +94,10 @@ pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
 pub(crate) use q8_1::Q8_1;
 pub(crate) use q8_k::Q8K;
-#[cfg(test)]
-pub(crate) use toy::Toy;
 pub(crate) use small_float::{F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0};
 pub(crate) use squish::{SquishInt8, SquishQ4, SquishQ4a};
+#[cfg(test)]
+pub(crate) use toy::Toy;
 pub(crate) use tq1_0::TQ1_0;
 pub(crate) use tq2_0::TQ2_0;
 

@@ -24,6 +24,37 @@ pub enum Error {
         /// Every problem.
         problems: plan::Problems,
     },
+    /// The tensors cannot be had as asked, each under its own name.
+    #[error("`{path}`:\n{problems}")]
+    AsStored {
+        /// The checkpoint.
+        path: String,
+        /// Every problem.
+        problems: plan::Problems,
+    },
+    /// Nothing runs this layout.
+    #[error("the layout `{layout}` cannot be run\nhint: it is for `plan` and `convert`")]
+    NotRunnable {
+        /// The layout.
+        layout: &'static str,
+    },
+    /// What is to be converted cannot be, so.
+    #[error("{what}")]
+    Convert {
+        /// Everything that is wrong, with hints on lines of their own.
+        what: String,
+    },
+    /// An importance matrix cannot be used.
+    #[error("`{path}`: {what}\nhint: llama.cpp's llama-imatrix makes them")]
+    Imatrix {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The caller ended it.
+    #[error("interrupted: nothing was written")]
+    Interrupted,
     /// Loading failed.
     #[error(transparent)]
     Load(#[from] load::Error),
@@ -57,7 +88,10 @@ impl Error {
     /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
-            Error::Isa(_) | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
+            Error::Isa(_)
+            | Error::NotRunnable { .. }
+            | Error::Convert { .. }
+            | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
             Error::Engine(e) => matches!(
                 e,
                 engine::Error::CacheTooLarge { .. }

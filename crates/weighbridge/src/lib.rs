@@ -18,20 +18,30 @@
 //!
 //! [`Runtime`] does all of it and runs the model.
 
+mod convert;
 mod error;
 mod pipeline;
+mod quants;
 mod runtime;
 mod text;
 
 pub use checkpoint::{Checkpoint, Io, Metadata, OpenOptions};
+pub use convert::{
+    Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, OutputFormat, PRESETS,
+    Preset, Progress,
+};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
 pub use model::{Model, Origin, Role};
-pub use pipeline::{LayoutKind, Planned, describe, load, open, open_with, packed_layout, plan, resolve};
+pub use pipeline::{
+    LayoutKind, Planned, describe, load, open, open_with, packed_layout, plan, plan_as_stored, resolve,
+};
 pub use plan::{LoadPlan, Problems, Resolved, explain, reads, summary};
+pub use quant::Difference;
+pub use quants::{Quant, quants};
 pub use runtime::{BackendKind, Options, Runtime};
 pub use tensor::{Dtype, Pattern, Scheme, Shape, TensorEntry, nearest};
 pub use text::{chat_template, tokenizer};

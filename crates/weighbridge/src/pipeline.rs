@@ -6,12 +6,15 @@ use checkpoint::{Checkpoint, OpenOptions};
 use load::{Codecs, Loaded, Pool};
 use model::{Canonical, InPlace, Layout, Model, Packed, Param, RopeOrder, RuntimeLayout};
 use plan::{LoadPlan, Resolved};
+use tensor::Target;
 
 use crate::Error;
 
 /// How a runtime wants the parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutKind {
+    /// Names, shapes and encodings of the file: needs no model, and nothing runs it.
+    Source,
     /// Canonical names, shapes and order; matrices encoded as stored.
     Canonical,
     /// As it lies in the file, to borrow all that can be.
@@ -27,6 +30,7 @@ impl LayoutKind {
     /// The name.
     pub fn name(self) -> &'static str {
         match self {
+            LayoutKind::Source => "source",
             LayoutKind::Canonical => "canonical",
             LayoutKind::InPlace => "in-place",
             LayoutKind::Packed { .. } => "packed",
@@ -35,6 +39,8 @@ impl LayoutKind {
 
     fn targets(self, model: &Model, params: &[Param]) -> RuntimeLayout {
         match self {
+            // As stored, the parameters are the entries: there is no model to ask.
+            LayoutKind::Source => RuntimeLayout { targets: vec![], rope_order: RopeOrder::Half },
             LayoutKind::Canonical => Canonical.targets(model, params),
             LayoutKind::InPlace => InPlace.targets(model, params),
             LayoutKind::Packed { rows } => {
@@ -106,7 +112,8 @@ pub fn describe(checkpoint: &Checkpoint) -> Result<Model, Error> {
 /// Everything that is missing, unused or mis-shaped.
 pub fn resolve(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
     let names = checkpoint.entries().iter().map(|e| e.name.as_str());
-    plan::resolve(checkpoint.entries(), &model.bindings(names)).map_err(|p| misfit(checkpoint, model, p))
+    plan::resolve(checkpoint.entries(), &model.bindings(names))
+        .map_err(|p| misfit(checkpoint, Some(model.family.name()), p))
 }
 
 /// Compiles the plan that fills `layout` from the checkpoint. Reads nothing.
@@ -114,22 +121,65 @@ pub fn resolve(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error
 /// # Errors
 /// Every way in which the checkpoint does not fit the model or the layout.
 pub fn plan(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Result<Planned, Error> {
-    let resolved = resolve(checkpoint, model)?;
-    let params: Vec<Param> = resolved
-        .params
-        .iter()
-        .map(|p| Param {
-            name: p.name.clone(),
-            shape: p.shape.clone(),
-            scheme: p.scheme.clone(),
-            encoded: !p.steps.is_empty(),
-            tied_to: p.tied_to.clone(),
-        })
-        .collect();
-    let runtime = layout.targets(model, &params);
-    let plan = plan::compile(checkpoint.entries(), &resolved, &runtime.targets, &Codecs)
-        .map_err(|p| misfit(checkpoint, model, p))?;
-    Ok(Planned { plan, rope_order: runtime.rope_order, layout })
+    Wanted::of(checkpoint, model, layout)?.compile(checkpoint)
+}
+
+/// Compiles the plan of [`LayoutKind::Source`], which needs no model: every entry under its own name.
+///
+/// # Errors
+/// If the entries contradict each other.
+pub fn plan_as_stored(checkpoint: &Checkpoint) -> Result<Planned, Error> {
+    Wanted::as_stored(checkpoint)?.compile(checkpoint)
+}
+
+/// What a layout wants of a checkpoint: the last step before pieces.
+pub(crate) struct Wanted {
+    resolved: Resolved,
+    /// The runtime parameters.
+    pub(crate) targets: Vec<Target>,
+    rope_order: RopeOrder,
+    layout: LayoutKind,
+    /// The family, if there is a model.
+    family: Option<&'static str>,
+}
+
+impl Wanted {
+    /// What `layout` wants of a model.
+    pub(crate) fn of(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Result<Wanted, Error> {
+        if layout == LayoutKind::Source {
+            return Wanted::as_stored(checkpoint);
+        }
+        let resolved = resolve(checkpoint, model)?;
+        let params: Vec<Param> = resolved
+            .params
+            .iter()
+            .map(|p| Param {
+                name: p.name.clone(),
+                shape: p.shape.clone(),
+                scheme: p.scheme.clone(),
+                encoded: !p.steps.is_empty(),
+                tied_to: p.tied_to.clone(),
+            })
+            .collect();
+        let RuntimeLayout { targets, rope_order } = layout.targets(model, &params);
+        Ok(Wanted { resolved, targets, rope_order, layout, family: Some(model.family.name()) })
+    }
+
+    /// Every entry as it is.
+    pub(crate) fn as_stored(checkpoint: &Checkpoint) -> Result<Wanted, Error> {
+        let (bindings, targets) = plan::as_stored(checkpoint.entries());
+        let resolved = plan::resolve(checkpoint.entries(), &bindings)
+            .map_err(|problems| misfit(checkpoint, None, problems))?;
+        let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
+        Ok(Wanted { resolved, targets, rope_order, layout, family: None })
+    }
+
+    /// The plan.
+    pub(crate) fn compile(&self, checkpoint: &Checkpoint) -> Result<Planned, Error> {
+        let plan = plan::compile(checkpoint.entries(), &self.resolved, &self.targets, &Codecs)
+            .map_err(|problems| misfit(checkpoint, self.family, problems))?;
+        Ok(Planned { plan, rope_order: self.rope_order, layout: self.layout })
+    }
 }
 
 /// Runs the plan: every slot filled once.
@@ -140,8 +190,12 @@ pub fn load(planned: &Planned, checkpoint: &Checkpoint, pool: &mut Pool) -> Resu
     Ok(load::execute(&planned.plan, checkpoint, pool)?)
 }
 
-fn misfit(checkpoint: &Checkpoint, model: &Model, problems: plan::Problems) -> Error {
-    Error::Plan { path: shown(checkpoint), family: model.family.name(), problems }
+fn misfit(checkpoint: &Checkpoint, family: Option<&'static str>, problems: plan::Problems) -> Error {
+    let path = shown(checkpoint);
+    match family {
+        Some(family) => Error::Plan { path, family, problems },
+        None => Error::AsStored { path, problems },
+    }
 }
 
 pub(crate) fn shown(checkpoint: &Checkpoint) -> String {

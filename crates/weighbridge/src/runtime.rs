@@ -69,6 +69,9 @@ impl Runtime {
             BackendKind::Reference => LayoutKind::Canonical,
             BackendKind::Cpu => best_layout(isa),
         });
+        if layout == LayoutKind::Source {
+            return Err(Error::NotRunnable { layout: layout.name() });
+        }
         let planned = plan(&checkpoint, &model, layout)?;
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, tokenizer) = std::thread::scope(|scope| {

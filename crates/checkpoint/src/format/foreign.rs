@@ -17,8 +17,8 @@ const PAGE: &str = "this is a web page, perhaps a login or an error page: downlo
 
 static FOREIGN: &[Foreign] = &[
     Foreign {
-        what: "a zip archive, as PyTorch (`.bin`, `.pt`, `.pth`) and numpy (`.npz`) write it",
-        starts: &[b"PK\x03\x04", b"PK\x05\x06"],
+        what: "a zip archive, as PyTorch (`.bin`, `.pt`, `.pth`) writes it",
+        starts: &[b"PK\x03\x04"],
         hint: CONVERT,
     },
     Foreign {

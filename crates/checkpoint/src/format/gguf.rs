@@ -17,6 +17,7 @@ mod pairs;
 mod tensors;
 mod types;
 mod value;
+mod write;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use tensor::TensorEntry;
 pub use array::{Array, Strings};
 pub use metadata::GgufMetadata;
 pub use value::{Value, ValueType};
+pub(crate) use write::form;
 
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
@@ -45,6 +47,10 @@ pub(crate) struct Gguf;
 
 const NAME: &str = "gguf";
 const MAGIC: &[u8; 4] = b"GGUF";
+/// Tensor names are shorter than this (ggml.h, `GGML_MAX_NAME`, which counts a closing NUL).
+const MAX_NAME: u64 = 63;
+/// Tensors have at most this many dimensions (ggml.h, `GGML_MAX_DIMS`).
+const MAX_DIMS: u32 = 4;
 
 impl Format for Gguf {
     fn name(&self) -> &'static str {

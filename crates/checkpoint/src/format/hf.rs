@@ -1,5 +1,7 @@
 //! Directories as Hugging Face lays them out: `config.json`, tokenizer files, safetensors.
 
+mod write;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -11,6 +13,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::{OpenFile, Trust};
+pub(crate) use write::{config_for, pairs};
 
 /// The HF directory format.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub(crate) struct Hf;
 
 pub(super) const NAME: &str = "hf";
 /// The file that makes a directory a model.
-pub(super) const CONFIG: &str = "config.json";
+pub(crate) const CONFIG: &str = "config.json";
 
 /// A `config.json` is at most this long; real ones are some kB.
 const MAX_CONFIG: u64 = 16 << 20;

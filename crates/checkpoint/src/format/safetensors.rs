@@ -7,6 +7,7 @@
 //! with a partial product that overflows.
 
 mod header;
+mod write;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::ByteSource;
 use header::{Header, Info, Kind};
+pub(crate) use write::form;
 
 /// The safetensors format: one file.
 #[derive(Debug)]

@@ -11,9 +11,11 @@ mod malformed;
 mod messages;
 mod metadata;
 mod models;
+mod npz;
 mod packed_companions;
 mod random;
 mod truncated;
+mod write;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

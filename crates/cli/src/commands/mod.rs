@@ -1,7 +1,9 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod convert;
 pub(crate) mod inspect;
 pub(crate) mod manual;
 pub(crate) mod plan;
+pub(crate) mod quants;
 pub(crate) mod run;

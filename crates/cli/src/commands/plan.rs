@@ -15,8 +15,12 @@ const READ_GAP: u64 = 4096;
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
     let checkpoint = weighbridge::open(&args.path)?;
-    let model = weighbridge::describe(&checkpoint)?;
-    let planned = weighbridge::plan(&checkpoint, &model, layout)?;
+    // As stored, the tensors of any architecture can be planned.
+    let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
+    let planned = match &model {
+        Some(model) => weighbridge::plan(&checkpoint, model, layout)?,
+        None => weighbridge::plan_as_stored(&checkpoint)?,
+    };
     let entries = checkpoint.entries();
     let mut out = std::io::stdout().lock();
     if let Some(name) = &args.explain {
@@ -45,8 +49,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
             .collect();
         let facts = json!({
             "path": args.path.display().to_string(),
-            "family": model.family.name(),
-            "dialect": model.dialect.to_string(),
+            "family": model.as_ref().map(|m| m.family.name()),
+            "dialect": model.as_ref().map(|m| m.dialect.to_string()),
             "layout": layout.name(),
             "bytes_read": summary.read_bytes,
             "bytes_borrowable": summary.borrowable_bytes,
@@ -59,8 +63,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         writeln!(out, "{facts:#}")?;
         return Ok(());
     }
-    let family = model.family.name();
-    writeln!(out, "{}", style::heading(&format!("{} fits {family}", args.path.display())))?;
+    let fits = model.map_or_else(|| "as stored".to_owned(), |m| format!("fits {}", m.family.name()));
+    writeln!(out, "{}", style::heading(&format!("{} {fits}", args.path.display())))?;
     writeln!(
         out,
         "  {} tensors → {} parameters, {} layout",

@@ -94,6 +94,31 @@ fn plan_sums_up() {
     ");
 }
 
+/// No family is asked: the names are the file's, and a bare safetensors file will do.
+#[test]
+fn plan_as_stored_needs_no_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bare.safetensors");
+    std::fs::copy(golden().join("llama-tiny/model.safetensors"), &file).unwrap();
+    let output = weighbridge(["plan", path(&file), "--layout", "source"]);
+    assert_snapshot!(stdout(&output).replace(path(&file), "bare.safetensors"), @"
+    bare.safetensors as stored
+      21 tensors → 21 parameters, source layout
+      21 parameters from 21 of 21 entries
+      reads 305.2 KiB in 1 range
+      slots 305.2 KiB: 305.2 KiB can be borrowed, 0 bytes copied
+    ");
+    let name = "model.layers.1.self_attn.v_proj.weight";
+    let output = weighbridge(["plan", path(&file), "--layout", "source", "--explain", name]);
+    assert_snapshot!(stdout(&output), @"
+    model.layers.1.self_attn.v_proj.weight [32, 64] f32
+      all <- model.layers.1.self_attn.v_proj.weight
+      data: 8.0 KiB, one run of model.layers.1.self_attn.v_proj.weight at byte 0: can be borrowed
+    ");
+    let output = weighbridge(["run", path(&golden().join("llama-tiny")), "--layout", "source", "-p", "x"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// `--raw`: stdout is the continuation and nothing else.
 #[test]
 fn run_raw_prints_the_continuation_alone() {

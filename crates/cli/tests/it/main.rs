@@ -3,6 +3,7 @@
 
 mod broken;
 mod commands;
+mod convert;
 mod files;
 
 use std::path::{Path, PathBuf};

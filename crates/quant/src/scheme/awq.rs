@@ -204,6 +204,12 @@ impl Reading for AwqReading {
         }
         let codec = Float::of(scales).and_then(|scales| Awq::new(self.0, scales));
         let scheme = codec.map(|c| c.name).ok_or_else(|| format!("no awq with scales of {scales}"))?;
-        Ok(Some(Weight { suffix: ".weight", scheme, shape: Shape::from([out, inputs]), facts: vec![], renamed: vec![] }))
+        Ok(Some(Weight {
+            suffix: ".weight",
+            scheme,
+            shape: Shape::from([out, inputs]),
+            facts: vec![],
+            renamed: vec![],
+        }))
     }
 }

@@ -124,5 +124,11 @@ fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {
         }
         facts.push(".weight_format");
     }
-    Ok(Weight { suffix: ".weight", scheme: "bnb-int8".into(), shape: Shape::from([out, k]), facts, renamed: vec![] })
+    Ok(Weight {
+        suffix: ".weight",
+        scheme: "bnb-int8".into(),
+        shape: Shape::from([out, k]),
+        facts,
+        renamed: vec![],
+    })
 }

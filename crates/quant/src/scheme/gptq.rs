@@ -412,7 +412,13 @@ impl Reading for GptqReading {
         }
         let codec = Gptq::new(self.version, bits as usize, order, scales);
         let scheme = codec.map(|c| c.name).ok_or_else(|| format!("no gptq of {bits} bits"))?;
-        Ok(Some(Weight { suffix: ".weight", scheme, shape: Shape::from([out, inputs]), facts, renamed: vec![] }))
+        Ok(Some(Weight {
+            suffix: ".weight",
+            scheme,
+            shape: Shape::from([out, inputs]),
+            facts,
+            renamed: vec![],
+        }))
     }
 }
 

@@ -13,8 +13,8 @@ extern crate weighbridge_quant as quant;
 
 mod encode;
 mod golden;
-mod planes;
 mod packed_planes;
+mod planes;
 mod products;
 mod repack;
 mod vector;

@@ -7,15 +7,12 @@ use tensor::{FileId, PlaneData, Scheme, Shape, TensorEntry};
 use super::header::{Cursor, Stop};
 use super::pairs::text;
 use super::types::Types;
+use super::{MAX_DIMS, MAX_NAME};
 use crate::checkpoint::name_of;
 use crate::error::{Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;
 
-/// Names are shorter than this (ggml.h, `GGML_MAX_NAME`, which counts a closing NUL).
-const MAX_NAME: u64 = 63;
-/// Tensors have at most this many dimensions (ggml.h, `GGML_MAX_DIMS`).
-const MAX_DIMS: u32 = 4;
 /// More dimensions than anybody means: the header is not read on.
 const ABSURD_DIMS: u32 = 64;
 

@@ -70,6 +70,12 @@ static BY_ID: [Id; 43] = [
     Id::Scheme("q2_0"),
 ];
 
+/// The id of the scheme called `name`.
+pub(super) fn id(name: &str) -> Option<u32> {
+    let found = BY_ID.iter().position(|id| matches!(id, Id::Scheme(n) if *n == name));
+    found.and_then(|id| u32::try_from(id).ok())
+}
+
 /// The schemes of type ids, each made once.
 #[derive(Debug, Default)]
 pub(super) struct Types(Vec<(u32, Arc<Scheme>)>);

@@ -61,6 +61,12 @@ impl ValueType {
         usize::try_from(id).ok().and_then(|id| Self::BY_ID.get(id)).copied()
     }
 
+    /// The id in a file.
+    pub(super) fn id(self) -> u32 {
+        // The table has every type, and 13 of them.
+        Self::BY_ID.iter().position(|t| *t == self).and_then(|id| u32::try_from(id).ok()).unwrap_or_default()
+    }
+
     /// Bytes of one value; `None` for strings and arrays, whose length varies.
     pub const fn bytes(self) -> Option<u64> {
         match self {
@@ -233,6 +239,7 @@ mod tests {
         let wanted = "u8 i8 u16 i16 u32 i32 f32 bool str arr u64 i64 f64";
         assert_eq!(names[..13], wanted.split(' ').map(Some).collect::<Vec<_>>());
         assert_eq!(names[13], None);
+        assert!((0..13).all(|id| ValueType::from_id(id).unwrap().id() == id));
     }
 
     #[test]

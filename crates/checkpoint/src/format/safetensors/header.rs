@@ -120,6 +120,29 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
+/// Source: `enum Dtype`, safetensors/src/tensor.rs at 0.8.0.
+static NAMES: &[(&str, Dtype)] = &[
+    ("BOOL", Dtype::Bool),
+    ("U8", Dtype::U8),
+    ("I8", Dtype::I8),
+    ("F8_E5M2", Dtype::F8E5M2),
+    ("F8_E4M3", Dtype::F8E4M3),
+    ("F8_E8M0", Dtype::F8E8M0),
+    ("F8_E4M3FNUZ", Dtype::F8E4M3FNUZ),
+    ("F8_E5M2FNUZ", Dtype::F8E5M2FNUZ),
+    ("I16", Dtype::I16),
+    ("U16", Dtype::U16),
+    ("F16", Dtype::F16),
+    ("BF16", Dtype::BF16),
+    ("I32", Dtype::I32),
+    ("U32", Dtype::U32),
+    ("F32", Dtype::F32),
+    ("C64", Dtype::C64),
+    ("F64", Dtype::F64),
+    ("I64", Dtype::I64),
+    ("U64", Dtype::U64),
+];
+
 /// A dtype by its name in the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -130,30 +153,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Source: `enum Dtype`, safetensors/src/tensor.rs at 0.8.0.
     fn of(name: &str) -> Kind {
-        Kind::Plain(match name {
-            "BOOL" => Dtype::Bool,
-            "U8" => Dtype::U8,
-            "I8" => Dtype::I8,
-            "F8_E5M2" => Dtype::F8E5M2,
-            "F8_E4M3" => Dtype::F8E4M3,
-            "F8_E8M0" => Dtype::F8E8M0,
-            "F8_E4M3FNUZ" => Dtype::F8E4M3FNUZ,
-            "F8_E5M2FNUZ" => Dtype::F8E5M2FNUZ,
-            "I16" => Dtype::I16,
-            "U16" => Dtype::U16,
-            "F16" => Dtype::F16,
-            "BF16" => Dtype::BF16,
-            "I32" => Dtype::I32,
-            "U32" => Dtype::U32,
-            "F32" => Dtype::F32,
-            "C64" => Dtype::C64,
-            "F64" => Dtype::F64,
-            "I64" => Dtype::I64,
-            "U64" => Dtype::U64,
-            other => return Kind::Other(other.to_owned()),
-        })
+        let known = NAMES.iter().find(|(n, _)| *n == name);
+        known.map_or_else(|| Kind::Other(name.to_owned()), |(_, dtype)| Kind::Plain(*dtype))
+    }
+
+    /// The name of a dtype in a header. There is one for each.
+    pub(super) fn name(dtype: Dtype) -> &'static str {
+        NAMES.iter().find(|(_, d)| *d == dtype).map_or("", |(name, _)| name)
     }
 
     /// The dtype, if it has a scheme.
@@ -236,5 +243,17 @@ impl<'de> Deserialize<'de> for Fields {
             }
         }
         deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dtype_has_a_name() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Kind::of(Kind::name(*dtype)), Kind::Plain(*dtype));
+        }
     }
 }

@@ -1,0 +1,146 @@
+//! HF directories, written: what stands beside the weights.
+
+use serde_json::{Map, Value};
+use tensor::{FileId, PlaneData, Scheme, TensorEntry};
+
+use super::{HfMetadata, Member};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::write::{Flavour, Outgoing, Refusals};
+
+/// Small files that go along, where the source has them: tokenizers, templates, defaults. No code.
+const MEMBERS: &[&str] = &[
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+];
+
+/// Keys of `config.json` that say how weights are quantised.
+const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
+
+impl HfMetadata {
+    /// The small files beside the weights that a copy of the model needs, by name, but for `config.json`.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed, or a file leads out of it.
+    pub fn members(&self) -> Result<Vec<(String, Member)>, Error> {
+        let folder = Folder::list(self.dir())?;
+        let find = |name: &&str| match Member::find(&folder, name) {
+            Ok(member) => member.map(|m| Ok(((*name).to_owned(), m))),
+            Err(error) => Some(Err(error)),
+        };
+        MEMBERS.iter().filter_map(find).collect()
+    }
+}
+
+/// `__metadata__` of the file with the weights: the source's, with the framework that readers look for
+/// (transformers modeling_utils.py, `load_state_dict`; mlx-lm utils.py, `save_model`).
+pub(crate) fn pairs(source: &HfMetadata, flavour: Flavour) -> Vec<(String, String)> {
+    let format = match flavour {
+        Flavour::Hf => "pt",
+        Flavour::Mlx => "mlx",
+    };
+    let others = source.safetensors().iter().filter(|(key, _)| key != "format").cloned();
+    std::iter::once(("format".to_owned(), format.to_owned())).chain(others).collect()
+}
+
+/// The `config.json` of a directory with `tensors`: the source's, with what it must say so that weights of
+/// several planes are read back as they are meant, which is tried.
+pub(crate) fn config_for(
+    tensors: &[Outgoing],
+    source: &HfMetadata,
+    flavour: Flavour,
+) -> Result<Vec<u8>, Error> {
+    let Some(Value::Object(config)) = source.config() else {
+        let fault = Fault::Lacks { wants: "a `config.json` beside the weights of the source" };
+        return Err(Error::whole(source.dir(), fault)
+            .with_hint("write a `.safetensors` or an `.npz` file, which need none"));
+    };
+    let mut plain = config.clone();
+    for key in QUANTISATION {
+        plain.remove(key);
+    }
+    let several: Vec<&Outgoing> = tensors.iter().filter(|t| t.scheme.dtype().is_none()).collect();
+    if several.is_empty() {
+        return Ok(pretty(&plain));
+    }
+    let mut refused = Refusals::default();
+    for tensor in several.iter().filter(|t| parts(t).is_none()) {
+        refused.scheme(tensor);
+    }
+    refused.check("safetensors", "a plain dtype or one that config.json can say")?;
+
+    let weights: Vec<(&str, &Scheme)> = several.iter().map(|t| (module(&t.name), &*t.scheme)).collect();
+    let mlx = flavour == Flavour::Mlx;
+    let described = quant::companions::describe(&weights, mlx).map(|said| {
+        let mut config = plain;
+        config.extend(said);
+        config
+    });
+    // What the source says will do if its weights are left as they are.
+    let said = described.into_iter().chain((!mlx).then(|| config.clone()));
+    for config in said {
+        if reads_back(&config, tensors) {
+            return Ok(pretty(&config));
+        }
+    }
+    let mut refused = Refusals::default();
+    for tensor in several {
+        refused.scheme(tensor);
+    }
+    refused.check("safetensors", "schemes that one config.json can say together")?;
+    Ok(pretty(config))
+}
+
+fn module(name: &str) -> &str {
+    name.strip_suffix(".weight").unwrap_or(name)
+}
+
+fn parts(tensor: &Outgoing) -> Option<Vec<quant::companions::Part>> {
+    let parts = quant::codec(&tensor.scheme.name)?.parts(&tensor.shape);
+    (!parts.is_empty()).then_some(parts)
+}
+
+/// Whether the reader makes of `config` and of what would be written the tensors that are meant.
+fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
+    let entry = |name: String, shape, scheme: std::sync::Arc<Scheme>| {
+        let planes = scheme.planes.iter().map(|_| PlaneData { file: FileId(0), bytes: 0..0 }).collect();
+        TensorEntry { name, shape, scheme, planes }
+    };
+    let entries = tensors.iter().flat_map(|t| match parts(t) {
+        Some(parts) => {
+            let name = |p: &quant::companions::Part| format!("{}{}", module(&t.name), p.suffix);
+            parts.iter().map(|p| entry(name(p), p.shape.clone(), Scheme::plain(p.dtype))).collect()
+        }
+        None => vec![entry(t.name.clone(), t.shape.clone(), t.scheme.clone())],
+    });
+    let read = |e: &TensorEntry| Err(format!("`{}` is not written yet", e.name));
+    let Ok(found) = quant::companions::gather(&Value::Object(config.clone()), entries.collect(), &read)
+    else {
+        return false;
+    };
+    let same = |(e, t): (&TensorEntry, &Outgoing)| {
+        e.name == t.name && e.shape == t.shape && e.scheme.name == t.scheme.name
+    };
+    found.len() == tensors.len() && found.iter().zip(tensors).all(same)
+}
+
+/// JSON as transformers writes it: two spaces, a newline at the end.
+fn pretty(config: &Map<String, Value>) -> Vec<u8> {
+    // A map that was JSON cannot fail to be JSON.
+    let mut json = serde_json::to_vec_pretty(config).unwrap_or_default();
+    json.push(b'\n');
+    json
+}

@@ -1,0 +1,194 @@
+//! npz: numpy arrays in a zip archive whose members are stored, not compressed.
+//!
+//! Source: numpy/lib/_format_impl.py of numpy 2.4 (versions 1.0 to 3.0 of the array format), and APPNOTE.TXT 6.3.10 for
+//! zip, which the `zip` crate reads and writes. What is refused: compressed members (nothing of them could be
+//! mapped or read in part), big-endian and Fortran-ordered arrays, records and objects.
+
+mod header;
+mod write;
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use tensor::{FileId, PlaneData, Scheme, TensorEntry};
+use zip::{CompressionMethod, ZipArchive};
+
+use super::{Format, Found};
+use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
+use crate::error::{Error, Problem, Problems, Quoted, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::index::NameIndex;
+use crate::open::OpenOptions;
+use crate::source::ByteSource;
+pub(crate) use write::Form;
+
+/// The npz format.
+#[derive(Debug)]
+pub(crate) struct Npz;
+
+const NAME: &str = "npz";
+/// What numpy appends to the name of an array.
+const SUFFIX: &str = ".npy";
+
+impl Format for Npz {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["npz"]
+    }
+
+    /// PyTorch's files are zip archives too: the first member's name tells.
+    fn sniff(&self, head: &[u8]) -> bool {
+        let length = |at: usize| {
+            let bytes = head.get(at..).and_then(|h| h.first_chunk::<2>());
+            bytes.map_or(0, |b| usize::from(u16::from_le_bytes(*b)))
+        };
+        let name = head.get(30..).and_then(|h| h.get(..length(26)));
+        let arrays = head.starts_with(b"PK\x03\x04") && name.is_some_and(|n| n.ends_with(SUFFIX.as_bytes()));
+        // An archive of nothing is one of no arrays.
+        arrays || head.starts_with(b"PK\x05\x06")
+    }
+
+    fn claims(&self, _: &Folder) -> bool {
+        false
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        let (path, file) = match found {
+            Found::File(file) => (file.path().to_owned(), file),
+            Found::Folder(folder) => return Err(super::explain_folder(&folder)),
+        };
+        let source = file.into_source(options.io)?;
+        let (entries, by_name) = read(&path, &source)?;
+        let file = File::new(path.clone(), source);
+        Ok(Checkpoint::single(path, FormatName::new(NAME), file, entries, by_name, Metadata::None))
+    }
+}
+
+fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, NameIndex), Error> {
+    let broken = |e| match e {
+        zip::result::ZipError::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => {
+            Error::io(path, "read", e)
+        }
+        e => Error::whole(path, Fault::Zip { why: e.to_string() }),
+    };
+    let reader = io::BufReader::new(Reader { source: Arc::clone(source), at: 0 });
+    let mut archive = ZipArchive::new(reader).map_err(broken)?;
+    let mut problems = Problems::default();
+    let mut entries: Vec<TensorEntry> = Vec::new();
+    for i in 0..archive.len() {
+        let member = archive.by_index_raw(i).map_err(broken)?;
+        let full = member.name().map_err(broken)?.into_owned();
+        let Some(name) = full.strip_suffix(SUFFIX).map(str::to_owned) else {
+            let what = format!("holds {}, which is no array", Quoted(&full));
+            let subject = Subject::Whole;
+            problems.push(Problem { at: None, subject, fault: Fault::Unsupported { what } });
+            continue;
+        };
+        let start = member.data_start().unwrap_or_default();
+        let len = member.compressed_size();
+        let stored = member.compression() == CompressionMethod::Stored && !member.encrypted();
+        drop(member);
+        let subject = Subject::Tensor(name.clone());
+        let found = match Fault::of_name(name.as_bytes(), "tensor name") {
+            Some(fault) => Err(fault),
+            None if !stored => {
+                let what = "is compressed, which is not read: save it with `numpy.savez`".to_owned();
+                Err(Fault::Unsupported { what })
+            }
+            None => array(&**source, start, len),
+        };
+        match found {
+            Ok(Array { dtype, shape, data }) => {
+                let bytes = start + data..start + len;
+                let scheme = Scheme::plain(dtype);
+                let planes = vec![PlaneData { file: FileId(0), bytes }];
+                entries.push(TensorEntry { name, shape, scheme, planes });
+            }
+            Err(fault) => problems.push(Problem { at: Some(start), subject, fault }),
+        }
+        if problems.enough() {
+            return Err(problems.into_error(path));
+        }
+    }
+    entries.sort_by_key(|e| e.planes.first().map_or(0, |p| p.bytes.start));
+    let mut by_name = NameIndex::default();
+    let mut end = 0;
+    for (id, entry) in (0..).zip(&entries) {
+        let bytes = entry.planes.first().map_or(0..0, |p| p.bytes.clone());
+        let subject = || Subject::Tensor(entry.name.clone());
+        if bytes.start < end {
+            let fault = Fault::Offset { wants: end, found: bytes.start };
+            problems.push(Problem { at: Some(bytes.start), subject: subject(), fault });
+        }
+        end = end.max(bytes.end);
+        if let Some(first) = by_name.insert(id, |i| name_of(&entries, i)) {
+            let first =
+                entries.get(first as usize).and_then(|e| e.planes.first()).map_or(0, |p| p.bytes.start);
+            let fault = Fault::Duplicate { first };
+            problems.push(Problem { at: Some(bytes.start), subject: subject(), fault });
+        }
+    }
+    problems.check(path)?;
+    Ok((entries, by_name))
+}
+
+/// What the header of an array says, and how long it is.
+struct Array {
+    dtype: tensor::Dtype,
+    shape: tensor::Shape,
+    data: u64,
+}
+
+/// The array in the `len` bytes from `start` on.
+fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Array, Fault> {
+    let ends = |wants, found| Fault::Ends { what: "an array", wants, found };
+    let left = source.len().saturating_sub(start);
+    if len > left {
+        return Err(ends(len, left));
+    }
+    let most = usize::try_from(len.min(header::MOST)).unwrap_or(0);
+    let mut head = vec![0; most];
+    source.read_at(start, &mut head).map_err(|_| ends(len, left))?;
+    let (header, data) = header::parse(&head)?;
+    let scheme = Scheme::plain(header.dtype);
+    let wants = scheme.byte_len(&header.shape).map_err(|why| Fault::geometry(&header.shape, &scheme, why))?;
+    let found = len - data;
+    if wants != found {
+        let (shape, scheme) = (header.shape, scheme.name.to_string());
+        return Err(Fault::Extent { shape, scheme, wants, found });
+    }
+    Ok(Array { dtype: header.dtype, shape: header.shape, data })
+}
+
+/// A source as the `zip` crate reads it.
+struct Reader {
+    source: Arc<dyn ByteSource>,
+    at: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.at);
+        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        self.source.read_at(self.at, buf.get_mut(..n).unwrap_or_default())?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.source.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

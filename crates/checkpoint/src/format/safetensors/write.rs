@@ -1,0 +1,99 @@
+//! safetensors, written: the header, and where each plane goes.
+
+use serde_json::{Map, Value, json};
+use tensor::{Dtype, Shape};
+
+use super::header::Kind;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::write::{Flat, Outgoing, Refusals};
+
+/// The header's length is a multiple of this, so that data is aligned (safetensors/src/tensor.rs, `prepare`).
+const ALIGNMENT: usize = 8;
+
+/// What refusals are about.
+const WHAT: &str = "safetensors";
+
+/// One tensor of the file: a plane of one that is to be written.
+struct Plane {
+    name: String,
+    dtype: Dtype,
+    shape: Shape,
+    bytes: u64,
+    /// Which tensor, and which of its planes.
+    of: (usize, usize),
+}
+
+/// The file of `tensors` with `pairs` as its `__metadata__`. Weights of several planes, which only a
+/// configuration beside the file can explain, are held if `quantised`.
+///
+/// As the reference does, tensors are sorted by the size of their elements, the largest first, so that each
+/// is aligned without gaps.
+pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: bool) -> Result<Flat, Error> {
+    let mut refused = Refusals::default();
+    let mut planes = Vec::with_capacity(tensors.len());
+    for (index, tensor) in tensors.iter().enumerate() {
+        match split(index, tensor) {
+            Ok(more) if more.len() == 1 || quantised => planes.extend(more),
+            Ok(_) | Err(None) => refused.scheme(tensor),
+            Err(Some(fault)) => refused.push(tensor, fault),
+        }
+    }
+    let wants = if quantised { "a plain dtype or one that config.json can say" } else { "a plain dtype" };
+    std::mem::take(&mut refused).check(WHAT, wants)?;
+    planes.sort_by_key(|p| std::cmp::Reverse(p.dtype.bytes()));
+
+    let mut header = Map::new();
+    if !pairs.is_empty() {
+        let pairs: Map<String, Value> = pairs.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+        header.insert("__metadata__".to_owned(), Value::Object(pairs));
+    }
+    let mut next = 0u64;
+    for plane in &planes {
+        let end = next.saturating_add(plane.bytes);
+        let info = json!({
+            "dtype": Kind::name(plane.dtype),
+            "shape": plane.shape.to_vec(),
+            "data_offsets": [next, end],
+        });
+        let twice = header.insert(plane.name.clone(), info).is_some();
+        if let Some(tensor) = tensors.get(plane.of.0).filter(|_| twice) {
+            refused.push(tensor, Fault::Twice);
+        }
+        next = end;
+    }
+    refused.check(WHAT, wants)?;
+    // A map of strings and numbers cannot fail to be JSON.
+    let mut json = serde_json::to_vec(&header).unwrap_or_default();
+    json.resize(json.len().next_multiple_of(ALIGNMENT), b' ');
+    let head = [&(json.len() as u64).to_le_bytes()[..], &json].concat();
+    let data = head.len() as u64;
+    let mut offsets: Vec<Vec<u64>> = tensors.iter().map(|t| vec![0; t.scheme.planes.len()]).collect();
+    let mut at = data;
+    for plane in &planes {
+        if let Some(offset) = offsets.get_mut(plane.of.0).and_then(|o| o.get_mut(plane.of.1)) {
+            *offset = at;
+        }
+        at = at.saturating_add(plane.bytes);
+    }
+    Ok(Flat { head, offsets, len: at })
+}
+
+/// The tensors of the file that hold `tensor`, or what is wrong: with the scheme if nothing else.
+fn split(index: usize, tensor: &Outgoing) -> Result<Vec<Plane>, Option<Fault>> {
+    let Outgoing { name, shape, scheme } = tensor;
+    let wrong = |why| Some(Fault::geometry(shape, scheme, why));
+    if let Some(dtype) = scheme.dtype() {
+        let bytes = scheme.byte_len(shape).map_err(wrong)?;
+        let of = (index, 0);
+        return Ok(vec![Plane { name: name.clone(), dtype, shape: shape.clone(), bytes, of }]);
+    }
+    let parts = quant::codec(&scheme.name).map(|c| c.parts(shape)).filter(|p| !p.is_empty()).ok_or(None)?;
+    let module = name.strip_suffix(".weight").unwrap_or(name);
+    let planes = parts.into_iter().zip(scheme.planes.iter()).enumerate().map(|(i, (part, plane))| {
+        let bytes = scheme.plane_bytes(plane, shape).map_err(wrong)?;
+        let name = format!("{module}{}", part.suffix);
+        Ok(Plane { name, dtype: part.dtype, shape: part.shape, bytes, of: (index, i) })
+    });
+    planes.collect()
+}

@@ -1,0 +1,194 @@
+//! `weighbridge convert`: another format, other encodings.
+
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use weighbridge::{
+    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Imatrix, Io, OpenOptions, Pool, Progress,
+};
+
+use crate::Failure;
+use crate::args::ConvertArgs;
+use crate::style;
+
+pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
+    let format = args.format().map_err(Failure::Usage)?;
+    let layout = args.layout.kind().map_err(Failure::Usage)?;
+    // Read, not mapped: what is done with leaves memory at once.
+    let checkpoint = weighbridge::open_with(&args.source, &OpenOptions::with_io(Io::Pread))?;
+    let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
+    let options = ConvertOptions {
+        rules: args.encode.clone(),
+        preset: args.preset,
+        imatrix: imatrix.as_ref(),
+        allow_overflow: args.allow_overflow,
+        overwrite: args.force,
+    };
+    let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
+    let stop = stop_on_interrupt();
+    let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
+    let mut line = Line::new();
+    let report = conversion.run(&args.destination, &mut pool, &mut |progress| {
+        line.show(progress);
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    line.clear();
+    let report = report?;
+    let text = if args.json { json_text(args, &report) } else { text(args, &report) };
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// Whether Ctrl-C was pressed: the temporary file goes, and so do we.
+fn stop_on_interrupt() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    // Without a handler Ctrl-C ends the program, and only leaves the temporary file.
+    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    stop
+}
+
+/// Progress on one line of a terminal.
+struct Line {
+    terminal: bool,
+    shown: std::time::Instant,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line { terminal: std::io::stderr().is_terminal(), shown: std::time::Instant::now() }
+    }
+
+    fn show(&mut self, p: &Progress<'_>) {
+        let soon = p.index > 0 && self.shown.elapsed().as_millis() < 50;
+        if !self.terminal || soon {
+            return;
+        }
+        self.shown = std::time::Instant::now();
+        let what = if p.from == p.to { p.to.to_owned() } else { format!("{} → {}", p.from, p.to) };
+        self.write(&format!(
+            "\r\x1b[K{}",
+            style::note(&format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name))
+        ));
+    }
+
+    fn clear(&self) {
+        self.write("\r\x1b[K");
+    }
+
+    fn write(&self, text: &str) {
+        if self.terminal {
+            // Progress that cannot be shown is no reason to stop.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+    }
+}
+
+fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
+    use std::fmt::Write;
+    let (before, after) = report.bytes();
+    let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
+    let title = format!("{} → {}", args.source.display(), args.destination.display());
+    let mut out = format!(
+        "{}\n  {} tensors, {} → {} ({bits:.2} bits a weight) in {:.1} s; at most {} in memory\n",
+        style::heading(&title),
+        report.tensors.len(),
+        Bytes(before),
+        Bytes(after),
+        report.seconds,
+        Bytes(report.peak_memory),
+    );
+    // Writing to a `String` cannot fail.
+    if let Some(d) = report.difference() {
+        let (rmse, max, cosine) = (d.rmse(), d.max, d.cosine());
+        let _ =
+            writeln!(out, "  changed values: rmse {rmse:.3e}, largest error {max:.3e}, cosine {cosine:.6}");
+    }
+    let heading = ["", "tensor", "from", "to", "bits", "rmse", "max error", "cosine", "by"];
+    let mut rows = vec![heading.map(style::faint).to_vec()];
+    for group in report.groups() {
+        let count = if group.count == 1 { String::new() } else { format!("{} ×", group.count) };
+        let [rmse, max, cosine] = match group.difference {
+            Some(d) => [format!("{:.2e}", d.rmse()), format!("{:.2e}", d.max), format!("{:.6}", d.cosine())],
+            None => ["exact".to_owned(), String::new(), String::new()],
+        };
+        let bits = format!("{:.2}", group.bits());
+        rows.push(vec![count, group.name, group.from, group.to, bits, rmse, max, cosine, group.rule]);
+    }
+    out.push_str(&style::table(&rows, &[0, 4, 5, 6]));
+    for (name, root) in &report.tied {
+        let _ = writeln!(out, "  {name} is the same as {root}, and not written again");
+    }
+    for (name, why) in &report.dropped {
+        let _ = writeln!(out, "  {name} is left out: {why}");
+    }
+    out
+}
+
+fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
+    let difference = |d: Option<Difference>| {
+        d.map_or(Value::Null, |d| {
+            json!({
+                "rmse": d.rmse(),
+                "max": d.max,
+                "cosine": d.cosine(),
+                "overflowed": d.overflowed,
+                "underflowed": d.underflowed,
+            })
+        })
+    };
+    let tensors: Vec<_> = report
+        .tensors
+        .iter()
+        .map(|t| {
+            json!({
+                "name": t.name,
+                "shape": t.shape.to_vec(),
+                "from": t.from,
+                "to": t.to,
+                "bytes_before": t.bytes_before,
+                "bytes": t.bytes,
+                "rule": t.rule,
+                "difference": difference(t.difference),
+            })
+        })
+        .collect();
+    let groups: Vec<_> = report
+        .groups()
+        .into_iter()
+        .map(|g| {
+            json!({
+                "name": g.name,
+                "count": g.count,
+                "from": g.from,
+                "to": g.to,
+                "bits": g.bits(),
+                "rule": g.rule,
+                "difference": difference(g.difference),
+            })
+        })
+        .collect();
+    let (before, after) = report.bytes();
+    let pairs = |list: &[(String, String)], other: &str| -> Vec<Value> {
+        list.iter().map(|(name, value)| json!({"name": name, other: value})).collect()
+    };
+    let facts = json!({
+        "source": args.source.display().to_string(),
+        "destination": args.destination.display().to_string(),
+        "parameters": report.elements(),
+        "bytes_before": before,
+        "bytes": after,
+        "file_bytes": report.file_bytes,
+        "bytes_read": report.bytes_read,
+        "peak_memory": report.peak_memory,
+        "seconds": report.seconds,
+        "difference": difference(report.difference()),
+        "groups": groups,
+        "tensors": tensors,
+        "tied": pairs(&report.tied, "to"),
+        "dropped": pairs(&report.dropped, "why"),
+    });
+    format!("{facts:#}\n")
+}

@@ -1,0 +1,53 @@
+//! `weighbridge quants`: the table of schemes.
+
+use std::io::Write;
+
+use serde_json::json;
+use weighbridge::Quant;
+
+use crate::Failure;
+use crate::args::QuantsArgs;
+use crate::style;
+
+pub(crate) fn run(args: &QuantsArgs) -> Result<(), Failure> {
+    let quants = weighbridge::quants();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let rows: Vec<_> = quants
+            .iter()
+            .map(|q| {
+                json!({
+                    "name": q.name,
+                    "bits": q.bits,
+                    "planes": q.planes,
+                    "decodes": q.decodes,
+                    "encodes": q.encodes,
+                    "runs_on": q.runs_on,
+                    "interleaved": q.interleaved,
+                })
+            })
+            .collect();
+        writeln!(out, "{:#}", json!(rows))?;
+        return Ok(());
+    }
+    let heading = ["scheme", "bits", "decode", "encode", "run on", "interleaved", "planes"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(quants.iter().map(row));
+    out.write_all(style::table(&rows, &[1]).as_bytes())?;
+    Ok(())
+}
+
+fn row(q: &Quant) -> Vec<String> {
+    let mark = |yes| if yes { "yes" } else { "–" }.to_owned();
+    let list = |names: &[&str]| if names.is_empty() { "–".to_owned() } else { names.join(" ") };
+    let forms: Vec<&str> = q.interleaved.iter().map(String::as_str).collect();
+    vec![
+        q.name.clone(),
+        format!("{:.2}", q.bits),
+        mark(q.decodes),
+        mark(q.encodes),
+        list(&q.runs_on),
+        list(&forms),
+        q.planes.join(" "),
+    ]
+}

@@ -1,0 +1,310 @@
+//! From a checkpoint to a file of another format or of other encodings.
+//!
+//! A [`Conversion`] is checked as a whole before a byte is read: that every rule means something, that every
+//! scheme takes its tensor, that the format holds all of it. Then it runs parameter by parameter, so that memory
+//! is bounded by the largest one.
+
+mod gguf;
+pub(crate) mod imatrix;
+mod presets;
+mod report;
+mod rules;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use checkpoint::{Checkpoint, Draft, Flavour, Metadata, Outgoing};
+use load::{Pool, Slot};
+use model::Model;
+use plan::{LoadPlan, PlannedParam};
+use tensor::Scheme;
+
+use crate::pipeline::{Wanted, shown};
+use crate::{Error, LayoutKind, describe};
+
+pub use imatrix::Imatrix;
+pub use presets::{PRESETS, Preset};
+pub use report::{ConvertReport, Converted, Group};
+pub use rules::EncodeRule;
+
+/// A format that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// numpy arrays in one file: plain dtypes.
+    Npz,
+    /// One safetensors file: plain dtypes.
+    Safetensors,
+    /// GGUF, from GGUF.
+    Gguf,
+    /// A directory as transformers reads it, from such a directory.
+    Hf,
+    /// A directory as mlx-lm reads it, from an HF directory.
+    Mlx,
+}
+
+impl OutputFormat {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            OutputFormat::Npz => "npz",
+            OutputFormat::Safetensors => "safetensors",
+            OutputFormat::Gguf => "gguf",
+            OutputFormat::Hf => "hf",
+            OutputFormat::Mlx => "mlx",
+        }
+    }
+
+    /// The format that a path's extension stands for.
+    pub fn of_path(path: &Path) -> Option<OutputFormat> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Gguf];
+        files.into_iter().find(|f| f.name() == extension)
+    }
+
+    /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
+    fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<String> {
+        let plain = matches!(self, OutputFormat::Npz | OutputFormat::Safetensors);
+        let others = "npz and safetensors take any tensors under any names";
+        match (self, checkpoint.metadata()) {
+            (_, _) if !matches!(layout, LayoutKind::Source | LayoutKind::Canonical) => Some(format!(
+                "the layout `{}` is this machine's own: nothing else reads it\nhint: source or canonical",
+                layout.name()
+            )),
+            (_, _) if layout != LayoutKind::Source && !plain => Some(format!(
+                "{} has names of its own, so `{}` ones are not written to it\nhint: use the layout `source`; {others}",
+                self.name(),
+                layout.name()
+            )),
+            (OutputFormat::Gguf, Metadata::Gguf(_))
+            | (OutputFormat::Hf | OutputFormat::Mlx, Metadata::Hf(_))
+            | (OutputFormat::Npz | OutputFormat::Safetensors, _) => None,
+            (OutputFormat::Gguf, _) => Some(format!(
+                "gguf is written from gguf only: `{}` is {} and has no gguf metadata\nhint: make a GGUF file of it \
+                 first, with llama.cpp's convert_hf_to_gguf.py; {others}",
+                shown(checkpoint),
+                checkpoint.format()
+            )),
+            (OutputFormat::Hf | OutputFormat::Mlx, _) => Some(format!(
+                "{} is written from an HF directory only: `{}` is {} and has no config.json\nhint: {others}",
+                self.name(),
+                shown(checkpoint),
+                checkpoint.format()
+            )),
+        }
+    }
+}
+
+/// What is to be converted, and how.
+#[derive(Default)]
+pub struct ConvertOptions<'a> {
+    /// Rules for encoding, the first that matches wins.
+    pub rules: Vec<EncodeRule>,
+    /// For what no rule matches.
+    pub preset: Option<&'static Preset>,
+    /// How much columns matter.
+    pub imatrix: Option<&'a Imatrix>,
+    /// Finite values may become infinite in a cast.
+    pub allow_overflow: bool,
+    /// What is at the destination is replaced.
+    pub overwrite: bool,
+}
+
+/// A parameter that is being converted.
+pub struct Progress<'a> {
+    /// Its place, counted from 0.
+    pub index: usize,
+    /// How many there are.
+    pub total: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// The scheme that it has.
+    pub from: &'a str,
+    /// The scheme that it gets.
+    pub to: &'a str,
+}
+
+/// A conversion that can be done: checked, and not begun.
+pub struct Conversion<'a> {
+    checkpoint: &'a Checkpoint,
+    options: &'a ConvertOptions<'a>,
+    plan: LoadPlan,
+    /// The rule that decided, for each parameter of the plan.
+    rules: Vec<String>,
+    draft: Draft,
+}
+
+/// What becomes of one parameter.
+pub(crate) struct Choice {
+    /// The scheme to encode it in; `None`: as the layout has it.
+    scheme: Option<Arc<Scheme>>,
+    /// What decided that.
+    rule: String,
+}
+
+impl<'a> Conversion<'a> {
+    /// Checks that `checkpoint` in `layout` can be written as `format`, and plans it. Reads no tensor.
+    ///
+    /// # Errors
+    /// If rules match nothing or do not fit, all of that at once; if the format cannot hold what comes out; if a
+    /// preset or the canonical layout is asked for and no family claims the checkpoint.
+    pub fn new(
+        checkpoint: &'a Checkpoint,
+        layout: LayoutKind,
+        format: OutputFormat,
+        options: &'a ConvertOptions<'a>,
+    ) -> Result<Conversion<'a>, Error> {
+        if let Some(what) = format.refuses(checkpoint, layout) {
+            return Err(Error::Convert { what });
+        }
+        let needed = layout != LayoutKind::Source || options.preset.is_some();
+        let model = needed.then(|| describe(checkpoint)).transpose();
+        let model = model.map_err(|source| match (options.preset, layout) {
+            (Some(preset), LayoutKind::Source) => Error::Convert {
+                what: format!(
+                    "the preset `{}` goes by what each tensor is for, which is not known: {source}\nhint: say it by \
+                     name, with encoding rules",
+                    preset.name()
+                ),
+            },
+            _ => source,
+        })?;
+        let mut wanted = match (&model, layout) {
+            (Some(model), LayoutKind::Canonical) => Wanted::of(checkpoint, model, layout)?,
+            _ => Wanted::as_stored(checkpoint)?,
+        };
+        let choices = choose(checkpoint, model.as_ref(), layout, &wanted, options)?;
+        let mut rules = Vec::with_capacity(choices.len());
+        for (target, choice) in wanted.targets.iter_mut().zip(choices) {
+            if choice.scheme.is_some() {
+                target.scheme = choice.scheme;
+            }
+            rules.push(choice.rule);
+        }
+        let plan = wanted.compile(checkpoint)?.plan;
+        let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
+            name: p.name.clone(),
+            shape: p.shape.clone(),
+            scheme: Arc::clone(&p.scheme),
+        });
+        let tensors: Vec<Outgoing> = tensors.collect();
+        let draft = match (format, checkpoint.metadata()) {
+            (OutputFormat::Gguf, Metadata::Gguf(metadata)) => {
+                let changes = gguf::Changes::of(&plan, options);
+                Draft::gguf(tensors, &changes.pairs(metadata))?
+            }
+            (OutputFormat::Hf, Metadata::Hf(hf)) => Draft::directory(tensors, hf, Flavour::Hf)?,
+            (OutputFormat::Mlx, Metadata::Hf(hf)) => Draft::directory(tensors, hf, Flavour::Mlx)?,
+            (OutputFormat::Npz, _) => Draft::npz(tensors)?,
+            // The other pairs were refused above.
+            (_, _) => Draft::safetensors(tensors)?,
+        };
+        Ok(Conversion { checkpoint, options, plan, rules, draft })
+    }
+
+    /// Length of what will be written, in bytes, or a little more.
+    pub fn bytes(&self) -> u64 {
+        self.draft.bytes()
+    }
+
+    /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
+    /// `each` is called before each of them, and may end it.
+    ///
+    /// # Errors
+    /// If something is at `path`, the disk is too small, a file cannot be read or written, or values cannot be
+    /// encoded.
+    pub fn run(
+        self,
+        path: &Path,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<ConvertReport, Error> {
+        let started = Instant::now();
+        let Conversion { checkpoint, options, plan, rules, draft } = self;
+        let overwrite = options.overwrite;
+        let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
+        let options = load::Options { importance: Some(&importance), allow_overflow: options.allow_overflow };
+        let mut writer = draft.create(path, overwrite)?;
+        let mut report = ConvertReport { dropped: plan.dropped, ..ConvertReport::default() };
+        let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
+        let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
+        for (param, rule) in plan.params.into_iter().zip(rules) {
+            if let Some(root) = param.tied_to {
+                report.tied.push((param.name, names[root].clone()));
+                continue;
+            }
+            let (name, index) = (param.name.clone(), report.tensors.len());
+            let (from, to) = (Arc::clone(&param.moved), Arc::clone(&param.scheme));
+            let progress = Progress { index, total, name: &name, from: &from.name, to: &to.name };
+            if each(&progress).is_break() {
+                return Err(Error::Interrupted);
+            }
+            let mut converted = Converted::new(&param, rule);
+            let one = LoadPlan { params: vec![param], dropped: vec![], unplaced: vec![] };
+            let loaded = load::execute_with(&one, checkpoint, pool, options)?;
+            let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
+            writer.tensor(&slots.iter().map(Slot::bytes).collect::<Vec<_>>())?;
+            let cost = loaded.report();
+            converted.difference = cost.differences.get(&name).copied();
+            report.peak_memory = report.peak_memory.max(cost.owned_bytes + cost.scratch_peak);
+            report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
+            report.tensors.push(converted);
+        }
+        report.file_bytes = writer.finish()?;
+        report.seconds = started.elapsed().as_secs_f64();
+        Ok(report)
+    }
+}
+
+/// What becomes of each parameter: rules first, then the preset, else as the layout has it.
+fn choose(
+    checkpoint: &Checkpoint,
+    model: Option<&Model>,
+    layout: LayoutKind,
+    wanted: &Wanted,
+    options: &ConvertOptions<'_>,
+) -> Result<Vec<Choice>, Error> {
+    let params = wanted.compile(checkpoint)?.plan.params;
+    let parts = match (options.preset, model) {
+        (Some(preset), Some(model)) => {
+            let resolved = crate::resolve(checkpoint, model)?;
+            Some((preset, presets::Parts::new(model, &resolved, layout == LayoutKind::Source)))
+        }
+        _ => None,
+    };
+    let mut misfits = rules::Misfits::default();
+    let mut used = vec![false; options.rules.len()];
+    let mut choices = Vec::with_capacity(params.len());
+    for param in &params {
+        let rule = options.rules.iter().position(|r| r.matches(&param.name));
+        if let Some(i) = rule {
+            used[i] = true;
+        }
+        let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };
+        choices.push(match (rule.map(|i| &options.rules[i]), &parts) {
+            _ if !rules::is_floating(&param.moved) => kept("not floats"),
+            (Some(rule), _) => {
+                misfits.check(param, rule.scheme());
+                Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() }
+            }
+            (None, Some((preset, parts))) => match preset.choose(param, parts) {
+                Ok((scheme, rule)) => Choice { scheme, rule },
+                Err(what) => {
+                    misfits.preset(param, what);
+                    kept("")
+                }
+            },
+            (None, None) if param.scheme != param.moved => kept(layout.name()),
+            (None, None) => kept("as stored"),
+        });
+    }
+    for (rule, _) in options.rules.iter().zip(used).filter(|(_, used)| !used) {
+        misfits.rule(rule, &params);
+    }
+    if let Some(imatrix) = options.imatrix {
+        misfits.imatrix(imatrix, &params);
+    }
+    misfits.none()?;
+    Ok(choices)
+}

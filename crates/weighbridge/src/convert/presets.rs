@@ -1,0 +1,356 @@
+//! Presets: which scheme a parameter gets by what it is for. One line a rule; the first that takes it wins.
+//!
+//! Source of those that are named as llama.cpp's file types: `llama_tensor_get_type_impl`,
+//! `tensor_allows_quantization` and `tensor_type_fallback` of src/llama-quant.cpp, llama.cpp@0c1e57098. Not
+//! followed: its exceptions for 70B Llama, for Falcon and for mixtures of eight experts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use model::{Model, Role};
+use plan::{PlannedParam, Resolved};
+use tensor::{Expr, Scheme, Shape};
+
+use Layers::{All, More};
+use Part::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
+
+/// What a parameter is for, as far as presets tell parameters apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Norms, biases, tables of one axis.
+    Vector,
+    /// Chooses experts.
+    Router,
+    /// Position and token type embeddings.
+    Position,
+    /// The output matrix, and the token embedding where that is the same.
+    Output,
+    /// The token embedding, where the output matrix is another.
+    Embedding,
+    /// Attention values, alone or fused with queries and keys.
+    Value,
+    /// The last matrix of a feed-forward network.
+    Down,
+    /// Every other matrix.
+    Matrix,
+    /// Entries that the model does not use.
+    Unused,
+}
+
+/// The layers that a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layers {
+    /// All.
+    All,
+    /// The first and the last eighth, and every third between them.
+    More,
+}
+
+/// What a rule makes of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    /// What it is.
+    AsStored,
+    /// This scheme, or what [`FALLBACKS`] has for it. `{}` is the parameter's own dtype.
+    Scheme(&'static str),
+}
+
+struct Rule(&'static [Part], Layers, To);
+
+/// A named set of rules.
+pub struct Preset {
+    name: &'static str,
+    about: &'static str,
+    /// `general.file_type` of GGUF.
+    file_type: Option<u32>,
+    rules: &'static [Rule],
+}
+
+const KEPT: To = To::AsStored;
+const F32: To = To::Scheme("f32");
+const Q8_0: To = To::Scheme("q8_0");
+const Q6_K: To = To::Scheme("q6_k");
+const Q5_K: To = To::Scheme("q5_k");
+const Q4_K: To = To::Scheme("q4_k");
+
+/// Every preset.
+pub static PRESETS: &[Preset] = &[
+    Preset {
+        name: "q4_k_m",
+        about: "4.8 bits: q4_k, and q6_k where it matters",
+        file_type: Some(15),
+        rules: &[
+            Rule(&[Vector], All, F32),
+            Rule(&[Router, Position, Unused], All, KEPT),
+            Rule(&[Output], All, Q6_K),
+            Rule(&[Value, Down], More, Q6_K),
+            Rule(&[Embedding, Value, Down, Matrix], All, Q4_K),
+        ],
+    },
+    Preset {
+        name: "q5_k_m",
+        about: "5.7 bits: q5_k, and q6_k where it matters",
+        file_type: Some(17),
+        rules: &[
+            Rule(&[Vector], All, F32),
+            Rule(&[Router, Position, Unused], All, KEPT),
+            Rule(&[Output], All, Q6_K),
+            Rule(&[Value, Down], More, Q6_K),
+            Rule(&[Embedding, Value, Down, Matrix], All, Q5_K),
+        ],
+    },
+    Preset {
+        name: "q6_k",
+        about: "6.6 bits",
+        file_type: Some(18),
+        rules: &[
+            Rule(&[Vector], All, F32),
+            Rule(&[Router, Position, Unused], All, KEPT),
+            Rule(&[Output, Embedding, Value, Down, Matrix], All, Q6_K),
+        ],
+    },
+    Preset {
+        name: "q8_0",
+        about: "8.5 bits",
+        file_type: Some(7),
+        rules: &[
+            Rule(&[Vector], All, F32),
+            Rule(&[Router, Position, Unused], All, KEPT),
+            Rule(&[Output, Embedding, Value, Down, Matrix], All, Q8_0),
+        ],
+    },
+];
+
+/// What a shape that does not fit a scheme gets instead.
+static FALLBACKS: &[(&str, &str)] = &[
+    ("q4_k", "q5_0"),
+    ("q5_k", "q5_1"),
+    ("q6_k", "q8_0"),
+    ("q5_0", "f16"),
+    ("q5_1", "f16"),
+    ("q8_0", "f16"),
+];
+
+impl Part {
+    fn text(self) -> &'static str {
+        match self {
+            Vector => "norms and vectors",
+            Router => "routers",
+            Position => "position embeddings",
+            Output => "output",
+            Embedding => "token embedding",
+            Value => "attention values",
+            Down => "ffn down",
+            Matrix => "matrices",
+            Unused => "unused",
+        }
+    }
+}
+
+impl Preset {
+    /// The preset called `name`.
+    pub fn named(name: &str) -> Option<&'static Preset> {
+        PRESETS.iter().find(|p| p.name == name)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does, in a few words.
+    pub fn about(&self) -> &'static str {
+        self.about
+    }
+
+    /// `general.file_type` of the GGUF file that it makes.
+    pub(super) fn file_type(&self) -> Option<u32> {
+        self.file_type
+    }
+
+    /// The scheme of a parameter (`None`: as it is) and the rule that says so; or what is wrong.
+    pub(super) fn choose(
+        &self,
+        param: &PlannedParam,
+        parts: &Parts,
+    ) -> Result<(Option<Arc<Scheme>>, String), String> {
+        let place = parts.of(&param.name);
+        let (part, more) = place.map_or((Unused, false), |p| (p.part, p.more));
+        let takes = |r: &&Rule| r.0.contains(&part) && (r.1 == All || more);
+        let Some(Rule(_, layers, to)) = self.rules.iter().find(takes) else {
+            return Err(format!("the preset `{}` has no rule for {}", self.name, part.text()));
+        };
+        let layers = if *layers == More { ", more bits" } else { "" };
+        let rule = format!("{}: {}{layers}", self.name, part.text());
+        let To::Scheme(wanted) = to else { return Ok((None, rule)) };
+        if place.is_some_and(|p| p.transposed) && param.shape.len() > 1 {
+            return Err(
+                "it is stored `[in, out]`, so that its last axis is not what is summed over".to_owned()
+            );
+        }
+        let found = fitting(wanted, &param.shape, &param.scheme);
+        let Some((scheme, fell)) = found else {
+            return Ok((None, format!("{rule}, as {wanted} does not fit")));
+        };
+        let rule = if fell { format!("{rule}, as {wanted} does not fit") } else { rule };
+        Ok((Some(scheme), rule))
+    }
+}
+
+/// `wanted`, or the first of its fallbacks that `shape` fits, and whether it is a fallback.
+fn fitting(wanted: &str, shape: &Shape, stored: &Scheme) -> Option<(Arc<Scheme>, bool)> {
+    let own = match &*stored.name {
+        name @ ("f16" | "bf16" | "f32") => name,
+        _ => "bf16",
+    };
+    let mut name = wanted.replace("{}", own);
+    let mut fell = false;
+    loop {
+        let scheme = quant::scheme(&name)?;
+        if scheme.byte_len(shape).is_ok() {
+            return Some((scheme, fell));
+        }
+        name = FALLBACKS.iter().find(|(from, _)| *from == name)?.1.to_owned();
+        fell = true;
+    }
+}
+
+/// What one parameter is for.
+struct Place {
+    part: Part,
+    /// Whether it is in a layer of [`Layers::More`].
+    more: bool,
+    /// Whether it is stored transposed.
+    transposed: bool,
+}
+
+/// What each parameter of a layout is for.
+pub(super) struct Parts(HashMap<String, Place>);
+
+impl Parts {
+    /// Of the model's entries, if `as_stored`; else of its canonical parameters.
+    pub(super) fn new(model: &Model, resolved: &Resolved, as_stored: bool) -> Parts {
+        let specs = model.family.params(&model.config);
+        let roles: HashMap<&str, Role> = specs.iter().map(|s| (s.name.as_str(), s.role)).collect();
+        let tied = !resolved.params.iter().any(|p| p.name == "output.weight" && p.tied_to.is_none());
+        // Entries may hold several parameters: the one that needs most care decides.
+        let mut places: HashMap<String, (Place, Option<u64>)> = HashMap::new();
+        for param in resolved.params.iter().filter(|p| p.tied_to.is_none()) {
+            let role = roles.get(param.name.as_str()).copied().unwrap_or(Role::Matrix);
+            let part = part(&param.name, role, param.shape.len(), tied);
+            let place = || {
+                let transposed = as_stored && is_transposed(&param.expr);
+                (Place { part, more: false, transposed }, layer(&param.name))
+            };
+            let mut add = |name: &str| {
+                let (there, _) = places.entry(name.to_owned()).or_insert_with(place);
+                if part == Value {
+                    there.part = Value;
+                }
+            };
+            if as_stored {
+                param.expr.for_each_source(&mut add);
+            } else {
+                add(&param.name);
+            }
+        }
+        for part in [Value, Down] {
+            let layers: BTreeSet<u64> =
+                places.values().filter(|(p, _)| p.part == part).filter_map(|(_, n)| *n).collect();
+            let rank: HashMap<u64, usize> = layers.iter().enumerate().map(|(i, n)| (*n, i)).collect();
+            for (place, n) in places.values_mut().filter(|(p, _)| p.part == part) {
+                place.more = n.and_then(|n| rank.get(&n)).is_some_and(|i| more_bits(*i, layers.len()));
+            }
+        }
+        Parts(places.into_iter().map(|(name, (place, _))| (name, place)).collect())
+    }
+
+    fn of(&self, name: &str) -> Option<&Place> {
+        self.0.get(name)
+    }
+}
+
+/// Source: `use_more_bits`.
+fn more_bits(i: usize, layers: usize) -> bool {
+    i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2
+}
+
+/// What the canonical parameter called `name` is for.
+fn part(name: &str, role: Role, axes: usize, tied: bool) -> Part {
+    let segments: Vec<&str> = name.split('.').collect();
+    match segments[..] {
+        _ if role == Role::Vector || axes < 2 => Vector,
+        _ if segments.contains(&"router") => Router,
+        ["position_embedding" | "token_type_embedding", ..] => Position,
+        ["output", "weight"] => Output,
+        ["token_embedding", ..] => {
+            if tied {
+                Output
+            } else {
+                Embedding
+            }
+        }
+        [.., "v", "weight"] => Value,
+        [.., "down", "weight"] => Down,
+        _ => Matrix,
+    }
+}
+
+fn layer(name: &str) -> Option<u64> {
+    let mut segments = name.split('.');
+    segments.find(|s| *s == "layers")?;
+    segments.next()?.parse().ok()
+}
+
+/// Whether the rows of what `expr` gives are columns of what it is made from.
+fn is_transposed(expr: &Expr) -> bool {
+    match expr {
+        Expr::Permute { axes, of } => axes[..] == [1, 0] || is_transposed(of),
+        Expr::Slice { of, .. }
+        | Expr::Split { of, .. }
+        | Expr::Merge { of, .. }
+        | Expr::Encode { of, .. } => is_transposed(of),
+        Expr::Concat { parts, .. } | Expr::Stack(parts) => parts.iter().any(is_transposed),
+        Expr::Source(_) | Expr::Zero(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_has_a_rule_for_every_part_and_every_scheme_is_there() {
+        for preset in PRESETS {
+            for part in [Vector, Router, Position, Output, Embedding, Value, Down, Matrix, Unused] {
+                let rule = preset.rules.iter().find(|r| r.0.contains(&part) && r.1 == All);
+                assert!(rule.is_some(), "`{}` has none for {part:?}", preset.name);
+            }
+            for Rule(_, _, to) in preset.rules {
+                if let To::Scheme(name) = to {
+                    assert!(quant::scheme(&name.replace("{}", "bf16")).is_some(), "{name}");
+                }
+            }
+        }
+        assert!(FALLBACKS.iter().all(|(a, b)| quant::scheme(a).is_some() && quant::scheme(b).is_some()));
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_fall_back_as_in_llama_cpp() {
+        let bf16 = Scheme::plain(tensor::Dtype::BF16);
+        let get = |name: &str, columns: u64| {
+            fitting(name, &[2, columns].into(), &bf16).map(|(s, fell)| (s.name.to_string(), fell))
+        };
+        let some = |name: &str, fell| Some((name.to_owned(), fell));
+        assert_eq!(get("q4_k", 512), some("q4_k", false));
+        assert_eq!(get("q4_k", 576), some("q5_0", true));
+        assert_eq!(get("q6_k", 576), some("q8_0", true));
+        assert_eq!(get("q5_k", 100), some("f16", true));
+    }
+
+    #[test]
+    fn more_bits_go_to_the_ends_and_every_third_layer() {
+        let more: Vec<usize> = (0..30).filter(|i| more_bits(*i, 30)).collect();
+        assert_eq!(more, [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 26, 27, 28, 29]);
+    }
+}

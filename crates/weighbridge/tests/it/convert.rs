@@ -1,0 +1,186 @@
+//! Conversions through the library: what is written is what was read, and nothing is left of one that is ended.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use weighbridge::{
+    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, Imatrix, LayoutKind, OutputFormat, Pool,
+    load, open, plan_as_stored,
+};
+
+use crate::golden;
+
+fn convert(
+    source: &Checkpoint,
+    layout: LayoutKind,
+    format: OutputFormat,
+    options: &ConvertOptions<'_>,
+    to: &Path,
+) -> Result<ConvertReport, Error> {
+    let mut each = |_: &weighbridge::Progress<'_>| ControlFlow::Continue(());
+    Conversion::new(source, layout, format, options)?.run(to, &mut Pool::new(2), &mut each)
+}
+
+fn rules(texts: &[&str]) -> ConvertOptions<'static> {
+    let rules = texts.iter().map(|t| t.parse().unwrap()).collect();
+    ConvertOptions { rules, ..ConvertOptions::default() }
+}
+
+/// The values of every tensor of a file, by name, decoded.
+fn values(path: &Path) -> Vec<(String, Vec<f32>)> {
+    let checkpoint = open(path).unwrap();
+    let planned = plan_as_stored(&checkpoint).unwrap();
+    let loaded = load(&planned, &checkpoint, &mut Pool::new(1)).unwrap();
+    let mut all: Vec<(String, Vec<f32>)> = checkpoint
+        .entries()
+        .iter()
+        .map(|e| {
+            let tensor = loaded.get(&e.name).unwrap();
+            let rows = usize::try_from(e.shape.elements().unwrap()).unwrap() / tensor.width();
+            let mut out = vec![0.0; rows * tensor.width()];
+            for (row, out) in out.chunks_exact_mut(tensor.width()).enumerate() {
+                tensor.decode_row(row, out);
+            }
+            (e.name.clone(), out)
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+/// Whatever the format, the values that come out are those that went in.
+#[test]
+fn values_survive_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = golden().join("llama-tiny/model.gguf");
+    let wanted = values(&gguf);
+    for (name, format) in [
+        ("a.npz", OutputFormat::Npz),
+        ("a.safetensors", OutputFormat::Safetensors),
+        ("a.gguf", OutputFormat::Gguf),
+    ] {
+        assert_eq!(OutputFormat::of_path(Path::new(name)), Some(format));
+        let path = dir.path().join(name);
+        let source = open(&gguf).unwrap();
+        let report = convert(&source, LayoutKind::Source, format, &rules(&["*=f32"]), &path).unwrap();
+        assert!(report.difference().is_none(), "f32 stays f32");
+        assert!(values(&path) == wanted, "{name}");
+    }
+    let hf = golden().join("gemma3-tiny");
+    for format in [OutputFormat::Hf, OutputFormat::Mlx] {
+        let path = dir.path().join(format.name());
+        convert(&open(&hf).unwrap(), LayoutKind::Source, format, &rules(&[]), &path).unwrap();
+        assert!(values(&path) == values(&hf), "{}", format.name());
+        assert!(weighbridge::describe(&open(&path).unwrap()).is_ok());
+    }
+}
+
+/// Canonical names mean canonical values: GGUF's rows of q and k in another order, and HF's, come out the same.
+#[test]
+fn the_canonical_layout_is_the_same_from_gguf_and_from_hf() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut found = vec![];
+    for source in ["llama-tiny", "llama-tiny/model.gguf"] {
+        let path = dir.path().join(format!("{}.npz", found.len()));
+        let source = open(&golden().join(source)).unwrap();
+        convert(&source, LayoutKind::Canonical, OutputFormat::Npz, &rules(&[]), &path).unwrap();
+        found.push(values(&path));
+    }
+    assert!(found[0] == found[1]);
+    assert!(found[0].iter().any(|(name, _)| name == "layers.1.attention.k.weight"));
+}
+
+#[test]
+fn rounding_is_measured_and_overflow_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("in.safetensors");
+    let values = [1.0f32, 1.0 + 1.0 / 4096.0, -3.0, 7e4];
+    let header = br#"{"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"n":{"dtype":"I64","shape":[1],"data_offsets":[16,24]}}"#;
+    let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).chain([9; 8]).collect();
+    std::fs::write(&file, [&(header.len() as u64).to_le_bytes()[..], header, &data].concat()).unwrap();
+    let source = open(&file).unwrap();
+    let to = dir.path().join("out.npz");
+    let run =
+        |options: &ConvertOptions<'_>| convert(&source, LayoutKind::Source, OutputFormat::Npz, options, &to);
+    let error = run(&rules(&["*=f16"])).unwrap_err().to_string();
+    assert!(error.starts_with("`w`: 1 of its values are too large for `f16`"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+    let allowed = ConvertOptions { allow_overflow: true, ..rules(&["*=f16"]) };
+    let report = run(&allowed).unwrap();
+    let w = report.tensors.iter().find(|t| t.name == "w").unwrap();
+    assert_eq!((w.to.as_str(), w.rule.as_str()), ("f16", "*=f16"));
+    let d = w.difference.unwrap();
+    assert_eq!((d.overflowed, d.max.to_bits()), (1, (1.0f32 / 4096.0).to_bits()));
+    let n = report.tensors.iter().find(|t| t.name == "n").unwrap();
+    assert_eq!((n.to.as_str(), n.rule.as_str(), n.difference), ("i64", "not floats", None));
+}
+
+#[test]
+fn a_conversion_that_is_ended_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = open(&golden().join("llama-tiny")).unwrap();
+    let options = ConvertOptions::default();
+    let conversion = Conversion::new(&source, LayoutKind::Source, OutputFormat::Npz, &options).unwrap();
+    let mut seen = vec![];
+    let result = conversion.run(&dir.path().join("x.npz"), &mut Pool::new(1), &mut |p| {
+        seen.push((p.index, p.total));
+        if p.index == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(result, Err(Error::Interrupted)));
+    assert_eq!(seen, [(0, 21), (1, 21), (2, 21), (3, 21)]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// The file that llama.cpp's llama-imatrix would write, as far as it is read.
+fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
+    let string = |s: &str| [&(s.len() as u64).to_le_bytes()[..], s.as_bytes()].concat();
+    let info = |name: String, dims: [u64; 2], offset: u64| {
+        let dims = dims.map(u64::to_le_bytes).concat();
+        [
+            string(&name),
+            2u32.to_le_bytes().to_vec(),
+            dims,
+            0u32.to_le_bytes().to_vec(),
+            offset.to_le_bytes().to_vec(),
+        ]
+        .concat()
+    };
+    let padded = (4 * sums.len() as u64).next_multiple_of(32);
+    let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &2u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
+    file.extend(string("imatrix.chunk_count"));
+    file.extend([4u32.to_le_bytes(), 5u32.to_le_bytes()].concat());
+    file.extend(info(format!("{name}.in_sum2"), [sums.len() as u64, 1], 0));
+    file.extend(info(format!("{name}.counts"), [1, 1], padded));
+    file.resize(file.len().next_multiple_of(32), 0);
+    file.extend(sums.iter().flat_map(|s| s.to_le_bytes()));
+    file.resize(file.len().next_multiple_of(32), 0);
+    file.extend(count.to_le_bytes());
+    file.resize(file.len().next_multiple_of(32), 0);
+    std::fs::write(path, file).unwrap();
+}
+
+#[test]
+fn an_importance_matrix_is_means_by_name_and_must_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("imatrix.gguf");
+    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 64], 4.0);
+    let good = Imatrix::open(&path).unwrap();
+    assert_eq!(good.get("blk.0.attn_q.weight"), Some(&[0.5f32; 64][..]));
+    assert_eq!((good.len(), good.get("blk.1.attn_q.weight")), (1, None));
+    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let new = |imatrix: &Imatrix| {
+        let options = ConvertOptions { imatrix: Some(imatrix), ..rules(&["*=f16"]) };
+        let made = Conversion::new(&source, LayoutKind::Source, OutputFormat::Gguf, &options);
+        made.map(|c| c.bytes()).map_err(|e| e.to_string())
+    };
+    assert!(new(&good).is_ok());
+    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 32], 4.0);
+    let error = new(&Imatrix::open(&path).unwrap()).unwrap_err();
+    assert_eq!(error, "`blk.{n}.attn_q.weight` has 64 columns, but the importance matrix 32 for it");
+    imatrix(&path, "another", &[2.0; 32], 4.0);
+    assert!(new(&Imatrix::open(&path).unwrap()).unwrap_err().contains("names none of the parameters"));
+    imatrix(&path, "x", &[f32::NAN; 32], 4.0);
+    assert!(Imatrix::open(&path).is_err());
+    std::fs::write(&path, "no matrix").unwrap();
+    assert!(Imatrix::open(&path).is_err());
+}
