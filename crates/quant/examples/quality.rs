@@ -6,6 +6,7 @@
 
 extern crate weighbridge_quant as quant;
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -68,7 +69,10 @@ fn main() {
                 let (line, nanoseconds) =
                     row(quant::codec(name).unwrap(), &rows, k, importance, &errors[name][&key]);
                 table += &line;
-                table += &if times { format!(" {nanoseconds:.0} |\n") } else { "\n".to_owned() };
+                if times {
+                    let _ = write!(table, " {nanoseconds:.0} |");
+                }
+                table.push('\n');
             }
             tables.push(table);
         }
