@@ -88,7 +88,7 @@ impl Change {
         match self {
             Change::None => unreachable!("movement fills these slots"),
             Change::Repack { from, to } => {
-                quant::repack(from, to, src.k, src.planes[0], dst[0]);
+                quant::repack(from, to, src.k, src.planes, dst);
                 Ok(None)
             }
             Change::Convert(convert) => convert.apply(src, importance, dst, scratch),

@@ -40,6 +40,15 @@ impl Tensor {
         self.slots.first().map_or(&[], Slot::bytes)
     }
 
+    /// The bytes of the planes.
+    pub fn planes(&self) -> Planes<'_> {
+        let mut all = [&[][..]; MAX_PLANES];
+        for (plane, slot) in all.iter_mut().zip(&self.slots) {
+            *plane = slot.bytes();
+        }
+        Planes { all, count: self.slots.len() }
+    }
+
     /// Elements of the last axis (1 for a scalar).
     pub fn width(&self) -> usize {
         self.shape.last().map_or(1, |n| usize::try_from(*n).unwrap_or(usize::MAX))
@@ -59,13 +68,9 @@ impl Tensor {
     /// # Panics
     /// If the row is not there, or the scheme has no codec, which the layouts of the engine rule out.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        let mut planes = [&[][..]; MAX_PLANES];
-        for (plane, slot) in planes.iter_mut().zip(&self.slots) {
-            *plane = slot.bytes();
-        }
         let rows = self.shape.iter().rev().skip(1).product::<u64>();
         let matrix = Matrix {
-            planes: &planes[..self.slots.len()],
+            planes: &self.planes(),
             rows: usize::try_from(rows).unwrap_or(usize::MAX),
             k: self.width(),
         };
@@ -75,3 +80,17 @@ impl Tensor {
 
 /// Planes of the scheme that has most of them.
 const MAX_PLANES: usize = 8;
+
+/// The bytes of a tensor's planes, as a slice of them.
+pub struct Planes<'a> {
+    all: [&'a [u8]; MAX_PLANES],
+    count: usize,
+}
+
+impl<'a> std::ops::Deref for Planes<'a> {
+    type Target = [&'a [u8]];
+
+    fn deref(&self) -> &[&'a [u8]] {
+        &self.all[..self.count]
+    }
+}

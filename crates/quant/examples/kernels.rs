@@ -17,7 +17,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel, vector};
-use tensor::Shape;
+use tensor::{Scheme, Shape};
 
 const RUNS: usize = 5;
 const THREADS: [usize; 2] = [1, 2];
@@ -55,7 +55,7 @@ fn share(rows: usize, i: usize, n: usize) -> Range<usize> {
 }
 
 /// A product's seconds on `threads` threads.
-fn product(kernel: Kernel, w: &[u8], rows: usize, k: usize, x: &Activations, threads: usize) -> f64 {
+fn product(kernel: Kernel, w: &[&[u8]], rows: usize, k: usize, x: &Activations, threads: usize) -> f64 {
     let mut y = vec![0.0; rows * x.rows()];
     let mut rest = Some(ColumnsMut::new(&mut y, x.rows(), rows));
     let mut parts: Vec<ColumnsMut<'_>> = (0..threads)
@@ -96,12 +96,10 @@ fn main() {
     drop(buffer);
 
     let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
-    let names = [
-        "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
-        "mxfp4", "f16", "bf16", "f32",
-    ];
-    for name in names.into_iter().filter(|name| only.as_ref().is_none_or(|only| only == name)) {
-        scheme(name, isa, bytes, k, &x);
+    let plain = ["f16", "bf16", "f32"].map(str::to_owned);
+    let names = quant::names().filter(|name| quant::interleaved(name, 16).is_some()).chain(plain);
+    for name in names.filter(|name| only.as_ref().is_none_or(|only| only == name)) {
+        scheme(&name, isa, bytes, k, &x);
     }
     if only.is_none() {
         attention(isa);
@@ -109,43 +107,64 @@ fn main() {
     }
 }
 
+/// Rows `rows` of a matrix of `of` rows.
+fn part<'a>(w: &[&'a [u8]], of: usize, rows: Range<usize>) -> Vec<&'a [u8]> {
+    w.iter().map(|plane| &plane[plane.len() / of * rows.start..plane.len() / of * rows.end]).collect()
+}
+
 /// Repacking and products of one scheme, in both forms.
 fn scheme(name: &str, isa: Isa, bytes: usize, k: usize, x: &[f32]) {
-    let codec = quant::codec(name).unwrap();
     let stored = quant::scheme(name).unwrap();
-    let row = k / codec.per() * codec.cell_bytes();
-    let rows = bytes / row / 32 * 32;
+    let rows = bytes / stored.byte_len(&Shape::from([1, k as u64])).unwrap() as usize / 32 * 32;
+    let planes = |scheme: &Scheme, rows: usize, byte: fn(usize) -> u8| -> Vec<Vec<u8>> {
+        let shape = Shape::from([rows as u64, k as u64]);
+        let len = |plane| scheme.plane_bytes(plane, &shape).unwrap() as usize;
+        scheme.planes.iter().map(|plane| (0..len(plane)).map(byte).collect()).collect()
+    };
     // Small scales, so that nothing overflows; the codes do not matter.
-    let w: Vec<u8> = (0..rows * row).map(|i| if i % 2 == 0 { 0x11 } else { 0x12 }).collect();
+    let w = planes(&stored, rows, |i| if i % 2 == 0 { 0x11 } else { 0x12 });
+    let w: Vec<&[u8]> = w.iter().map(Vec::as_slice).collect();
     forms(name, isa, &w, rows, k, x);
 
     let Some(form) = isa.interleave().and_then(|r| quant::interleaved(name, r)) else { return };
-    let Ok(len) = form.byte_len(&Shape::from([rows as u64, k as u64])) else { return };
-    let mut packed = vec![0; len as usize];
-    for threads in THREADS {
-        let half = (rows / 16).div_ceil(threads) * 16;
-        let unit = packed.len() / rows * half;
-        let mut parts: Vec<_> = w.chunks(half * row).zip(packed.chunks_mut(unit)).collect();
-        let t = seconds(&mut parts, |_, (w, packed)| quant::repack(&stored, &form, k, w, packed));
-        println!("{:10} repack, {threads} thread(s) GB/s {:6.1}", form.name, w.len() as f64 / t / 1e9);
+    if form.byte_len(&Shape::from([rows as u64, k as u64])).is_err() {
+        return;
     }
-    forms(&form.name, isa, &packed, rows, k, x);
+    for threads in THREADS {
+        let mut parts: Vec<_> = (0..threads)
+            .map(|i| {
+                let rows_of = share(rows, i, threads);
+                (part(&w, rows, rows_of.clone()), planes(&form, rows_of.len(), |_| 0))
+            })
+            .collect();
+        let t = seconds(&mut parts, |_, (w, packed)| {
+            let mut packed: Vec<&mut [u8]> = packed.iter_mut().map(Vec::as_mut_slice).collect();
+            quant::repack(&stored, &form, k, w, &mut packed);
+        });
+        let bytes = w.iter().map(|w| w.len()).sum::<usize>();
+        println!("{:28} repack, {threads} thread(s) GB/s {:6.1}", form.name, bytes as f64 / t / 1e9);
+        if let [(_, packed)] = &*parts {
+            let packed: Vec<&[u8]> = packed.iter().map(Vec::as_slice).collect();
+            forms(&form.name, isa, &packed, rows, k, x);
+        }
+    }
 }
 
 /// Products with one row of activations and with a prompt.
-fn forms(name: &str, isa: Isa, w: &[u8], rows: usize, k: usize, x: &[f32]) {
+fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32]) {
     let kernel = quant::kernel(&quant::scheme(name).unwrap(), isa).unwrap();
     let mut acts = Activations::new(PROMPT, k);
     acts.fill(isa, &x[..k], 1, k, kernel.forms);
-    let one = THREADS.map(|n| w.len() as f64 / product(kernel, w, rows, k, &acts, n) / 1e9);
+    let bytes = w.iter().map(|w| w.len()).sum::<usize>();
+    let one = THREADS.map(|n| bytes as f64 / product(kernel, w, rows, k, &acts, n) / 1e9);
     acts.fill(isa, x, PROMPT, k, kernel.forms);
     // A part of the rows is enough for a figure.
     let few = (rows / 8).next_multiple_of(32).min(rows);
-    let w = &w[..w.len() / rows * few];
+    let w = part(w, rows, 0..few);
     let macs = (PROMPT * few * k) as f64;
-    let many = THREADS.map(|n| macs / product(kernel, w, few, k, &acts, n) / 1e9);
+    let many = THREADS.map(|n| macs / product(kernel, &w, few, k, &acts, n) / 1e9);
     println!(
-        "{name:10} one row     GB/s {:6.1} {:6.1}   {PROMPT} rows, Gmac/s {:6.1} {:6.1}",
+        "{name:28} one row     GB/s {:6.1} {:6.1}   {PROMPT} rows, Gmac/s {:6.1} {:6.1}",
         one[0], one[1], many[0], many[1]
     );
 }

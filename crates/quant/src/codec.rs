@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tensor::{PlaneAxis, Scheme, Shape};
 
 use crate::companions::Part;
+use crate::packing::Packing;
 
 /// A matrix `[rows, k]` as its scheme stores it.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,11 @@ pub trait Codec: Send + Sync {
     /// each plane, in order. Empty if it is one tensor, called as it is itself.
     fn parts(&self, _shape: &Shape) -> Vec<Part> {
         vec![]
+    }
+
+    /// How it is interleaved and multiplied, if it can be.
+    fn packing(&self) -> Option<Packing> {
+        None
     }
 
     /// Elements that one cell of the first plane spans: 1 for a plain dtype, 32 or 256 for a block type.

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod floats;
+mod kinds;
 mod unit;
 
 use std::ops::Range;
@@ -10,9 +11,9 @@ use tensor::Scheme;
 
 use crate::activations::{Activations, Forms};
 use crate::columns::ColumnsMut;
-use crate::interleave::{self, Packed};
+use crate::interleave::{form, packed};
 use crate::isa::Isa;
-use crate::scheme as s;
+use crate::packing::{Factor, PLANES};
 
 use blocks::{Blocks, Job};
 use floats::floats_of;
@@ -28,8 +29,10 @@ pub struct Kernel {
     pub k_multiple: usize,
     /// What it reads of the activations.
     pub forms: Forms,
-    /// Bytes of `k_multiple` columns of `group` rows.
-    bytes: usize,
+    /// Bytes of `k_multiple` columns of `group` rows, in each plane that holds codes.
+    bytes: [usize; PLANES],
+    /// What the results of each row are multiplied by: in the plane after the others.
+    factor: Option<Factor>,
     /// Rows that lie together: more than 1 for interleaved matrices only.
     group: usize,
     /// Only callable with the instructions of the `Isa` that [`kernel`] was given.
@@ -43,68 +46,62 @@ enum How {
     Interleaved(Blocks),
 }
 
-/// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, and every block scheme that
-/// can be decoded, as stored or interleaved.
+/// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, and quantised schemes as
+/// stored or interleaved.
 pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
     let plain = |bytes, run| {
-        let how = How::Plain(run);
-        Kernel { grain: 16, k_multiple: 1, forms: Forms::F32, bytes, group: 1, how }
+        let (bytes, how) = ([bytes, 0, 0], How::Plain(run));
+        Some(Kernel { grain: 16, k_multiple: 1, forms: Forms::F32, bytes, factor: None, group: 1, how })
     };
-    Some(match &*scheme.name {
+    match &*scheme.name {
         "f32" => plain(4, floats_of::<floats::F32>(isa)),
         "f16" => plain(2, floats_of::<floats::F16>(isa)),
         "bf16" => plain(2, floats_of::<floats::BF16>(isa)),
-        name => {
-            let form = interleave::form(name);
-            let r = form.map(|f| f.r);
-            match form.map_or(name, |f| f.stored) {
-                "q4_0" => packed::<s::Q4_0>(isa, r),
-                "q4_1" => packed::<s::Q4_1>(isa, r),
-                "q5_0" => packed::<s::Q5_0>(isa, r),
-                "q5_1" => packed::<s::Q5_1>(isa, r),
-                "q8_0" => packed::<s::Q8_0>(isa, r),
-                "iq4_nl" => packed::<s::IQ4NL>(isa, r),
-                "mxfp4" => packed::<s::MXFP4>(isa, r),
-                "q2_k" => packed::<s::Q2K>(isa, r),
-                "q3_k" => packed::<s::Q3K>(isa, r),
-                "q4_k" => packed::<s::Q4K>(isa, r),
-                "q5_k" => packed::<s::Q5K>(isa, r),
-                "q6_k" => packed::<s::Q6K>(isa, r),
-                "iq4_xs" => packed::<s::IQ4XS>(isa, r),
-                _ => return None,
+        name => match form(name) {
+            Some(form) => {
+                let (r, packing) = (form.r, form.packing);
+                let how = How::Interleaved(Blocks::of(packing, isa, r)?);
+                let bytes = [packing.vectors() * 4 * r, 0, 0];
+                let (k_multiple, factor) = (packing.unit, packing.factor);
+                Some(Kernel { grain: r, k_multiple, forms: Forms::INT8, bytes, factor, group: r, how })
             }
-        }
-    })
-}
-
-/// The kernel for a block scheme: interleaved by `r` rows, or as stored.
-fn packed<S: Packed>(isa: Isa, r: Option<usize>) -> Kernel {
-    let forms = Forms::INT8;
-    if let Some(r) = r {
-        let (bytes, how) = (S::VECTORS * 4 * r, How::Interleaved(Blocks::of::<S>(isa, r)));
-        return Kernel { grain: r, k_multiple: S::UNIT, forms, bytes, group: r, how };
+            None => {
+                let packing = packed(name)?.packing;
+                let r = isa.interleave().unwrap_or(8);
+                let how = How::Stored(Blocks::of(packing, isa, r)?);
+                let bytes = packing.stored.map(|bytes| bytes * packing.per / packing.unit);
+                let (k_multiple, factor) = (packing.per, packing.factor);
+                Some(Kernel { grain: r, k_multiple, forms: Forms::INT8, bytes, factor, group: 1, how })
+            }
+        },
     }
-    let r = isa.interleave().unwrap_or(8);
-    let how = How::Stored(Blocks::of::<S>(isa, r));
-    Kernel { grain: r, k_multiple: S::PER, forms, bytes: S::BYTES, group: 1, how }
 }
 
 impl Kernel {
-    /// Multiplies rows `rows` of the matrix whose bytes are `w`, `[out, k]`, with every row of `x`, `[rows, k]`:
+    /// Multiplies rows `rows` of the matrix whose planes are `w`, `[out, k]`, with every row of `x`, `[rows, k]`:
     /// column `i` of `y` is for row `rows.start + i`.
     ///
     /// # Panics
     /// If a size does not fit another, the rows are not whole groups of an interleaved matrix, or `x` does not
     /// hold the form that the kernel reads.
-    pub fn run(&self, w: &[u8], k: usize, rows: Range<usize>, x: &Activations, y: ColumnsMut<'_>) {
+    pub fn run(&self, w: &[&[u8]], k: usize, rows: Range<usize>, x: &Activations, y: ColumnsMut<'_>) {
         assert!(
             k > 0 && k.is_multiple_of(self.k_multiple),
             "{k} columns, not a multiple of {}",
             self.k_multiple
         );
-        let group_bytes = k / self.k_multiple * self.bytes;
-        let total = w.len() / group_bytes * self.group;
-        assert!(w.len().is_multiple_of(group_bytes), "{} bytes are not rows of {k} columns", w.len());
+        let group_bytes = self.bytes.map(|bytes| k / self.k_multiple * bytes);
+        let codes = self.bytes.iter().take_while(|bytes| **bytes > 0).count();
+        assert_eq!(w.len(), codes + usize::from(self.factor.is_some()), "planes of a matrix");
+        let groups = w[0].len() / group_bytes[0];
+        let total = groups * self.group;
+        let whole = |i: usize| w[i].len() == groups * group_bytes[i];
+        let factors = self.factor.map(|f| (w[codes].as_chunks::<4>().0, f.times));
+        assert!(
+            (0..codes).all(whole) && factors.is_none_or(|(f, _)| f.len() == total),
+            "{} bytes are not rows of {k} columns",
+            w.iter().map(|w| w.len()).sum::<usize>()
+        );
         assert!(
             rows.start <= rows.end
                 && rows.end <= total
@@ -121,13 +118,22 @@ impl Kernel {
             y.columns(),
             x.rows()
         );
-        let mut job = Job { w, total, k, rows, x, y };
+        let codes = std::array::from_fn(|i| if i < codes { w[i] } else { &[] });
+        let mut job = Job { w: codes, total, k, rows, x, y };
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; and the sizes are checked.
         unsafe {
             match self.how {
                 How::Plain(run) => run(&mut job),
                 How::Stored(blocks) => blocks.stored(&mut job),
                 How::Interleaved(blocks) => blocks.interleaved(&mut job),
+            }
+        }
+        if let Some((factors, times)) = factors {
+            let Job { rows, mut y, .. } = job;
+            for t in 0..y.rows() {
+                for (y, factor) in y.row_mut(t).iter_mut().zip(&factors[rows.clone()]) {
+                    *y *= f32::from_le_bytes(*factor) * times;
+                }
             }
         }
     }

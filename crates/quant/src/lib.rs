@@ -22,6 +22,7 @@ mod interleave;
 mod isa;
 mod kernel;
 mod lanes;
+mod packing;
 mod registry;
 mod repack;
 mod scheme;

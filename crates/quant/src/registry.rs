@@ -57,8 +57,7 @@ pub(crate) const CONVENTIONS: &[&dyn Convention] = &[];
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {
     let plain = Dtype::ALL.iter().map(|d| Scheme::plain(*d));
     let blocks = CODECS.iter().map(|c| c.scheme()).filter(|s| s.dtype().is_none());
-    let interleaved = interleave::SCHEMES.iter().cloned();
-    plain.chain(blocks).chain(interleaved).collect()
+    plain.chain(blocks).collect()
 });
 
 /// The members of families that were asked for. They live as long as the process: names are few, since each
@@ -89,13 +88,18 @@ fn member(name: &str) -> Option<Member> {
 /// The geometry of the scheme called `name`, whether or not it can be decoded.
 pub fn scheme(name: &str) -> Option<Arc<Scheme>> {
     let one = SCHEMES.iter().find(|s| s.name == name).cloned();
+    let one = one.or_else(|| interleave::form(name).map(Codec::scheme));
     one.or_else(|| member(name).map(|m| m.scheme))
 }
 
 /// The codec of the scheme called `name`, if it can be decoded.
 pub fn codec(name: &str) -> Option<&'static dyn Codec> {
+    interleave::form(name).map(|f| f as &dyn Codec).or_else(|| stored(name))
+}
+
+/// The same but for interleaved forms.
+pub(crate) fn stored(name: &str) -> Option<&'static dyn Codec> {
     let one = CODECS.iter().copied().find(|c| c.name() == name);
-    let one = one.or_else(|| interleave::form(name).map(|f| f.codec));
     one.or_else(|| member(name).map(|m| m.codec))
 }
 

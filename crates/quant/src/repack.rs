@@ -2,72 +2,96 @@
 
 use tensor::Scheme;
 
-use crate::interleave::{Field, Form, Record, form};
+use crate::interleave::{Form, form};
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
+use crate::packing::{At, Change, Field, PLANES, Packing};
 
-/// Writes the rows in `src`, stored as `from`, to `dst` as `to`. `k` is the number of columns.
+/// Writes the rows whose planes are `src`, stored as `from`, to `dst` as `to`. `k` is the number of columns.
 ///
-/// One of the schemes is a block scheme and the other its interleaved form ([`crate::interleaved`]); `src`
-/// holds whole groups of its rows. The same call with `from` and `to` swapped, and the buffers, gives back
-/// every bit.
+/// One of the schemes is as stored and the other its interleaved form ([`crate::interleaved`]); `src` holds whole
+/// groups of its rows. The same call with `from` and `to` swapped, and the buffers, gives back every bit.
 ///
 /// # Panics
 /// If the schemes are not such a pair, `k` is not a multiple of the unit, or a length is wrong: a plan has
 /// checked all of that.
-pub fn repack(from: &Scheme, to: &Scheme, k: usize, src: &[u8], dst: &mut [u8]) {
+pub fn repack(from: &Scheme, to: &Scheme, k: usize, src: &[&[u8]], dst: &mut [&mut [u8]]) {
     let isa = Isa::detect().unwrap_or(Isa::Scalar);
     repack_with(isa, from, to, k, src, dst);
 }
 
 /// As [`repack`], with the instruction set given.
-pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[u8], dst: &mut [u8]) {
+pub fn repack_with(isa: Isa, from: &Scheme, to: &Scheme, k: usize, src: &[&[u8]], dst: &mut [&mut [u8]]) {
     let (form, packing) = match (form(&to.name), form(&from.name)) {
-        (Some(f), _) if f.stored == from.name => (f, true),
-        (_, Some(f)) if f.stored == to.name => (f, false),
+        (Some(f), _) if f.stored.name() == from.name => (f, true),
+        (_, Some(f)) if f.stored.name() == to.name => (f, false),
         _ => panic!("`{from}` and `{to}` are not forms of each other"),
     };
-    let Form { r, record, .. } = *form;
-    assert!(k > 0 && k.is_multiple_of(record.unit), "{k} columns are not units of {}", record.unit);
-    let row = k / record.unit * record.stored;
-    let group = k / record.unit * record.vectors * 4 * r;
-    let (stored, packed) = if packing { (src.len(), dst.len()) } else { (dst.len(), src.len()) };
-    let groups = packed / group;
+    let &Form { r, packing: p, .. } = form;
+    assert!(k > 0 && k.is_multiple_of(p.unit), "{k} columns are not units of {}", p.unit);
+    let (from_len, to_len): (Vec<_>, Vec<_>) =
+        (src.iter().map(|p| p.len()).collect(), dst.iter().map(|p| p.len()).collect());
+    let (stored, packed) = if packing { (&from_len, &to_len) } else { (&to_len, &from_len) };
+    let units = k / p.unit;
+    let group = units * p.vectors() * 4 * r;
+    let groups = packed.first().map_or(0, |bytes| bytes / group);
+    let records = |i: usize| groups * r * units * p.stored[i];
+    let factors = p.factor.map(|_| groups * r * 4);
+    let wanted_stored = (0..p.planes()).map(records).chain(factors);
+    let wanted_packed = std::iter::once(groups * group).chain(factors);
     assert!(
-        packed == groups * group && stored == groups * r * row,
-        "`{from}` to `{to}`: {} bytes do not become {}",
-        src.len(),
-        dst.len()
+        wanted_stored.eq(stored.iter().copied()) && wanted_packed.eq(packed.iter().copied()),
+        "`{from}` to `{to}`: {from_len:?} bytes do not become {to_len:?}"
     );
+    if p.factor.is_some() {
+        let (from, to) = if packing { (p.planes(), 1) } else { (1, p.planes()) };
+        dst[to].copy_from_slice(src[from]);
+    }
 
-    let units = k / record.unit;
+    let stride = p.stored.map(|bytes| units * bytes);
     for g in 0..groups {
-        let (at_rows, at_group) = (g * r * row, g * group);
+        let part = |i: usize| g * r * stride[i]..(g + 1) * r * stride[i];
         if packing {
-            let (src, dst) = (&src[at_rows..][..r * row], &mut dst[at_group..][..group]);
-            // SAFETY: `isa` witnesses the features; `src` holds `r` rows of `units` records, `dst` as many units.
-            unsafe {
-                let next = src.as_ptr().wrapping_add(r * row);
-                pack_of(isa, r)(&record, src.as_ptr(), row, units, dst.as_mut_ptr(), next);
-            }
+            let at = std::array::from_fn(|i| src.get(i).map_or(&[][..], |src| &src[part(i)]).as_ptr());
+            let next = at[0].wrapping_add(r * stride[0]);
+            let dst = dst[0][g * group..][..group].as_mut_ptr();
+            // SAFETY: `isa` witnesses the features; the source holds `r` rows of `units` records, and `dst` as
+            // many units.
+            unsafe { pack_of(isa, r)(p, &Source { at, stride }, units, dst, next) }
         } else {
-            let (src, dst) = (&src[at_group..][..group], &mut dst[at_rows..][..r * row]);
+            let src = src[0][g * group..][..group].as_ptr();
+            let at = std::array::from_fn(|i| match dst.get_mut(i) {
+                Some(dst) if stride[i] > 0 => dst[part(i)].as_mut_ptr(),
+                _ => std::ptr::dangling_mut(),
+            });
             // SAFETY: as above, the other way.
-            unsafe { unpack_of(isa, r)(&record, src.as_ptr(), units, dst.as_mut_ptr(), row) }
+            unsafe { unpack_of(isa, r)(p, src, units, &Target { at, stride }) }
         }
     }
 }
 
+/// Rows as stored, to read: in each plane where the first begins, and from there to the next. A plane that gives
+/// a record nothing may begin anywhere.
+pub(crate) struct Source {
+    pub(crate) at: [*const u8; PLANES],
+    pub(crate) stride: [usize; PLANES],
+}
+
+/// Rows as stored, to write.
+pub(crate) struct Target {
+    at: [*mut u8; PLANES],
+    stride: [usize; PLANES],
+}
+
 /// A function of [`pack_of`].
-pub(crate) type Pack = unsafe fn(&Record, *const u8, usize, usize, *mut u8, *const u8);
+pub(crate) type Pack = unsafe fn(&Packing, &Source, usize, *mut u8, *const u8);
 
 for_lanes! {
-    /// `units` units, one after the other, from the records of `V::N` rows `stride` bytes apart. Meanwhile as many
-    /// bytes are asked for from `next` on, which may point anywhere.
+    /// `units` units, one after the other, from the records of `V::N` rows. Meanwhile as many bytes as there are
+    /// in their first plane are asked for from `next` on, which may point anywhere.
     pub(crate) fn pack_of<>(
-        record: &Record,
-        rows: *const u8,
-        stride: usize,
+        packing: &Packing,
+        source: &Source,
         units: usize,
         out: *mut u8,
         next: *const u8,
@@ -76,78 +100,160 @@ for_lanes! {
 
 for_lanes! {
     /// The inverse of [`pack_of`].
-    fn unpack_of<>(record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) = unpack
+    fn unpack_of<>(packing: &Packing, src: *const u8, units: usize, target: &Target) = unpack
 }
 
-/// Writes the records of the `r` rows of one unit to `stored`, one after the other.
-pub(crate) fn unpack_unit(record: &Record, r: usize, unit: &[u8], stored: &mut [u8]) {
-    assert!(unit.len() == 4 * r * record.vectors && stored.len() == r * record.stored);
+/// Writes the records of the `r` rows of one unit to `stored`, plane by plane and in each one after the other.
+pub(crate) fn unpack_unit(packing: &Packing, r: usize, unit: &[u8], stored: &mut [&mut [u8]; PLANES]) {
+    let lengths = stored.iter().zip(packing.stored).all(|(stored, bytes)| stored.len() == r * bytes);
+    assert!(unit.len() == 4 * r * packing.vectors() && lengths);
     let isa = Isa::detect().unwrap_or(Isa::Scalar);
+    let target = Target { at: stored.each_mut().map(|s| s.as_mut_ptr()), stride: packing.stored };
     // SAFETY: `isa` witnesses the features; `unit` is one, and `stored` has a record for each of its rows.
-    unsafe { unpack_of(isa, r)(record, unit.as_ptr(), 1, stored.as_mut_ptr(), record.stored) }
+    unsafe { unpack_of(isa, r)(packing, unit.as_ptr(), 1, &target) }
 }
-
-/// Signed bytes made unsigned, and back.
-const FLIP: u32 = 0x8080_8080;
 
 /// # Safety
-/// As [`Lanes`]; `rows` has `V::N` rows of `units` records, `out` room for `units` units.
+/// As [`Lanes`]; `source` has `V::N` rows of `units` records, `out` room for `units` units.
 #[inline(always)]
 unsafe fn pack<V: Lanes>(
-    record: &Record,
-    rows: *const u8,
-    stride: usize,
+    packing: &Packing,
+    source: &Source,
     units: usize,
-    out: *mut u8,
+    mut out: *mut u8,
     mut next: *const u8,
 ) {
     let vector = 4 * V::N;
     for u in 0..units {
-        for _ in 0..(V::N * record.stored).div_ceil(64) {
+        for _ in 0..(V::N * packing.stored[0]).div_ceil(64) {
             V::prefetch(next);
             next = next.wrapping_add(64);
         }
-        // SAFETY: fields lie in their record, their vectors in their unit (a test of `interleave` says so).
-        unsafe {
-            let rows = rows.add(u * record.stored);
-            let mut out = out.add(u * record.vectors * vector);
-            for field in record.fields {
+        for field in &*packing.fields {
+            let rows = |at: At| source.at[at.0].wrapping_add(u * packing.stored[at.0] + at.1);
+            let stride = |at: At| source.stride[at.0];
+            // SAFETY: fields lie in their record, their vectors in their unit (a test of `interleave` says so).
+            unsafe {
                 match *field {
                     Field::Scales(first, second) => {
-                        halves::<V>(rows.add(first), stride, out);
+                        halves::<V>(rows(first), stride(first), out);
                         match second {
-                            Some(second) => halves::<V>(rows.add(second), stride, out.add(2 * V::N)),
+                            Some(second) => halves::<V>(rows(second), stride(second), out.add(2 * V::N)),
                             None => out.add(2 * V::N).write_bytes(0, 2 * V::N),
                         }
                     }
                     Field::Powers(first, second) => {
+                        powers::<V>(rows(first), stride(first), out);
+                        powers::<V>(rows(second), stride(second), out.add(2 * V::N));
+                    }
+                    Field::Word(at) => {
                         for lane in 0..V::N {
-                            let row = rows.add(lane * stride);
-                            let to = out.cast::<u16>().add(lane);
-                            to.write_unaligned(half_power(row.add(first).read()));
-                            to.add(V::N).write_unaligned(half_power(row.add(second).read()));
+                            let word = rows(at).add(lane * stride(at)).cast::<u32>().read_unaligned();
+                            out.cast::<u32>().add(lane).write_unaligned(word);
                         }
                     }
-                    Field::Words(at, n) => {
-                        for i in fours(n) {
-                            let words = V::gather(rows.add(at + 4 * i), stride);
-                            for (j, word) in words.into_iter().enumerate() {
-                                V::store(out.add(vector * (i + j)), word);
-                            }
-                        }
+                    Field::Words(at, n, Change::None) => {
+                        words::<V, { Change::None as u8 }>(rows(at), stride(at), n, out);
                     }
-                    Field::Signed(at, n) => {
-                        for i in fours(n) {
-                            let words = V::gather(rows.add(at + 4 * i), stride);
-                            for (j, word) in words.into_iter().enumerate() {
-                                V::store(out.add(vector * (i + j)), V::xor(word, FLIP));
-                            }
-                        }
+                    Field::Words(at, n, Change::Flip) => {
+                        words::<V, { Change::Flip as u8 }>(rows(at), stride(at), n, out);
+                    }
+                    Field::Words(at, n, Change::Runs) => {
+                        words::<V, { Change::Runs as u8 }>(rows(at), stride(at), n, out);
                     }
                 }
                 out = out.add(vector * field.vectors());
             }
         }
+    }
+}
+
+/// `n` vectors of the words at `rows` of each row, changed.
+///
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn words<V: Lanes, const CHANGE: u8>(rows: *const u8, stride: usize, n: usize, out: *mut u8) {
+    for i in fours(n) {
+        // SAFETY: as this function.
+        unsafe {
+            let [a, b, c, d] = V::gather(rows.add(4 * i), stride);
+            let words = [
+                changed::<V, CHANGE>(a),
+                changed::<V, CHANGE>(b),
+                changed::<V, CHANGE>(c),
+                changed::<V, CHANGE>(d),
+            ];
+            for (j, word) in words.into_iter().enumerate() {
+                V::store(out.add(4 * V::N * (i + j)), word);
+            }
+        }
+    }
+}
+
+/// The inverse of [`words`].
+///
+/// # Safety
+/// As [`unpack`].
+#[inline(always)]
+unsafe fn unwords<V: Lanes, const CHANGE: u8>(src: *const u8, n: usize, rows: *mut u8, stride: usize) {
+    for i in fours(n) {
+        // SAFETY: as this function.
+        unsafe {
+            let [a, b, c, d] = four::<V>(src.add(4 * V::N * i));
+            let words = [
+                restored::<V, CHANGE>(a),
+                restored::<V, CHANGE>(b),
+                restored::<V, CHANGE>(c),
+                restored::<V, CHANGE>(d),
+            ];
+            V::scatter(words, rows.add(4 * i), stride);
+        }
+    }
+}
+
+/// Signed bytes made unsigned, and back.
+const FLIP: u32 = 0x8080_8080;
+/// The middle two of four bytes swapped, and back.
+const MIDDLE: [u8; 4] = [0, 2, 1, 3];
+
+/// A vector changed as [`Change`] says.
+#[inline(always)]
+unsafe fn changed<V: Lanes, const CHANGE: u8>(words: V::I) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        if CHANGE == Change::Flip as u8 {
+            V::xor(words, FLIP)
+        } else if CHANGE == Change::Runs as u8 {
+            // Codes 0 1 2 3 4 5 6 7, then 0 1 4 5 2 3 6 7, then 0 4 1 5 2 6 3 7.
+            swapped::<V>(V::pick(words, MIDDLE))
+        } else {
+            words
+        }
+    }
+}
+
+/// The inverse of [`changed`].
+#[inline(always)]
+unsafe fn restored<V: Lanes, const CHANGE: u8>(words: V::I) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        if CHANGE == Change::Runs as u8 {
+            V::pick(swapped::<V>(words), MIDDLE)
+        } else {
+            changed::<V, CHANGE>(words)
+        }
+    }
+}
+
+/// The middle two of four nibbles swapped, in either half of each lane. It is its own inverse.
+#[inline(always)]
+unsafe fn swapped<V: Lanes>(words: V::I) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        let up = V::and(V::shl(words, 4), 0x0F00_0F00);
+        let down = V::and(V::shr(words, 4), 0x00F0_00F0);
+        V::or(V::and(words, 0xF00F_F00F), V::or(up, down))
     }
 }
 
@@ -170,49 +276,66 @@ unsafe fn halves<V: Lanes>(mut rows: *const u8, stride: usize, out: *mut u8) {
     }
 }
 
+/// The exponent at `rows` of each of `V::N` rows as a power.
+///
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn unpack<V: Lanes>(record: &Record, src: *const u8, units: usize, rows: *mut u8, stride: usize) {
+unsafe fn powers<V: Lanes>(rows: *const u8, stride: usize, out: *mut u8) {
+    for lane in 0..V::N {
+        // SAFETY: as this function.
+        unsafe {
+            let power = half_power(rows.add(lane * stride).read());
+            out.cast::<u16>().add(lane).write_unaligned(power);
+        }
+    }
+}
+
+/// # Safety
+/// As [`pack`].
+#[inline(always)]
+unsafe fn unpack<V: Lanes>(packing: &Packing, mut src: *const u8, units: usize, target: &Target) {
     let vector = 4 * V::N;
     for u in 0..units {
-        // SAFETY: as in `pack`.
-        unsafe {
-            let rows = rows.add(u * record.stored);
-            let mut src = src.add(u * record.vectors * vector);
-            for field in record.fields {
+        for field in &*packing.fields {
+            let rows = |at: At| target.at[at.0].wrapping_add(u * packing.stored[at.0] + at.1);
+            let stride = |at: At| target.stride[at.0];
+            // SAFETY: as in `pack`.
+            unsafe {
                 match *field {
                     Field::Scales(first, second) => {
                         for lane in 0..V::N {
-                            let row = rows.add(lane * stride);
                             let from = src.cast::<u16>().add(lane);
-                            row.add(first).cast::<u16>().write_unaligned(from.read_unaligned());
+                            let to = rows(first).add(lane * stride(first)).cast::<u16>();
+                            to.write_unaligned(from.read_unaligned());
                             if let Some(second) = second {
-                                let half = from.add(V::N).read_unaligned();
-                                row.add(second).cast::<u16>().write_unaligned(half);
+                                let to = rows(second).add(lane * stride(second)).cast::<u16>();
+                                to.write_unaligned(from.add(V::N).read_unaligned());
                             }
                         }
                     }
                     Field::Powers(first, second) => {
                         for lane in 0..V::N {
-                            let row = rows.add(lane * stride);
                             let from = src.cast::<u16>().add(lane);
-                            row.add(first).write(exponent(from.read_unaligned()));
-                            row.add(second).write(exponent(from.add(V::N).read_unaligned()));
+                            let (one, two) = (from.read_unaligned(), from.add(V::N).read_unaligned());
+                            rows(first).add(lane * stride(first)).write(exponent(one));
+                            rows(second).add(lane * stride(second)).write(exponent(two));
                         }
                     }
-                    Field::Words(at, n) => {
-                        for i in fours(n) {
-                            let words = four::<V>(src.add(vector * i));
-                            V::scatter(words, rows.add(at + 4 * i), stride);
+                    Field::Word(at) => {
+                        for lane in 0..V::N {
+                            let word = src.cast::<u32>().add(lane).read_unaligned();
+                            rows(at).add(lane * stride(at)).cast::<u32>().write_unaligned(word);
                         }
                     }
-                    Field::Signed(at, n) => {
-                        for i in fours(n) {
-                            let [a, b, c, d] = four::<V>(src.add(vector * i));
-                            let words = [V::xor(a, FLIP), V::xor(b, FLIP), V::xor(c, FLIP), V::xor(d, FLIP)];
-                            V::scatter(words, rows.add(at + 4 * i), stride);
-                        }
+                    Field::Words(at, n, Change::None) => {
+                        unwords::<V, { Change::None as u8 }>(src, n, rows(at), stride(at));
+                    }
+                    Field::Words(at, n, Change::Flip) => {
+                        unwords::<V, { Change::Flip as u8 }>(src, n, rows(at), stride(at));
+                    }
+                    Field::Words(at, n, Change::Runs) => {
+                        unwords::<V, { Change::Runs as u8 }>(src, n, rows(at), stride(at));
                     }
                 }
                 src = src.add(vector * field.vectors());

@@ -46,9 +46,9 @@ pub(crate) use iq2_xs::IQ2XS;
 pub(crate) use iq2_xxs::IQ2XXS;
 pub(crate) use iq3_s::IQ3S;
 pub(crate) use iq3_xxs::IQ3XXS;
-pub(crate) use iq4_nl::IQ4NL;
+pub(crate) use iq4_nl::{IQ4, IQ4NL};
 pub(crate) use iq4_xs::IQ4XS;
-pub(crate) use mxfp4::MXFP4;
+pub(crate) use mxfp4::{FP4, MXFP4};
 pub(crate) use nvfp4::NVFP4;
 pub(crate) use q1_0::Q1_0;
 pub(crate) use q2_0::Q2_0;
@@ -74,6 +74,7 @@ use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Encoder, Matrix};
 use crate::isa::{Isa, per_isa};
+use crate::packing::Packing;
 
 /// Encodes one row of values, with the importance of each if that is known, to the row's blocks.
 pub(crate) type EncodeRow = fn(&[f32], Option<&[f32]>, &mut [u8]);
@@ -88,6 +89,8 @@ pub(crate) trait Block: Send + Sync {
     const BYTES: usize;
     /// How rows are encoded, if they can be.
     const ENCODE: Option<EncodeRow> = None;
+    /// How it is interleaved and multiplied, if it can be.
+    const PACKING: Option<Packing> = None;
 
     /// Writes the `PER` values of one block of `BYTES` bytes.
     fn block(block: &[u8], out: &mut [f32]);
@@ -121,6 +124,10 @@ impl<B: Block> Codec for B {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         B::ENCODE.map(|_| self as &dyn Encoder)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        B::PACKING
     }
 }
 

@@ -56,10 +56,13 @@ impl Cpu {
             widest = widest.max(projection.input);
             for part in &projection.parts {
                 let scheme = part.weight.scheme();
+                let none = || Error::NoKernel { scheme: scheme.name.to_string() };
                 if kernels.iter().all(|(s, _)| s.name != scheme.name) {
-                    let kernel = quant::kernel(scheme, isa)
-                        .ok_or_else(|| Error::NoKernel { scheme: scheme.name.to_string() })?;
-                    kernels.push((Arc::clone(scheme), kernel));
+                    kernels.push((Arc::clone(scheme), quant::kernel(scheme, isa).ok_or_else(none)?));
+                }
+                // The last scale of a row may be for fewer columns than the kernel takes at once.
+                if !projection.input.is_multiple_of(kernel_of(&kernels, scheme).k_multiple) {
+                    return Err(none());
                 }
             }
         }
@@ -93,7 +96,7 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
-        let (k, w) = (x.k(), self.linear.weight.bytes());
+        let (k, w) = (x.k(), &self.linear.weight.planes());
         let Range { start, end } = self.features.clone();
         // The last group may be padded beyond the output: its columns go by way of a buffer.
         let group = if end.is_multiple_of(self.kernel.grain) || !is_interleaved(&self.linear.weight) {

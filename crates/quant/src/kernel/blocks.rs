@@ -5,17 +5,19 @@ use std::ops::Range;
 
 use crate::activations::{Activations, TILE};
 use crate::columns::ColumnsMut;
-use crate::interleave::{Packed, RECORD_MAX, ROWS_MAX, Record};
+use crate::interleave::split;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
-use crate::repack;
+use crate::packing::{PLANES, Packing, RECORD_MAX, ROWS_MAX, Sharing};
+use crate::repack::{self, Source};
 
+use super::kinds::{Kind, arithmetic};
 use super::unit::unit;
 
 /// One product, its sizes checked.
 pub(super) struct Job<'a> {
-    /// The whole matrix.
-    pub(super) w: &'a [u8],
+    /// The planes of the whole matrix that hold codes.
+    pub(super) w: [&'a [u8]; PLANES],
     /// Its rows.
     pub(super) total: usize,
     /// Its columns.
@@ -34,12 +36,29 @@ for_lanes! {
     /// # Safety
     /// There are at most [`STREAMS`] groups. Their units are there for all of `blocks`, which begin with a unit,
     /// and their places are in `job`.
-    pub(super) fn accumulate_of<S: Packed>(job: &mut Job<'_>, groups: &[Group], blocks: Range<usize>) = accumulate
+    pub(super) fn accumulate_of<K: Kind>(
+        job: &mut Job<'_>,
+        units: Units,
+        groups: &[Group],
+        blocks: Range<usize>,
+    ) = accumulate
 }
 
 /// Groups that are read at once where one row of activations is multiplied, which is bound by memory: a core
 /// fetches two streams faster than one.
 const STREAMS: usize = 2;
+
+/// A function of [`accumulate_of`].
+pub(super) type Accumulate = unsafe fn(&mut Job<'_>, Units, &[Group], Range<usize>);
+
+/// What units are like.
+#[derive(Clone, Copy)]
+pub(super) struct Units {
+    bytes: usize,
+    /// Blocks of 32 columns.
+    blocks: usize,
+    sharing: Sharing,
+}
 
 /// A group of rows.
 #[derive(Clone, Copy)]
@@ -52,17 +71,15 @@ pub(super) struct Group {
     lanes: usize,
 }
 
-/// How to multiply a block scheme: its layout, and the functions compiled for one instruction set.
+/// How to multiply a quantised scheme: its layout, and the functions compiled for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
-    record: Record,
-    /// Elements and bytes of a stored block.
-    per: usize,
-    bytes: usize,
+    packing: &'static Packing,
+    units: Units,
     /// Rows in a group.
     r: usize,
     pack: repack::Pack,
-    accumulate: unsafe fn(&mut Job<'_>, &[Group], Range<usize>),
+    accumulate: Accumulate,
 }
 
 /// Room for units that are made on the way: a part of the first-level cache.
@@ -73,21 +90,13 @@ const SCRATCH: usize = 16 << 10;
 const FEW: usize = 4;
 
 impl Blocks {
-    pub(super) fn of<S: Packed>(isa: Isa, r: usize) -> Blocks {
-        const { assert!(S::VECTORS * 64 * FEW <= SCRATCH) };
-        Blocks {
-            record: Record::of::<S>(),
-            per: S::PER,
-            bytes: S::BYTES,
-            r,
-            pack: repack::pack_of(isa, r),
-            accumulate: accumulate_of::<S>(isa, r),
-        }
-    }
-
-    /// Bytes of one unit.
-    fn unit_bytes(&self) -> usize {
-        self.record.vectors * 4 * self.r
+    /// `None` if the arithmetic is not there.
+    pub(super) fn of(packing: &'static Packing, isa: Isa, r: usize) -> Option<Blocks> {
+        let bytes = packing.vectors() * 4 * r;
+        assert!(bytes * FEW <= SCRATCH, "units of {bytes} bytes");
+        let units = Units { bytes, blocks: packing.unit / 32, sharing: packing.sharing() };
+        let accumulate = arithmetic(&packing.codes, isa, r)?;
+        Some(Blocks { packing, units, r, pack: repack::pack_of(isa, r), accumulate })
     }
 
     /// Multiplies an interleaved matrix. With one row of activations it reads two groups at once, half of the
@@ -98,8 +107,8 @@ impl Blocks {
     /// columns are whole units.
     pub(super) unsafe fn interleaved(&self, job: &mut Job<'_>) {
         let blocks = job.k / 32;
-        let group_bytes = job.k / self.record.unit * self.unit_bytes();
-        let (w, start, r) = (job.w, job.rows.start, self.r);
+        let group_bytes = blocks / self.units.blocks * self.units.bytes;
+        let (w, start, r) = (job.w[0], job.rows.start, self.r);
         let group = |row: usize| Group {
             units: w[(start + row) / r * group_bytes..][..group_bytes].as_ptr(),
             column: row,
@@ -110,11 +119,11 @@ impl Blocks {
         let half = if job.x.rows() == 1 { rows / (2 * r) * r } else { 0 };
         for row in (0..half).step_by(r) {
             // SAFETY: the groups have units for all blocks, and their rows are ours.
-            unsafe { (self.accumulate)(job, &[group(row), group(half + row)], 0..blocks) }
+            unsafe { (self.accumulate)(job, self.units, &[group(row), group(half + row)], 0..blocks) }
         }
         for row in (2 * half..rows).step_by(r) {
             // SAFETY: as above.
-            unsafe { (self.accumulate)(job, &[group(row)], 0..blocks) }
+            unsafe { (self.accumulate)(job, self.units, &[group(row)], 0..blocks) }
         }
     }
 
@@ -126,49 +135,48 @@ impl Blocks {
     /// # Safety
     /// The instructions are there; `job.w` holds `total` rows of `k` columns, which are whole blocks.
     pub(super) unsafe fn stored(&self, job: &mut Job<'_>) {
-        let Blocks { record, r, .. } = *self;
-        let (unit_bytes, unit_blocks) = (self.unit_bytes(), record.unit / 32);
-        let stride = job.k / self.per * self.bytes;
-        let blocks = job.k / 32;
-        let chunk = if job.x.rows() == 1 { FEW } else { SCRATCH / unit_bytes };
+        let Blocks { packing, units, r, .. } = *self;
+        let (record, blocks) = (packing.stored, job.k / 32);
+        let stride = record.map(|bytes| job.k * bytes / packing.unit);
+        let chunk = if job.x.rows() == 1 { FEW } else { SCRATCH / units.bytes };
         let mut scratch = Scratch(MaybeUninit::uninit());
         let scratch = scratch.0.as_mut_ptr().cast::<u8>();
         let mut padded = [0; ROWS_MAX * RECORD_MAX];
-        let padded = &mut padded[..r * record.stored];
 
         let rows = job.rows.clone();
         for group in (rows.start / r * r..rows.end).step_by(r) {
             let first = group.max(rows.start);
             let lanes = (group + r).min(rows.end) - first;
             let place = Group { units: scratch, column: first - rows.start, lane: first - group, lanes };
-            let w = &job.w[group * stride..];
-            let whole = if group + r <= job.total { blocks / unit_blocks } else { 0 };
+            let w: [&[u8]; PLANES] = std::array::from_fn(|i| &job.w[i][group * stride[i]..]);
+            let whole = if group + r <= job.total { blocks / units.blocks } else { 0 };
             let mut u = 0;
-            while u * unit_blocks < blocks {
+            while u * units.blocks < blocks {
                 let n = if u < whole { chunk.min(whole - u) } else { 1 };
                 if u < whole {
-                    // SAFETY: `w` has `r` rows of `stride` bytes, each with the records `u..u + n`, and that
-                    // many units fit in the scratch buffer.
-                    unsafe {
-                        let from = w.as_ptr().add(u * record.stored);
-                        let next = w.as_ptr().wrapping_add(r * (stride + u * record.stored));
-                        (self.pack)(&record, from, stride, n, scratch, next);
-                    }
+                    let at = std::array::from_fn(|i| w[i].as_ptr().wrapping_add(u * record[i]));
+                    let next = at[0].wrapping_add(r * stride[0]);
+                    // SAFETY: `w` has `r` rows in each plane, each with the records `u..u + n`, and that many
+                    // units fit in the scratch buffer.
+                    unsafe { (self.pack)(packing, &Source { at, stride }, n, scratch, next) }
                 } else {
                     padded.fill(0);
-                    for (row, padded) in
-                        w.chunks_exact(stride).take(r).zip(padded.chunks_exact_mut(record.stored))
-                    {
-                        let row = &row[u * record.stored..];
-                        let n = row.len().min(record.stored);
-                        padded[..n].copy_from_slice(&row[..n]);
+                    let mut planes = split(packing, r, &mut padded);
+                    for (i, plane) in planes.iter_mut().enumerate().filter(|(i, _)| record[*i] > 0) {
+                        let rows = w[i].chunks_exact(stride[i]).take(r);
+                        for (row, padded) in rows.zip(plane.chunks_exact_mut(record[i])) {
+                            let row = &row[u * record[i]..];
+                            let n = row.len().min(record[i]);
+                            padded[..n].copy_from_slice(&row[..n]);
+                        }
                     }
+                    let source = Source { at: planes.map(|p| p.as_ptr()), stride: record };
                     // SAFETY: `padded` has the records of `r` rows, and one unit fits in the scratch buffer.
-                    unsafe { (self.pack)(&record, padded.as_ptr(), record.stored, 1, scratch, w.as_ptr()) }
+                    unsafe { (self.pack)(packing, &source, 1, scratch, w[0].as_ptr()) }
                 }
-                let here = u * unit_blocks..((u + n) * unit_blocks).min(blocks);
+                let here = u * units.blocks..((u + n) * units.blocks).min(blocks);
                 // SAFETY: the scratch buffer holds units for these blocks, and its rows are ours.
-                unsafe { (self.accumulate)(job, &[place], here) }
+                unsafe { (self.accumulate)(job, self.units, &[place], here) }
                 u += n;
             }
         }
@@ -181,18 +189,23 @@ const AHEAD: usize = 4096;
 /// # Safety
 /// As [`Lanes`] and [`accumulate_of`].
 #[inline(always)]
-unsafe fn accumulate<V: Lanes, S: Packed>(job: &mut Job<'_>, groups: &[Group], blocks: Range<usize>) {
+unsafe fn accumulate<V: Lanes, K: Kind>(
+    job: &mut Job<'_>,
+    units: Units,
+    groups: &[Group],
+    blocks: Range<usize>,
+) {
     let rows = job.x.rows();
     let tiled = rows / TILE * TILE;
     for t in (0..tiled).step_by(TILE) {
         for group in groups {
             // SAFETY: as this function.
-            unsafe { tile::<V, S, TILE, 1>(job, std::array::from_ref(group), blocks.clone(), t) }
+            unsafe { tile::<V, K, TILE, 1>(job, units, std::array::from_ref(group), blocks.clone(), t) }
         }
     }
     for t in tiled..rows {
         // SAFETY: as this function.
-        unsafe { tile::<V, S, 1, STREAMS>(job, groups, blocks.clone(), t) }
+        unsafe { tile::<V, K, 1, STREAMS>(job, units, groups, blocks.clone(), t) }
     }
 }
 
@@ -201,13 +214,13 @@ unsafe fn accumulate<V: Lanes, S: Packed>(job: &mut Job<'_>, groups: &[Group], b
 /// # Safety
 /// As [`accumulate`].
 #[inline(always)]
-unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
+unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     job: &mut Job<'_>,
+    units: Units,
     groups: &[Group],
     blocks: Range<usize>,
     t: usize,
 ) {
-    let unit_bytes = S::VECTORS * 4 * V::N;
     let x = job.x.tile::<NT>(t);
     assert!(blocks.end <= x.blocks() && groups.len() <= G);
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
@@ -223,15 +236,15 @@ unsafe fn tile<V: Lanes, S: Packed, const NT: usize, const G: usize>(
                 }
             }
         }
-        for (i, block) in blocks.clone().step_by(S::UNIT / 32).enumerate() {
+        for (i, block) in blocks.clone().step_by(units.blocks).enumerate() {
             for (group, acc) in groups.iter().zip(&mut acc) {
-                let units = group.units.add(i * unit_bytes);
+                let at = group.units.add(i * units.bytes);
                 if NT == 1 {
-                    for line in 0..unit_bytes.div_ceil(64) {
-                        V::prefetch(units.wrapping_add(AHEAD + line * 64));
+                    for line in 0..units.bytes.div_ceil(64) {
+                        V::prefetch(at.wrapping_add(AHEAD + line * 64));
                     }
                 }
-                unit::<V, S, NT>(units, block, blocks.end - block, x, acc);
+                unit::<V, K, NT>(at, units.sharing, block, blocks.end - block, x, acc);
             }
         }
         for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&acc) {

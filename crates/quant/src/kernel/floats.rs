@@ -91,7 +91,7 @@ unsafe fn tiles<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Jo
 unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job<'_>, row: usize, t: usize) {
     assert_eq!(V::N, LANES);
     let k = job.k;
-    let w: [&[u8]; R] = std::array::from_fn(|r| &job.w[(row + r) * k * D::BYTES..][..k * D::BYTES]);
+    let w: [&[u8]; R] = std::array::from_fn(|r| &job.w[0][(row + r) * k * D::BYTES..][..k * D::BYTES]);
     let x: [&[f32]; T] = std::array::from_fn(|i| &job.x.floats()[(t + i) * k..][..k]);
     let whole = k / LANES * LANES;
     // SAFETY: as this function; the last step reads arrays of the full size.

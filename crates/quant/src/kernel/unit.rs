@@ -2,7 +2,8 @@
 //!
 //! For each row of the weight and of the activations, in this order:
 //!
-//! - blocks of 32: `acc = fma(isum, d * dx, acc)`, then for a minimum `acc = fma(m, sx, acc)`;
+//! - blocks of 32: `acc = fma(isum, d * dx, acc)`, without `d` if there is none, then for a minimum
+//!   `acc = fma(m, sx, acc)`;
 //! - sub-blocks of 32: over the eight of them `s = fma(isum, scale * dx, s)` and for minima
 //!   `n = fma(min, sx, n)`; then `acc = fma(d, s, acc)` and `acc = acc - dmin * n` in one rounding;
 //! - sub-blocks of 16: over the eight pairs of them `s = fma(pair, dx, s)`, where `pair` is `isum0 * scale0 +
@@ -18,17 +19,20 @@ mod sub16;
 mod sub32;
 
 use crate::activations::Tile;
-use crate::interleave::{Codes, Packed};
 use crate::lanes::Lanes;
+use crate::packing::{Codes, Number, Sharing};
+
+use super::kinds::Kind;
 
 /// Adds to `acc[t]` the products of the unit at `unit` with row `t` of `x`, from its block `block` on.
 /// `blocks` is how many blocks of 32 columns count: fewer than the unit has only at the end of a ragged row.
 ///
 /// # Safety
-/// As [`Lanes`]; `unit` has `S::VECTORS` vectors, and `x` has the blocks.
+/// As [`Lanes`]; the unit is one of `K::CODES` that shares scales as `sharing` says, and `x` has the blocks.
 #[inline(always)]
-pub(super) unsafe fn unit<V: Lanes, S: Packed, const NT: usize>(
+pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
     unit: *const u8,
+    sharing: Sharing,
     block: usize,
     blocks: usize,
     x: Tile<'_, NT>,
@@ -37,11 +41,10 @@ pub(super) unsafe fn unit<V: Lanes, S: Packed, const NT: usize>(
     let unit = Unit::<V>(unit, std::marker::PhantomData);
     // SAFETY: as this function.
     unsafe {
-        match const { S::CODES } {
+        match const { K::CODES } {
             Codes::Plain(plain) => {
-                blocks32::block(unit, plain, block, x, acc, 0);
-                if blocks > 1 {
-                    blocks32::block(unit, plain, block, x, acc, 1);
+                for b in 0..blocks.min(sharing.blocks) {
+                    blocks32::block(unit, plain, sharing, block, x, acc, b);
                 }
             }
             Codes::ScaleMin { five: false } => sub32::scale_min::<V, 4, NT>(unit, block, x, acc),
@@ -80,6 +83,20 @@ impl<V: Lanes> Unit<V> {
     unsafe fn halves(self, i: usize, which: usize) -> *const u8 {
         // SAFETY: as this function.
         unsafe { self.0.add(4 * V::N * i + 2 * V::N * which) }
+    }
+
+    /// Number `i` of those at the beginning of the unit. There must be such numbers.
+    #[inline(always)]
+    unsafe fn number(self, number: Number, i: usize) -> V::F {
+        // SAFETY: as this function.
+        unsafe {
+            let at = self.0.add(number.bytes() * V::N * i);
+            match number {
+                Number::F16 => V::load_half(at),
+                Number::BF16 => V::load_bf16(at),
+                Number::F32 | Number::None => V::load_f(at.cast()),
+            }
+        }
     }
 
     /// One of the two kinds of scale in vector `i`.

@@ -1,6 +1,6 @@
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_nibbles};
-use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
+use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
 use crate::search::{Book, Parts, nearest_of, one_scale, place_of};
 
 /// What the codes of IQ4_NL and IQ4_XS stand for.
@@ -10,7 +10,7 @@ pub(super) const VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// [`VALUES`] for the kernels.
-pub(super) static LISTED: Listed = Listed::of(VALUES, 128);
+pub(crate) static IQ4: Listed = Listed::of(VALUES, 128);
 
 /// [`VALUES`] to be searched.
 pub(super) struct Values;
@@ -52,6 +52,16 @@ impl Block for IQ4NL {
     const NAME: &'static str = "iq4_nl";
     const PER: usize = 32;
     const BYTES: usize = 18;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::listed(&IQ4, Number::F16),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 18))),
+            Field::Words(At(0, 2), 4, Change::None),
+            Field::Words(At(0, 20), 4, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(IQ4NL, encode);
 
     #[inline(always)]
@@ -65,11 +75,6 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
     let (d, codes) = one_scale::<Values, 32>(&Parts::new(x, importance));
     put_half(out, 0, d);
     put_nibbles(&mut out[2..], &codes);
-}
-
-impl Packed for IQ4NL {
-    const CODES: Codes = Plain::listed(&LISTED, Number::F16);
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(18)), Field::Words(2, 4), Field::Words(20, 4)];
 }
 
 /// The values `d * value of q` of bytes of nibbles: the low ones, then the high ones.

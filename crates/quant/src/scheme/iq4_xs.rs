@@ -1,7 +1,7 @@
-use super::iq4_nl::{LISTED, VALUES, Values, looked_up};
+use super::iq4_nl::{IQ4, VALUES, Values, looked_up};
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_nibbles};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, scaled};
 
 /// 256 values in eight sub-blocks of 32, `d * (scale - 32) * value of q`: `d` (f16), two bytes of high pairs of
@@ -14,6 +14,12 @@ impl Block for IQ4XS {
     const NAME: &'static str = "iq4_xs";
     const PER: usize = 256;
     const BYTES: usize = 136;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::ScaleListed(&IQ4),
+        &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 33, Change::None)],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(IQ4XS, encode);
 
     #[inline(always)]
@@ -42,9 +48,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 136]) 
     for (out, codes) in out[8..].chunks_exact_mut(16).zip(&found.codes) {
         put_nibbles(out, codes);
     }
-}
-
-impl Packed for IQ4XS {
-    const CODES: Codes = Codes::ScaleListed(&LISTED);
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 33)];
 }

@@ -1,13 +1,16 @@
 use super::iq4_nl::looked_up;
 use super::{Block, EncodeRow};
 use crate::encode::{encode_row, put_nibbles};
-use crate::interleave::{Codes, Field, Listed, Number, Packed, Plain};
+use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
 use crate::search::{Book, Parts, TRIES, least_of, nearest_of, place_of};
 
 /// Twice the values of a four-bit float (E2M1).
 ///
 /// Source: ggml `kvalues_mxfp4`; OCP Microscaling Formats v1.0, 5.3.3.
 pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// [`VALUES`] for the kernels.
+pub(crate) static FP4: Listed = Listed::of(VALUES, 12);
 
 /// 32 values `2^(e - 127) * q`, as GGUF stores them: `e` (E8M0), 16 bytes of four-bit floats in the order of
 /// IQ4_NL. The largest `e` is a scale like the others, not NaN, and the code of minus zero gives zero.
@@ -20,6 +23,16 @@ impl Block for MXFP4 {
     const PER: usize = 32;
     const BYTES: usize = 17;
     const ENCODE: Option<EncodeRow> = encode_row!(MXFP4, encode);
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::listed(&FP4, Number::BF16),
+        &[
+            Field::Powers(At(0, 0), At(0, 17)),
+            Field::Words(At(0, 1), 4, Change::None),
+            Field::Words(At(0, 18), 4, Change::None),
+        ],
+    ));
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -62,11 +75,6 @@ impl Book for Fp4 {
         let place = place_of(&Self::RISING, t);
         if place < 7 { 15 - place } else { place - 7 }
     }
-}
-
-impl Packed for MXFP4 {
-    const CODES: Codes = Plain::listed(const { &Listed::of(VALUES, 12) }, Number::BF16);
-    const FIELDS: &'static [Field] = &[Field::Powers(0, 17), Field::Words(1, 4), Field::Words(18, 4)];
 }
 
 /// `2^(e - 128)`, half of what `e` stands for, since [`VALUES`] are doubled.

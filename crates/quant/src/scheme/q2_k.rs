@@ -1,6 +1,6 @@
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_pairs};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * q - dmin * min`: sixteen bytes with a scale in the low
@@ -15,6 +15,12 @@ impl Block for Q2K {
     const NAME: &'static str = "q2_k";
     const PER: usize = 256;
     const BYTES: usize = 84;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::TwoBit,
+        &[Field::Scales(At(0, 80), Some(At(0, 82))), Field::Words(At(0, 0), 20, Change::None)],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q2K, encode);
 
     #[inline(always)]
@@ -39,9 +45,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 84]) {
     put_pairs(&mut out[16..80], found.codes.as_flattened());
     put_half(out, 80, found.d);
     put_half(out, 82, found.dmin);
-}
-
-impl Packed for Q2K {
-    const CODES: Codes = Codes::TwoBit;
-    const FIELDS: &'static [Field] = &[Field::Scales(80, Some(82)), Field::Words(0, 20)];
 }

@@ -1,6 +1,6 @@
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_pairs};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, scaled};
 
 /// 256 values in sixteen sub-blocks of 16, `d * (scale - 32) * (q - 4)`: 32 bytes of high bits, 64 bytes of low
@@ -18,6 +18,12 @@ impl Block for Q3K {
     const NAME: &'static str = "q3_k";
     const PER: usize = 256;
     const BYTES: usize = 110;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::ThreeBit,
+        &[Field::Scales(At(0, 108), None), Field::Words(At(0, 0), 27, Change::None)],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q3K, encode);
 
     #[inline(always)]
@@ -55,9 +61,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 110]) 
         out[104 + j % 4] |= scale >> 4 << (j / 4 * 2);
     }
     put_half(out, 108, found.d);
-}
-
-impl Packed for Q3K {
-    const CODES: Codes = Codes::ThreeBit;
-    const FIELDS: &'static [Field] = &[Field::Scales(108, None), Field::Words(0, 27)];
 }

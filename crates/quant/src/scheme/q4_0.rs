@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, peak, put_half, put_nibbles};
-use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
 /// 32 values `d * (q - 8)`: `d` (f16), 16 bytes. Byte `i` holds value `i` in its low nibble and `i + 16` in
@@ -15,6 +15,16 @@ impl Block for Q4_0 {
     const NAME: &'static str = "q4_0";
     const PER: usize = 32;
     const BYTES: usize = 18;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::zero(4),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 18))),
+            Field::Words(At(0, 2), 4, Change::None),
+            Field::Words(At(0, 20), 4, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4_0, encode);
 
     #[inline(always)]
@@ -40,9 +50,4 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
     };
     put_half(out, 0, d);
     put_nibbles(&mut out[2..], &codes);
-}
-
-impl Packed for Q4_0 {
-    const CODES: Codes = Plain::zero(4);
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(18)), Field::Words(2, 4), Field::Words(20, 4)];
 }

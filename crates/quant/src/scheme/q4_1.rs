@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_nibbles, range};
-use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_affine};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), 16 bytes of nibbles in the order of Q4_0.
@@ -14,6 +14,17 @@ impl Block for Q4_1 {
     const NAME: &'static str = "q4_1";
     const PER: usize = 32;
     const BYTES: usize = 20;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::min(4),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 20))),
+            Field::Scales(At(0, 2), Some(At(0, 22))),
+            Field::Words(At(0, 4), 4, Change::None),
+            Field::Words(At(0, 24), 4, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4_1, encode);
 
     #[inline(always)]
@@ -42,10 +53,4 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 20]) {
     put_half(out, 0, d);
     put_half(out, 2, m);
     put_nibbles(&mut out[4..], &codes);
-}
-
-impl Packed for Q4_1 {
-    const CODES: Codes = Plain::min(4);
-    const FIELDS: &'static [Field] =
-        &[Field::Scales(0, Some(20)), Field::Scales(2, Some(22)), Field::Words(4, 4), Field::Words(24, 4)];
 }

@@ -1,7 +1,7 @@
 use super::put_scales_mins;
 use super::{Block, EncodeRow, half_at, scale_min};
 use crate::encode::{encode_row, put_half};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
 /// 256 values in eight sub-blocks of 32, `d * scale * q - dmin * min`: `d`, `dmin` (f16), twelve bytes of
@@ -15,6 +15,12 @@ impl Block for Q4K {
     const NAME: &'static str = "q4_k";
     const PER: usize = 256;
     const BYTES: usize = 144;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::ScaleMin { five: false },
+        &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 35, Change::None)],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4K, encode);
 
     #[inline(always)]
@@ -42,9 +48,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 144]) 
             out[i] = codes[0][i] | codes[1][i] << 4;
         }
     }
-}
-
-impl Packed for Q4K {
-    const CODES: Codes = Codes::ScaleMin { five: false };
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 35)];
 }

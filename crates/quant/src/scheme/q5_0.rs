@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, fifth_bits, peak, put_half, put_nibbles};
-use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
 /// 32 values `d * (q - 16)`: `d` (f16), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
@@ -15,6 +15,16 @@ impl Block for Q5_0 {
     const NAME: &'static str = "q5_0";
     const PER: usize = 32;
     const BYTES: usize = 22;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::zero(5),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 22))),
+            Field::Words(At(0, 2), 5, Change::None),
+            Field::Words(At(0, 24), 5, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_0, encode);
 
     #[inline(always)]
@@ -43,9 +53,4 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 22]) {
     put_half(out, 0, d);
     out[2..6].copy_from_slice(&fifth_bits(&codes));
     put_nibbles(&mut out[6..], &codes);
-}
-
-impl Packed for Q5_0 {
-    const CODES: Codes = Plain::zero(5);
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(22)), Field::Words(2, 5), Field::Words(24, 5)];
 }

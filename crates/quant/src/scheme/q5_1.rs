@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, fifth_bits, put_half, put_nibbles, range};
-use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_affine};
 
 /// 32 values `d * q + m`: `d`, `m` (f16), fifth bits and nibbles as in Q5_0.
@@ -14,6 +14,17 @@ impl Block for Q5_1 {
     const NAME: &'static str = "q5_1";
     const PER: usize = 32;
     const BYTES: usize = 24;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::min(5),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 24))),
+            Field::Scales(At(0, 2), Some(At(0, 26))),
+            Field::Words(At(0, 4), 5, Change::None),
+            Field::Words(At(0, 28), 5, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_1, encode);
 
     #[inline(always)]
@@ -45,10 +56,4 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 24]) {
     put_half(out, 2, m);
     out[4..8].copy_from_slice(&fifth_bits(&codes));
     put_nibbles(&mut out[8..], &codes);
-}
-
-impl Packed for Q5_1 {
-    const CODES: Codes = Plain::min(5);
-    const FIELDS: &'static [Field] =
-        &[Field::Scales(0, Some(24)), Field::Scales(2, Some(26)), Field::Words(4, 5), Field::Words(28, 5)];
 }

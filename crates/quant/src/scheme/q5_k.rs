@@ -1,7 +1,7 @@
 use super::put_scales_mins;
 use super::{Block, EncodeRow, half_at, scale_min};
 use crate::encode::{encode_row, put_half};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
 /// As Q4_K with a fifth bit: `d`, `dmin` (f16), twelve bytes of scales and minima, 32 bytes of fifth bits
@@ -14,6 +14,12 @@ impl Block for Q5K {
     const NAME: &'static str = "q5_k";
     const PER: usize = 256;
     const BYTES: usize = 176;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::ScaleMin { five: true },
+        &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 43, Change::None)],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5K, encode);
 
     #[inline(always)]
@@ -48,9 +54,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 176]) 
             out[i] = codes[0][i] & 15 | codes[1][i] << 4;
         }
     }
-}
-
-impl Packed for Q5K {
-    const CODES: Codes = Codes::ScaleMin { five: true };
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(2)), Field::Words(4, 43)];
 }

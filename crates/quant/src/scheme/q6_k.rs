@@ -1,6 +1,6 @@
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half};
-use crate::interleave::{Codes, Field, Packed};
+use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, scaled};
 
 /// 256 values in sixteen sub-blocks of 16, `d * scale * (q - 32)`: 128 bytes of low nibbles, 64 bytes of high
@@ -16,6 +16,16 @@ impl Block for Q6K {
     const NAME: &'static str = "q6_k";
     const PER: usize = 256;
     const BYTES: usize = 210;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Codes::SixBit,
+        &[
+            Field::Scales(At(0, 208), None),
+            Field::Words(At(0, 192), 4, Change::None),
+            Field::Words(At(0, 0), 48, Change::None),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q6K, encode);
 
     #[inline(always)]
@@ -51,9 +61,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 210]) 
         *out = (scale as i8).cast_unsigned();
     }
     put_half(out, 208, found.d);
-}
-
-impl Packed for Q6K {
-    const CODES: Codes = Codes::SixBit;
-    const FIELDS: &'static [Field] = &[Field::Scales(208, None), Field::Words(192, 4), Field::Words(0, 48)];
 }

@@ -2,7 +2,7 @@ use half::f16;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, peak, put_half};
-use crate::interleave::{Codes, Field, Packed, Plain};
+use crate::packing::{At, Change, Field, Packing, Plain};
 
 /// 32 values `d * q`: `d` (f16), 32 signed bytes.
 ///
@@ -13,6 +13,16 @@ impl Block for Q8_0 {
     const NAME: &'static str = "q8_0";
     const PER: usize = 32;
     const BYTES: usize = 34;
+    const PACKING: Option<Packing> = Some(Packing::blocks(
+        Self::PER,
+        Self::BYTES,
+        Plain::zero(8),
+        &[
+            Field::Scales(At(0, 0), Some(At(0, 34))),
+            Field::Words(At(0, 2), 8, Change::Flip),
+            Field::Words(At(0, 36), 8, Change::Flip),
+        ],
+    ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q8_0, encode);
 
     #[inline(always)]
@@ -33,9 +43,4 @@ fn encode(x: &[f32; 32], _importance: Option<&[f32; 32]>, out: &mut [u8; 34]) {
     for (out, x) in out[2..].iter_mut().zip(x) {
         *out = ((x * inverse).round() as i8).cast_unsigned();
     }
-}
-
-impl Packed for Q8_0 {
-    const CODES: Codes = Plain::zero(8);
-    const FIELDS: &'static [Field] = &[Field::Scales(0, Some(34)), Field::Signed(2, 8), Field::Signed(36, 8)];
 }

@@ -17,11 +17,42 @@ mod products;
 mod repack;
 mod vector;
 
-/// The block schemes that have interleaved forms.
-const BLOCKS: [&str; 13] = [
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs",
-    "mxfp4",
-];
+/// All schemes that have interleaved forms.
+fn packable() -> Vec<String> {
+    let names: Vec<_> = quant::names().filter(|name| quant::interleaved(name, 8).is_some()).collect();
+    assert!(names.len() >= 13, "{names:?}");
+    names
+}
+
+/// A matrix `[rows, k]`, as its planes.
+#[derive(Clone, Debug, PartialEq)]
+struct Planes(Vec<Vec<u8>>);
+
+impl Planes {
+    /// Filled with one byte.
+    fn of(scheme: &tensor::Scheme, rows: usize, k: usize, fill: u8) -> Planes {
+        let shape = tensor::Shape::from([rows as u64, k as u64]);
+        let bytes = |plane| scheme.plane_bytes(plane, &shape).unwrap() as usize;
+        Planes(scheme.planes.iter().map(|plane| vec![fill; bytes(plane)]).collect())
+    }
+
+    fn get(&self) -> Vec<&[u8]> {
+        self.0.iter().map(Vec::as_slice).collect()
+    }
+
+    fn get_mut(&mut self) -> Vec<&mut [u8]> {
+        self.0.iter_mut().map(Vec::as_mut_slice).collect()
+    }
+}
+
+/// Columns of a row in one unit of a scheme's interleaved forms.
+fn unit(name: &str) -> usize {
+    let fits = |k: &usize| {
+        let form = quant::interleaved(name, 8).unwrap();
+        form.byte_len(&tensor::Shape::from([8, *k as u64])).is_ok()
+    };
+    (32..).step_by(32).find(fits).unwrap()
+}
 
 /// Where the binary16 scales of a block are.
 fn scales(name: &str) -> &'static [usize] {
@@ -69,6 +100,30 @@ impl Noise {
             }
         }
         bytes
+    }
+
+    /// A matrix: as [`Noise::blocks`], or random codes and ordinary scales and minima in planes of their own.
+    fn matrix(&mut self, name: &str, rows: usize, k: usize) -> Planes {
+        let scheme = quant::scheme(name).unwrap();
+        let mut planes = Planes::of(&scheme, rows, k, 0);
+        if let [blocks] = &mut *planes.0 {
+            let n = blocks.len() / scheme.planes[0].cell_bytes as usize;
+            *blocks = self.blocks(name, n);
+            return planes;
+        }
+        planes.0[0] = self.bytes(planes.0[0].len());
+        for plane in &mut planes.0[1..] {
+            *plane = match name.rsplit_once(',') {
+                Some((_, "f16")) => self.reals(plane.len() / 2, |x| half::f16::from_f32(x).to_le_bytes()),
+                Some((_, "bf16")) => self.reals(plane.len() / 2, |x| half::bf16::from_f32(x).to_le_bytes()),
+                _ => self.reals(plane.len() / 4, f32::to_le_bytes),
+            };
+        }
+        planes
+    }
+
+    fn reals<const N: usize>(&mut self, n: usize, bytes: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
+        (0..n).flat_map(|_| bytes(self.float() * 0.01)).collect()
     }
 
     fn bytes(&mut self, n: usize) -> Vec<u8> {

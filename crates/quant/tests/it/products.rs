@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use quant::{Activations, ColumnsMut, Forms, Isa};
-use tensor::Shape;
+use quant::{Activations, ColumnsMut, Forms, Isa, Matrix};
 
-use crate::{BLOCKS, Noise, scales};
+use crate::{Noise, Planes, packable, scales, unit};
 
 /// What the codes of the activations stand for: the documented quantisation, written out naively.
 fn quantised(x: &[f32]) -> Vec<f32> {
@@ -26,13 +25,13 @@ fn oracle(w: &[f32], x: &[f32], k: usize) -> Vec<(f64, f64)> {
     x.chunks(k).flat_map(|x| w.chunks(k).map(move |w| dot(w, x))).collect()
 }
 
-fn product(isa: Isa, scheme: &str, w: &[u8], k: usize, rows: &Range<usize>, x: &[f32]) -> Vec<f32> {
+fn product(isa: Isa, scheme: &str, w: &Planes, k: usize, rows: &Range<usize>, x: &[f32]) -> Vec<f32> {
     let kernel = quant::kernel(&quant::scheme(scheme).unwrap(), isa).unwrap();
     let tokens = x.len() / k;
     let mut acts = Activations::new(tokens, k);
     acts.fill(isa, x, tokens, k, kernel.forms);
     let mut y = vec![f32::NAN; tokens * rows.len()];
-    kernel.run(w, k, rows.clone(), &acts, ColumnsMut::new(&mut y, tokens, rows.len()));
+    kernel.run(&w.get(), k, rows.clone(), &acts, ColumnsMut::new(&mut y, tokens, rows.len()));
     y
 }
 
@@ -43,10 +42,24 @@ fn check(what: &str, y: &[f32], want: &[(f64, f64)]) {
     }
 }
 
-fn decoded(scheme: &str, w: &[u8]) -> Vec<f32> {
-    let codec = quant::codec(scheme).unwrap();
-    let mut values = vec![0.0; w.len() / codec.cell_bytes() * codec.per()];
-    codec.decode_blocks(w, &mut values);
+/// The values of `w`, `[rows, k]`: what its codes stand for, where decoding rounds them to 16 bits (MLX).
+fn decoded(scheme: &str, w: &Planes, rows: usize, k: usize) -> Vec<f32> {
+    let (scheme, w) = match scheme.strip_prefix("mlx-affine:").and_then(|params| params.rsplit_once(',')) {
+        Some((params, real)) => {
+            let mut w = w.clone();
+            let real = quant::codec(real).unwrap();
+            for plane in &mut w.0[1..] {
+                let mut values = vec![0.0; plane.len() / real.cell_bytes()];
+                real.decode_blocks(plane, &mut values);
+                *plane = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            }
+            (format!("mlx-affine:{params},f32"), w)
+        }
+        None => (scheme.to_owned(), w.clone()),
+    };
+    let mut values = vec![0.0; rows * k];
+    let matrix = Matrix { planes: &w.get(), rows, k };
+    quant::codec(&scheme).unwrap().decode(matrix, 0..rows, &mut values);
     values
 }
 
@@ -55,18 +68,16 @@ fn bits(y: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn block_products_are_right_and_the_same_in_every_form() {
+fn quantised_products_are_right_and_the_same_in_every_form() {
     let mut noise = Noise(11);
-    for name in BLOCKS {
-        let unit = if quant::codec(name).unwrap().per() == 32 { 64 } else { 256 };
+    for name in &packable() {
         for (rows, units, tokens) in
             [(16, 1, 1), (48, 3, 1), (32, 27, 1), (48, 7, 6), (32, 3, 4), (16, 30, 9)]
         {
-            let k = units * unit;
-            let per = quant::codec(name).unwrap().per();
-            let w = noise.blocks(name, rows * k / per);
+            let k = units * unit(name);
+            let w = noise.matrix(name, rows, k);
             let x: Vec<f32> = noise.floats(tokens * k);
-            let want = oracle(&decoded(name, &w), &quantised(&x), k);
+            let want = oracle(&decoded(name, &w, rows, k), &quantised(&x), k);
 
             let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
             check(&format!("`{name}` [{rows}, {k}] x {tokens}"), &reference, &want);
@@ -80,9 +91,9 @@ fn block_products_are_right_and_the_same_in_every_form() {
                 );
                 for r in [8, 16] {
                     let form = quant::interleaved(name, r).unwrap();
-                    let len = form.byte_len(&Shape::from([rows as u64, k as u64])).unwrap();
-                    let mut packed = vec![0; len as usize];
-                    quant::repack(&quant::scheme(name).unwrap(), &form, k, &w, &mut packed);
+                    let mut packed = Planes::of(&form, rows, k, 0);
+                    let stored = quant::scheme(name).unwrap();
+                    quant::repack(&stored, &form, k, &w.get(), &mut packed.get_mut());
                     let y = product(isa, &form.name, &packed, k, &(0..rows), &x);
                     assert_eq!(
                         bits(&y),
@@ -99,14 +110,14 @@ fn block_products_are_right_and_the_same_in_every_form() {
 #[test]
 fn stored_products_take_any_rows_and_any_blocks() {
     let mut noise = Noise(12);
-    for name in BLOCKS {
-        let per = quant::codec(name).unwrap().per();
+    for name in &packable() {
+        let per = quant::kernel(&quant::scheme(name).unwrap(), Isa::Scalar).unwrap().k_multiple;
         for (rows, blocks, tokens) in [(1, 1, 1), (7, 3, 1), (37, 3, 5), (21, 1, 2), (53, 27, 3)] {
             let k = blocks * per;
-            let w = noise.blocks(name, rows * blocks);
+            let w = noise.matrix(name, rows, k);
             let x: Vec<f32> = noise.floats(tokens * k);
             let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
-            check(name, &reference, &oracle(&decoded(name, &w), &quantised(&x), k));
+            check(name, &reference, &oracle(&decoded(name, &w, rows, k), &quantised(&x), k));
             for isa in Isa::available() {
                 // Any split of the rows gives the same bits, in or out of groups.
                 for cut in [0, rows / 3, rows / 2 + 1, rows] {
@@ -142,7 +153,8 @@ fn plain_products_are_right_for_any_shape_and_the_same_everywhere() {
             ("bf16", w.iter().flat_map(|w| half::bf16::from_f32(*w).to_le_bytes()).collect()),
         ];
         for (name, w) in stored {
-            let want = oracle(&decoded(name, &w), &x, k);
+            let w = Planes(vec![w]);
+            let want = oracle(&decoded(name, &w, rows, k), &x, k);
             let reference = product(Isa::Scalar, name, &w, k, &(0..rows), &x);
             check(&format!("`{name}` [{rows}, {k}] x {tokens}"), &reference, &want);
             for isa in Isa::available() {
@@ -159,16 +171,24 @@ fn plain_products_are_right_for_any_shape_and_the_same_everywhere() {
 fn nasty_codes_and_activations_keep_every_instruction_set_equal() {
     // All codes at their ends, scales up to the largest, activations of one sign, tiny, huge, or absent.
     let activations = [1.0, -1.0, 1e-38, 3e38, 0.0, f32::MIN_POSITIVE];
-    for name in BLOCKS {
-        let codec = quant::codec(name).unwrap();
-        let k = 2 * codec.per().max(256);
+    for name in &packable() {
+        let (scheme, k) = (quant::scheme(name).unwrap(), 512);
         for fill in [0x00, 0xFF, 0x80, 0x7F, 0x0F, 0xF0] {
-            let mut w = vec![fill; 16 * k / codec.per() * codec.cell_bytes()];
-            for block in w.chunks_exact_mut(codec.cell_bytes()) {
-                if matches!(name, "q2_k" | "q3_k" | "q6_k") || fill & 0x7F == 0x7F {
-                    for (at, scale) in scales(name).iter().zip([[0xFF, 0x7B], [0x01, 0x80]]) {
-                        block[*at..at + 2].copy_from_slice(&scale);
+            let mut w = Planes::of(&scheme, 16, k, fill);
+            if let [blocks] = &mut *w.0 {
+                for block in blocks.chunks_exact_mut(scheme.planes[0].cell_bytes as usize) {
+                    if matches!(&**name, "q2_k" | "q3_k" | "q6_k") || fill & 0x7F == 0x7F {
+                        for (at, scale) in scales(name).iter().zip([[0xFF, 0x7B], [0x01, 0x80]]) {
+                            block[*at..at + 2].copy_from_slice(&scale);
+                        }
                     }
+                }
+            } else if fill & 0x7F == 0x7F {
+                // Largest and smallest numbers of each kind.
+                for (plane, real) in
+                    w.0[1..].iter_mut().zip([[0x01, 0x80, 0xFF, 0x7B], [0xFF, 0x7B, 0x01, 0x80]])
+                {
+                    plane.iter_mut().zip(real.into_iter().cycle()).for_each(|(to, byte)| *to = byte);
                 }
             }
             for x in activations {
@@ -192,7 +212,7 @@ fn nasty_codes_and_activations_keep_every_instruction_set_equal() {
 #[test]
 fn activations_that_are_not_numbers_show_in_the_result() {
     let mut noise = Noise(14);
-    let w = noise.blocks("q8_0", 16 * 2);
+    let w = noise.matrix("q8_0", 16, 64);
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for isa in Isa::available() {
             let mut x: Vec<f32> = noise.floats(64);
@@ -206,11 +226,11 @@ fn activations_that_are_not_numbers_show_in_the_result() {
 fn activations_filled_in_parts_are_those_filled_at_once() {
     let (tokens, k) = (11, 96);
     let x: Vec<f32> = Noise(15).floats(tokens * k);
-    let w = Noise(16).blocks("q5_1", 8 * k / 32);
+    let w = Noise(16).matrix("q5_1", 8, k);
     let kernel = quant::kernel(&quant::scheme("q5_1").unwrap(), Isa::Scalar).unwrap();
     let run = |acts: &Activations| {
         let mut y = vec![0.0; tokens * 8];
-        kernel.run(&w, k, 0..8, acts, ColumnsMut::new(&mut y, tokens, 8));
+        kernel.run(&w.get(), k, 0..8, acts, ColumnsMut::new(&mut y, tokens, 8));
         bits(&y)
     };
     let mut whole = Activations::new(tokens, k);
@@ -229,11 +249,11 @@ fn activations_filled_in_parts_are_those_filled_at_once() {
 #[test]
 #[should_panic(expected = "in groups of 16")]
 fn part_of_an_interleaved_group_is_refused() {
-    product(Isa::Scalar, "q4_0.r16", &[0; 2 * 576], 64, &(0..8), &[0.0; 64]);
+    product(Isa::Scalar, "q4_0.r16", &Planes(vec![vec![0; 2 * 576]]), 64, &(0..8), &[0.0; 64]);
 }
 
 #[test]
 #[should_panic(expected = "are not rows of 64 columns")]
 fn a_matrix_cut_short_is_refused() {
-    product(Isa::Scalar, "q4_0", &[0; 35], 64, &(0..1), &[0.0; 64]);
+    product(Isa::Scalar, "q4_0", &Planes(vec![vec![0; 35]]), 64, &(0..1), &[0.0; 64]);
 }

@@ -2,8 +2,8 @@
 
 use super::{LOW, Unit, eight, for_eight, nibbles, shifted};
 use crate::activations::Tile;
-use crate::interleave::Listed;
 use crate::lanes::Lanes;
+use crate::packing::Listed;
 
 /// Six-bit scales (or minima) of all sub-blocks, four to a vector, from the three words that pack them.
 #[inline(always)]

@@ -1,0 +1,58 @@
+//! The arithmetic that is compiled: one kind for all schemes whose codes mean the same.
+
+use crate::isa::Isa;
+use crate::packing::{Codes, Number, Plain};
+use crate::scheme::{FP4, IQ4};
+
+use super::blocks::{Accumulate, accumulate_of};
+
+/// Codes whose arithmetic is compiled.
+pub(super) trait Kind {
+    const CODES: Codes;
+}
+
+/// The kinds by number, and the function that finds the arithmetic of one by its codes.
+macro_rules! kinds {
+    ($($i:literal $codes:expr;)*) => {
+        struct At<const I: usize>;
+        $(
+            impl Kind for At<$i> {
+                const CODES: Codes = $codes;
+            }
+        )*
+
+        /// The arithmetic for `codes` with `r` rows in a group.
+        pub(super) fn arithmetic(codes: &Codes, isa: Isa, r: usize) -> Option<Accumulate> {
+            $(
+                if *codes == <At<$i> as Kind>::CODES {
+                    return Some(accumulate_of::<At<$i>>(isa, r));
+                }
+            )*
+            None
+        }
+    };
+}
+
+kinds! {
+    0 Plain::zero(4);
+    1 Plain::min(4);
+    2 Plain::zero(5);
+    3 Plain::min(5);
+    4 Plain::zero(8);
+    5 Plain::listed(&IQ4, Number::F16);
+    6 Plain::listed(&FP4, Number::BF16);
+    7 Codes::ScaleMin { five: false };
+    8 Codes::ScaleMin { five: true };
+    9 Codes::ScaleListed(&IQ4);
+    10 Codes::TwoBit;
+    11 Codes::ThreeBit;
+    12 Codes::SixBit;
+    13 Codes::Plain(Plain::affine(4, Number::F16));
+    14 Codes::Plain(Plain::affine(4, Number::BF16));
+    15 Codes::Plain(Plain::affine(4, Number::F32));
+    16 Codes::Plain(Plain::affine(8, Number::F16));
+    17 Codes::Plain(Plain::affine(8, Number::BF16));
+    18 Codes::Plain(Plain::symmetric(8, 128));
+    19 Codes::Plain(Plain { scale: Number::None, ..Plain::symmetric(8, 128) });
+    20 Codes::Plain(Plain::symmetric(4, 7));
+}
