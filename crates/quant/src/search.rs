@@ -32,11 +32,11 @@ pub(crate) trait Book {
     /// The highest value.
     const HIGH: f32;
 
-    /// The value nearest to `t`.
-    fn nearest(t: f32) -> f32;
+    /// The values nearest to `t`.
+    fn nearest(t: &Tries) -> Tries;
 
-    /// The code of the value nearest to `t`.
-    fn code(t: f32) -> u8;
+    /// The codes of the values nearest to `t`.
+    fn codes(t: &Tries) -> [u8; TRIES];
 }
 
 /// The whole numbers from `LOW` to `HIGH`, coded from 0 up.
@@ -51,34 +51,40 @@ impl<const LOW: i32, const HIGH: i32> Book for Whole<LOW, HIGH> {
     const HIGH: f32 = HIGH as f32;
 
     #[inline(always)]
-    fn nearest(t: f32) -> f32 {
-        within(t, Self::LOW, Self::HIGH) + SHIFT - SHIFT
+    fn nearest(t: &Tries) -> Tries {
+        t.map(|t| within(t, Self::LOW, Self::HIGH) + SHIFT - SHIFT)
     }
 
     #[inline(always)]
-    fn code(t: f32) -> u8 {
-        (Self::nearest(t) - Self::LOW + SHIFT).to_bits() as u8
+    fn codes(t: &Tries) -> [u8; TRIES] {
+        Self::nearest(t).map(|q| (q - Self::LOW + SHIFT).to_bits() as u8)
     }
 }
 
-/// The value nearest to `t` of `values`, which rise.
+/// The values nearest to `t` of `values`, which rise.
 #[inline(always)]
-pub(crate) fn nearest_of<const K: usize>(values: &[f32; K], t: f32) -> f32 {
-    let mut nearest = values[0];
-    for i in 1..K {
-        nearest += if t > 0.5 * (values[i - 1] + values[i]) { values[i] - values[i - 1] } else { 0.0 };
+pub(crate) fn nearest_of<const K: usize>(values: &[f32; K], t: &Tries) -> Tries {
+    let mut nearest = [values[0]; TRIES];
+    for k in 1..K {
+        let middle = 0.5 * (values[k - 1] + values[k]);
+        for c in 0..TRIES {
+            nearest[c] += if t[c] > middle { values[k] - values[k - 1] } else { 0.0 };
+        }
     }
     nearest
 }
 
-/// The place of the value nearest to `t` in `values`, which rise.
+/// The places of the values nearest to `t` in `values`, which rise.
 #[inline(always)]
-pub(crate) fn place_of<const K: usize>(values: &[f32; K], t: f32) -> u8 {
-    let mut place = 0;
-    for i in 1..K {
-        place += u8::from(t > 0.5 * (values[i - 1] + values[i]));
+pub(crate) fn places_of<const K: usize>(values: &[f32; K], t: &Tries) -> [u8; TRIES] {
+    let mut places = [0; TRIES];
+    for k in 1..K {
+        let middle = 0.5 * (values[k - 1] + values[k]);
+        for c in 0..TRIES {
+            places[c] += u32::from(t[c] > middle);
+        }
     }
-    place
+    places.map(|place| place as u8)
 }
 
 /// `t` or the bound that it is past; `low` if it is no number.
@@ -168,7 +174,7 @@ impl<const N: usize> Group<N> {
         let (mut q, mut qq, mut xq) = ([0.0; TRIES], [0.0; TRIES], [0.0; TRIES]);
         for (x, w) in self.x.iter().zip(&self.w) {
             // Loops of one array each: compilers make one vector operation of each.
-            let value: Tries = std::array::from_fn(|c| B::nearest((x - min[c]) * inverse[c]));
+            let value = B::nearest(&std::array::from_fn(|c| (x - min[c]) * inverse[c]));
             let weighted = value.map(|q| w * q);
             add(&mut q, &weighted);
             add(&mut qq, &std::array::from_fn(|c| weighted[c] * value[c]));
@@ -198,8 +204,8 @@ impl<const N: usize> Group<N> {
     fn codes<B: Book>(&self, s: f32, m: f32) -> [u8; N] {
         let inverse = inverse(s);
         let mut codes = [0; N];
-        for i in 0..N {
-            codes[i] = B::code((self.x[i] - m) * inverse);
+        for (codes, x) in codes.as_chunks_mut().0.iter_mut().zip(self.x.as_chunks().0) {
+            *codes = B::codes(&x.map(|x| (x - m) * inverse));
         }
         codes
     }
@@ -227,7 +233,7 @@ pub(crate) struct Parts<const N: usize, const J: usize> {
 
 /// What the weights are raised to, as a fraction of their mean: a column without importance is still to be
 /// near.
-const LEAST_WEIGHT: f32 = 1e-5;
+const LEAST_WEIGHT: f32 = 1e-2;
 
 impl<const N: usize, const J: usize> Parts<N, J> {
     /// The block `x` of `N * J` values, each as important as `importance` says.

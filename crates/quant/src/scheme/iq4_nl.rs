@@ -1,7 +1,7 @@
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, put_half, put_nibbles};
 use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
-use crate::search::{Book, Parts, nearest_of, one_scale, place_of};
+use crate::search::{Book, Parts, TRIES, Tries, nearest_of, one_scale, places_of};
 
 /// What the codes of IQ4_NL and IQ4_XS stand for.
 ///
@@ -32,13 +32,13 @@ impl Book for Values {
     const HIGH: f32 = Self::RISING[15];
 
     #[inline(always)]
-    fn nearest(t: f32) -> f32 {
+    fn nearest(t: &Tries) -> Tries {
         nearest_of(&Self::RISING, t)
     }
 
     #[inline(always)]
-    fn code(t: f32) -> u8 {
-        place_of(&Self::RISING, t)
+    fn codes(t: &Tries) -> [u8; TRIES] {
+        places_of(&Self::RISING, t)
     }
 }
 

@@ -2,7 +2,7 @@ use super::iq4_nl::looked_up;
 use super::{Block, EncodeRow};
 use crate::encode::{encode_row, put_nibbles};
 use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
-use crate::search::{Book, Parts, TRIES, least_of, nearest_of, place_of};
+use crate::search::{Book, Parts, TRIES, Tries, least_of, nearest_of, places_of};
 
 /// Twice the values of a four-bit float (E2M1).
 ///
@@ -66,14 +66,13 @@ impl Book for Fp4 {
     const HIGH: f32 = 12.0;
 
     #[inline(always)]
-    fn nearest(t: f32) -> f32 {
+    fn nearest(t: &Tries) -> Tries {
         nearest_of(&Self::RISING, t)
     }
 
     #[inline(always)]
-    fn code(t: f32) -> u8 {
-        let place = place_of(&Self::RISING, t);
-        if place < 7 { 15 - place } else { place - 7 }
+    fn codes(t: &Tries) -> [u8; TRIES] {
+        places_of(&Self::RISING, t).map(|place| if place < 7 { 15 - place } else { place - 7 })
     }
 }
 
