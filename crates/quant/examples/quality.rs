@@ -6,7 +6,6 @@
 
 extern crate weighbridge_quant as quant;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -69,10 +68,9 @@ fn main() {
                 let (line, nanoseconds) =
                     row(quant::codec(name).unwrap(), &rows, k, importance, &errors[name][&key]);
                 table += &line;
-                if times {
-                    let _ = write!(table, " {nanoseconds:.0} |");
-                }
-                table.push('\n');
+                let time = format!(" {nanoseconds:.0} |");
+                table += if times { &time } else { "" };
+                table += "\n";
             }
             tables.push(table);
         }

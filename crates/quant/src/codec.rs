@@ -124,6 +124,9 @@ pub trait Encoder: Send + Sync {
     ///
     /// `importance`, `[k]`, weighs the errors of the columns, where the scheme's search can use that.
     ///
+    /// Values whose scale is past the largest binary16 decode to infinities or no numbers, as in ggml:
+    /// [`Difference::overflowed`] counts them.
+    ///
     /// # Panics
     /// If a length does not fit another.
     fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]);

@@ -22,16 +22,10 @@ macro_rules! encode_row {
         $crate::isa::per_isa! {
             fn on(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) = body
         }
-        Some(|values, importance, out| on($crate::encode::isa(), values, importance, out))
+        Some(on)
     }};
 }
 pub(crate) use encode_row;
-
-/// The instruction set to encode with: plain Rust if the variable that names one is wrong, since the bytes are
-/// the same.
-pub(crate) fn isa() -> crate::Isa {
-    crate::Isa::detect().unwrap_or(crate::Isa::Scalar)
-}
 
 /// The first of the values that are farthest from 0; 0 if none is.
 #[inline(always)]
@@ -94,5 +88,58 @@ pub(crate) fn put_pairs(out: &mut [u8], codes: &[u8]) {
             let pair = |s: usize| (codes[32 * s + i] & 3) << (2 * s);
             out[i] = pair(0) | pair(1) | pair(2) | pair(3);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Isa;
+    use crate::scheme::*;
+
+    /// Every instruction set gives the bytes of plain Rust, with and without importance.
+    fn same_everywhere<B: Block>() {
+        let encode = B::ENCODE.unwrap();
+        let mut state = 0x9E37_79B9u32;
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        let k = 2048;
+        // Cubes, for values of many sizes; from the largest to the smallest that binary16 has scales for.
+        for size in [1e5, 1.0, 1e-2, 1e-4, 1e-6, 1e-8] {
+            let values: Vec<f32> = (0..k).map(|_| noise().powi(3) * size).collect();
+            let weights: Vec<f32> = (0..k).map(|_| noise().abs().powi(4)).collect();
+            for importance in [None, Some(&weights[..])] {
+                let mut wanted = vec![0; k / B::PER * B::BYTES];
+                encode(Isa::Scalar, &values, importance, &mut wanted);
+                for isa in Isa::available() {
+                    let mut found = vec![0xA5; wanted.len()];
+                    encode(isa, &values, importance, &mut found);
+                    assert!(found == wanted, "`{}` of {size} with {}", B::NAME, isa.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bytes() {
+        same_everywhere::<Q4_0>();
+        same_everywhere::<Q4_1>();
+        same_everywhere::<Q5_0>();
+        same_everywhere::<Q5_1>();
+        same_everywhere::<Q8_0>();
+        same_everywhere::<Q2K>();
+        same_everywhere::<Q3K>();
+        same_everywhere::<Q4K>();
+        same_everywhere::<Q5K>();
+        same_everywhere::<Q6K>();
+        same_everywhere::<IQ4NL>();
+        same_everywhere::<IQ4XS>();
+        same_everywhere::<TQ1_0>();
+        same_everywhere::<TQ2_0>();
+        same_everywhere::<MXFP4>();
+        same_everywhere::<NVFP4>();
+        same_everywhere::<Q1_0>();
+        same_everywhere::<Q2_0>();
     }
 }

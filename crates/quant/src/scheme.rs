@@ -111,7 +111,7 @@ use crate::isa::{Isa, per_isa};
 use crate::packing::Packing;
 
 /// Encodes one row of values, with the importance of each if that is known, to the row's blocks.
-pub(crate) type EncodeRow = fn(&[f32], Option<&[f32]>, &mut [u8]);
+pub(crate) type EncodeRow = fn(Isa, &[f32], Option<&[f32]>, &mut [u8]);
 
 /// A scheme of one plane whose cells are runs of `PER` elements along the last axis.
 pub(crate) trait Block: Send + Sync {
@@ -188,8 +188,10 @@ impl<B: Block> Encoder for B {
             values.len()
         );
         assert_eq!(blocks.len(), values.len() / k * row, "bytes of `{}`", B::NAME);
+        // If the variable that names an instruction set is wrong, plain Rust gives the same bytes.
+        let isa = Isa::detect().unwrap_or(Isa::Scalar);
         for (values, blocks) in values.chunks_exact(k).zip(blocks.chunks_exact_mut(row)) {
-            encode(values, importance, blocks);
+            encode(isa, values, importance, blocks);
         }
     }
 }

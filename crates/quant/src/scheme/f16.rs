@@ -7,7 +7,7 @@ impl Block for F16 {
     const NAME: &'static str = "f16";
     const PER: usize = 1;
     const BYTES: usize = 2;
-    const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+    const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
         for (x, out) in values.iter().zip(out.as_chunks_mut::<2>().0) {
             *out = half::f16::from_f32(*x).to_le_bytes();
         }

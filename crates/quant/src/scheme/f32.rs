@@ -7,7 +7,7 @@ impl Block for F32 {
     const NAME: &'static str = "f32";
     const PER: usize = 1;
     const BYTES: usize = 4;
-    const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+    const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
         for (x, out) in values.iter().zip(out.as_chunks_mut::<4>().0) {
             *out = x.to_le_bytes();
         }

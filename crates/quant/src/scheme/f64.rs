@@ -7,7 +7,7 @@ impl Block for F64 {
     const NAME: &'static str = "f64";
     const PER: usize = 1;
     const BYTES: usize = 8;
-    const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+    const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
         for (x, out) in values.iter().zip(out.as_chunks_mut::<8>().0) {
             *out = f64::from(*x).to_le_bytes();
         }

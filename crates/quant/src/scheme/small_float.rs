@@ -147,7 +147,7 @@ macro_rules! plain {
             const NAME: &'static str = $text;
             const PER: usize = 1;
             const BYTES: usize = 1;
-            const ENCODE: Option<EncodeRow> = Some(|values, _, out| {
+            const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
                 for (x, out) in values.iter().zip(out) {
                     *out = $encode(*x);
                 }

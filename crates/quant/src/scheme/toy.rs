@@ -9,7 +9,7 @@ impl Block for Toy {
     const NAME: &'static str = "toy";
     const PER: usize = 16;
     const BYTES: usize = 8;
-    const ENCODE: Option<EncodeRow> = Some(|values, _, blocks| {
+    const ENCODE: Option<EncodeRow> = Some(|_, values, _, blocks| {
         for (values, block) in values.chunks_exact(16).zip(blocks.chunks_exact_mut(8)) {
             let d = values.iter().fold(0f32, |max, x| max.max(x.abs()));
             let code = |x: &f32| if d > 0.0 { (x / d).round() as i32 + 1 } else { 1 };
