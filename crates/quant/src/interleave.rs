@@ -178,7 +178,7 @@ mod tests {
                             take(second, 2);
                         }
                     }
-                    Field::Powers(first, second) => {
+                    Field::Powers(first, second, _) => {
                         take(first, 1);
                         take(second, 1);
                     }

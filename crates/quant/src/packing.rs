@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::scheme::FP4;
+
 /// Planes that a unit may take bytes from.
 pub(crate) const PLANES: usize = 3;
 /// Bytes of the longest record.
@@ -19,11 +21,20 @@ pub(crate) enum Field {
     /// One vector of two 16-bit numbers: `r` of the first, `r` of the second (zeros where there is none).
     Scales(At, Option<At>),
     /// One vector of two exponents (E8M0), as scales that are half of what they stand for, in bfloat16.
-    Powers(At, At),
+    Powers(At, At, Largest),
     /// One vector of a word.
     Word(At),
     /// This many vectors of words, at least 4.
     Words(At, usize, Change),
+}
+
+/// What the largest exponent stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Largest {
+    /// A power like the others.
+    Power,
+    /// No number.
+    Nan,
 }
 
 /// What happens to the words of a field.
@@ -99,6 +110,11 @@ impl Plain {
     /// The same with a zero point, and scales in f32. Codes of 8 bits are signed.
     pub(crate) const fn symmetric(bits: u32, zero: u8) -> Plain {
         Plain { bits, order: Order::Runs, means: Means::Zero(zero), scale: Number::F32 }
+    }
+
+    /// Four-bit floats in the order of their bits, with powers of two.
+    pub(crate) const fn powers() -> Plain {
+        Plain { bits: 4, order: Order::Runs, means: Means::Listed(&FP4), scale: Number::BF16 }
     }
 
     /// Codes of four bits that stand for the values of a list.
@@ -234,9 +250,10 @@ impl Packing {
 
     /// Of codes in one plane, scales in the next, and minima in a third if there are any, each for `group` columns
     /// of a row: 32, 64 or 128.
-    #[expect(dead_code, reason = "the codecs of such schemes come next")]
-    pub(crate) fn groups(plain: Plain, group: u64) -> Option<Packing> {
-        let group = usize::try_from(group).ok().filter(|group| [32, 64, 128].contains(group))?;
+    pub(crate) fn groups(plain: Plain, group: usize) -> Option<Packing> {
+        if ![32, 64, 128].contains(&group) {
+            return None;
+        }
         let unit = group.max(64);
         let (size, count) = (plain.scale.bytes(), unit / group * plain.numbers());
         let (groups, codes) = (unit / group, unit * plain.bits as usize / 8);
@@ -252,8 +269,16 @@ impl Packing {
         Some(Packing { codes: Codes::Plain(plain), fields, unit, per: group, group, stored, factor: None })
     }
 
+    /// Of four-bit floats in the order of their bits, and exponents in the next plane, each for 32 columns of a row,
+    /// of which the largest is no number.
+    pub(crate) fn powers() -> Packing {
+        let fields =
+            &[Field::Powers(At(1, 0), At(1, 1), Largest::Nan), Field::Words(At(0, 0), 8, Change::Runs)];
+        let blocks = Packing::blocks(32, 16, Codes::Plain(Plain::powers()), fields);
+        Packing { stored: [blocks.stored[0], 2, 0], ..blocks }
+    }
+
     /// Of codes in one plane, and a factor for each row in the next, which `times` multiplies.
-    #[expect(dead_code, reason = "the codecs of such schemes come next")]
     pub(crate) fn rows(plain: Plain, times: f32) -> Packing {
         let plain = Plain { scale: Number::None, ..plain };
         let (unit, codes) = (64, 8 * plain.bits as usize);

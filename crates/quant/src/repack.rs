@@ -5,7 +5,7 @@ use tensor::Scheme;
 use crate::interleave::{Form, form};
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
-use crate::packing::{At, Change, Field, PLANES, Packing};
+use crate::packing::{At, Change, Field, Largest, PLANES, Packing};
 
 /// Writes the rows whose planes are `src`, stored as `from`, to `dst` as `to`. `k` is the number of columns.
 ///
@@ -142,9 +142,9 @@ unsafe fn pack<V: Lanes>(
                             None => out.add(2 * V::N).write_bytes(0, 2 * V::N),
                         }
                     }
-                    Field::Powers(first, second) => {
-                        powers::<V>(rows(first), stride(first), out);
-                        powers::<V>(rows(second), stride(second), out.add(2 * V::N));
+                    Field::Powers(first, second, largest) => {
+                        powers::<V>(rows(first), stride(first), largest, out);
+                        powers::<V>(rows(second), stride(second), largest, out.add(2 * V::N));
                     }
                     Field::Word(at) => {
                         for lane in 0..V::N {
@@ -281,11 +281,11 @@ unsafe fn halves<V: Lanes>(mut rows: *const u8, stride: usize, out: *mut u8) {
 /// # Safety
 /// As [`pack`].
 #[inline(always)]
-unsafe fn powers<V: Lanes>(rows: *const u8, stride: usize, out: *mut u8) {
+unsafe fn powers<V: Lanes>(rows: *const u8, stride: usize, largest: Largest, out: *mut u8) {
     for lane in 0..V::N {
         // SAFETY: as this function.
         unsafe {
-            let power = half_power(rows.add(lane * stride).read());
+            let power = half_power(rows.add(lane * stride).read(), largest);
             out.cast::<u16>().add(lane).write_unaligned(power);
         }
     }
@@ -314,7 +314,7 @@ unsafe fn unpack<V: Lanes>(packing: &Packing, mut src: *const u8, units: usize, 
                             }
                         }
                     }
-                    Field::Powers(first, second) => {
+                    Field::Powers(first, second, _) => {
                         for lane in 0..V::N {
                             let from = src.cast::<u16>().add(lane);
                             let (one, two) = (from.read_unaligned(), from.add(V::N).read_unaligned());
@@ -358,13 +358,24 @@ unsafe fn four<V: Lanes>(src: *const u8) -> [V::I; 4] {
 }
 
 /// `2^(e - 128)` in bfloat16, which is exact: for an E8M0 scale whose codes are doubled.
-fn half_power(e: u8) -> u16 {
-    if e < 2 { 0x20 << e } else { (u16::from(e) - 1) << 7 }
+fn half_power(e: u8, largest: Largest) -> u16 {
+    match (e, largest) {
+        (255, Largest::Nan) => NAN,
+        (0 | 1, _) => 0x20 << e,
+        _ => (u16::from(e) - 1) << 7,
+    }
 }
+
+/// No number, in bfloat16.
+const NAN: u16 = 0x7FC0;
 
 /// The inverse of [`half_power`].
 fn exponent(power: u16) -> u8 {
-    if power < 0x80 { (power >> 6) as u8 } else { (power >> 7) as u8 + 1 }
+    match power {
+        NAN => 255,
+        ..0x80 => (power >> 6) as u8,
+        _ => (power >> 7) as u8 + 1,
+    }
 }
 
 /// Starts of runs of four that cover `0..n`; the last may overlap the one before. `n` is at least 4.
@@ -380,9 +391,13 @@ mod tests {
     #[test]
     fn every_exponent_comes_back_from_its_power() {
         for e in 0..=255 {
-            let power = f32::from_bits(u32::from(half_power(e)) << 16);
-            assert_eq!(power.to_bits(), (2f64.powi(i32::from(e) - 128) as f32).to_bits(), "{e}");
-            assert_eq!(exponent(half_power(e)), e);
+            let power = half_power(e, Largest::Power);
+            let value = f32::from_bits(u32::from(power) << 16);
+            assert_eq!(value.to_bits(), (2f64.powi(i32::from(e) - 128) as f32).to_bits(), "{e}");
+            assert_eq!(exponent(power), e);
+            let power = half_power(e, Largest::Nan);
+            assert_eq!(f32::from_bits(u32::from(power) << 16).is_nan(), e == 255);
+            assert_eq!(exponent(power), e);
         }
     }
 }

@@ -55,4 +55,5 @@ kinds! {
     18 Codes::Plain(Plain::symmetric(8, 128));
     19 Codes::Plain(Plain { scale: Number::None, ..Plain::symmetric(8, 128) });
     20 Codes::Plain(Plain::symmetric(4, 7));
+    21 Codes::Plain(Plain::powers());
 }

@@ -9,6 +9,7 @@ use super::float::Float;
 use super::planes::{each, factor, matrices, out_in, plane};
 use crate::codec::{BadData, Codec, Matrix};
 use crate::companions::Part;
+use crate::packing::{Packing, Plain};
 
 /// `weight` i8 `[out, in]`, `SCB` f32 `[out]`: the value is `q * SCB * (1 / 127)`, in f32 from left to right.
 ///
@@ -45,6 +46,10 @@ impl Codec for BnbInt8 {
     fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
         let [_, scb] = matrix.planes();
         Float::F32.finite("SCB", scb)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        Some(Packing::rows(Plain::symmetric(8, 128), INVERSE))
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {

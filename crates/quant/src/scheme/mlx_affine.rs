@@ -8,6 +8,7 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 use super::plane::{Scales, code, each, matrix, number, packed, plane, put_code, shared};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
+use crate::packing::{Number, Packing, Plain};
 
 /// The widths that MLX has kernels for.
 pub(crate) const BITS: &[u64] = &[1, 2, 3, 4, 5, 6, 8];
@@ -100,6 +101,18 @@ impl Codec for Affine {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         Some(self)
+    }
+
+    /// Products are of what the codes stand for, not rounded to the dtype of the scales: so `mx.quantized_matmul`
+    /// has it too.
+    fn packing(&self) -> Option<Packing> {
+        let scale = match (self.bits, self.real.0) {
+            (4 | 8, Dtype::F16) => Number::F16,
+            (4 | 8, Dtype::BF16) => Number::BF16,
+            (4, Dtype::F32) => Number::F32,
+            _ => return None,
+        };
+        Packing::groups(Plain::affine(self.bits as u32, scale), self.group)
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {

@@ -10,6 +10,7 @@ use super::plane::{Scales, code, each, factor, matrix, packed, plane, put_code, 
 use super::small_float::E4M3;
 use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::companions::Part;
+use crate::packing::Packing;
 
 /// Four-bit floats (E2M1) in groups of 32 with a power of two (E8M0).
 pub(crate) static MLX_MXFP4: Float =
@@ -81,6 +82,10 @@ impl Codec for Float {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         Some(self)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        (self.bits == 4 && self.scales.0 == Dtype::F8E8M0).then(Packing::powers)
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {

@@ -1,7 +1,7 @@
 use super::iq4_nl::looked_up;
 use super::{Block, EncodeRow};
 use crate::encode::{encode_row, put_nibbles};
-use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
+use crate::packing::{At, Change, Field, Largest, Listed, Number, Packing, Plain};
 use crate::search::{Book, Parts, TRIES, Tries, least_of, nearest_of, places_of};
 
 /// Twice the values of a four-bit float (E2M1).
@@ -28,7 +28,7 @@ impl Block for MXFP4 {
         Self::BYTES,
         Plain::listed(&FP4, Number::BF16),
         &[
-            Field::Powers(At(0, 0), At(0, 17)),
+            Field::Powers(At(0, 0), At(0, 17), Largest::Power),
             Field::Words(At(0, 1), 4, Change::None),
             Field::Words(At(0, 18), 4, Change::None),
         ],

@@ -10,6 +10,7 @@ use super::mlx_float::E2M1;
 use super::plane::{Scales, code, each, factor, matrix, packed, plane, shared};
 use crate::codec::{BadData, Codec, Matrix};
 use crate::companions::Part;
+use crate::packing::Packing;
 
 /// Values `2^(scale - 127) * e2m1` in groups of 32: 16 bytes with two codes each, the low nibble first
 /// (`_blocks`, `[.., out, in / 32, 16]`), and a power of two (`_scales`, E8M0, `[.., out, in / 32]`).
@@ -52,6 +53,10 @@ impl Codec for Mxfp4Split {
     fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
         let [_, scales] = matrix.planes();
         SCALES.check("scales", "a scale", scales)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        Some(Packing::powers())
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {

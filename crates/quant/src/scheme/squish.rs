@@ -9,6 +9,7 @@ use super::mlx_affine::{split_last, with_last};
 use super::plane::{Scales, each, factor, matrix, number, packed, plane, put_code, shared};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
+use crate::packing::{Number, Packing, Plain};
 
 /// `squish-int8:g64`: columns of a group; `squish-int8:row` has one scale a row.
 pub(crate) struct SquishInt8;
@@ -155,6 +156,18 @@ impl Codec for Squish {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         Some(self)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        let plain = match self.kind {
+            Kind::Int8 => Plain::symmetric(8, 128),
+            Kind::Q4 => Plain::symmetric(4, 7),
+            Kind::Q4a => Plain::affine(4, Number::F32),
+        };
+        match self.group {
+            Some(group) => Packing::groups(plain, group),
+            None => Some(Packing::rows(plain, 1.0)),
+        }
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {

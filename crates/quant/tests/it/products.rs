@@ -257,3 +257,25 @@ fn part_of_an_interleaved_group_is_refused() {
 fn a_matrix_cut_short_is_refused() {
     product(Isa::Scalar, "q4_0", &Planes(vec![vec![0; 35]]), 64, &(0..1), &[0.0; 64]);
 }
+
+#[test]
+#[should_panic(expected = "are not rows of 64 columns")]
+fn planes_of_different_matrices_are_refused() {
+    let mut w = Noise(17).matrix("squish-int8:g64", 16, 64);
+    w.0[1].truncate(15 * 4);
+    product(Isa::Scalar, "squish-int8:g64", &w, 64, &(0..1), &[0.0; 64]);
+}
+
+#[test]
+fn an_exponent_that_is_no_number_shows_in_the_result_as_in_the_values() {
+    for (name, is_nan) in [("mxfp4", false), ("mlx-mxfp4", true), ("mxfp4-split", true)] {
+        let mut w = Noise(18).matrix(name, 1, 64);
+        let plane = w.0.len() - 1;
+        w.0[plane][0] = 255;
+        assert_eq!(decoded(name, &w, 1, 64)[0].is_nan(), is_nan, "`{name}`");
+        for isa in Isa::available() {
+            let y = product(isa, name, &w, 64, &(0..1), &[1e-30; 64]);
+            assert_eq!(y[0].is_nan(), is_nan, "`{name}`, {}", isa.name());
+        }
+    }
+}
