@@ -4,7 +4,8 @@
     python3 golden/bnb.py
 
 The files came from bitsandbytes 0.50.2 with torch 2.15.0, numpy 2.4.6. Every random number is seeded.
-`codes.bin` has, for some cases, the f32 values `[out, in]` that `quantize_4bit` made the planes of.
+`codes.bin` has, for some cases, the f32 values `[out, in]` that `quantize_4bit` or `int8_vectorwise_quant` made
+the planes of.
 
 Values come from the torch implementation that is the default of every device, `_dequantize_4bit_compute`. The
 library for CPUs agrees but for FP4's code 8, whose zero has one sign in its vector loops and another elsewhere.
@@ -101,4 +102,13 @@ scb = nasty(torch.float32, 64, rng, 3.0)
 values = F.int8_vectorwise_dequant(weight, scb)
 assert not values.isnan().any()
 folder.add("bnb-int8", [weight, scb], values)
+
+# What bitsandbytes makes of rows: ordinary ones, ties, zeros, denormals, large ones.
+values = torch.from_numpy(rng.normal(0, 0.05, (12, 96)).astype(np.float32))
+values[0, :8] = torch.tensor([127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -126.5, 63.5])
+values[1] = 0
+values[2] *= 1e-37
+values[3] *= 1e30
+weight, scb, _ = F.int8_vectorwise_quant(values)
+folder.add("bnb-int8", [weight, scb], F.int8_vectorwise_dequant(weight, scb), raw(values))
 folder.write()

@@ -36,8 +36,8 @@ pub trait Convention: Sync {
     /// What is wrong with the configuration.
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
 
-    /// The keys of `config.json` that say that these modules' weights have these schemes, and no others are
-    /// quantised; `None` if the convention cannot say that.
+    /// The keys of `config.json` that say that these modules' weights, plain ones among them, have these schemes;
+    /// `None` if the convention cannot say that.
     fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
         let _ = weights;
         None
@@ -45,10 +45,18 @@ pub trait Convention: Sync {
 }
 
 /// What `config.json` must say so that [`gather`] finds `weights`: the name of a module and the scheme of its
-/// weight. With `mlx`, only what mlx-lm reads will do.
+/// weight, for all quantised ones and all plain matrices. With `mlx`, only what mlx-lm reads will do.
 pub fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
     let reads = |c: &&&dyn Convention| !mlx || c.name() == "mlx";
     CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights))
+}
+
+/// The weights with a name.
+type Named<'a> = Vec<(&'a str, &'a Scheme)>;
+
+/// The plain ones of `weights`, and the quantised ones.
+pub(crate) fn split<'a>(weights: &[(&'a str, &'a Scheme)]) -> (Named<'a>, Named<'a>) {
+    weights.iter().copied().partition(|(_, scheme)| scheme.dtype().is_some())
 }
 
 /// How one checkpoint follows a [`Convention`].

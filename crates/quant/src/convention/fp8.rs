@@ -1,7 +1,7 @@
 //! FP8: `quant_method: fp8` in `config.json`; `weight` and its scales.
 
-use serde_json::Value;
-use tensor::{Dtype, Shape};
+use serde_json::{Map, Value};
+use tensor::{Dtype, Scheme, Shape};
 
 use super::method;
 use crate::companions::{Convention, Module, Reading, Weight};
@@ -29,6 +29,30 @@ impl Convention for Fp8 {
             Some(size) => block(size).map(Some),
         };
         Some(block.map(|block| Box::new(Blocks(block)) as Box<dyn Reading>))
+    }
+
+    /// Blocks of one size, or one scale a weight; scales of rows are another convention's.
+    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+        let (plain, quantised) = crate::companions::split(weights);
+        let span = |scheme: &Scheme| {
+            let span = scheme.name.strip_prefix("fp8:e4m3,")?.split(',').next()?;
+            (span != "row").then(|| span.to_owned())
+        };
+        let first = span(quantised.first()?.1)?;
+        if quantised.iter().any(|(_, scheme)| span(scheme).as_ref() != Some(&first)) {
+            return None;
+        }
+        let mut said = Map::new();
+        said.insert("activation_scheme".to_owned(), "dynamic".into());
+        said.insert("fmt".to_owned(), "e4m3".into());
+        said.insert("quant_method".to_owned(), "fp8".into());
+        if let Some((rows, columns)) = first.strip_prefix('b').and_then(|b| b.split_once('x')) {
+            let size = [rows, columns].map(|n| n.parse::<u64>().ok());
+            said.insert("weight_block_size".to_owned(), vec![size[0]?, size[1]?].into());
+        }
+        let plain: Vec<&str> = plain.iter().map(|(module, _)| *module).collect();
+        said.insert("modules_to_not_convert".to_owned(), plain.into());
+        Some([("quantization_config".to_owned(), Value::Object(said))].into_iter().collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
-use tensor::{Dtype, Shape};
+use tensor::{Dtype, Scheme, Shape};
 
 use super::{any_of, number, text};
 use crate::companions::{Convention, Module, Reading, Weight};
@@ -25,6 +25,35 @@ impl Convention for Mlx {
         let quantization = config.get("quantization").filter(|q| !q.is_null())?;
         Some(Modules::read(quantization).map(|modules| Box::new(modules) as Box<dyn Reading>))
     }
+
+    /// What most modules have is said once, and what others have under their paths; twice over, as mlx-lm does.
+    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+        let quantised = weights.iter().filter(|(_, scheme)| scheme.dtype().is_none());
+        let said: Vec<(&str, Map<String, Value>)> =
+            quantised.map(|(module, scheme)| Some((*module, said(&scheme.name)?))).collect::<Option<_>>()?;
+        let count = |params: &Map<String, Value>| said.iter().filter(|(_, p)| p == params).count();
+        let usual = said.iter().rev().map(|(_, params)| params).max_by_key(|params| count(params))?;
+        let mut object = usual.clone();
+        for (module, params) in said.iter().filter(|(_, params)| params != usual) {
+            object.insert((*module).to_owned(), Value::Object(params.clone()));
+        }
+        let both = ["quantization", "quantization_config"];
+        Some(both.map(|key| (key.to_owned(), Value::Object(object.clone()))).into_iter().collect())
+    }
+}
+
+/// The parameters of the scheme called `name`, as `quantization` has them.
+fn said(name: &str) -> Option<Map<String, Value>> {
+    let (mode, bits, group) = if let Some(params) = name.strip_prefix("mlx-affine:") {
+        let mut params = params.split(',');
+        let mut number = |prefix| params.next()?.strip_prefix(prefix)?.parse::<u64>().ok();
+        ("affine", number("b")?, number("g")?)
+    } else {
+        let mode = MODES.iter().find(|m| !m.biases && name.strip_prefix("mlx-") == Some(m.name))?;
+        (mode.name, mode.usual_bits, mode.usual_group)
+    };
+    let object = [("group_size", group.into()), ("bits", bits.into()), ("mode", mode.into())];
+    Some(object.map(|(key, value): (&str, Value)| (key.to_owned(), value)).into_iter().collect())
 }
 
 /// How weights are quantised.

@@ -1,7 +1,7 @@
 //! How a checkpoint announces bitsandbytes.
 
-use serde_json::Value;
-use tensor::{Dtype, Shape};
+use serde_json::{Map, Value};
+use tensor::{Dtype, Scheme, Shape};
 
 use super::bnb::{Bnb, NESTED, Nested, Table};
 use super::config::quantization;
@@ -27,6 +27,24 @@ impl Convention for BnbConvention {
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
         quantization(config, "bitsandbytes")?;
         Some(Ok(Box::new(BnbReading)))
+    }
+
+    /// Eight bits only: four need a `quant_state` for each module.
+    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+        let (plain, quantised) = crate::companions::split(weights);
+        if quantised.is_empty() || quantised.iter().any(|(_, scheme)| scheme.name != "bnb-int8") {
+            return None;
+        }
+        let plain: Vec<&str> = plain.iter().map(|(module, _)| *module).collect();
+        let said: [(&str, Value); 5] = [
+            ("llm_int8_skip_modules", plain.into()),
+            ("llm_int8_threshold", 6.0.into()),
+            ("load_in_4bit", false.into()),
+            ("load_in_8bit", true.into()),
+            ("quant_method", "bitsandbytes".into()),
+        ];
+        let said = said.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        Some([("quantization_config".to_owned(), Value::Object(said))].into_iter().collect())
     }
 }
 

@@ -7,13 +7,16 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
 use super::float::Float;
 use super::planes::{each, factor, matrices, out_in, plane};
-use crate::codec::{BadData, Codec, Matrix};
+use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::companions::Part;
 use crate::packing::{Packing, Plain};
 
 /// `weight` i8 `[out, in]`, `SCB` f32 `[out]`: the value is `q * SCB * (1 / 127)`, in f32 from left to right.
 ///
-/// Source: bitsandbytes 0.50.2, bitsandbytes/_ops.py `int8_vectorwise_dequant`.
+/// Encoding: `SCB` is the row's largest magnitude, and codes are values times `127 / SCB`, halves to even.
+///
+/// Source: bitsandbytes 0.50.2, bitsandbytes/_ops.py `int8_vectorwise_dequant`, and
+/// bitsandbytes/backends/default/ops.py `int8_vectorwise_quant`.
 pub(crate) struct BnbInt8;
 
 /// The reference's 7.874015718698502e-3, which torch takes as an f32.
@@ -48,6 +51,10 @@ impl Codec for BnbInt8 {
         Float::F32.finite("SCB", scb)
     }
 
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        Some(self)
+    }
+
     fn packing(&self) -> Option<Packing> {
         Some(Packing::rows(Plain::symmetric(8, 128), INVERSE))
     }
@@ -58,5 +65,26 @@ impl Codec for BnbInt8 {
             part(".weight", Dtype::I8, shape.clone()),
             part(".SCB", Dtype::F32, Shape::from([out_in(shape)[0]])),
         ]
+    }
+}
+
+impl Encoder for BnbInt8 {
+    fn encode(&self, values: &[f32], k: usize, _importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        let [weight, scb] = planes else { panic!("`bnb-int8` has two planes") };
+        assert_eq!(
+            (weight.len(), scb.len()),
+            (values.len(), values.len() / k.max(1) * 4),
+            "bytes of `bnb-int8`"
+        );
+        let rows = values.chunks_exact(k.max(1)).zip(weight.chunks_exact_mut(k.max(1)));
+        for ((values, codes), scb) in rows.zip(scb.as_chunks_mut::<4>().0) {
+            let most = values.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            *scb = most.to_le_bytes();
+            // Of zeros, or too small for `127 / SCB` to be a number, where the reference has zeros, too.
+            let scale = Some(127.0 / most).filter(|s| s.is_finite()).unwrap_or(0.0);
+            for (x, code) in values.iter().zip(codes) {
+                *code = (x * scale).round_ties_even() as i8 as u8;
+            }
+        }
     }
 }

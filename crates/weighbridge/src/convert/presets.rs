@@ -2,7 +2,9 @@
 //!
 //! Source of those that are named as llama.cpp's file types: `llama_tensor_get_type_impl`,
 //! `tensor_allows_quantization` and `tensor_type_fallback` of src/llama-quant.cpp, llama.cpp@0c1e57098. Not
-//! followed: its exceptions for 70B Llama, for Falcon and for mixtures of eight experts.
+//! followed: its exceptions for 70B Llama, for Falcon and for mixtures of eight experts. `mlx-4bit` is what mlx-lm's
+//! `quantize_model` does by default (utils.py: linear layers and embeddings whose columns are whole groups; routers
+//! with 8 bits, as the `quant_predicate` of its mixtures says).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -72,6 +74,10 @@ const Q8_0: To = To::Scheme("q8_0");
 const Q6_K: To = To::Scheme("q6_k");
 const Q5_K: To = To::Scheme("q5_k");
 const Q4_K: To = To::Scheme("q4_k");
+const MLX4: To = To::Scheme("mlx-affine:b4,g64,{}");
+const MLX8: To = To::Scheme("mlx-affine:b8,g64,{}");
+const INT8: To = To::Scheme("bnb-int8");
+const FP8: To = To::Scheme("fp8:e4m3,b128x128,f32");
 
 /// Every preset.
 pub static PRESETS: &[Preset] = &[
@@ -117,6 +123,34 @@ pub static PRESETS: &[Preset] = &[
             Rule(&[Vector], All, F32),
             Rule(&[Router, Position, Unused], All, KEPT),
             Rule(&[Output, Embedding, Value, Down, Matrix], All, Q8_0),
+        ],
+    },
+    Preset {
+        name: "mlx-4bit",
+        about: "4.5 bits: every matrix and embedding, for mlx",
+        file_type: None,
+        rules: &[
+            Rule(&[Vector, Unused], All, KEPT),
+            Rule(&[Router], All, MLX8),
+            Rule(&[Position, Output, Embedding, Value, Down, Matrix], All, MLX4),
+        ],
+    },
+    Preset {
+        name: "int8",
+        about: "8 bits and a scale a row: the matrices of the layers, for hf (bitsandbytes)",
+        file_type: None,
+        rules: &[
+            Rule(&[Vector, Router, Position, Unused, Output, Embedding], All, KEPT),
+            Rule(&[Value, Down, Matrix], All, INT8),
+        ],
+    },
+    Preset {
+        name: "fp8-block",
+        about: "8 bits and a scale for 128 × 128: the matrices of the layers, for hf",
+        file_type: None,
+        rules: &[
+            Rule(&[Vector, Router, Position, Unused, Output, Embedding], All, KEPT),
+            Rule(&[Value, Down, Matrix], All, FP8),
         ],
     },
 ];

@@ -82,7 +82,11 @@ pub(crate) fn config_for(
     }
     refused.check("safetensors", "a plain dtype or one that config.json can say")?;
 
-    let weights: Vec<(&str, &Scheme)> = several.iter().map(|t| (module(&t.name), &*t.scheme)).collect();
+    // Plain matrices too: some configurations list what is not quantised.
+    let matrices = tensors
+        .iter()
+        .filter(|t| t.scheme.dtype().is_none() || (t.shape.len() > 1 && t.name.ends_with(".weight")));
+    let weights: Vec<(&str, &Scheme)> = matrices.map(|t| (module(&t.name), &*t.scheme)).collect();
     let mlx = flavour == Flavour::Mlx;
     let described = quant::companions::describe(&weights, mlx).map(|said| {
         let mut config = plain;
