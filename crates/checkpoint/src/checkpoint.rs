@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tensor::{FileId, TensorEntry};
 
+use crate::contents::Contents;
 use crate::format::gguf::GgufMetadata;
 use crate::format::hf::HfMetadata;
-use crate::index::NameIndex;
 use crate::source::ByteSource;
 
 /// A checkpoint whose headers have been read and found sound.
@@ -19,9 +19,7 @@ use crate::source::ByteSource;
 pub struct Checkpoint {
     path: PathBuf,
     format: FormatName,
-    files: Vec<File>,
-    entries: Vec<TensorEntry>,
-    by_name: NameIndex,
+    contents: Contents,
     metadata: Metadata,
 }
 
@@ -36,20 +34,19 @@ impl Checkpoint {
         self.format
     }
 
-    /// Its tensors, in the order of their data.
+    /// Its tensors, in the order of its files and of the data in each.
     pub fn entries(&self) -> &[TensorEntry] {
-        &self.entries
+        &self.contents.entries
     }
 
     /// The tensor called `name`.
     pub fn entry(&self, name: &str) -> Option<&TensorEntry> {
-        let id = self.by_name.find(name.as_bytes(), |i| name_of(&self.entries, i))?;
-        self.entries.get(id as usize)
+        self.entries().get(self.contents.find(name)? as usize)
     }
 
     /// Its files that hold tensor data.
     pub fn files(&self) -> &[File] {
-        &self.files
+        &self.contents.files
     }
 
     /// The file that a plane of one of its entries names.
@@ -58,7 +55,7 @@ impl Checkpoint {
     /// If `id` is not of this checkpoint.
     #[expect(clippy::indexing_slicing, reason = "documented: the caller's bug, and no file content")]
     pub fn file(&self, id: FileId) -> &File {
-        &self.files[id.0 as usize]
+        &self.contents.files[id.0 as usize]
     }
 
     /// What the format says besides tensors.
@@ -66,16 +63,14 @@ impl Checkpoint {
         &self.metadata
     }
 
-    /// A checkpoint of one file. `by_name` indexes `entries`.
-    pub(crate) fn single(
+    /// The checkpoint at `path`.
+    pub(crate) fn new(
         path: PathBuf,
         format: FormatName,
-        file: File,
-        entries: Vec<TensorEntry>,
-        by_name: NameIndex,
+        contents: Contents,
         metadata: Metadata,
     ) -> Checkpoint {
-        Checkpoint { path, format, files: vec![file], entries, by_name, metadata }
+        Checkpoint { path, format, contents, metadata }
     }
 }
 
@@ -99,6 +94,11 @@ pub struct File {
 impl File {
     pub(crate) fn new(path: PathBuf, source: Arc<dyn ByteSource>) -> File {
         File { path, len: source.len(), source }
+    }
+
+    /// The last component of its path.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
     }
 }
 

@@ -186,6 +186,27 @@ impl Problems {
         }
     }
 
+    /// Takes over what is wrong with the file `name` of the directory that is reported on.
+    pub(crate) fn member(&mut self, name: &str, error: Error) {
+        let (Error::Malformed(report)
+        | Error::Mismatch(report)
+        | Error::Unsupported(report)
+        | Error::Misuse(report)) = error
+        else {
+            return;
+        };
+        self.more = self.more.saturating_add(report.more);
+        for problem in report.problems {
+            if matches!(problem.fault, Fault::Outside { .. }) {
+                // Says which file it is about.
+                self.push(problem);
+                continue;
+            }
+            let fault = Fault::Member { name: name.to_owned(), problem: Box::new(problem) };
+            self.push(Problem { at: None, subject: Subject::Whole, fault });
+        }
+    }
+
     /// Whether so much is wrong that reading on is a waste.
     pub(crate) fn enough(&self) -> bool {
         self.more >= 1000
@@ -239,6 +260,14 @@ impl fmt::Display for Quoted<'_> {
         }
         f.write_str(if self.0.chars().nth(SHOWN).is_some() { "…`" } else { "`" })
     }
+}
+
+/// Names, a few at most, and how many more.
+pub(crate) fn a_few<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
+    const SHOWN: usize = 8;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown: Vec<_> = names.take(SHOWN).map(|n| Quoted(n).to_string()).collect();
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tensor::{Scheme, SchemeError, Shape};
 
-use crate::error::Quoted;
+use crate::error::{Problem, Quoted};
 
 /// Whose fault a [`Fault`] is, worst last: where problems of several kinds meet, the worst names the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -217,6 +217,48 @@ pub enum Fault {
         /// Whether a directory of the checkpoint holds it, so that the caller did not choose it.
         member: bool,
     },
+    /// A file that the others speak of.
+    #[error("{} is missing", Quoted(name))]
+    Absent {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor that is not where the index says.
+    #[error("wanted it in {} as the index says, found it {}", Quoted(wants), place(found.as_deref()))]
+    Astray {
+        /// The file that the index names.
+        wants: String,
+        /// The file that holds it, if one does.
+        found: Option<String>,
+    },
+    /// A tensor that the index does not name.
+    #[error("is in {}, but not in the index", Quoted(file))]
+    Unlisted {
+        /// The file that holds it.
+        file: String,
+    },
+    /// A tensor name in two files.
+    #[error("is in {} and in {}", Quoted(first), Quoted(second))]
+    InTwo {
+        /// One file that holds it.
+        first: String,
+        /// Another one.
+        second: String,
+    },
+    /// The name of a file that leads elsewhere, or would on another system.
+    #[error("{} is no name of a file in the directory", Quoted(name))]
+    NotPlain {
+        /// The name.
+        name: String,
+    },
+    /// What is wrong with one file of a directory, where the error is about several.
+    #[error("{}: {problem}", Quoted(name))]
+    Member {
+        /// The name of the file.
+        name: String,
+        /// What is wrong with it.
+        problem: Box<Problem>,
+    },
     /// A scheme that the format to be written has no place for.
     #[error("{scheme} {}has no place here, wanted {wants}", more(*tensors))]
     NoPlace {
@@ -261,7 +303,12 @@ impl Fault {
             Fault::Missing { .. }
             | Fault::Conflict { .. }
             | Fault::Type { .. }
-            | Fault::Companions { .. } => Blame::Mismatch,
+            | Fault::Companions { .. }
+            | Fault::Absent { .. }
+            | Fault::Astray { .. }
+            | Fault::Unlisted { .. }
+            | Fault::InTwo { .. } => Blame::Mismatch,
+            Fault::Member { problem, .. } => problem.fault.blame(),
             Fault::TypeRemoved { .. } | Fault::TypeUnsupported { .. } | Fault::Unsupported { .. } => {
                 Blame::Unsupported
             }
@@ -280,6 +327,11 @@ impl Fault {
             Fault::Empty | Fault::Ends { .. } | Fault::Truncated { .. } => {
                 Some("the download may be incomplete: download the file again")
             }
+            Fault::Absent { .. } => Some("the download may be incomplete: download the missing files"),
+            Fault::InTwo { .. } => {
+                Some("if these are different models, open one of the files by its own path")
+            }
+            Fault::Member { problem, .. } => problem.fault.hint(),
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
             Fault::Exists { what: "something is there already" } => {
                 Some("remove it, name another place, or overwrite it: `--force`")
@@ -318,6 +370,17 @@ impl Fault {
         (at, Fault::Json { what, why })
     }
 
+    /// Byte offsets of the first and the last place in `json` where `text` stands in quotes.
+    pub(crate) fn places(json: &[u8], text: &str) -> (Option<u64>, Option<u64>) {
+        /// Reports need not cost seconds: in longer ones the name has to do.
+        const SEARCHED: usize = 8 << 20;
+        let json = std::str::from_utf8(json).ok().filter(|j| j.len() <= SEARCHED);
+        let Some(json) = json else { return (None, None) };
+        let quoted = format!("\"{text}\"");
+        let at = |found: Option<usize>| found.map(|at| at as u64);
+        (at(json.find(&quoted)), at(json.rfind(&quoted)))
+    }
+
     pub(crate) fn geometry(shape: &Shape, scheme: &Scheme, why: SchemeError) -> Fault {
         match why {
             SchemeError::Overflow => Fault::Overflow { shape: shape.clone() },
@@ -332,6 +395,10 @@ fn gap(found: u64, wants: u64) -> String {
     } else {
         format!("{} bytes overlap what comes before", wants - found)
     }
+}
+
+fn place(file: Option<&str>) -> String {
+    file.map_or("nowhere".to_owned(), |file| format!("in {}", Quoted(file)))
 }
 
 fn more(tensors: u64) -> String {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Quoted};
+use crate::error::{Error, a_few};
 use crate::fault::Fault;
 use crate::source::{OpenFile, Trust};
 
@@ -16,16 +16,16 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// More names than any checkpoint has.
-    const MOST: usize = 100_000;
+    pub(crate) const MOST: u32 = 100_000;
 
     /// Lists `path`. Names that are not UTF-8 are none of ours, and left out.
     pub(crate) fn list(path: &Path) -> Result<Folder, Error> {
         let failed = |e| Error::io(path, "list", e);
         let mut names = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
-            if names.len() == Self::MOST {
+            let limit = u64::from(Self::MOST);
+            if names.len() as u64 == limit {
                 let what = "number of directory entries";
-                let limit = Self::MOST as u64;
                 return Err(Error::whole(path, Fault::Limit { what, found: limit + 1, limit }));
             }
             names.extend(entry.map_err(failed)?.file_name().into_string());
@@ -54,15 +54,10 @@ impl Folder {
 
     /// What is in it, in words, a few names at most.
     pub(crate) fn describe(&self) -> String {
-        const SHOWN: usize = 8;
         if self.names.is_empty() {
             return "an empty directory".to_owned();
         }
-        let shown: Vec<_> = self.names().take(SHOWN).map(|n| Quoted(n).to_string()).collect();
-        match self.names.len() - shown.len() {
-            0 => shown.join(", "),
-            more => format!("{} and {more} more", shown.join(", ")),
-        }
+        a_few(self.names.iter().map(String::as_str))
     }
 
     /// Where the regular file `name` of this directory really is.

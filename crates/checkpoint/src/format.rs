@@ -10,6 +10,7 @@ pub(crate) mod safetensors;
 use std::path::Path;
 
 use crate::checkpoint::Checkpoint;
+use crate::contents::Contents;
 use crate::error::{Error, Quoted};
 use crate::fault::Fault;
 use crate::folder::Folder;
@@ -38,6 +39,21 @@ pub(crate) trait Format: Sync {
 
     /// Reads the headers of what was sniffed or claimed.
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error>;
+
+    /// Reads the header of a file that was sniffed, one of those with the weights of a directory.
+    fn part(&self, file: OpenFile, _: &OpenOptions) -> Result<Part, Error> {
+        let what = format!("{} is not read as one file of several", self.name());
+        Err(Error::whole(file.path(), Fault::Unsupported { what }))
+    }
+}
+
+/// What one file of a directory holds.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Its tensors.
+    pub(crate) contents: Contents,
+    /// What it says besides.
+    pub(crate) pairs: Vec<(String, String)>,
 }
 
 /// What a path leads to.

@@ -12,11 +12,13 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod checkpoint;
+mod contents;
 mod error;
 mod fault;
 mod folder;
 mod format;
 mod index;
+mod numbered;
 mod open;
 mod source;
 mod write;

@@ -34,8 +34,8 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
-/// Opens the checkpoint at `path`: a GGUF file, a safetensors file, a directory with `config.json` and one
-/// safetensors file, or a directory with one GGUF file. A directory that has both is read as the former.
+/// Opens the checkpoint at `path`: a GGUF, safetensors or npz file, a directory with `config.json` and
+/// safetensors files, or a directory with one GGUF file. A directory that has both is read as the former.
 ///
 /// Reads headers only. The content of a file says what it is; its extension is believed where the content
 /// says nothing, and is an error where it says another.

@@ -31,6 +31,7 @@ pub(crate) use write::form;
 
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
+use crate::contents::Contents;
 use crate::error::{Error, Problems, Quoted};
 use crate::fault::Fault;
 use crate::folder::Folder;
@@ -88,8 +89,8 @@ impl Format for Gguf {
                 .with_hint("join the parts: `llama-gguf-split --merge FIRST-PART WHOLE.gguf`"));
         }
         let metadata = Metadata::Gguf(parts.metadata);
-        let file = File::new(file_path, source);
-        Ok(Checkpoint::single(path, FormatName::new(NAME), file, parts.entries, parts.by_name, metadata))
+        let contents = Contents::of_file(File::new(file_path, source), parts.entries, parts.by_name);
+        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, metadata))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Directories as Hugging Face lays them out: `config.json`, tokenizer files, safetensors.
 
+mod index;
+mod weights;
 mod write;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Format, Found, safetensors};
-use crate::checkpoint::Checkpoint;
+use super::{Format, Found, Part, companions, safetensors};
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
@@ -56,54 +58,21 @@ impl Format for Hf {
 
 /// Opens a directory that has a `config.json`.
 pub(super) fn open_folder(folder: &Folder, options: &OpenOptions) -> Result<Checkpoint, Error> {
-    let name = weights(folder)?;
     let metadata = HfMetadata::read(folder)?;
-    let file = folder.open(name)?;
-    let path = file.path().to_owned();
-    if file.len() == 0 {
-        return Err(Error::whole(&path, Fault::Empty));
-    }
-    let head = file.head(super::HEAD)?;
-    // A member is sniffed as any file: a pointer or a page in its place is refused by what it is.
-    super::of_file(&path, &head)?;
-    let source = file.into_source(options.io)?;
-    safetensors::checkpoint(folder.path().to_owned(), path, source, metadata)
+    let part = weights::open(folder, options)?;
+    checkpoint(folder.path().to_owned(), part, metadata)
 }
 
-/// The one file with the weights.
-///
-/// `model.safetensors` goes before shards and before other names, as in transformers
-/// (modeling_utils.py, `_get_resolved_checkpoint_files`).
-fn weights(folder: &Folder) -> Result<&str, Error> {
-    const USUAL: &str = "model.safetensors";
-    let refuse = |fault| Error::whole(folder.path(), fault);
-    let found = folder.ending(".safetensors");
-    if found.contains(&USUAL) {
-        return Ok(USUAL);
+/// The checkpoint at `path`, whose weights are `part`.
+pub(super) fn checkpoint(path: PathBuf, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
+    let Part { mut contents, pairs } = part;
+    let format = FormatName::new(if metadata.config.is_some() { NAME } else { safetensors::NAME });
+    if let Some(config) = &metadata.config {
+        let about = if let [only] = &contents.files[..] { only.path.clone() } else { path.clone() };
+        contents = companions::gathered(&about, config, contents)?;
     }
-    if let Some(index) = folder.ending(".safetensors.index.json").first() {
-        let what = format!("the weights are split in several files (`{index}`), which is not read yet");
-        return Err(refuse(Fault::Unsupported { what }).with_hint("join them in one `model.safetensors`"));
-    }
-    match found[..] {
-        [only] => Ok(only),
-        [first, ..] => {
-            let wants = "`model.safetensors`, or one file of another name".to_owned();
-            let found = format!("{} safetensors files", found.len());
-            let hint = format!("name the file itself: `{}`", folder.path().join(first).display());
-            Err(refuse(Fault::Missing { wants, found }).with_hint(hint))
-        }
-        [] => {
-            let pickles = [".bin", ".pt", ".pth"].map(|suffix| folder.ending(suffix)).concat();
-            if let Some(name) = pickles.first() {
-                let what = format!("the weights are in `{name}`, a PyTorch file, which is not read");
-                return Err(refuse(Fault::Unsupported { what })
-                    .with_hint("convert the weights to safetensors with the tool that wrote them"));
-            }
-            let wants = "`model.safetensors` beside `config.json`".to_owned();
-            Err(refuse(Fault::Missing { wants, found: folder.describe() }))
-        }
-    }
+    let metadata = Metadata::Hf(HfMetadata { safetensors: pairs, ..metadata });
+    Ok(Checkpoint::new(path, format, contents, metadata))
 }
 
 /// The JSON files beside the weights.
@@ -146,10 +115,6 @@ impl HfMetadata {
         }
     }
 
-    pub(super) fn with_safetensors(self, safetensors: Vec<(String, String)>) -> HfMetadata {
-        HfMetadata { safetensors, ..self }
-    }
-
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -180,7 +145,7 @@ impl HfMetadata {
         self.chat_template.as_ref()
     }
 
-    /// `__metadata__` of the safetensors file, in its order; no key twice.
+    /// `__metadata__` of the safetensors file, or of the first of several, in its order; no key twice.
     pub fn safetensors(&self) -> &[(String, String)] {
         &self.safetensors
     }

@@ -16,6 +16,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
+use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
@@ -64,8 +65,8 @@ impl Format for Npz {
         };
         let source = file.into_source(options.io)?;
         let (entries, by_name) = read(&path, &source)?;
-        let file = File::new(path.clone(), source);
-        Ok(Checkpoint::single(path, FormatName::new(NAME), file, entries, by_name, Metadata::None))
+        let contents = Contents::of_file(File::new(path.clone(), source), entries, by_name);
+        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::None))
     }
 }
 

@@ -9,20 +9,22 @@
 mod header;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::hf::{self, HfMetadata};
-use super::{Format, Found, companions};
-use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
+use super::{Format, Found, Part};
+use crate::checkpoint::{Checkpoint, File, name_of};
+use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
-use crate::source::ByteSource;
+use crate::source::{ByteSource, OpenFile};
+pub(super) use header::Pairs;
 use header::{Header, Info, Kind};
 pub(crate) use write::form;
 
@@ -30,7 +32,7 @@ pub(crate) use write::form;
 #[derive(Debug)]
 pub(crate) struct Safetensors;
 
-const NAME: &str = "safetensors";
+pub(super) const NAME: &str = "safetensors";
 /// safetensors/src/tensor.rs, `MAX_HEADER_SIZE`.
 const MAX_HEADER: u64 = 100_000_000;
 /// As many as torch allows (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
@@ -63,44 +65,28 @@ impl Format for Safetensors {
             Found::File(file) => {
                 let path = file.path().to_owned();
                 let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
-                let source = file.into_source(options.io)?;
+                let part = self.part(file, options)?;
                 let metadata = match Folder::list(parent) {
                     Ok(folder) if folder.has(hf::CONFIG) => HfMetadata::read(&folder)?,
                     // A directory that this process may not list has no `config.json` for it either.
                     Ok(_) | Err(Error::Io { .. }) => HfMetadata::alone(parent),
                     Err(error) => return Err(error),
                 };
-                checkpoint(path.clone(), path, source, metadata)
+                hf::checkpoint(path, part, metadata)
             }
         }
     }
-}
 
-/// The checkpoint of one safetensors file, opened by `path`.
-pub(super) fn checkpoint(
-    path: PathBuf,
-    file_path: PathBuf,
-    source: Arc<dyn ByteSource>,
-    metadata: HfMetadata,
-) -> Result<Checkpoint, Error> {
-    let Parts { mut entries, mut by_name, pairs } = read(&file_path, source.as_ref())?;
-    if let Some(config) = metadata.config() {
-        let before = entries.len();
-        entries = companions::gathered(&file_path, config, entries, source.as_ref())?;
-        if entries.len() != before {
-            by_name = NameIndex::default();
-            for (id, _) in (0..).zip(&entries) {
-                by_name.insert(id, |i| name_of(&entries, i));
-            }
-        }
+    fn part(&self, file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
+        let path = file.path().to_owned();
+        let source = file.into_source(options.io)?;
+        let Read { entries, by_name, pairs } = read(&path, source.as_ref())?;
+        Ok(Part { contents: Contents::of_file(File::new(path, source), entries, by_name), pairs })
     }
-    let format = FormatName::new(if metadata.config().is_some() { hf::NAME } else { NAME });
-    let metadata = Metadata::Hf(metadata.with_safetensors(pairs));
-    Ok(Checkpoint::single(path, format, File::new(file_path, source), entries, by_name, metadata))
 }
 
 /// What a safetensors header says.
-struct Parts {
+struct Read {
     entries: Vec<TensorEntry>,
     by_name: NameIndex,
     /// `__metadata__`, in the order of the file.
@@ -108,7 +94,7 @@ struct Parts {
 }
 
 /// Reads the header of `source`, the file at `path`, and reports all that is wrong with it.
-fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error> {
+fn read(path: &Path, source: &dyn ByteSource) -> Result<Read, Error> {
     let stop = |at, fault| Problem { at: Some(at), subject: Subject::Whole, fault }.of(path);
     let failed = |e| Error::io(path, "read", e);
     if source.len() < PREFIX {
@@ -145,7 +131,7 @@ fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error> {
         problems.push(Problem { at: data.place(&key, false), subject: Subject::Key(key), fault });
     }
     problems.check(path)?;
-    Ok(Parts { entries, by_name, pairs: header.metadata })
+    Ok(Read { entries, by_name, pairs: header.metadata })
 }
 
 /// The data section, and the header that speaks about it.
@@ -223,15 +209,9 @@ impl Data<'_> {
 
     /// Byte offset of the first or last place in the header where `name` stands in quotes.
     fn place(&self, name: &str, first: bool) -> Option<u64> {
-        /// Reports need not cost seconds: in larger headers the name has to do.
-        const SEARCHED: usize = 8 << 20;
-        if self.json.len() > SEARCHED {
-            return None;
-        }
-        let text = std::str::from_utf8(self.json).ok()?;
-        let quoted = format!("\"{name}\"");
-        let found = if first { text.find(&quoted) } else { text.rfind(&quoted) };
-        found.map(|at| PREFIX + at as u64)
+        let places = Fault::places(self.json, name);
+        let found = if first { places.0 } else { places.1 };
+        found.map(|at| PREFIX + at)
     }
 }
 

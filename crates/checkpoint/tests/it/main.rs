@@ -14,6 +14,7 @@ mod models;
 mod npz;
 mod packed_companions;
 mod random;
+mod shards;
 mod truncated;
 mod write;
 

@@ -87,11 +87,13 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// `__metadata__`: text to text.
+/// A map of text to text, as `__metadata__` is.
 #[derive(Default)]
-struct Pairs {
-    list: Vec<(String, String)>,
-    doubled: Vec<String>,
+pub(crate) struct Pairs {
+    /// In the order of the file.
+    pub(crate) list: Vec<(String, String)>,
+    /// Keys that are there again.
+    pub(crate) doubled: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for Pairs {

@@ -1,0 +1,131 @@
+//! The index of a sharded checkpoint: `{"metadata": {…}, "weight_map": {TENSOR: FILE}}`.
+//!
+//! Source: `split_torch_state_dict_into_shards_factory` and `save_torch_state_dict` of huggingface_hub
+//! (serialization/_torch.py), and `get_checkpoint_shard_files` of transformers 5 (utils/hub.py), which reads it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::format::safetensors::Pairs;
+
+/// An index is at most this long. It has less to say of a tensor than a header of safetensors has.
+const MAX_INDEX: u64 = 100_000_000;
+
+/// Which file holds which tensor.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Tensor and file, in the order of the index; no tensor twice.
+    map: Vec<(String, String)>,
+}
+
+impl Index {
+    /// Reads the index called `name`. Every file that it names is a plain name.
+    pub(super) fn read(folder: &Folder, name: &str) -> Result<Index, Error> {
+        let file = folder.open(name)?;
+        let path = file.path().to_owned();
+        let json = file.read_all(MAX_INDEX)?;
+        let Raw { weight_map: Pairs { list: map, doubled } } =
+            serde_json::from_slice(&json).map_err(|e| {
+                let (at, fault) = Fault::json("the index", &json, 0, &e);
+                Problem { at, subject: Subject::Whole, fault }.of(&path)
+            })?;
+        let mut problems = Problems::default();
+        for name in doubled {
+            let (first, last) = Fault::places(&json, &name);
+            let fault = Fault::Duplicate { first: first.unwrap_or_default() };
+            problems.push(Problem { at: last, subject: Subject::Tensor(name), fault });
+        }
+        for name in map.iter().map(|(_, file)| file).collect::<BTreeSet<_>>() {
+            if !is_plain(name) {
+                let (at, _) = Fault::places(&json, name);
+                let fault = Fault::NotPlain { name: name.clone() };
+                problems.push(Problem { at, subject: Subject::Whole, fault });
+            }
+        }
+        if map.is_empty() {
+            let (wants, found) = ("a `weight_map` of tensors", "an empty one".to_owned());
+            problems.push(Problem {
+                at: None,
+                subject: Subject::Whole,
+                fault: Fault::Value { wants, found },
+            });
+        }
+        problems.check(&path)?;
+        Ok(Index { map })
+    }
+
+    /// The files that it names, sorted, each once.
+    pub(super) fn files(&self) -> BTreeSet<String> {
+        self.map.iter().map(|(_, file)| file.clone()).collect()
+    }
+
+    /// Holds it against what the files `opened` have.
+    pub(super) fn check(&self, contents: &Contents, opened: &BTreeSet<&str>, problems: &mut Problems) {
+        // A tensor that is in two files is a problem of its own.
+        let mut homes: HashMap<&str, Vec<String>> = HashMap::new();
+        for (id, entry) in (0..).zip(&contents.entries) {
+            homes.entry(&entry.name).or_default().push(contents.home(id));
+        }
+        for (tensor, wants) in self.map.iter().filter(|(_, file)| opened.contains(file.as_str())) {
+            let found = homes.get(tensor.as_str());
+            if found.is_none_or(|files| !files.contains(wants)) {
+                let found = found.and_then(|files| files.first().cloned());
+                let fault = Fault::Astray { wants: wants.clone(), found };
+                problems.push(Problem { at: None, subject: Subject::Tensor(tensor.clone()), fault });
+            }
+        }
+        let named: HashSet<&str> = self.map.iter().map(|(tensor, _)| tensor.as_str()).collect();
+        for (id, entry) in (0..).zip(&contents.entries) {
+            if !named.contains(entry.name.as_str()) {
+                let fault = Fault::Unlisted { file: contents.home(id) };
+                problems.push(Problem { at: None, subject: Subject::Tensor(entry.name.clone()), fault });
+            }
+        }
+    }
+}
+
+/// Whether `name` is one component of a path, on any system.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0'])
+}
+
+/// What of the index is used.
+///
+/// `metadata` is not: its `total_size` is what the weights took in memory when they were saved. Tied tensors
+/// count twice or once, quantisers leave the size from before, and every reader takes the files at their word.
+/// That no file is cut short is checked against its own header.
+struct Raw {
+    weight_map: Pairs,
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map with `weight_map`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+                let mut weight_map = None;
+                while let Some(key) = map.next_key::<String>()? {
+                    if key != "weight_map" {
+                        map.next_value::<IgnoredAny>()?;
+                    } else if weight_map.replace(map.next_value()?).is_some() {
+                        return Err(de::Error::duplicate_field("weight_map"));
+                    }
+                }
+                Ok(Raw { weight_map: weight_map.ok_or_else(|| de::Error::missing_field("weight_map"))? })
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}

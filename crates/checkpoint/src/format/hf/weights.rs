@@ -1,0 +1,140 @@
+//! Which files of a directory hold the weights, and all of them as one.
+
+use std::collections::BTreeSet;
+
+use super::index::Index;
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::format::{self, Part};
+use crate::numbered::Numbered;
+use crate::open::OpenOptions;
+
+/// How one kind of weight files is called.
+struct Kind {
+    /// All weights in one file. With `.index.json` after it, the index of those that are in several.
+    whole: &'static str,
+    /// How names end. The first that a directory has names of are the weights, if there is neither of the above.
+    endings: &'static [Ending],
+}
+
+/// Names that start and end so.
+struct Ending {
+    start: &'static str,
+    end: &'static str,
+}
+
+/// Every kind, the preferred one first.
+///
+/// The whole goes before an index, and safetensors before others, as in transformers 5 (modeling_utils.py,
+/// `_get_resolved_checkpoint_files`). Where neither is there, mlx-lm takes `model*.safetensors` (utils.py,
+/// `load_model`) and vLLM every `*.safetensors` (model_executor/model_loader/default_loader.py).
+static KINDS: &[Kind] = &[Kind {
+    whole: "model.safetensors",
+    endings: &[Ending { start: "model", end: ".safetensors" }, Ending { start: "", end: ".safetensors" }],
+}];
+
+/// Mistral's own copy of the same weights, beside those of transformers.
+const CONSOLIDATED: &str = "consolidated";
+
+/// The files with the weights.
+struct Weights {
+    /// Their names, sorted; some may be missing.
+    names: BTreeSet<String>,
+    index: Option<Index>,
+}
+
+/// Opens the weights of a directory, and reports all that is wrong with them.
+pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error> {
+    let weights = find(folder)?;
+    let mut problems = Problems::default();
+    let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
+    let mut failed = vec![];
+    for name in &weights.names {
+        if !folder.has(name) {
+            let fault = Fault::Absent { name: name.clone() };
+            problems.push(Problem { at: None, subject: Subject::Whole, fault });
+            continue;
+        }
+        match member(folder, name, options) {
+            Ok(part) => {
+                opened.insert(name.as_str());
+                // Each shard repeats them.
+                pairs.get_or_insert(part.pairs);
+                parts.push(part.contents);
+            }
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(error) => failed.push((name, error)),
+        }
+    }
+    let contents = Contents::join(parts, &mut problems);
+    if let Some(index) = &weights.index {
+        index.check(&contents, &opened, &mut problems);
+    }
+    if problems.is_empty() && failed.len() == 1 {
+        return Err(failed.remove(0).1);
+    }
+    for (name, error) in failed {
+        problems.member(name, error);
+    }
+    problems.check(folder.path())?;
+    Ok(Part { contents, pairs: pairs.unwrap_or_default() })
+}
+
+/// The tensors of the file `name`. Its content says of what format it is: a pointer or a page in its place is
+/// refused by what it is.
+fn member(folder: &Folder, name: &str, options: &OpenOptions) -> Result<Part, Error> {
+    let file = folder.open(name)?;
+    if file.len() == 0 {
+        return Err(Error::whole(file.path(), Fault::Empty));
+    }
+    let head = file.head(format::HEAD)?;
+    format::of_file(file.path(), &head)?.part(file, options)
+}
+
+fn find(folder: &Folder) -> Result<Weights, Error> {
+    for kind in KINDS {
+        if folder.has(kind.whole) {
+            return Ok(Weights { names: BTreeSet::from([kind.whole.to_owned()]), index: None });
+        }
+        let name = format!("{}.index.json", kind.whole);
+        if folder.has(&name) {
+            let index = Index::read(folder, &name)?;
+            return Ok(Weights { names: index.files(), index: Some(index) });
+        }
+    }
+    let found = KINDS.iter().flat_map(|kind| kind.endings).find_map(|ending| ending.names(folder));
+    found.map(|names| Weights { names, index: None }).ok_or_else(|| nothing(folder))
+}
+
+impl Ending {
+    /// The names in `folder`, if there are any, and those of parts that are missing.
+    fn names(&self, folder: &Folder) -> Option<BTreeSet<String>> {
+        let mut names = folder.ending(self.end);
+        names.retain(|n| n.starts_with(self.start));
+        if names.iter().any(|n| !n.starts_with(CONSOLIDATED)) {
+            names.retain(|n| !n.starts_with(CONSOLIDATED));
+        }
+        let parts: Vec<_> = names.iter().filter_map(|n| Numbered::parse(n)).collect();
+        let mut all: BTreeSet<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        for whole in parts.chunk_by(Numbered::same_whole).filter_map(<[_]>::first) {
+            // More than a directory may have are never there: their number need not be known.
+            all.extend((1..=whole.count.min(Folder::MOST)).map(|no| whole.part(no)));
+        }
+        (!all.is_empty()).then_some(all)
+    }
+}
+
+/// The error for a directory without weights that are read.
+fn nothing(folder: &Folder) -> Error {
+    let refuse = |fault| Error::whole(folder.path(), fault);
+    let pickles = [".bin", ".pt", ".pth"].map(|suffix| folder.ending(suffix)).concat();
+    if let Some(name) = pickles.first() {
+        let what = format!("the weights are in `{name}`, a PyTorch file, which is not read");
+        return refuse(Fault::Unsupported { what })
+            .with_hint("convert the weights to safetensors with the tool that wrote them");
+    }
+    let wants = "`model.safetensors` beside `config.json`".to_owned();
+    refuse(Fault::Missing { wants, found: folder.describe() })
+}
