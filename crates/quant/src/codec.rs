@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tensor::{PlaneAxis, Scheme, Shape};
 
+use crate::assemble::Assembler;
 use crate::companions::Part;
-use crate::pack::Packer;
 use crate::packing::Packing;
 
 /// A matrix `[rows, k]` as its scheme stores it.
@@ -78,8 +78,8 @@ pub trait Codec: Send + Sync {
         None
     }
 
-    /// How to pack integers that were chosen elsewhere, if it can.
-    fn packer(&self) -> Option<&dyn Packer> {
+    /// How to assemble planes of integers that were chosen elsewhere, if it can.
+    fn assembler(&self) -> Option<&dyn Assembler> {
         None
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A [`Convention`] reads from `config.json` that a checkpoint follows it, and from the tensors of one module
 //! which scheme the module's weight has and of what shape it is. The rest is the same for all: the scheme's
-//! codec names the tensors that hold its planes ([`Codec::parts`]), and [`gather`] finds them, checks them and
-//! puts one [`TensorEntry`] in their place. [`Codec::parts`] read the other way is how such a weight is
+//! codec names the tensors that hold its planes ([`Codec::parts`](crate::Codec::parts)), and [`gather`] finds them, checks them and
+//! puts one [`TensorEntry`] in their place. `Codec::parts` read the other way is how such a weight is
 //! written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -82,7 +82,7 @@ pub struct Weight {
     pub shape: Shape,
     /// Suffixes of tensors that only say what `scheme` and `shape` say now.
     pub facts: Vec<&'static str>,
-    /// Planes that have another name here than [`Codec::parts`] gives them: that suffix, and the one here.
+    /// Planes that have another name here than [`Codec::parts`](crate::Codec::parts) gives them: that suffix, and the one here.
     pub renamed: Vec<(&'static str, &'static str)>,
 }
 
@@ -230,7 +230,7 @@ fn weights(
                 continue;
             }
         };
-        match assemble(module.name, &weight, &index, entries) {
+        match join(module.name, &weight, &index, entries) {
             Ok((entry, planes)) => {
                 let clash = index.get(entry.name.as_str()).filter(|i| !planes.contains(i));
                 if clash.is_some() {
@@ -253,7 +253,7 @@ fn weights(
 }
 
 /// The entry of `weight`, and which entries its planes are; or all that is wrong with them.
-fn assemble(
+fn join(
     module: &str,
     weight: &Weight,
     index: &HashMap<&str, usize>,

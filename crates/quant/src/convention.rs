@@ -1,28 +1,68 @@
 //! How ecosystems say in `config.json` that weights are quantised: one file and one registry line each.
 
+mod awq;
 mod bitnet;
+mod bitsandbytes;
 mod fp8;
+mod gptq;
 mod mlx;
 mod mxfp4;
 
+pub(crate) use awq::Awq;
 pub(crate) use bitnet::BitNet;
+pub(crate) use bitsandbytes::BitsAndBytes;
 pub(crate) use fp8::Fp8;
+pub(crate) use gptq::Gptq;
 pub(crate) use mlx::Mlx;
 pub(crate) use mxfp4::Mxfp4;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use tensor::Dtype;
 
-/// `quantization_config`, if its `quant_method` is `name`.
-fn method<'a>(config: &'a Value, name: &str) -> Option<&'a Map<String, Value>> {
-    let quantization = config.get("quantization_config")?.as_object()?;
-    (quantization.get("quant_method")?.as_str()? == name).then_some(quantization)
+use crate::companions::Module;
+use crate::scheme::Scope;
+
+/// `quantization_config`, if its `quant_method` is `name`. Models of several parts may keep it with the text's.
+fn method<'a>(config: &'a Value, name: &str) -> Option<&'a Value> {
+    let places = [&config["quantization_config"], &config["text_config"]["quantization_config"]];
+    places.into_iter().find(|found| found["quant_method"].as_str() == Some(name))
+}
+
+/// `group_size`: so many inputs, or -1, all of a row.
+///
+/// # Errors
+/// If it is anything else.
+fn group_size(config: &Value) -> Result<Scope, String> {
+    let found = &config["group_size"];
+    match found.as_i64() {
+        Some(-1) => Ok(Scope::Row),
+        Some(n @ 1..) => Ok(Scope::Group(n as u64)),
+        _ => Err(format!("`group_size`: wanted a positive number or -1, found {found}")),
+    }
+}
+
+/// Whether the tensor `mark`, a group for each of the inputs, gives each the one that `scope` does.
+///
+/// # Errors
+/// If it is not one number an input.
+fn in_order(module: &Module<'_>, mark: &str, inputs: u64, scope: Scope) -> Result<bool, String> {
+    module.dtype(mark, &[Dtype::I32])?;
+    let [found] = module.shape(mark)?;
+    let g_idx = module.bytes(mark)?;
+    let (g_idx, rest) = g_idx.as_chunks::<4>();
+    if found != inputs || g_idx.len() as u64 != inputs || !rest.is_empty() {
+        let short = mark.trim_start_matches('.');
+        return Err(format!("`{short}` has {found} entries, wanted one for each of {inputs} inputs"));
+    }
+    let (_, per) = scope.size();
+    Ok(g_idx.iter().enumerate().all(|(i, g)| i64::from(i32::from_le_bytes(*g)) == (i / per) as i64))
 }
 
 /// The number `key` of `object`, if it is there.
 ///
 /// # Errors
 /// If it is something else than a whole number. `path` says where `object` stands.
-fn number(path: &str, object: &Map<String, Value>, key: &str) -> Result<Option<u64>, String> {
+fn number(path: &str, object: &Value, key: &str) -> Result<Option<u64>, String> {
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
@@ -36,7 +76,7 @@ fn number(path: &str, object: &Map<String, Value>, key: &str) -> Result<Option<u
 ///
 /// # Errors
 /// If it is something else. `path` says where `object` stands.
-fn text<'a>(path: &str, object: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {
+fn text<'a>(path: &str, object: &'a Value, key: &str) -> Result<Option<&'a str>, String> {
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),

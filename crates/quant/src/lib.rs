@@ -11,6 +11,7 @@
 #![allow(clippy::needless_range_loop, reason = "an index says which of several arrays' elements meet")]
 
 mod activations;
+mod assemble;
 mod attend;
 mod codec;
 mod columns;
@@ -23,7 +24,6 @@ mod interleave;
 mod isa;
 mod kernel;
 mod lanes;
-mod pack;
 mod packing;
 mod registry;
 mod repack;
@@ -32,6 +32,7 @@ mod search;
 pub mod vector;
 
 pub use activations::{Activations, Filling, Forms};
+pub use assemble::{AssembleError, Assembler, Codes};
 pub use attend::{Attention, attend};
 pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix};
 pub use columns::ColumnsMut;
@@ -40,6 +41,5 @@ pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
 pub use kernel::{Kernel, kernel};
-pub use pack::{Codes, PackError, Packer};
 pub use registry::{codec, names, scheme};
 pub use repack::{repack, repack_with};

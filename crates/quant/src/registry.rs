@@ -78,7 +78,7 @@ const FAMILIES: &[&dyn Family] = &[
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
 pub(crate) const CONVENTIONS: &[&dyn Convention] =
-    &[&c::Mlx, &c::Fp8, &c::Mxfp4, &c::BitNet, &s::GptqConvention, &s::AwqConvention, &s::BnbConvention];
+    &[&c::Mlx, &c::Fp8, &c::Mxfp4, &c::BitNet, &c::Gptq, &c::Awq, &c::BitsAndBytes];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

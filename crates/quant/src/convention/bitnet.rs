@@ -5,7 +5,7 @@ use tensor::Dtype;
 
 use super::{method, text};
 use crate::companions::{Convention, Module, Reading, Weight};
-use crate::scheme::BITNET_SCALES;
+use crate::scheme::REALS;
 
 /// A module is quantised if its weight is of bytes. The scale divides, but where `linear_class` is
 /// `autobitlinear` it multiplies.
@@ -49,7 +49,7 @@ impl Reading for Layers {
                 None => Ok(None),
             };
         }
-        let real = module.dtype(".weight_scale", BITNET_SCALES)?;
+        let real = module.dtype(".weight_scale", REALS)?;
         let [packed, k] = module.shape(".weight")?;
         let out = packed.checked_mul(4).ok_or_else(|| format!("`weight` has {packed} rows of bytes"))?;
         let sense = if self.divides { "div" } else { "mul" };

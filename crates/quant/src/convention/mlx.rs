@@ -7,7 +7,7 @@ use tensor::{Dtype, Scheme, Shape};
 
 use super::{any_of, number, text};
 use crate::companions::{Convention, Module, Reading, Weight};
-use crate::scheme::{MLX_BITS, MLX_GROUPS, MLX_REALS};
+use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
 
 /// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that
 /// one is: an object with parameters of its own, or `false`. It goes before `quantization_config`, which
@@ -88,7 +88,7 @@ static MODES: &[Mode] = &[
         usual_bits: 4,
         groups: MLX_GROUPS,
         usual_group: 64,
-        scales: MLX_REALS,
+        scales: REALS,
         biases: true,
     },
     float("mxfp4", &[4], &[32]),
@@ -98,7 +98,7 @@ static MODES: &[Mode] = &[
 
 impl Params {
     /// The parameters in `object`, which stands at `path`.
-    fn read(path: &str, object: &Map<String, Value>) -> Result<Params, String> {
+    fn read(path: &str, object: &Value) -> Result<Params, String> {
         let name = text(path, object, "mode")?.unwrap_or("affine");
         let Some(mode) = MODES.iter().find(|m| m.name == name) else {
             let modes: Vec<&str> = MODES.iter().map(|m| m.name).collect();
@@ -129,11 +129,11 @@ impl Modules {
         let Some(object) = quantization.as_object() else {
             return Err(format!("`quantization` is `{quantization}`, wanted an object"));
         };
-        let usual = Params::read("quantization", object)?;
+        let usual = Params::read("quantization", quantization)?;
         let mut apart = HashMap::new();
         for (path, value) in object {
             let params = match value {
-                Value::Object(own) => Some(Params::read(&format!("quantization.{path}"), own)?),
+                Value::Object(_) => Some(Params::read(&format!("quantization.{path}"), value)?),
                 Value::Bool(true) => Some(usual),
                 Value::Bool(false) => None,
                 _ => continue,

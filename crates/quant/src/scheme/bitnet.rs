@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::plane::{Scales, factor, matrix, number, packed, plane};
+use super::plane::{factor, matrix, number, out_in, packed, part, plane};
+use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Family, Matrix};
 use crate::companions::Part;
-
-/// The dtypes of the scale.
-pub(crate) const BITNET_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16];
 
 /// `bitnet:2560x6912,bf16,mul`: outputs and inputs, the dtype of the scale, and whether it multiplies (`mul`)
 /// or divides (`div`).
@@ -35,7 +33,7 @@ impl Family for BitNet {
             "div" => true,
             _ => return None,
         };
-        let scale = Scales::parse(scale, BITNET_SCALES)?;
+        let scale = Real::parse(scale, REALS)?;
         Some(Box::new(Ternary { name: format!("bitnet:{params}"), out, k, bytes, scale, divides }))
     }
 
@@ -58,7 +56,7 @@ struct Ternary {
     out: u64,
     k: u64,
     bytes: u64,
-    scale: Scales,
+    scale: Real,
     divides: bool,
 }
 
@@ -97,14 +95,10 @@ impl Codec for Ternary {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let mut packed = shape.clone().into_vec();
-        if let [.., out, _] = &mut packed[..] {
-            *out /= 4;
-        }
-        let lead = shape[..shape.len().saturating_sub(2)].to_vec();
+        let [out, k] = out_in(shape);
         vec![
-            Part { suffix: ".weight", dtype: Dtype::U8, shape: packed.into() },
-            Part { suffix: ".weight_scale", dtype: self.scale.0, shape: lead.into() },
+            part(".weight", Dtype::U8, shape, &[out / 4, k]),
+            part(".weight_scale", self.scale.0, shape, &[]),
         ]
     }
 }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
 
-use super::float::Float;
-use super::planes::{each, matrices, packed, plane, shared};
+use super::plane::{each, matrix, packed, plane, shared};
+use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
 
@@ -78,11 +78,11 @@ impl Table {
     }
 
     /// As `quant_type` spells it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         &self.family()["bnb-".len()..]
     }
 
-    pub(super) fn values(self) -> &'static [f32; 16] {
+    pub(crate) fn values(self) -> &'static [f32; 16] {
         match self {
             Table::Nf4 => &NF4,
             Table::Fp4 => &FP4,
@@ -100,7 +100,7 @@ impl Table {
 
 /// How blocks lie in the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+enum Layout {
     /// Rows are whole blocks.
     Rows,
     /// The matrix of just this shape is moved whole.
@@ -109,15 +109,15 @@ pub(super) enum Layout {
 
 /// Double quantisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Nested {
-    pub(super) span: Span,
+struct Nested {
+    span: Span,
     /// `nested_offset`.
-    pub(super) offset: f32,
+    offset: f32,
 }
 
 /// What 256 blocks span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+enum Span {
     Rows(u64),
     Columns(u64),
     /// Of a matrix that is moved whole: so many values.
@@ -125,27 +125,21 @@ pub(super) enum Span {
 }
 
 /// Blocks that share a `nested_absmax`.
-pub(super) const NESTED: u64 = 256;
+pub(crate) const NESTED: u64 = 256;
 
 /// One size of bitsandbytes' four bits.
-pub(super) struct Bnb {
-    pub(super) name: String,
+struct Bnb {
+    name: String,
     table: Table,
     block: u64,
-    dtype: Float,
+    dtype: Real,
     layout: Layout,
     nested: Option<Nested>,
 }
 
 impl Bnb {
     /// `None` if there is none of these.
-    pub(super) fn new(
-        table: Table,
-        block: u64,
-        dtype: Float,
-        layout: Layout,
-        nested: Option<Nested>,
-    ) -> Option<Bnb> {
+    fn new(table: Table, block: u64, dtype: Real, layout: Layout, nested: Option<Nested>) -> Option<Bnb> {
         let fits = match (layout, nested.map(|n| n.span)) {
             (Layout::Whole(out, k), None | Some(Span::Flat)) => {
                 out > 0 && k > 0 && out.checked_mul(k).is_some_and(|n| n < 1 << 40)
@@ -172,12 +166,12 @@ impl Bnb {
             };
             format!("{span},o{:08x}", offset.to_bits())
         });
-        let name = format!("{}:b{block},{}{whole}{doubly}", table.family(), dtype.dtype());
+        let name = format!("{}:b{block},{}{whole}{doubly}", table.family(), dtype.0);
         Some(Bnb { name, table, block, dtype, layout, nested })
     }
 
     /// How a matrix `[out, k]` is stored.
-    pub(super) fn layout(block: u64, out: u64, k: u64, nested: bool) -> (Layout, Option<Span>) {
+    fn layout(block: u64, out: u64, k: u64, nested: bool) -> (Layout, Option<Span>) {
         let span = block * NESTED;
         let spans = match k {
             0 => None,
@@ -197,15 +191,29 @@ impl Bnb {
         let at = o * matrix.k + i;
         let block = at / self.block as usize;
         let absmax = matrix.planes[1];
-        let Some(Nested { span, offset }) = self.nested else { return Float::F32.get(absmax, block) };
+        let Some(Nested { span, offset }) = self.nested else { return Real::F32.get(absmax, block) };
         let nested = match span {
             Span::Rows(r) => o / r as usize,
             Span::Columns(c) => o * matrix.k.div_ceil(c as usize) + i / c as usize,
             Span::Flat => block / NESTED as usize,
         };
-        let code = Float::F32.get(matrix.planes[3], usize::from(absmax[block]));
-        code * Float::F32.get(matrix.planes[2], nested) + offset
+        let code = Real::F32.get(matrix.planes[3], usize::from(absmax[block]));
+        code * Real::F32.get(matrix.planes[2], nested) + offset
     }
+}
+
+/// The name of the scheme of a matrix `[out, k]`, with `nested_offset` if it is doubly quantised; `None` if there is
+/// none.
+pub(crate) fn bnb_name(
+    table: Table,
+    block: u64,
+    dtype: Dtype,
+    [out, k]: [u64; 2],
+    offset: Option<f32>,
+) -> Option<String> {
+    let (layout, span) = Bnb::layout(block, out, k, offset.is_some());
+    let nested = offset.zip(span).map(|(offset, span)| Nested { span, offset });
+    Bnb::new(table, block, Real(dtype), layout, nested).map(|bnb| bnb.name)
 }
 
 impl Family for BnbFamily {
@@ -216,7 +224,7 @@ impl Family for BnbFamily {
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
         let mut rest = params.split(',').peekable();
         let block = rest.next()?.strip_prefix('b')?.parse().ok()?;
-        let dtype = Float::parse(rest.next()?)?;
+        let dtype = Real::parse(rest.next()?, REALS)?;
         let whole = |text: &&str| {
             let (out, k) = text.split_once('x')?;
             Some(Layout::Whole(out.parse().ok()?, k.parse().ok()?))
@@ -259,32 +267,32 @@ impl Codec for Bnb {
         let byte = if self.nested.is_some() { 1 } else { 4 };
         let mut planes = match self.layout {
             Layout::Rows => vec![
-                plane("weight", 1, vec![each(OUT), packed(IN, 2)]),
+                plane("weight", 1, &[each(OUT), packed(IN, 2)]),
                 // The code 0 is no zero, so that zeros cannot share a factor.
-                plane("absmax", byte, vec![each(OUT), shared(IN, self.block)]),
+                plane("absmax", byte, &[each(OUT), shared(IN, self.block)]),
             ],
             Layout::Whole(out, k) => {
-                let (n, all) = (out * k, vec![packed(OUT, out), packed(IN, k)]);
+                let (n, all) = (out * k, [packed(OUT, out), packed(IN, k)]);
                 vec![
-                    plane("weight", n.div_ceil(2), all.clone()),
-                    plane("absmax", byte * n.div_ceil(self.block), all),
+                    plane("weight", n.div_ceil(2), &all),
+                    plane("absmax", byte * n.div_ceil(self.block), &all),
                 ]
             }
         };
         if let Some(Nested { span, .. }) = self.nested {
             planes.push(match (span, self.layout) {
-                (Span::Rows(r), _) => plane("nested_absmax", 4, vec![shared(OUT, r)]),
-                (Span::Columns(c), _) => plane("nested_absmax", 4, vec![each(OUT), shared(IN, c)]),
+                (Span::Rows(r), _) => plane("nested_absmax", 4, &[shared(OUT, r)]),
+                (Span::Columns(c), _) => plane("nested_absmax", 4, &[each(OUT), shared(IN, c)]),
                 (Span::Flat, Layout::Whole(out, k)) => {
                     let cells = (out * k).div_ceil(self.block).div_ceil(NESTED);
-                    plane("nested_absmax", 4 * cells, vec![packed(OUT, out), packed(IN, k)])
+                    plane("nested_absmax", 4 * cells, &[packed(OUT, out), packed(IN, k)])
                 }
                 (Span::Flat, Layout::Rows) => unreachable!("`Bnb::new` refuses it"),
             });
-            let map = plane("nested_quant_map", 4, vec![PlaneAxis::Table(256)]);
+            let map = plane("nested_quant_map", 4, &[PlaneAxis::Table(256)]);
             planes.push(PlaneSpec { must_agree: true, ..map });
         }
-        matrices(&self.name, planes)
+        matrix(&self.name, planes)
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
@@ -315,10 +323,10 @@ impl Codec for Bnb {
     fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
         match *matrix.planes {
             [_, _, nested, map] => {
-                Float::F32.finite("nested_absmax", nested)?;
-                Float::F32.finite("nested_quant_map", map)
+                Real::F32.check("nested_absmax", "a scale", nested)?;
+                Real::F32.check("nested_quant_map", "a scale", map)
             }
-            [_, absmax] => Float::F32.finite("absmax", absmax),
+            [_, absmax] => Real::F32.check("absmax", "a scale", absmax),
             _ => Ok(()),
         }
     }
@@ -368,7 +376,7 @@ impl Encoder for Bnb {
         let blocks = values.chunks_exact(block).zip(weight.chunks_exact_mut(block / 2));
         for (b, (values, weight)) in blocks.enumerate() {
             let most = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
-            Float::F32.put(absmax, b, most);
+            Real::F32.put(absmax, b, most);
             let inverse = 1.0 / most.max(1e-38);
             let code = |x: f32| {
                 let x = (x * inverse).clamp(-1.0, 1.0);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::float::Float;
-use super::planes::{each, factor, matrices, out_in, plane};
+use super::plane::{each, factor, matrix, out_in, part, plane};
+use super::real::Real;
 use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::companions::Part;
 use crate::packing::{Packing, Plain};
@@ -28,10 +28,8 @@ impl Codec for BnbInt8 {
     }
 
     fn scheme(&self) -> Arc<Scheme> {
-        matrices(
-            self.name(),
-            vec![plane("weight", 1, vec![each(OUT), each(IN)]), factor("SCB", 4, vec![each(OUT)])],
-        )
+        let weight = plane("weight", 1, &[each(OUT), each(IN)]);
+        matrix(self.name(), vec![weight, factor("SCB", 4, &[each(OUT)])])
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
@@ -39,7 +37,7 @@ impl Codec for BnbInt8 {
         let k = matrix.k;
         assert_eq!(out.len(), rows.len() * k, "values of `bnb-int8`");
         for (o, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
-            let scale = Float::F32.get(scb, o);
+            let scale = Real::F32.get(scb, o);
             for (out, q) in out.iter_mut().zip(&weight[o * k..]) {
                 *out = f32::from(*q as i8) * scale * INVERSE;
             }
@@ -48,7 +46,7 @@ impl Codec for BnbInt8 {
 
     fn check(&self, matrix: Matrix<'_>) -> Result<(), BadData> {
         let [_, scb] = matrix.planes();
-        Float::F32.finite("SCB", scb)
+        Real::F32.check("SCB", "a scale", scb)
     }
 
     fn encoder(&self) -> Option<&dyn Encoder> {
@@ -60,11 +58,8 @@ impl Codec for BnbInt8 {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let part = |suffix, dtype, shape| Part { suffix, dtype, shape };
-        vec![
-            part(".weight", Dtype::I8, shape.clone()),
-            part(".SCB", Dtype::F32, Shape::from([out_in(shape)[0]])),
-        ]
+        let [out, k] = out_in(shape);
+        vec![part(".weight", Dtype::I8, shape, &[out, k]), part(".SCB", Dtype::F32, shape, &[out])]
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::plane::{Scales, each, factor, matrix, number, plane, shared};
+use super::plane::{each, factor, matrix, out_in, part, plane};
+use super::real::Real;
+use super::scope::Scope;
 use super::small_float::{E4M3, E5M2, Small};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
@@ -24,37 +26,20 @@ impl Family for Fp8 {
 
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
         let (element, rest) = params.split_once(',')?;
-        let (span, scales) = rest.split_once(',')?;
+        let (scope, scales) = rest.split_once(',')?;
         let (dtype, element) = match element {
             "e4m3" => (Dtype::F8E4M3, &E4M3),
             "e5m2" => (Dtype::F8E5M2, &E5M2),
             _ => return None,
         };
-        let span = match span {
-            "tensor" => Span::Tensor,
-            "row" => Span::Row,
-            block => {
-                let (rows, columns) = block.strip_prefix('b')?.split_once('x')?;
-                let size = |text| number(text).filter(|n| (1..=1 << 20).contains(n)).map(|n| n as usize);
-                Span::Block(size(rows)?, size(columns)?)
-            }
-        };
-        let scales = Scales::parse(scales, FP8_SCALES)?;
-        Some(Box::new(Scaled { name: format!("fp8:{params}"), dtype, element, span, scales }))
+        let scope = Scope::parse(scope).filter(|s| !matches!(s, Scope::Group(_) | Scope::Act(_)))?;
+        let scales = Real::parse(scales, FP8_SCALES)?;
+        Some(Box::new(Scaled { name: format!("fp8:{params}"), dtype, element, scope, scales }))
     }
 
     fn usual(&self) -> &'static [&'static str] {
         &["e4m3,b128x128,f32", "e4m3,b128x128,f8_e8m0", "e4m3,row,f32", "e4m3,row,bf16", "e4m3,tensor,f32"]
     }
-}
-
-/// What shares a scale.
-#[derive(Clone, Copy)]
-enum Span {
-    Tensor,
-    Row,
-    /// So many rows and columns; the last ones may be fewer.
-    Block(usize, usize),
 }
 
 /// A value is `weight * scale` in f32, rounded once. Products with scales of 16 bits or fewer are exact.
@@ -70,20 +55,11 @@ struct Scaled {
     name: String,
     dtype: Dtype,
     element: &'static Small,
-    span: Span,
-    scales: Scales,
+    scope: Scope,
+    scales: Real,
 }
 
 impl Scaled {
-    /// Rows and columns that share a scale.
-    fn size(&self) -> (usize, usize) {
-        match self.span {
-            Span::Tensor => (usize::MAX, usize::MAX),
-            Span::Row => (1, usize::MAX),
-            Span::Block(rows, columns) => (rows, columns),
-        }
-    }
-
     /// The scale to store for a block whose largest value is `largest`, and what its values are multiplied by.
     fn scale(&self, largest: f32) -> (f32, f32) {
         // torch divides a number by a tensor so.
@@ -116,18 +92,13 @@ impl Codec for Scaled {
     }
 
     fn scheme(&self) -> Arc<Scheme> {
-        let axes = match self.span {
-            Span::Tensor => vec![],
-            Span::Row => vec![each(OUT)],
-            Span::Block(rows, columns) => vec![shared(OUT, rows as u64), shared(IN, columns as u64)],
-        };
-        let scales = factor("scales", self.scales.0.bytes(), &axes);
+        let scales = factor("scales", self.scales.bytes(), &self.scope.axes());
         matrix(&self.name, vec![plane("weight", 1, &[each(OUT), each(IN)]), scales])
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
         let ([weight, scales], k) = (matrix.planes(), matrix.k);
-        let (tall, wide) = self.size();
+        let (tall, wide) = self.scope.size();
         let across = k.div_ceil(wide);
         assert_eq!(out.len(), rows.len() * k, "`{}`: values of rows {rows:?}", self.name);
         for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
@@ -151,25 +122,21 @@ impl Codec for Scaled {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let (lead, last) = shape.split_at(shape.len().saturating_sub(2));
-        let (suffix, scaled) = match (self.span, last) {
-            (Span::Block(rows, columns), [out, k]) => {
-                (".weight_scale_inv", vec![out.div_ceil(rows as u64), k.div_ceil(columns as u64)])
-            }
-            (Span::Row, [out, _]) => (".weight_scale", vec![*out, 1]),
-            _ => (".weight_scale", vec![]),
+        let [out, k] = out_in(shape);
+        let [rows, columns] = self.scope.cells([out, k]);
+        let scales = match self.scope {
+            Scope::Tensor => part(".weight_scale", self.scales.0, shape, &[]),
+            Scope::Block(..) => part(".weight_scale_inv", self.scales.0, shape, &[rows, columns]),
+            _ => part(".weight_scale", self.scales.0, shape, &[rows, columns]),
         };
-        vec![
-            Part { suffix: ".weight", dtype: self.dtype, shape: shape.clone() },
-            Part { suffix, dtype: self.scales.0, shape: [lead, &scaled].concat().into() },
-        ]
+        vec![part(".weight", self.dtype, shape, &[out, k]), scales]
     }
 }
 
 impl Encoder for Scaled {
     fn encode(&self, values: &[f32], k: usize, _importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
         let [weight, scales] = planes else { panic!("`{}` has two planes", self.name) };
-        let (tall, wide) = self.size();
+        let (tall, wide) = self.scope.size();
         let band = tall.saturating_mul(k);
         let mut at = 0;
         for (values, codes) in values.chunks(band).zip(weight.chunks_mut(band)) {

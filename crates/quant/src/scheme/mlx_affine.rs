@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::plane::{Scales, code, each, matrix, number, packed, plane, put_code, shared};
+use super::bits::{code, put_code};
+use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
+use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
 use crate::packing::{Number, Packing, Plain};
@@ -14,8 +16,6 @@ use crate::packing::{Number, Packing, Plain};
 pub(crate) const BITS: &[u64] = &[1, 2, 3, 4, 5, 6, 8];
 /// The group sizes that it has kernels for.
 pub(crate) const GROUPS: &[u64] = &[32, 64, 128];
-/// The dtypes of scales and biases: that of the weight before it was quantised.
-pub(crate) const REALS: &[Dtype] = &[Dtype::F16, Dtype::BF16, Dtype::F32];
 
 /// `mlx-affine:b4,g64,bf16`: bits of a code, columns of a group, dtype of scales and biases.
 pub(crate) struct MlxAffine;
@@ -30,7 +30,7 @@ impl Family for MlxAffine {
         let (group, real) = rest.split_once(',')?;
         let known = |text, of: &[u64]| number(text).filter(|n| of.contains(n));
         let (bits, group) = (known(bits, BITS)?, known(group, GROUPS)?);
-        let real = Scales::parse(real, REALS)?;
+        let real = Real::parse(real, REALS)?;
         let name = format!("mlx-affine:{params}");
         Some(Box::new(Affine { name, bits: bits as usize, group: group as usize, real }))
     }
@@ -68,7 +68,7 @@ struct Affine {
     name: String,
     bits: usize,
     group: usize,
-    real: Scales,
+    real: Real,
 }
 
 impl Codec for Affine {
@@ -116,13 +116,12 @@ impl Codec for Affine {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let (lead, k) = split_last(shape);
-        let part = |suffix, dtype, n| Part { suffix, dtype, shape: with_last(lead, n) };
-        let groups = k.div_ceil(self.group as u64);
+        let [out, k] = out_in(shape);
+        let (words, groups) = (k.saturating_mul(self.bits as u64) / 32, k.div_ceil(self.group as u64));
         vec![
-            part(".weight", Dtype::U32, k.saturating_mul(self.bits as u64) / 32),
-            part(".scales", self.real.0, groups),
-            part(".biases", self.real.0, groups),
+            part(".weight", Dtype::U32, shape, &[out, words]),
+            part(".scales", self.real.0, shape, &[out, groups]),
+            part(".biases", self.real.0, shape, &[out, groups]),
         ]
     }
 }
@@ -187,14 +186,4 @@ fn line(values: &[f32], bits: usize) -> (f32, f32) {
 
 fn largest_code(bits: usize) -> f32 {
     ((1u32 << bits) - 1) as f32
-}
-
-/// All axes but the last, and that.
-pub(super) fn split_last(shape: &Shape) -> (&[u64], u64) {
-    shape.split_last().map_or((&[], 1), |(last, lead)| (lead, *last))
-}
-
-/// `lead` and one axis more.
-pub(super) fn with_last(lead: &[u64], last: u64) -> Shape {
-    Shape::from([lead, &[last]].concat())
 }

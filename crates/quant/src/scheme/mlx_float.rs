@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::mlx_affine::{split_last, with_last};
-use super::plane::{Scales, code, each, factor, matrix, packed, plane, put_code, shared};
+use super::bits::{code, put_code};
+use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
+use super::real::Real;
 use super::small_float::E4M3;
 use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::companions::Part;
@@ -14,13 +15,13 @@ use crate::packing::Packing;
 
 /// Four-bit floats (E2M1) in groups of 32 with a power of two (E8M0).
 pub(crate) static MLX_MXFP4: Float =
-    Float { name: "mlx-mxfp4", bits: 4, group: 32, scales: Scales(Dtype::F8E8M0) };
+    Float { name: "mlx-mxfp4", bits: 4, group: 32, scales: Real(Dtype::F8E8M0) };
 /// Four-bit floats (E2M1) in groups of 16 with an E4M3 scale.
 pub(crate) static MLX_NVFP4: Float =
-    Float { name: "mlx-nvfp4", bits: 4, group: 16, scales: Scales(Dtype::F8E4M3) };
+    Float { name: "mlx-nvfp4", bits: 4, group: 16, scales: Real(Dtype::F8E4M3) };
 /// E4M3 in groups of 32 with a power of two (E8M0).
 pub(crate) static MLX_MXFP8: Float =
-    Float { name: "mlx-mxfp8", bits: 8, group: 32, scales: Scales(Dtype::F8E8M0) };
+    Float { name: "mlx-mxfp8", bits: 8, group: 32, scales: Real(Dtype::F8E8M0) };
 
 /// Values `scale * float`: floats of 4 or 8 bits in u32 words, lowest bits first, and scales of a byte,
 /// `[out, in / group]`.
@@ -39,7 +40,7 @@ pub(crate) struct Float {
     name: &'static str,
     bits: usize,
     group: usize,
-    scales: Scales,
+    scales: Real,
 }
 
 /// What the codes of a four-bit float stand for.
@@ -89,18 +90,11 @@ impl Codec for Float {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let (lead, k) = split_last(shape);
+        let [out, k] = out_in(shape);
+        let (words, groups) = (k.saturating_mul(self.bits as u64) / 32, k.div_ceil(self.group as u64));
         vec![
-            Part {
-                suffix: ".weight",
-                dtype: Dtype::U32,
-                shape: with_last(lead, k.saturating_mul(self.bits as u64) / 32),
-            },
-            Part {
-                suffix: ".scales",
-                dtype: Dtype::U8,
-                shape: with_last(lead, k.div_ceil(self.group as u64)),
-            },
+            part(".weight", Dtype::U32, shape, &[out, words]),
+            part(".scales", Dtype::U8, shape, &[out, groups]),
         ]
     }
 }

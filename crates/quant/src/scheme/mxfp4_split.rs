@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::mlx_affine::{split_last, with_last};
+use super::bits::code;
 use super::mlx_float::E2M1;
-use super::plane::{Scales, code, each, factor, matrix, packed, plane, shared};
+use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
+use super::real::Real;
 use crate::codec::{BadData, Codec, Matrix};
 use crate::companions::Part;
 use crate::packing::Packing;
@@ -25,7 +26,7 @@ pub(crate) struct Mxfp4Split;
 const NAME: &str = "mxfp4-split";
 const GROUP: usize = 32;
 const BYTES: usize = 16;
-const SCALES: Scales = Scales(Dtype::F8E8M0);
+const SCALES: Real = Real(Dtype::F8E8M0);
 
 impl Codec for Mxfp4Split {
     fn name(&self) -> &str {
@@ -60,12 +61,11 @@ impl Codec for Mxfp4Split {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let (lead, k) = split_last(shape);
-        let scales = with_last(lead, k / GROUP as u64);
-        let blocks = with_last(&scales, BYTES as u64);
+        let [out, k] = out_in(shape);
+        let groups = k / GROUP as u64;
         vec![
-            Part { suffix: "_blocks", dtype: Dtype::U8, shape: blocks },
-            Part { suffix: "_scales", dtype: Dtype::U8, shape: scales },
+            part("_blocks", Dtype::U8, shape, &[out, groups, BYTES as u64]),
+            part("_scales", Dtype::U8, shape, &[out, groups]),
         ]
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::mlx_affine::{split_last, with_last};
-use super::plane::{Scales, each, factor, matrix, number, packed, plane, put_code, shared};
+use super::bits::{code, put_code};
+use super::plane::{each, factor, matrix, number, out_in, packed, part, plane, shared};
+use super::real::Real;
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
 use crate::packing::{Number, Packing, Plain};
@@ -98,7 +99,7 @@ struct Squish {
     group: Option<usize>,
 }
 
-const F32: Scales = Scales(Dtype::F32);
+const F32: Real = Real::F32;
 
 impl Squish {
     /// Columns that share a scale, of `k`.
@@ -141,8 +142,8 @@ impl Codec for Squish {
                 for (i, out) in (g * group..).zip(out) {
                     *out = match (self.kind, minimum) {
                         (Kind::Int8, _) => codes[i] as i8 as f32 * scale,
-                        (_, None) => (nibble(codes, i) as i8 - 7) as f32 * scale,
-                        (_, Some(minimum)) => minimum + nibble(codes, i) as f32 * scale,
+                        (_, None) => (code(codes, 4, i) as i8 - 7) as f32 * scale,
+                        (_, Some(minimum)) => minimum + code(codes, 4, i) as f32 * scale,
                     };
                 }
             }
@@ -171,16 +172,14 @@ impl Codec for Squish {
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
-        let (lead, k) = split_last(shape);
-        let scales = match self.group {
-            Some(group) => with_last(lead, k.div_ceil(group as u64)),
-            None => lead.to_vec().into(),
+        let [out, k] = out_in(shape);
+        let real = |suffix| match self.group {
+            Some(group) => part(suffix, Dtype::F32, shape, &[out, k.div_ceil(group as u64)]),
+            None => part(suffix, Dtype::F32, shape, &[out]),
         };
-        let part = |suffix, dtype, shape: &Shape| Part { suffix, dtype, shape: shape.clone() };
-        let real = |suffix| part(suffix, Dtype::F32, &scales);
-        let nibbles = |suffix| part(suffix, Dtype::U8, &with_last(lead, k / 2));
+        let nibbles = |suffix| part(suffix, Dtype::U8, shape, &[out, k / 2]);
         match self.kind {
-            Kind::Int8 => vec![part("__q", Dtype::I8, shape), real("__s")],
+            Kind::Int8 => vec![part("__q", Dtype::I8, shape, &[out, k]), real("__s")],
             Kind::Q4 => vec![nibbles("__q4"), real("__s4")],
             Kind::Q4a => vec![nibbles("__q4a"), real("__s4a"), real("__z4a")],
         }
@@ -229,11 +228,6 @@ fn symmetric(kind: Kind, values: &[f32], first: usize, codes: &mut [u8]) -> f32 
         }
     }
     scale
-}
-
-#[inline(always)]
-fn nibble(codes: &[u8], i: usize) -> u8 {
-    codes[i / 2] >> (4 * (i % 2)) & 15
 }
 
 /// The least and the largest of `values`.

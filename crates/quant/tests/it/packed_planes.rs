@@ -121,8 +121,8 @@ fn packs_as_the_reference(folder: &str) {
             zeros,
             g_idx: g_idx.as_deref(),
         };
-        let packer = quant::codec(&case.scheme).and_then(quant::Codec::packer).unwrap();
-        assert_eq!(packer.pack(&given).unwrap(), case.planes, "`{}`", case.scheme);
+        let assembler = quant::codec(&case.scheme).and_then(quant::Codec::assembler).unwrap();
+        assert_eq!(assembler.assemble(&given).unwrap(), case.planes, "`{}`", case.scheme);
     }
 }
 
@@ -261,7 +261,7 @@ fn integers_are_packed_and_come_back() {
             g_idx: name.contains("act").then_some(&g_idx[..]),
         };
         let codec = quant::codec(name).unwrap();
-        let planes = codec.packer().unwrap().pack(&given).unwrap();
+        let planes = codec.assembler().unwrap().assemble(&given).unwrap();
         let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
         let mut out = vec![0.0; rows * k];
         codec.decode(Matrix { planes: &planes, rows, k }, 0..rows, &mut out);
@@ -278,7 +278,7 @@ fn integers_without_a_place_are_refused() {
     let (codes, zeros, scales) = (vec![3; 32 * 32], vec![1; 32], vec![1.0; 32]);
     let given = Codes { rows: 32, k: 32, codes: &codes, scales: &scales, zeros: &zeros, g_idx: None };
     let pack = |name: &str, given: &Codes<'_>| {
-        quant::codec(name).unwrap().packer().unwrap().pack(given).map(|_| ()).unwrap_err().to_string()
+        quant::codec(name).unwrap().assembler().unwrap().assemble(given).map(|_| ()).unwrap_err().to_string()
     };
     let name = "gptq:b2,g32,f16";
     assert_eq!(pack("gptq:b2,g16,f16", &given), "`scales`: wanted 64 values, found 32");

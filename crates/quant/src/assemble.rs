@@ -1,10 +1,10 @@
-//! Integers that a quantiser chose, written as a packed scheme stores them.
+//! Integers that a quantiser chose, assembled to the planes of a packed scheme.
 
 use tensor::{Scheme, SchemeError, Shape};
 
 use crate::codec::BadData;
 
-/// A quantised matrix `[rows, k]` before it is packed: `scale * (code - zero)`.
+/// A quantised matrix `[rows, k]` before it is assembled: `scale * (code - zero)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes<'a> {
     /// Output features.
@@ -21,10 +21,10 @@ pub struct Codes<'a> {
     pub g_idx: Option<&'a [u32]>,
 }
 
-/// Why integers cannot be packed.
+/// Why integers cannot be assembled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PackError {
+pub enum AssembleError {
     /// The scheme does not fit the matrix.
     #[error("`{scheme}` of {shape}: {why}")]
     Shape {
@@ -51,12 +51,12 @@ pub enum PackError {
 }
 
 /// How given integers become a scheme's planes.
-pub trait Packer: Send + Sync {
+pub trait Assembler: Send + Sync {
     /// The planes, in the order of the scheme. Scales are rounded to the scheme's dtype.
     ///
     /// # Errors
     /// If a length does not fit another, or a code, a zero point or a group index is too large.
-    fn pack(&self, codes: &Codes<'_>) -> Result<Vec<Vec<u8>>, PackError>;
+    fn assemble(&self, codes: &Codes<'_>) -> Result<Vec<Vec<u8>>, AssembleError>;
 }
 
 impl Codes<'_> {
@@ -66,9 +66,9 @@ impl Codes<'_> {
         scheme: &Scheme,
         bits: usize,
         groups: usize,
-    ) -> Result<Vec<Vec<u8>>, PackError> {
+    ) -> Result<Vec<Vec<u8>>, AssembleError> {
         let count = |what, wants: usize, found| {
-            if wants == found { Ok(()) } else { Err(PackError::Count { what, wants, found }) }
+            if wants == found { Ok(()) } else { Err(AssembleError::Count { what, wants, found }) }
         };
         let indexed = scheme.planes.iter().any(|p| p.role == "g_idx");
         count("codes", self.rows * self.k, self.codes.len())?;
@@ -87,7 +87,7 @@ impl Codes<'_> {
             scheme.planes.iter().map(|p| scheme.plane_bytes(p, &shape)).collect::<Result<Vec<_>, _>>();
         match bytes {
             Ok(bytes) => Ok(bytes.into_iter().map(|n| vec![0; n as usize]).collect()),
-            Err(why) => Err(PackError::Shape { scheme: scheme.name.to_string(), shape, why }),
+            Err(why) => Err(AssembleError::Shape { scheme: scheme.name.to_string(), shape, why }),
         }
     }
 }

@@ -1,49 +1,23 @@
-//! How planes are written down, and codes packed into words.
+//! Codes of a few bits.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
-use tensor::{Hold, PlaneAxis, PlaneSpec, Scheme, Shape};
-
-/// One cell for `per` elements of `axis` that it holds.
-pub(super) const fn packed(axis: usize, per: u64) -> PlaneAxis {
-    PlaneAxis::Cells { axis, per, hold: Hold::Packed }
+/// Code `i` of a stream of `bits` (at most 8) bits each, lowest bits first.
+#[inline(always)]
+pub(super) fn code(stream: &[u8], bits: usize, i: usize) -> u8 {
+    let (byte, shift) = (i * bits / 8, i * bits % 8);
+    let next = if shift + bits > 8 { stream[byte + 1] } else { 0 };
+    let both = u16::from_le_bytes([stream[byte], next]);
+    (both >> shift & ((1 << bits) - 1)) as u8
 }
 
-/// One cell for `per` elements of `axis` that share it.
-pub(super) const fn shared(axis: usize, per: u64) -> PlaneAxis {
-    PlaneAxis::Cells { axis, per, hold: Hold::Shared }
-}
-
-/// One cell for each element of `axis`.
-pub(super) const fn each(axis: usize) -> PlaneAxis {
-    packed(axis, 1)
-}
-
-/// A plane that nothing may share with padding.
-pub(super) fn plane(role: &'static str, cell_bytes: u64, axes: Vec<PlaneAxis>) -> PlaneSpec {
-    PlaneSpec { axes: Cow::Owned(axes), ..PlaneSpec::new(role, cell_bytes, &[]) }
-}
-
-/// A plane that only multiplies, so that zeros may share it.
-pub(super) fn factor(role: &'static str, cell_bytes: u64, axes: Vec<PlaneAxis>) -> PlaneSpec {
-    PlaneSpec { spans_padding: true, ..plane(role, cell_bytes, axes) }
-}
-
-/// A scheme of matrices `[out, in]`.
-pub(super) fn matrices(name: &str, planes: Vec<PlaneSpec>) -> Arc<Scheme> {
-    Arc::new(Scheme { name: Cow::Owned(name.to_owned()), trailing: 2, planes: Cow::Owned(planes) })
-}
-
-/// The shape with other last two axes, `[out, in]` no longer.
-pub(super) fn beneath(shape: &Shape, last: &[u64]) -> Shape {
-    let lead = &shape[..shape.len().saturating_sub(2)];
-    [lead, last].concat().into()
-}
-
-/// `[out, in]` of a shape.
-pub(super) fn out_in(shape: &Shape) -> [u64; 2] {
-    shape.last_chunk::<2>().copied().unwrap_or([1, 1])
+/// Puts code `i` into a stream where its bits are still zero.
+#[inline(always)]
+pub(super) fn put_code(stream: &mut [u8], bits: usize, i: usize, code: u8) {
+    let (byte, shift) = (i * bits / 8, i * bits % 8);
+    let [low, high] = (u16::from(code) << shift).to_le_bytes();
+    stream[byte] |= low;
+    if shift + bits > 8 {
+        stream[byte + 1] |= high;
+    }
 }
 
 /// Codes of some bits, packed from the lowest bit on into little-endian words of 32 bits: as few words as
@@ -104,6 +78,19 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_come_back_from_a_stream() {
+        for bits in 1..=8 {
+            let codes: Vec<u8> = (0..64).map(|i| (i * 37 % (1 << bits)) as u8).collect();
+            let mut stream = vec![0; 8 * bits];
+            for (i, c) in codes.iter().enumerate() {
+                put_code(&mut stream, bits, i, *c);
+            }
+            let back: Vec<u8> = (0..64).map(|i| code(&stream, bits, i)).collect();
+            assert_eq!(back, codes, "{bits} bits");
+        }
+    }
 
     #[test]
     fn runs_are_the_shortest_of_whole_words() {

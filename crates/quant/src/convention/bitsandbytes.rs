@@ -1,37 +1,36 @@
-//! How a checkpoint announces bitsandbytes.
+//! bitsandbytes: `quant_method: bitsandbytes` in `config.json`; `weight`, `absmax` and `quant_state`, or `SCB`.
 
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::bnb::{Bnb, NESTED, Nested, Table};
-use super::config::quantization;
-use super::float::Float;
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::method;
+use crate::companions::{Convention, Module, Reading, Weight, split};
+use crate::scheme::{BNB_NESTED, BnbTable as Table, bnb_name};
 
-/// `quant_method: bitsandbytes`. Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
+/// Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
 ///
 /// Source: bitsandbytes 0.50.2, bitsandbytes/functional.py `QuantState.from_dict`, bitsandbytes/nn/modules.py
 /// `Linear8bitLt`.
-pub(crate) struct BnbConvention;
+pub(crate) struct BitsAndBytes;
 
-struct BnbReading;
+struct Modules;
 
 const NF4: &str = ".weight.quant_state.bitsandbytes__nf4";
 const FP4: &str = ".weight.quant_state.bitsandbytes__fp4";
 
-impl Convention for BnbConvention {
+impl Convention for BitsAndBytes {
     fn name(&self) -> &'static str {
         "bitsandbytes"
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
-        quantization(config, "bitsandbytes")?;
-        Some(Ok(Box::new(BnbReading)))
+        method(config, "bitsandbytes")?;
+        Some(Ok(Box::new(Modules)))
     }
 
     /// Eight bits only: four need a `quant_state` for each module.
     fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
-        let (plain, quantised) = crate::companions::split(weights);
+        let (plain, quantised) = split(weights);
         if quantised.is_empty() || quantised.iter().any(|(_, scheme)| scheme.name != "bnb-int8") {
             return None;
         }
@@ -48,7 +47,7 @@ impl Convention for BnbConvention {
     }
 }
 
-impl Reading for BnbReading {
+impl Reading for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[
             NF4,
@@ -92,9 +91,9 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
         state["shape"].as_array().and_then(|axes| axes.iter().map(Value::as_u64).collect());
     let [out, k] = *shape.unwrap_or_default() else { return Err(refuse("shape", "[out, in]")) };
     let dtype = state["dtype"].as_str().unwrap_or_default();
-    let dtype = [("float16", Float::F16), ("bfloat16", Float::BF16), ("float32", Float::F32)]
+    let dtype = [("float16", Dtype::F16), ("bfloat16", Dtype::BF16), ("float32", Dtype::F32)]
         .into_iter()
-        .find_map(|(name, float)| (name == dtype).then_some(float));
+        .find_map(|(name, real)| (name == dtype).then_some(real));
     let dtype = dtype.ok_or_else(|| refuse("dtype", "float16, bfloat16 or float32"))?;
     let sizes = "a power of two from 32 to 4096";
     let block = state["blocksize"].as_u64().filter(|b| b.is_power_of_two() && (32..=4096).contains(b));
@@ -113,7 +112,7 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
     }
 
     let offset = if module.get(".weight.nested_absmax").is_some() {
-        if state["nested_blocksize"].as_u64() != Some(NESTED) {
+        if state["nested_blocksize"].as_u64() != Some(BNB_NESTED) {
             return Err(refuse("nested_blocksize", "256"));
         }
         if state["nested_dtype"].as_str() != Some("float32") {
@@ -124,10 +123,9 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
     } else {
         None
     };
-    let (layout, span) = Bnb::layout(block, out, k, offset.is_some());
-    let nested = offset.zip(span).map(|(offset, span)| Nested { span, offset });
-    let codec = Bnb::new(table, block, dtype, layout, nested).ok_or_else(|| refuse("shape", "[out, in]"))?;
-    Ok(Weight { suffix: ".weight", scheme: codec.name, shape: Shape::from([out, k]), facts, renamed: vec![] })
+    let scheme =
+        bnb_name(table, block, dtype, [out, k], offset).ok_or_else(|| refuse("shape", "[out, in]"))?;
+    Ok(Weight { suffix: ".weight", scheme, shape: Shape::from([out, k]), facts, renamed: vec![] })
 }
 
 fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {

@@ -1,0 +1,61 @@
+//! AWQ: `quant_method: awq` in `config.json`; `qweight`, `qzeros` and `scales`.
+
+use serde_json::Value;
+use tensor::Dtype;
+
+use super::{group_size, method};
+use crate::companions::{Convention, Module, Reading, Weight};
+use crate::scheme::Scope;
+
+/// All that AutoAWQ's gemm kernels read, and nothing else.
+///
+/// Source: transformers `AwqConfig`; AutoAWQ 0.2.9, awq/models/_config.py.
+pub(crate) struct Awq;
+
+struct Modules(Scope);
+
+impl Convention for Awq {
+    fn name(&self) -> &'static str {
+        "awq"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        let config = method(config, "awq")?;
+        Some(scope(config).map(|scope| Box::new(Modules(scope)) as Box<dyn Reading>))
+    }
+}
+
+fn scope(config: &Value) -> Result<Scope, String> {
+    let is = |key: &str, wanted: &str, ok: bool| {
+        if ok { Ok(()) } else { Err(format!("`{key}` of awq: wanted {wanted}, found {}", config[key])) }
+    };
+    is("bits", "4", config["bits"].as_u64() == Some(4))?;
+    let version = config["version"].as_str().map(str::to_ascii_lowercase);
+    is("version", "\"gemm\"", version.is_none_or(|v| v == "gemm"))?;
+    is("zero_point", "true", config["zero_point"].as_bool() != Some(false))?;
+    group_size(config)
+}
+
+impl Reading for Modules {
+    fn marks(&self) -> &'static [&'static str] {
+        &[".qweight", ".qzeros", ".scales"]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        let [inputs, words] = module.shape(".qweight")?;
+        let out = words.checked_mul(8).ok_or("`qweight` is too large")?;
+        let scales = module.dtype(".scales", &[Dtype::F16, Dtype::BF16])?;
+        if let Scope::Group(g) = self.0
+            && !inputs.is_multiple_of(g)
+        {
+            return Err(format!("`qweight` has {inputs} inputs, wanted a multiple of the {g} in a group"));
+        }
+        Ok(Some(Weight {
+            suffix: ".weight",
+            scheme: format!("awq:{},{scales}", self.0.text()),
+            shape: [out, inputs].into(),
+            facts: vec![],
+            renamed: vec![],
+        }))
+    }
+}

@@ -1,0 +1,110 @@
+//! GPTQ: `quant_method: gptq` in `config.json`; `qweight`, `qzeros`, `scales` and `g_idx`.
+
+use serde_json::Value;
+
+use super::{any_of, group_size, in_order, method};
+use crate::companions::{Convention, Module, Reading, Weight};
+use crate::scheme::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
+
+/// A module is quantised if it has `qweight`.
+///
+/// Source: transformers `GPTQConfig`; `dynamic`, by which modules may have other bits and groups than the rest:
+/// GPTQModel@f4c327a1, gptqmodel/quantization/config.py.
+pub(crate) struct Gptq;
+
+struct Modules {
+    version: Version,
+    bits: u64,
+    scope: Scope,
+    /// Modules may differ from `bits` and `scope`.
+    dynamic: bool,
+    /// Whether `g_idx` may differ from the order of the inputs; `None` if nothing says.
+    act: Option<bool>,
+}
+
+impl Convention for Gptq {
+    fn name(&self) -> &'static str {
+        "gptq"
+    }
+
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+        let config = method(config, "gptq")?;
+        Some(Modules::read(config).map(|modules| Box::new(modules) as Box<dyn Reading>))
+    }
+}
+
+impl Modules {
+    fn read(config: &Value) -> Result<Modules, String> {
+        let found = &config["bits"];
+        let bits = found
+            .as_u64()
+            .filter(|b| GPTQ_BITS.contains(b))
+            .ok_or_else(|| format!("`bits` of gptq: wanted {}, found {found}", any_of(GPTQ_BITS)))?;
+        let version = match config["checkpoint_format"].as_str() {
+            None | Some("gptq") => Version::V1,
+            Some("gptq_v2") => Version::V2,
+            Some(other) => {
+                return Err(format!("`checkpoint_format`: wanted `gptq` or `gptq_v2`, found `{other}`"));
+            }
+        };
+        let dynamic = config["dynamic"].as_object().is_some_and(|d| !d.is_empty());
+        let act = config["desc_act"].as_bool();
+        Ok(Modules { version, bits, scope: group_size(config)?, dynamic, act })
+    }
+
+    /// What shares a scale, of which there are so many in a row of so many inputs.
+    fn scope(&self, groups: u64, inputs: u64) -> Result<Scope, String> {
+        if self.scope.groups(inputs) == groups {
+            return Ok(self.scope);
+        }
+        match (self.dynamic && groups > 0 && inputs.is_multiple_of(groups)).then(|| inputs / groups) {
+            Some(g) if g == inputs => Ok(Scope::Row),
+            Some(g) => Ok(Scope::Group(g)),
+            None => Err(format!(
+                "`scales` has {groups} groups, wanted {}: {inputs} inputs, {} to a group",
+                self.scope.groups(inputs),
+                if let Scope::Group(g) = self.scope { g.to_string() } else { "all".to_owned() }
+            )),
+        }
+    }
+}
+
+impl Reading for Modules {
+    fn marks(&self) -> &'static [&'static str] {
+        &[".qweight", ".qzeros", ".scales", ".g_idx"]
+    }
+
+    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+        let [words, out] = module.shape(".qweight")?;
+        let [_, zero_words] = module.shape(".qzeros")?;
+        let [groups, _] = module.shape(".scales")?;
+        let scales = module.dtype(".scales", REALS)?;
+        let bits = if self.dynamic { found_bits(zero_words, out).unwrap_or(self.bits) } else { self.bits };
+        let inputs = words.checked_mul(32).ok_or("`qweight` is too large")? / bits;
+        let mut scope = self.scope(groups, inputs)?;
+        let mut facts = vec![];
+        if module.get(".g_idx").is_some() {
+            match (in_order(module, ".g_idx", inputs, scope)?, self.act) {
+                (true, _) => facts.push(".g_idx"),
+                (false, Some(false)) => {
+                    return Err("`g_idx` is out of order, but `desc_act` is false".to_owned());
+                }
+                (false, _) => scope = Scope::Act(groups),
+            }
+        } else if self.act == Some(true) {
+            module.want(".g_idx")?;
+        }
+        Ok(Some(Weight {
+            suffix: ".weight",
+            scheme: format!("{}:b{bits},{},{scales}", self.version.family(), scope.text()),
+            shape: [out, inputs].into(),
+            facts,
+            renamed: vec![],
+        }))
+    }
+}
+
+/// The bits that so many words for `out` zero points mean.
+fn found_bits(words: u64, out: u64) -> Option<u64> {
+    GPTQ_BITS.iter().copied().find(|bits| words.checked_mul(32) == out.checked_mul(*bits))
+}
