@@ -3,7 +3,9 @@
     pip install VENDOR/llama.cpp/gguf-py     # llama.cpp 0c1e57098, in the sdist of llama-cpp-python 0.3.36
     python make.py [MODELS]                  # default: ~/.cache/weighbridge/models, see `cargo xtask models`
 
-Also writes every-type.gguf with gguf-py's writer: a tensor of every type, a value and an array of every type.
+Also writes with gguf-py's writer: every-type.gguf, a tensor of every type, a value and an array of every type;
+split/, a model in three parts, the first of which has no tensors; big-endian.gguf, the same values as in
+every-type.gguf and plain tensors, with its listing.
 A listing has one line for each pair, `[key, type, value]` or `[key, "arr", element, length, digest]`, and one
 for each tensor, `[name, type, shape, offset in the file, bytes]`, the shape slowest axis first. The digest is
 FNV-1a (64 bits) over the elements as the file has them, strings with their 8-byte length.
@@ -58,10 +60,7 @@ def listing(path):
     )
 
 
-def write_every_type(path):
-    rng = np.random.default_rng(1)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_custom_alignment(64)
+def write_every_value(writer):
     values = {
         "u8": 200, "i8": -100, "u16": 60000, "i16": -30000, "u32": 4_000_000_000, "i32": -2_000_000_000,
         "u64": 2**64 - 1, "i64": -(2**63), "f32": 0.1, "f64": 0.1, "bool": True, "str": "täxt ▁ 🙂",
@@ -71,20 +70,52 @@ def write_every_type(path):
     for kind, name in NAMES.items():
         writer.add_key_value(f"many.{name}", [values[name], values[name]], gguf.GGUFValueType.ARRAY, kind)
     writer.add_key_value("text.empty", "", gguf.GGUFValueType.STRING)
-    for kind, (elements, size) in gguf.GGML_QUANT_SIZES.items():
-        name = kind.name.lower()
-        shape = [2, 3, size]  # in bytes: two matrices of three rows of one block
-        writer.add_tensor(f"{name}.weight", rng.integers(0, 256, shape, dtype=np.uint8), raw_dtype=kind)
+
+
+def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
+def write_every_type(path):
+    rng = np.random.default_rng(1)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_custom_alignment(64)
+    write_every_value(writer)
+    for kind, (elements, size) in gguf.GGML_QUANT_SIZES.items():
+        name = kind.name.lower()
+        shape = [2, 3, size]  # in bytes: two matrices of three rows of one block
+        writer.add_tensor(f"{name}.weight", rng.integers(0, 256, shape, dtype=np.uint8), raw_dtype=kind)
+    finish(writer)
+
+
+def write_split(folder):
+    folder.mkdir(exist_ok=True)
+    writer = gguf.GGUFWriter(folder / "tiny.gguf", "llama", split_max_tensors=2, small_first_shard=True)
+    writer.add_block_count(1)
+    for i, name in enumerate(["token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"], 1):
+        writer.add_tensor(name, np.full([i, 32], i * 257, dtype=np.int32))
+    finish(writer)
+
+
+def write_big_endian(path):
+    writer = gguf.GGUFWriter(path, "llama", endianess=gguf.GGUFEndian.BIG)
+    writer.add_custom_alignment(64)
+    write_every_value(writer)
+    for dtype in ["f4", "f2", "f8", "i1", "i2", "i4", "i8"]:
+        writer.add_tensor(f"{dtype}.weight", np.arange(-3, 3).reshape(2, 3).astype(dtype))
+    finish(writer)
+
+
 def main():
     models = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path.home() / ".cache/weighbridge/models"
     write_every_type(HERE / "every-type.gguf")
     (HERE / "every-type.json").write_text(listing(HERE / "every-type.gguf"))
+    write_big_endian(HERE / "big-endian.gguf")
+    (HERE / "big-endian.json").write_text(listing(HERE / "big-endian.gguf"))
+    write_split(HERE / "split")
     for name in ["smollm2", "gemma3"]:
         (HERE / f"{name}.json").write_text(listing(models / name / f"{name}.gguf"))
 

@@ -18,6 +18,7 @@ mod fault;
 mod folder;
 mod format;
 mod index;
+mod members;
 mod numbered;
 mod open;
 mod source;

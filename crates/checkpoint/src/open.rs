@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::{self, Found};
 use crate::source::{Io, OpenFile, Trust};
@@ -35,7 +34,8 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
 }
 
 /// Opens the checkpoint at `path`: a GGUF, safetensors or npz file, a directory with `config.json` and
-/// safetensors files, or a directory with one GGUF file. A directory that has both is read as the former.
+/// safetensors files, or a directory with one GGUF file. A directory that has both is read as the former. Any
+/// part of a split GGUF model, and a directory with the parts of one, opens the whole.
 ///
 /// Reads headers only. The content of a file says what it is; its extension is believed where the content
 /// says nothing, and is an error where it says another.
@@ -50,10 +50,7 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error
 }
 
 fn open_file(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
-    let file = OpenFile::open(path, Trust::Caller)?;
-    if file.len() == 0 {
-        return Err(Error::whole(path, Fault::Empty));
-    }
+    let file = OpenFile::open(path, Trust::Caller)?.not_empty()?;
     let head = file.head(format::HEAD)?;
     format::of_file(path, &head)?.open(Found::File(file), options)
 }

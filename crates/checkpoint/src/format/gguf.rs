@@ -14,15 +14,13 @@ mod array;
 mod header;
 mod metadata;
 mod pairs;
+mod split;
 mod tensors;
 mod types;
 mod value;
 mod write;
 
-use std::path::Path;
 use std::sync::Arc;
-
-use tensor::TensorEntry;
 
 pub use array::{Array, Strings};
 pub use metadata::GgufMetadata;
@@ -35,9 +33,8 @@ use crate::contents::Contents;
 use crate::error::{Error, Problems, Quoted};
 use crate::fault::Fault;
 use crate::folder::Folder;
-use crate::index::NameIndex;
 use crate::open::OpenOptions;
-use crate::source::ByteSource;
+use crate::source::OpenFile;
 use header::{Cursor, Stop};
 use pairs::Pairs;
 use tensors::Tensors;
@@ -67,60 +64,55 @@ impl Format for Gguf {
     }
 
     fn claims(&self, folder: &Folder) -> bool {
-        folder.ending(".gguf").len() == 1
+        split::only(folder).is_some()
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
         let (path, file) = match found {
             Found::File(file) => (file.path().to_owned(), file),
             Found::Folder(folder) => {
-                let name = folder.ending(".gguf").first().copied().unwrap_or_default().to_owned();
-                (folder.path().to_owned(), folder.open(&name)?)
+                let name = split::only(&folder).unwrap_or_default();
+                (folder.path().to_owned(), folder.open(name)?.not_empty()?)
             }
         };
-        if file.len() == 0 {
-            return Err(Error::whole(file.path(), Fault::Empty));
-        }
-        let file_path = file.path().to_owned();
-        let source = file.into_source(options.io)?;
-        let parts = read(&file_path, Arc::clone(&source))?;
-        if let Some(part) = parts.metadata.split() {
-            return Err(Error::whole(&file_path, Fault::Unsupported { what: part })
-                .with_hint("join the parts: `llama-gguf-split --merge FIRST-PART WHOLE.gguf`"));
-        }
-        let metadata = Metadata::Gguf(parts.metadata);
-        let contents = Contents::of_file(File::new(file_path, source), parts.entries, parts.by_name);
-        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, metadata))
+        let (file_path, parent) = (file.path().to_owned(), file.parent().to_owned());
+        let part = read(file, options)?;
+        let Read { contents, metadata } = match part.metadata.split()? {
+            None => part,
+            Some(split) => split::open(&file_path, part, split, &Folder::list(&parent)?, options)?,
+        };
+        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::Gguf(metadata)))
     }
 }
 
-/// What a GGUF header says.
-struct Parts {
+/// What GGUF headers say.
+#[derive(Debug)]
+struct Read {
+    contents: Contents,
     metadata: GgufMetadata,
-    entries: Vec<TensorEntry>,
-    by_name: NameIndex,
 }
 
-/// Reads the header of `source`, the file at `path`, and reports all that is wrong with it.
-fn read(path: &Path, source: Arc<dyn ByteSource>) -> Result<Parts, Error> {
-    let mut cursor = Cursor::new(source);
+/// Reads the header of `file`, and reports all that is wrong with it.
+fn read(file: OpenFile, options: &OpenOptions) -> Result<Read, Error> {
+    let path = file.path().to_owned();
+    let source = file.into_source(options.io)?;
+    let mut cursor = Cursor::new(Arc::clone(&source));
     let mut problems = Problems::default();
     let parsed = parse(&mut cursor, &mut problems);
-    let parsed = match parsed {
+    let Parsed { opening, pairs, alignment, tensors } = match parsed {
         Ok(parsed) => parsed,
-        Err(Stop::Enough) => return Err(problems.into_error(path)),
-        Err(Stop::Io(error)) => return Err(Error::io(path, "read", error)),
+        Err(Stop::Enough) => return Err(problems.into_error(&path)),
+        Err(Stop::Io(error)) => return Err(Error::io(&path, "read", error)),
         Err(Stop::Problem(problem)) => {
             problems.push(*problem);
-            return Err(problems.into_error(path));
+            return Err(problems.into_error(&path));
         }
     };
-    problems.check(path)?;
-    let Tensors { entries, by_name, .. } = parsed.tensors;
-    let (opening, start) = (&parsed.opening, parsed.tensors.data_start);
-    let metadata =
-        GgufMetadata::new(path, opening, parsed.pairs, parsed.alignment, start, cursor.into_header());
-    Ok(Parts { metadata, entries, by_name })
+    problems.check(&path)?;
+    let header = cursor.into_header();
+    let metadata = GgufMetadata::new(&path, &opening, pairs, alignment, tensors.data_start, header);
+    let contents = Contents::of_file(File::new(path, source), tensors.entries, tensors.by_name);
+    Ok(Read { contents, metadata })
 }
 
 fn parse(cursor: &mut Cursor, problems: &mut Problems) -> Result<Parsed, Stop> {

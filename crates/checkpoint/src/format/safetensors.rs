@@ -63,13 +63,12 @@ impl Format for Safetensors {
         match found {
             Found::Folder(folder) => hf::open_folder(&folder, options),
             Found::File(file) => {
-                let path = file.path().to_owned();
-                let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+                let (path, parent) = (file.path().to_owned(), file.parent().to_owned());
                 let part = self.part(file, options)?;
-                let metadata = match Folder::list(parent) {
+                let metadata = match Folder::list(&parent) {
                     Ok(folder) if folder.has(hf::CONFIG) => HfMetadata::read(&folder)?,
                     // A directory that this process may not list has no `config.json` for it either.
-                    Ok(_) | Err(Error::Io { .. }) => HfMetadata::alone(parent),
+                    Ok(_) | Err(Error::Io { .. }) => HfMetadata::alone(&parent),
                     Err(error) => return Err(error),
                 };
                 hf::checkpoint(path, part, metadata)

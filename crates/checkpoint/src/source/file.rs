@@ -64,13 +64,19 @@ impl OpenFile {
         OpenFile { path, ..self }
     }
 
+    /// The same file, if there is anything in it.
+    pub(crate) fn not_empty(self) -> Result<OpenFile, Error> {
+        if self.len > 0 { Ok(self) } else { Err(Error::whole(&self.path, Fault::Empty)) }
+    }
+
     /// The path it is called by in reports.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn len(&self) -> u64 {
-        self.len
+    /// The directory it is in.
+    pub(crate) fn parent(&self) -> &Path {
+        self.path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."))
     }
 
     /// The first bytes, at most `most` of them.

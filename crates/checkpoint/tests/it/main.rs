@@ -15,6 +15,7 @@ mod npz;
 mod packed_companions;
 mod random;
 mod shards;
+mod split;
 mod truncated;
 mod write;
 

@@ -137,8 +137,12 @@ fn a_bad_alignment() {
 fn a_split_model() {
     let part = model().pair("split.no", kind::U16, [2, 0]).pair("split.count", kind::U16, [5, 0]);
     assert_snapshot!(error("x-00003-of-00005.gguf", part.build()), @"
-    unsupported `DIR/x-00003-of-00005.gguf`: this is part 3 of a model split in 5 files
-    hint: join the parts: `llama-gguf-split --merge FIRST-PART WHOLE.gguf`
+    mismatch in `DIR`: 4 problems
+      `x-00001-of-00005.gguf` is missing
+      `x-00002-of-00005.gguf` is missing
+      `x-00004-of-00005.gguf` is missing
+      `x-00005-of-00005.gguf` is missing
+    hint: the download may be incomplete: download the missing files
     ");
 }
 

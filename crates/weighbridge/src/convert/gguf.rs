@@ -74,12 +74,14 @@ impl Changes {
         Changes { numbers, texts }
     }
 
-    /// The pairs of `source`, in its order, with the changes.
+    /// The pairs of `source`, in its order, with the changes. What says that it was one of several files is left
+    /// out: all is written in one.
     pub(super) fn pairs<'a>(&'a self, source: &'a GgufMetadata) -> Vec<(&'a str, Value<'a>)> {
         let numbers = self.numbers.iter().map(|(key, n)| (*key, Value::U32(*n)));
         let texts = self.texts.iter().map(|(key, text)| (*key, Value::Str(text.as_bytes())));
         let mut changes: Vec<(&str, Value<'a>)> = numbers.chain(texts).collect();
-        let mut pairs: Vec<(&str, Value<'a>)> = source.iter().collect();
+        let mut pairs: Vec<(&str, Value<'a>)> =
+            source.iter().filter(|(key, _)| !key.starts_with("split.")).collect();
         for (key, value) in &mut pairs {
             if let Some(at) = changes.iter().position(|(changed, _)| changed == key) {
                 *value = changes.remove(at).1;

@@ -5,6 +5,7 @@ mod convert;
 mod golden;
 mod pipeline;
 mod real;
+mod several;
 
 use std::path::{Path, PathBuf};
 

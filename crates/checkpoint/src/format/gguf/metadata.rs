@@ -6,11 +6,12 @@ use super::Opening;
 use super::array::{Array, Strings};
 use super::header::Header;
 use super::pairs::{Pair, Pairs};
+use super::split::{self, Split};
 use super::value::{Value, ValueType};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 
-/// The key-value pairs of a GGUF file.
+/// The key-value pairs of a GGUF file, of a split model those of its first.
 ///
 /// Values stay where they are, in the mapped file or in one buffer, and are decoded when asked for. A key
 /// that is absent is `None`; one of another type than asked for is an error that names it, the file and the
@@ -172,15 +173,12 @@ impl GgufMetadata {
         self.elements(key, "an array of bool", |array| array.of(ValueType::Bool, |[byte]| byte != 0))
     }
 
-    /// What part of a split model this is, in words, if it is one.
-    pub(super) fn split(&self) -> Option<String> {
-        let parts = self.get("split.count")?.as_u64().filter(|n| *n > 1)?;
-        Some(match self.get("split.no").and_then(|v| v.as_u64()) {
-            Some(part) => {
-                format!("this is part {} of a model split in {parts} files", part.saturating_add(1))
-            }
-            None => format!("this is one part of a model split in {parts} files"),
-        })
+    /// What part of a split model this is, if it is one. A count of 0 says that parts were joined again
+    /// (tools/gguf-split/gguf-split.cpp, `gguf_merge`).
+    pub(super) fn split(&self) -> Result<Option<Split>, Error> {
+        let count = self.u64(split::COUNT)?.unwrap_or(0);
+        let (no, tensors) = (self.u64(split::NO)?, self.u64(split::TENSORS)?);
+        Ok((count > 1).then_some(Split { no, count, tensors }))
     }
 
     fn typed<'a, T>(
@@ -193,7 +191,7 @@ impl GgufMetadata {
         let value = pair.value(&self.header);
         match read(value) {
             Some(read) => Ok(Some(read)),
-            None => Err(self.wrong(key, pair, wants, value)),
+            None => Err(self.wrong(key, wants, value)),
         }
     }
 
@@ -206,22 +204,23 @@ impl GgufMetadata {
         self.typed(key, wants, |v| if let Value::Array(array) = v { read(array) } else { None })
     }
 
-    fn wrong(&self, key: &str, pair: &Pair, wants: &'static str, value: Value<'_>) -> Error {
+    fn wrong(&self, key: &str, wants: &'static str, value: Value<'_>) -> Error {
         let found = match value {
             Value::Array(_) => format!("{value}"),
             _ => format!("{} {value}", value.kind()),
         };
-        self.problem(key, Some(pair.value_at()), Fault::Type { wants, found })
+        self.problem(key, Fault::Type { wants, found }).of(&self.path)
     }
 
     fn utf8<'a>(&self, key: &str, bytes: &'a [u8]) -> Result<&'a str, Error> {
         std::str::from_utf8(bytes).map_err(|e| {
-            let at = self.pairs.find(&self.header, key).map(Pair::value_at);
-            self.problem(key, at, Fault::NotUtf8 { what: "string", valid: e.valid_up_to() })
+            self.problem(key, Fault::NotUtf8 { what: "string", valid: e.valid_up_to() }).of(&self.path)
         })
     }
 
-    fn problem(&self, key: &str, at: Option<u64>, fault: Fault) -> Error {
-        Problem { at, subject: Subject::Key(key.to_owned()), fault }.of(&self.path)
+    /// What is wrong with the value of `key`.
+    pub(super) fn problem(&self, key: &str, fault: Fault) -> Problem {
+        let at = self.pairs.find(&self.header, key).map(Pair::value_at);
+        Problem { at, subject: Subject::Key(key.to_owned()), fault }
     }
 }

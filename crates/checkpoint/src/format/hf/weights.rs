@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use super::index::Index;
 use crate::contents::Contents;
-use crate::error::{Error, Problem, Problems, Subject};
+use crate::error::Error;
 use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::{self, Part};
+use crate::members::Members;
 use crate::numbered::Numbered;
 use crate::open::OpenOptions;
+use crate::source::OpenFile;
 
 /// How one kind of weight files is called.
 struct Kind {
@@ -48,47 +50,27 @@ struct Weights {
 /// Opens the weights of a directory, and reports all that is wrong with them.
 pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error> {
     let weights = find(folder)?;
-    let mut problems = Problems::default();
+    let mut members = Members::of(folder);
     let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
-    let mut failed = vec![];
     for name in &weights.names {
-        if !folder.has(name) {
-            let fault = Fault::Absent { name: name.clone() };
-            problems.push(Problem { at: None, subject: Subject::Whole, fault });
-            continue;
-        }
-        match member(folder, name, options) {
-            Ok(part) => {
-                opened.insert(name.as_str());
-                // Each shard repeats them.
-                pairs.get_or_insert(part.pairs);
-                parts.push(part.contents);
-            }
-            Err(error @ Error::Io { .. }) => return Err(error),
-            Err(error) => failed.push((name, error)),
+        if let Some(part) = members.open(name, |file| member(file, options))? {
+            opened.insert(name.as_str());
+            // Each shard repeats them.
+            pairs.get_or_insert(part.pairs);
+            parts.push(part.contents);
         }
     }
-    let contents = Contents::join(parts, &mut problems);
+    let contents = Contents::join(parts, &mut members.problems);
     if let Some(index) = &weights.index {
-        index.check(&contents, &opened, &mut problems);
+        index.check(&contents, &opened, &mut members.problems);
     }
-    if problems.is_empty() && failed.len() == 1 {
-        return Err(failed.remove(0).1);
-    }
-    for (name, error) in failed {
-        problems.member(name, error);
-    }
-    problems.check(folder.path())?;
+    members.check()?;
     Ok(Part { contents, pairs: pairs.unwrap_or_default() })
 }
 
-/// The tensors of the file `name`. Its content says of what format it is: a pointer or a page in its place is
-/// refused by what it is.
-fn member(folder: &Folder, name: &str, options: &OpenOptions) -> Result<Part, Error> {
-    let file = folder.open(name)?;
-    if file.len() == 0 {
-        return Err(Error::whole(file.path(), Fault::Empty));
-    }
+/// The tensors of a file. Its content says of what format it is: a pointer or a page in its place is refused by
+/// what it is.
+fn member(file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
     let head = file.head(format::HEAD)?;
     format::of_file(file.path(), &head)?.part(file, options)
 }

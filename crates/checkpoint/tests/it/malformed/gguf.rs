@@ -1,6 +1,6 @@
 //! GGUF. The names in capitals are those of llama.cpp's tests/test-gguf.cpp@0c1e57098.
 
-use super::Blame::{Malformed, Unsupported};
+use super::Blame::{Malformed, Mismatch, Unsupported};
 use super::check;
 use crate::build::{F32, Gguf, Q4_0, array, kind, string};
 
@@ -177,8 +177,8 @@ fn gguf_pairs() {
             (
                 "part of a split",
                 one().u32("split.count", 3).u32("split.no", 0).build(),
-                Unsupported,
-                "part 1 of a model split in 3",
+                Mismatch,
+                "wanted a name as `NAME-00001-of-00003.gguf`",
             ),
         ],
     );

@@ -1,0 +1,59 @@
+//! Opening one file of a directory after another, and keeping what is wrong with them.
+
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::source::OpenFile;
+
+/// The files of a directory that make one checkpoint, as they are opened.
+pub(crate) struct Members<'f> {
+    folder: &'f Folder,
+    /// What is wrong with the whole that they make.
+    pub(crate) problems: Problems,
+    failed: Vec<(String, Error)>,
+}
+
+impl<'f> Members<'f> {
+    pub(crate) fn of(folder: &'f Folder) -> Members<'f> {
+        Members { folder, problems: Problems::default(), failed: Vec::new() }
+    }
+
+    /// What `read` makes of the file `name`; `None` if that is wrong, which is kept. Only the system's refusals
+    /// are errors here and now.
+    pub(crate) fn open<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(OpenFile) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if !self.folder.has(name) {
+            let fault = Fault::Absent { name: name.to_owned() };
+            self.problems.push(Problem { at: None, subject: Subject::Whole, fault });
+            return Ok(None);
+        }
+        match self.folder.open(name).and_then(OpenFile::not_empty).and_then(read) {
+            Ok(read) => Ok(Some(read)),
+            Err(error @ Error::Io { .. }) => Err(error),
+            Err(error) => {
+                self.failed.push((name.to_owned(), error));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps what is wrong with the file `name` among the others.
+    pub(crate) fn wrong(&mut self, name: &str, problem: Problem) {
+        let fault = Fault::Member { name: name.to_owned(), problem: Box::new(problem) };
+        self.problems.push(Problem { at: None, subject: Subject::Whole, fault });
+    }
+
+    /// `Ok` if nothing is wrong. One broken file alone is reported as if it had been opened by its own path.
+    pub(crate) fn check(mut self) -> Result<(), Error> {
+        if self.problems.is_empty() && self.failed.len() == 1 {
+            return self.failed.pop().map_or(Ok(()), |(_, error)| Err(error));
+        }
+        for (name, error) in self.failed {
+            self.problems.member(&name, error);
+        }
+        self.problems.check(self.folder.path())
+    }
+}
