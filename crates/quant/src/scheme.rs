@@ -174,7 +174,15 @@ per_isa! {
 fn decode_blocks<B: Block>(blocks: &[u8], out: &mut [f32]) {
     for (block, out) in blocks.chunks_exact(B::BYTES).zip(out.chunks_exact_mut(B::PER)) {
         B::block(block, out);
+        apart();
     }
+}
+
+/// Keeps the compiler from making vectors across the rounds of a loop, by gathers and scatters, where each round
+/// is vectors itself.
+#[inline(always)]
+fn apart() {
+    std::hint::black_box(());
 }
 
 impl<B: Block> Encoder for B {
@@ -196,39 +204,44 @@ impl<B: Block> Encoder for B {
     }
 }
 
+/// Takes values through memory, so that the compiler makes them together, and not one by one where they are used.
+#[inline(always)]
+fn at_once<const N: usize>(values: [f32; N]) -> [f32; N] {
+    std::hint::black_box(values)
+}
+
+/// The `N` bytes from `at` on. Arrays are mapped, not filled by `from_fn`, which is not always inlined, and then not
+/// made for this instruction set.
+#[inline(always)]
+fn bytes_at<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&block[at..at + N]);
+    bytes
+}
+
 /// The binary16 at byte `at` of `block`.
 #[inline(always)]
 fn half_at(block: &[u8], at: usize) -> f32 {
-    let bits = u16::from_le_bytes([block[at], block[at + 1]]);
-    // Normal numbers, which scales are, take four instructions; a carry out of the exponent shows the others.
-    if bits.wrapping_add(0x0400) & 0x7800 == 0 {
-        return half_special(bits);
-    }
-    let bits = (i32::from(bits.cast_signed()) << 13).cast_unsigned();
-    f32::from_bits((bits & 0x8FFF_E000) + (112 << 23))
-}
-
-/// [`half`], where it is not expected.
-#[cold]
-#[inline(never)]
-fn half_special(bits: u16) -> f32 {
-    half(bits)
+    half(u16::from_le_bytes([block[at], block[at + 1]]))
 }
 
 /// The value of a binary16. As `half::f16::to_f32`, without its question to the processor at each call; and the
-/// compiler makes vectors of it.
+/// compiler makes vectors of it. It has no branch, and no f32 below the normal ones: scales of real weights are
+/// often denormal.
 #[inline(always)]
 fn half(bits: u16) -> f32 {
-    /// 2^112, the distance of the exponents.
-    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
-    let sign = (bits as u32 & 0x8000) << 16;
+    const LEAST: u32 = 0x0400 << 13;
+    const INFINITY: u32 = 0x7C00 << 13;
+    /// The distance of the exponents.
+    const APART: u32 = 112 << 23;
+    /// 2^-14, the least normal one.
+    const TINY: u32 = LEAST + APART;
     let magnitude = (bits as u32 & 0x7FFF) << 13;
-    // Denormals come out right, since the product is exact.
-    let finite = (f32::from_bits(magnitude) * SCALE).to_bits();
+    let denormal = (f32::from_bits(magnitude + TINY) - f32::from_bits(TINY)).to_bits();
     // Infinity stays so, and a NaN becomes a quiet one.
-    let quiet = if magnitude << 9 == 0 { 0 } else { 0x0040_0000 };
-    let special = magnitude | 0x7F80_0000 | quiet;
-    f32::from_bits(sign | if bits & 0x7C00 == 0x7C00 { special } else { finite })
+    let rest = magnitude + if magnitude < INFINITY { APART } else { 2 * APART };
+    let rest = rest | if magnitude > INFINITY { 0x0040_0000 } else { 0 };
+    f32::from_bits((bits as u32 & 0x8000) << 16 | if magnitude < LEAST { denormal } else { rest })
 }
 
 /// The u32 at byte `at` of `block`.
@@ -247,7 +260,7 @@ fn scales_mins(packed: &[u8], d: f32, dmin: f32) -> ([f32; 8], [f32; 8]) {
     let (six, four, two) = (0x3F3F_3F3F, 0x0F0F_0F0F, 0x0303_0303);
     let join = |first: u32, second: u32, by: f32| {
         let codes = (first as u64 | (second as u64) << 32).to_le_bytes();
-        codes.map(|code| by * code as f32)
+        at_once(codes.map(|code| by * code as f32))
     };
     (
         join(scales & six, low & four | (scales >> 6 & two) << 4, d),

@@ -1,4 +1,4 @@
-use super::{Block, EncodeRow, half_at};
+use super::{Block, EncodeRow, at_once, bytes_at, half_at};
 use crate::encode::{encode_row, put_half, put_pairs};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
@@ -26,12 +26,13 @@ impl Block for Q2K {
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let (d, dmin) = (half_at(b, 80), half_at(b, 82));
-        let scales: [f32; 16] = std::array::from_fn(|j| d * (b[j] & 15) as f32);
-        let mins: [f32; 16] = std::array::from_fn(|j| dmin * (b[j] >> 4) as f32);
-        for (j, out) in out.chunks_exact_mut(16).enumerate() {
-            let codes = &b[16 + j / 8 * 32 + j % 2 * 16..][..16];
-            for (out, q) in out.iter_mut().zip(codes) {
-                *out = scales[j] * (q >> (j % 8 / 2 * 2) & 3) as f32 - mins[j];
+        let parts: [u8; 16] = bytes_at(b, 0);
+        let scales = at_once(parts.map(|part| d * (part & 15) as f32));
+        let mins = at_once(parts.map(|part| dmin * (part >> 4) as f32));
+        for (p, out) in out.chunks_exact_mut(32).enumerate() {
+            for (i, (out, q)) in out.iter_mut().zip(&b[16 + p / 4 * 32..][..32]).enumerate() {
+                let j = 2 * p + i / 16;
+                *out = scales[j] * (q >> (p % 4 * 2) & 3) as f32 - mins[j];
             }
         }
     }

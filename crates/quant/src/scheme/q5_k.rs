@@ -1,5 +1,5 @@
 use super::put_scales_mins;
-use super::{Block, EncodeRow, half_at, scales_mins};
+use super::{Block, EncodeRow, apart, half_at, scales_mins};
 use crate::encode::{encode_row, put_half};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
@@ -28,10 +28,11 @@ impl Block for Q5K {
         for (c, out) in out.chunks_exact_mut(64).enumerate() {
             let (low, high) = out.split_at_mut(32);
             for (i, (q, fifth)) in b[48 + 32 * c..][..32].iter().zip(&b[16..48]).enumerate() {
-                let (first, second) = (fifth >> (2 * c) & 1, fifth >> (2 * c + 1) & 1);
-                low[i] = scales[2 * c] * (q & 15 | first << 4) as f32 - mins[2 * c];
-                high[i] = scales[2 * c + 1] * (q >> 4 | second << 4) as f32 - mins[2 * c + 1];
+                let fifth = fifth >> (2 * c);
+                low[i] = scales[2 * c] * (q & 15 | fifth << 4 & 16) as f32 - mins[2 * c];
+                high[i] = scales[2 * c + 1] * (q >> 4 | fifth << 3 & 16) as f32 - mins[2 * c + 1];
             }
+            apart();
         }
     }
 }

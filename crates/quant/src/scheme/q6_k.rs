@@ -1,4 +1,4 @@
-use super::{Block, EncodeRow, half_at};
+use super::{Block, EncodeRow, at_once, bytes_at, half_at};
 use crate::encode::{encode_row, put_half};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, scaled};
@@ -31,14 +31,14 @@ impl Block for Q6K {
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
         let d = half_at(b, 208);
-        for (j, out) in out.chunks_exact_mut(32).enumerate() {
-            let (half, s) = (j / 4, j % 4);
+        let scales = at_once(bytes_at::<16>(b, 192).map(|scale| d * scale.cast_signed() as f32));
+        for (p, out) in out.chunks_exact_mut(32).enumerate() {
+            let (half, s) = (p / 4, p % 4);
             let low = &b[half * 64 + s % 2 * 32..][..32];
             let high = &b[128 + half * 32..][..32];
             for (i, out) in out.iter_mut().enumerate() {
-                let scale = d * b[192 + 2 * j + i / 16].cast_signed() as f32;
                 let q = (low[i] >> (s / 2 * 4) & 15) | (high[i] >> (2 * s) & 3) << 4;
-                *out = scale * (q as i32 - 32) as f32;
+                *out = scales[2 * p + i / 16] * (q as i32 - 32) as f32;
             }
         }
     }
