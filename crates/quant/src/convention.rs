@@ -3,17 +3,21 @@
 mod awq;
 mod bitnet;
 mod bitsandbytes;
+mod compressed_tensors;
 mod fp8;
 mod gptq;
 mod mlx;
+mod modelopt;
 mod mxfp4;
 
 pub(crate) use awq::Awq;
 pub(crate) use bitnet::BitNet;
 pub(crate) use bitsandbytes::BitsAndBytes;
+pub(crate) use compressed_tensors::CompressedTensors;
 pub(crate) use fp8::Fp8;
 pub(crate) use gptq::Gptq;
 pub(crate) use mlx::Mlx;
+pub(crate) use modelopt::Modelopt;
 pub(crate) use mxfp4::Mxfp4;
 
 use serde_json::Value;

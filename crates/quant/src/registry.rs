@@ -59,6 +59,9 @@ const CODECS: &[&dyn Codec] = &[
     &s::MLX_MXFP8,
     &s::Mxfp4Split,
     &s::BnbInt8,
+    &s::CT_NVFP4,
+    &s::CT_MXFP4,
+    &s::CT_MXFP8,
 ];
 
 /// Schemes that come in many sizes.
@@ -74,11 +77,24 @@ const FAMILIES: &[&dyn Family] = &[
     &s::AwqFamily,
     &s::BnbFamily(s::BnbTable::Nf4),
     &s::BnbFamily(s::BnbTable::Fp4),
+    &s::CtIntFamily(s::CtStore::Packed),
+    &s::CtIntFamily(s::CtStore::Bytes),
+    &s::CtFp8,
+    &s::ModeloptNvfp4,
 ];
 
 /// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
-pub(crate) const CONVENTIONS: &[&dyn Convention] =
-    &[&c::Mlx, &c::Fp8, &c::Mxfp4, &c::BitNet, &c::Gptq, &c::Awq, &c::BitsAndBytes];
+pub(crate) const CONVENTIONS: &[&dyn Convention] = &[
+    &c::Mlx,
+    &c::Fp8,
+    &c::Mxfp4,
+    &c::BitNet,
+    &c::Gptq,
+    &c::Awq,
+    &c::BitsAndBytes,
+    &c::CompressedTensors,
+    &c::Modelopt,
+];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.
 static SCHEMES: LazyLock<Vec<Arc<Scheme>>> = LazyLock::new(|| {

@@ -1,6 +1,9 @@
 //! Quantised weights that their ecosystem spreads over several tensors: what is recognised as one entry, and what
 //! does not fit together.
 
+mod compressed_tensors;
+mod modelopt;
+
 use insta::assert_snapshot;
 
 use crate::{Dir, open_both};

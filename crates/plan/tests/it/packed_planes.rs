@@ -24,7 +24,7 @@ fn bytes(r: &mut Rng, t: &TensorEntry) -> Planes {
                 }
             }
             // An exponent in the middle, of f16 and of f32.
-            ("scales", 2) | ("absmax" | "SCB", 4) => {
+            ("scales" | "weight_scale", 1 | 2) | ("absmax" | "SCB", 4) => {
                 plane.chunks_exact_mut(spec.cell_bytes as usize).for_each(|c| *c.last_mut().unwrap() = 0x3C);
             }
             _ => {}
@@ -79,6 +79,11 @@ fn grouped_schemes_fuse_and_shard() {
         "bnb-nf4:b64,bf16",
         "bnb-fp4:b64,f32",
         "bnb-int8",
+        "ct-pack:b4,g32,bf16",
+        "ct-pack:b3,g64,z,f16",
+        "ct-pack:b4,row,bf16",
+        "ct-int8:g32,z,bf16",
+        "ct-mxfp4",
     ] {
         let fused = Expr::concat(0, vec![s(0), s(1), s(2)]);
         moves(name, &[&[64, 128], &[32, 128], &[32, 128]], &fused, <[Vec<f32>]>::concat);

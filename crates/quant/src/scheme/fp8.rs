@@ -32,14 +32,46 @@ impl Family for Fp8 {
             "e5m2" => (Dtype::F8E5M2, &E5M2),
             _ => return None,
         };
-        let scope = Scope::parse(scope).filter(|s| !matches!(s, Scope::Group(_) | Scope::Act(_)))?;
+        let scope = rectangle(scope)?;
         let scales = Real::parse(scales, FP8_SCALES)?;
-        Some(Box::new(Scaled { name: format!("fp8:{params}"), dtype, element, scope, scales }))
+        let (name, rounds) = (format!("fp8:{params}"), false);
+        Some(Box::new(Scaled { name, dtype, element, scope, scales, rounds }))
     }
 
     fn usual(&self) -> &'static [&'static str] {
         &["e4m3,b128x128,f32", "e4m3,b128x128,f8_e8m0", "e4m3,row,f32", "e4m3,row,bf16", "e4m3,tensor,f32"]
     }
+}
+
+/// `ct-fp8:row,bf16`, compressed-tensors' `float-quantized` with scales of 16 bits: what shares a scale (`tensor`,
+/// `row`, or `b128x128`), and the dtype of the scales, to which values are rounded. With f32 it is an `fp8`.
+pub(crate) struct CtFp8;
+
+impl Family for CtFp8 {
+    fn name(&self) -> &'static str {
+        "ct-fp8"
+    }
+
+    fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
+        let (scope, scales) = params.split_once(',')?;
+        Some(Box::new(Scaled {
+            name: format!("ct-fp8:{params}"),
+            dtype: Dtype::F8E4M3,
+            element: &E4M3,
+            scope: rectangle(scope)?,
+            scales: Real::parse(scales, &[Dtype::F16, Dtype::BF16])?,
+            rounds: true,
+        }))
+    }
+
+    fn usual(&self) -> &'static [&'static str] {
+        &["row,bf16", "tensor,bf16", "b128x128,bf16", "row,f16"]
+    }
+}
+
+/// What shares a scale, where that is a rectangle.
+fn rectangle(scope: &str) -> Option<Scope> {
+    Scope::parse(scope).filter(|s| !matches!(s, Scope::Group(_) | Scope::Act(_)))
 }
 
 /// A value is `weight * scale` in f32, rounded once. Products with scales of 16 bits or fewer are exact.
@@ -50,13 +82,16 @@ impl Family for Fp8 {
 /// that the reciprocal is infinite, has scale 1. Blocks may be partial, which transformers leaves unquantised.
 ///
 /// Source: DeepSeek-V3 inference/kernel.py (`weight_dequant_kernel`); transformers 5.23.0,
-/// integrations/finegrained_fp8.py (`Fp8Quantize`, `Fp8Dequantize`).
+/// integrations/finegrained_fp8.py (`Fp8Quantize`, `Fp8Dequantize`); for what is rounded compressed-tensors 0.20.0,
+/// compressed_tensors/quantization/lifecycle/forward_helpers.py (`_dequantize`).
 struct Scaled {
     name: String,
     dtype: Dtype,
     element: &'static Small,
     scope: Scope,
     scales: Real,
+    /// Whether values are rounded to the dtype of the scales.
+    rounds: bool,
 }
 
 impl Scaled {
@@ -106,7 +141,8 @@ impl Codec for Scaled {
             for (column, (codes, out)) in blocks.enumerate() {
                 let scale = self.scales.get(scales, row / tall * across + column);
                 for (code, out) in codes.iter().zip(out) {
-                    *out = self.element.decode(*code) * scale;
+                    let value = self.element.decode(*code) * scale;
+                    *out = if self.rounds { self.scales.round(value) } else { value };
                 }
             }
         }
@@ -118,7 +154,7 @@ impl Codec for Scaled {
     }
 
     fn encoder(&self) -> Option<&dyn Encoder> {
-        Some(self)
+        (!self.rounds).then_some(self as &dyn Encoder)
     }
 
     fn parts(&self, shape: &Shape) -> Vec<Part> {
@@ -126,7 +162,9 @@ impl Codec for Scaled {
         let [rows, columns] = self.scope.cells([out, k]);
         let scales = match self.scope {
             Scope::Tensor => part(".weight_scale", self.scales.0, shape, &[]),
-            Scope::Block(..) => part(".weight_scale_inv", self.scales.0, shape, &[rows, columns]),
+            Scope::Block(..) if !self.rounds => {
+                part(".weight_scale_inv", self.scales.0, shape, &[rows, columns])
+            }
             _ => part(".weight_scale", self.scales.0, shape, &[rows, columns]),
         };
         vec![part(".weight", self.dtype, shape, &[out, k]), scales]

@@ -80,7 +80,8 @@ impl Scope {
         self.inputs().into_iter().chain([out]).collect()
     }
 
-    fn inputs(self) -> Option<PlaneAxis> {
+    /// The same, of the inputs alone.
+    pub(super) fn inputs(self) -> Option<PlaneAxis> {
         match self {
             Scope::Tensor | Scope::Row => None,
             Scope::Group(g) | Scope::Block(_, g) => Some(shared(IN, g)),

@@ -139,6 +139,16 @@ fn awq_equals_autoawq() {
 }
 
 #[test]
+fn ct_equals_compressed_tensors() {
+    equals_the_reference("ct");
+}
+
+#[test]
+fn nvfp4_equals_modelopt() {
+    equals_the_reference("modelopt");
+}
+
+#[test]
 fn bnb_equals_bitsandbytes() {
     equals_the_reference("bnb");
 }
@@ -195,13 +205,27 @@ fn factors_that_are_no_numbers_are_refused() {
         ("bnb", "bnb-int8", 1, 63),
         ("bnb", "bnb-fp4:b32,f16,13x800,", 2, 0),
         ("bnb", "bnb-fp4:b32,f16,13x800,", 3, 255),
+        ("ct", "ct-pack:b4,g32,bf16", 1, 7),
+        ("ct", "ct-int8:row,z,f16", 1, 63),
+        ("ct", "ct-fp8:row,bf16", 1, 5),
+        ("ct", "ct-nvfp4", 1, 17),
+        ("ct", "ct-nvfp4", 2, 0),
+        ("ct", "ct-mxfp4", 1, 127),
+        ("modelopt", "modelopt-nvfp4:bf16", 2, 0),
     ] {
         let mut case = Case::all(folder).into_iter().find(|c| c.scheme.starts_with(scheme)).unwrap();
         assert_eq!(case.check(), Ok(()));
-        let nan: &[u8] = if folder == "awq" { &[0, 0x7E] } else { &[0, 0, 0xC0, 0x7F] };
+        let bytes = quant::scheme(&case.scheme).unwrap().planes[plane].cell_bytes;
+        let (nan, found): (&[u8], _) = match bytes {
+            1 if scheme.contains("mx") => (&[0xFF], "0xff, which is no number"),
+            1 => (&[0x7F], "0x7f, which is no number"),
+            // No number of either sixteen bits.
+            2 => (&[0xFF, 0x7F], "NaN"),
+            _ => (&[0, 0, 0xC0, 0x7F], "NaN"),
+        };
         case.planes[plane][at * nan.len()..][..nan.len()].copy_from_slice(nan);
         let role = quant::scheme(&case.scheme).unwrap().planes[plane].role;
-        let wanted = format!("plane `{role}`: a scale at cell {at}, wanted a finite number, found NaN");
+        let wanted = format!("plane `{role}`: a scale at cell {at}, wanted a finite number, found {found}");
         assert_eq!(case.check(), Err(wanted), "`{scheme}`");
     }
 }
@@ -231,6 +255,27 @@ fn gptq_refuses_what_cannot_be_meant() {
             Err(format!("plane `scales`: a scale at cell 9, wanted a finite number, found {found}"))
         );
     }
+}
+
+#[test]
+fn ct_refuses_what_cannot_be_meant() {
+    let mut case = Case::all("ct").into_iter().find(|c| c.scheme == "ct-pack:b4,act4,z,f16").unwrap();
+    for group in [4i32, -1, i32::MIN] {
+        case.planes[3][4 * 9..][..4].copy_from_slice(&group.to_le_bytes());
+        let wants = "one of the 4 groups, 0 to 3";
+        assert_eq!(
+            case.check(),
+            Err(format!("plane `weight_g_idx`: a group index at cell 9, wanted {wants}, found {group}"))
+        );
+        // What is refused is of no use, but does no harm.
+        let planes: Vec<&[u8]> = case.planes.iter().map(Vec::as_slice).collect();
+        let matrix = Matrix { planes: &planes, rows: case.rows, k: case.k };
+        quant::codec(&case.scheme).unwrap().decode(matrix, 0..case.rows, &mut vec![0.0; case.rows * case.k]);
+    }
+    let mut case = Case::all("ct").into_iter().find(|c| c.scheme == "ct-nvfp4").unwrap();
+    case.planes[2].fill(0);
+    let wanted = "plane `weight_global_scale`: a scale at cell 0, wanted a number to divide by, found 0";
+    assert_eq!(case.check(), Err(wanted.to_owned()));
 }
 
 #[test]
@@ -325,6 +370,18 @@ fn names_have_one_spelling() {
         "bnb-nf4:b64,bf16,0x64",
         "bnb-nf4:b64,bf16,9999999999999x9999999999999",
         "bnb-nf4:b64,bf16,7x9,r4,o3d4ccccd",
+        "ct-pack:b5,g128,bf16",
+        "ct-pack:b4,g0128,bf16",
+        "ct-pack:b4,tensor,z,bf16",
+        "ct-pack:b4,b8x16,bf16",
+        "ct-pack:g128,bf16",
+        "ct-int8:act4,bf16",
+        "ct-int8:row,z",
+        "ct-fp8:row,f32",
+        "ct-fp8:g32,bf16",
+        "ct-nvfp4:bf16",
+        "modelopt-nvfp4",
+        "modelopt-nvfp4:f64",
     ] {
         assert!(quant::scheme(name).is_none(), "`{name}`");
     }
