@@ -1,4 +1,4 @@
-//! GGUF, versions 2 and 3, little-endian.
+//! GGUF, versions 1 to 3, in either byte order.
 //!
 //! Source: docs/gguf.md of ggml, and ggml/src/gguf.cpp of llama.cpp@0c1e57098 ("C" below), whose limits are
 //! kept. Where the two or we differ:
@@ -8,6 +8,10 @@
 //!   llama.cpp's own loader allows; bytes after it are ignored, as C does;
 //! - as in C: an alignment is any power of two, a dimension may be 0, a tensor may have no dimensions, a
 //!   bool may be any byte, a string value need not be UTF-8 (reading it as text then fails);
+//! - version 1, which C and gguf-py have ceased to read, has four bytes where later ones have eight: lengths,
+//!   counts, dimensions (docs/gguf.md, "v2"; candle-core/src/quantized/gguf_file.rs reads it);
+//! - big-endian files, which C reads on big-endian machines only, are read for their metadata; their tensors have
+//!   schemes of their own;
 //! - a header over 256 MiB is refused, which no model has.
 
 mod array;
@@ -35,7 +39,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::OpenFile;
-use header::{Cursor, Stop};
+use header::{Cursor, Notation, Stop};
 use pairs::Pairs;
 use tensors::Tensors;
 
@@ -134,39 +138,40 @@ struct Parsed {
 /// The fixed start of the file: magic, version, counts.
 struct Opening {
     version: u32,
+    notation: Notation,
     tensors: u64,
     pairs: u64,
 }
 
 impl Opening {
     fn parse(cursor: &mut Cursor) -> Result<Opening, Stop> {
-        const WHAT: &str = "the first 24 bytes";
+        const WHAT: &str = "the start of the header";
         let magic = cursor.take(4, WHAT)?;
         let found = cursor.header().get(&magic);
         if found != MAGIC {
             let found = format!("{}", Quoted(&String::from_utf8_lossy(found)));
             return Err(Stop::at(0, Fault::Value { wants: "the magic `GGUF`", found }));
         }
-        let version = cursor.u32(WHAT)?;
-        let unsupported = |what| Err(Stop::at(4, Fault::Unsupported { what }));
+        let mut version = cursor.u32(WHAT)?;
+        // A big-endian file has no other sign than this (gguf.cpp, `gguf_init_from_reader`).
+        let big = version != 0 && version.trailing_zeros() >= 16;
+        if big {
+            version = version.swap_bytes();
+        }
         match version {
-            2 | 3 => {}
+            1..=3 => {}
             0 => {
-                let fault = Fault::Value { wants: "version 2 or 3", found: "version 0".to_owned() };
+                let fault = Fault::Value { wants: "version 1, 2 or 3", found: "version 0".to_owned() };
                 return Err(Stop::at(4, fault));
             }
-            1 => return unsupported("GGUF version 1 is not read, only 2 and 3".to_owned()),
-            // A big-endian file has no other sign than this (gguf.cpp, `gguf_init_from_reader`).
-            swapped if swapped.trailing_zeros() >= 16 => {
-                let version = swapped.swap_bytes();
-                return unsupported(format!("big-endian GGUF (version {version}) is not read"));
-            }
             later => {
-                return unsupported(format!("GGUF version {later} is newer than 3, the last that is read"));
+                let what = format!("GGUF version {later} is newer than 3, the last that is read");
+                return Err(Stop::at(4, Fault::Unsupported { what }));
             }
         }
-        let tensors = cursor.u64(WHAT)?;
-        let pairs = cursor.u64(WHAT)?;
-        Ok(Opening { version, tensors, pairs })
+        cursor.notation = Notation { big, narrow: version == 1 };
+        let tensors = cursor.length(WHAT)?;
+        let pairs = cursor.length(WHAT)?;
+        Ok(Opening { version, notation: cursor.notation, tensors, pairs })
     }
 }

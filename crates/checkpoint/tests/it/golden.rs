@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 use crate::models::model;
 use crate::open_both;
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)
 }
 
-fn listing(name: &str) -> Json {
+pub(crate) fn listing(name: &str) -> Json {
     let text = std::fs::read(golden(name)).expect("the listing is in git");
     serde_json::from_slice(&text).expect("the listing is JSON")
 }
@@ -25,14 +25,14 @@ fn fnv(bytes: &[u8]) -> String {
 }
 
 /// The entries as the listings have them: name, scheme, shape, first byte in the file, bytes.
-fn tensors(checkpoint: &Checkpoint) -> Json {
+pub(crate) fn tensors(checkpoint: &Checkpoint) -> Json {
     let line = |e: &tensor::TensorEntry| {
         json!([e.name, e.scheme.name, e.shape.to_vec(), e.planes[0].bytes.start, e.byte_len()])
     };
     checkpoint.entries().iter().map(line).collect()
 }
 
-fn pair(key: &str, value: Value<'_>) -> Json {
+pub(crate) fn pair(key: &str, value: Value<'_>) -> Json {
     let listed = match value {
         Value::Bool(v) => json!(v),
         Value::F32(v) => json!(f64::from(v)),

@@ -11,6 +11,7 @@ mod malformed;
 mod messages;
 mod metadata;
 mod models;
+mod notations;
 mod npz;
 mod packed_companions;
 mod random;

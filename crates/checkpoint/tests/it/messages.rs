@@ -59,11 +59,6 @@ fn an_empty_file() {
 }
 
 #[test]
-fn a_big_endian_gguf() {
-    assert_snapshot!(error("x.gguf", model().with(|g| g.version = 3u32.swap_bytes()).build()), @"unsupported `DIR/x.gguf`: big-endian GGUF (version 3) is not read (at byte 4)");
-}
-
-#[test]
 fn a_gguf_named_safetensors() {
     assert_snapshot!(error("x.safetensors", model().build()), @"
     mismatch in `DIR/x.safetensors`: is named as safetensors, but holds gguf

@@ -150,7 +150,7 @@ fn every_disagreement_is_reported_at_once() {
     assert_snapshot!(dir.error("m"), @"
     malformed `DIR/m`: 2 problems
       `x-00003-of-00003.gguf`: key `split.count`: wanted 3, as the name says, found 4 (at byte 69)
-      `x-00002-of-00003.gguf`: the file ends inside the first 24 bytes: 4 bytes wanted, 0 left (at byte 4)
+      `x-00002-of-00003.gguf`: the file ends inside the start of the header: 4 bytes wanted, 0 left (at byte 4)
     hint: the download may be incomplete: download the file again
     ");
 }

@@ -37,12 +37,19 @@ fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> S
     // Writing to a `String` cannot fail.
     let _ = writeln!(out, "{}", style::heading(&checkpoint.path().display().to_string()));
     let format = match checkpoint.metadata().gguf() {
-        Some(gguf) => format!("{} v{}", checkpoint.format(), gguf.version()),
+        Some(gguf) => {
+            let order = if gguf.big_endian() { " big-endian" } else { "" };
+            format!("{} v{}{order}", checkpoint.format(), gguf.version())
+        }
         None => checkpoint.format().to_string(),
+    };
+    let files = match checkpoint.files().len() {
+        0 | 1 => String::new(),
+        n => format!(" in {n} files"),
     };
     let _ = writeln!(
         out,
-        "  {format}, {} tensors, {} parameters, {} ({bits:.2} bits a weight)",
+        "  {format}, {} tensors{files}, {} parameters, {} ({bits:.2} bits a weight)",
         checkpoint.entries().len(),
         count(elements),
         Bytes(bytes),

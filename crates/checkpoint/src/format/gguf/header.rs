@@ -16,6 +16,41 @@ const LIMIT: u64 = 256 << 20;
 /// Strings are at most this long (gguf.cpp, `GGUF_MAX_STRING_LENGTH`).
 const MAX_STRING: u64 = 1 << 30;
 
+/// How a file writes its numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Notation {
+    /// The most significant byte comes first.
+    pub(super) big: bool,
+    /// Lengths, counts and dimensions have four bytes and not eight, as in version 1.
+    pub(super) narrow: bool,
+}
+
+impl Notation {
+    /// The bytes of a number, least significant first.
+    pub(super) fn little<const N: usize>(self, mut bytes: [u8; N]) -> [u8; N] {
+        if self.big {
+            bytes.reverse();
+        }
+        bytes
+    }
+
+    /// Bytes of a length.
+    pub(super) fn length_bytes(self) -> u64 {
+        if self.narrow { 4 } else { 8 }
+    }
+
+    /// The length at the start of `bytes`, and what follows it.
+    pub(super) fn length(self, bytes: &[u8]) -> Option<(u64, &[u8])> {
+        if self.narrow {
+            let (len, rest) = bytes.split_first_chunk()?;
+            Some((u32::from_le_bytes(self.little(*len)).into(), rest))
+        } else {
+            let (len, rest) = bytes.split_first_chunk()?;
+            Some((u64::from_le_bytes(self.little(*len)), rest))
+        }
+    }
+}
+
 /// Why reading stops here and now.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -87,11 +122,13 @@ impl Header {
 pub(super) struct Cursor {
     header: Header,
     at: u64,
+    /// How numbers are read from here on.
+    pub(super) notation: Notation,
 }
 
 impl Cursor {
     pub(super) fn new(source: Arc<dyn ByteSource>) -> Cursor {
-        Cursor { header: Header { source, owned: Vec::new() }, at: 0 }
+        Cursor { header: Header { source, owned: Vec::new() }, at: 0, notation: Notation::default() }
     }
 
     pub(super) fn header(&self) -> &Header {
@@ -144,18 +181,25 @@ impl Cursor {
 
     pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, Stop> {
         let range = self.take(4, what)?;
-        Ok(self.header.get(&range).first_chunk().map_or(0, |b| u32::from_le_bytes(*b)))
+        let bytes = self.header.get(&range).first_chunk();
+        Ok(bytes.map_or(0, |b| u32::from_le_bytes(self.notation.little(*b))))
     }
 
     pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, Stop> {
         let range = self.take(8, what)?;
-        Ok(self.header.get(&range).first_chunk().map_or(0, |b| u64::from_le_bytes(*b)))
+        let bytes = self.header.get(&range).first_chunk();
+        Ok(bytes.map_or(0, |b| u64::from_le_bytes(self.notation.little(*b))))
     }
 
-    /// Passes a string: a `u64` length and that many bytes, whose range it gives.
+    /// A length, a count or a dimension.
+    pub(super) fn length(&mut self, what: &'static str) -> Result<u64, Stop> {
+        if self.notation.narrow { self.u32(what).map(u64::from) } else { self.u64(what) }
+    }
+
+    /// Passes a string: a length and that many bytes, whose range it gives.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Range<u64>, Stop> {
         let at = self.at;
-        let bytes = self.u64(what)?;
+        let bytes = self.length(what)?;
         if bytes > MAX_STRING {
             let what = "string length in bytes";
             return Err(Stop::at(at, Fault::Limit { what, found: bytes, limit: MAX_STRING }));
@@ -183,8 +227,7 @@ impl Cursor {
         let before = rest.len();
         let mut passed = 0;
         while passed < most {
-            let Some((len, after)) = rest.split_first_chunk() else { break };
-            let len = u64::from_le_bytes(*len);
+            let Some((len, after)) = self.notation.length(rest) else { break };
             let Some(after) = usize::try_from(len).ok().and_then(|len| after.get(len..)) else { break };
             if len > MAX_STRING {
                 break;

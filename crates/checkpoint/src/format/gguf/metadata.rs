@@ -20,6 +20,7 @@ use crate::fault::Fault;
 pub struct GgufMetadata {
     path: PathBuf,
     version: u32,
+    big_endian: bool,
     alignment: u64,
     data_start: u64,
     header: Header,
@@ -35,12 +36,19 @@ impl GgufMetadata {
         data_start: u64,
         header: Header,
     ) -> GgufMetadata {
-        GgufMetadata { path: path.to_owned(), version: opening.version, alignment, data_start, header, pairs }
+        let Opening { version, notation, .. } = *opening;
+        let (path, big_endian) = (path.to_owned(), notation.big);
+        GgufMetadata { path, version, big_endian, alignment, data_start, header, pairs }
     }
 
-    /// The version of the format: 2 or 3.
+    /// The version of the format: 1, 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
+    }
+
+    /// Whether the file has the most significant byte of a number first.
+    pub fn big_endian(&self) -> bool {
+        self.big_endian
     }
 
     /// The alignment of each tensor's data in bytes, a power of two.
@@ -67,7 +75,7 @@ impl GgufMetadata {
     pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
         (0..self.len())
             .filter_map(|i| self.pairs.at(i))
-            .map(|pair| (pair.key(&self.header), pair.value(&self.header)))
+            .map(|pair| (pair.key(&self.header), self.pairs.value(pair, &self.header)))
     }
 
     /// All keys, in the order of the file.
@@ -77,7 +85,7 @@ impl GgufMetadata {
 
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        self.pairs.find(&self.header, key).map(|pair| pair.value(&self.header))
+        self.pairs.find(&self.header, key).map(|pair| self.pairs.value(pair, &self.header))
     }
 
     /// A number of any integer type that is not negative.
@@ -188,7 +196,7 @@ impl GgufMetadata {
         read: impl FnOnce(Value<'a>) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let Some(pair) = self.pairs.find(&self.header, key) else { return Ok(None) };
-        let value = pair.value(&self.header);
+        let value = self.pairs.value(pair, &self.header);
         match read(value) {
             Some(read) => Ok(Some(read)),
             None => Err(self.wrong(key, wants, value)),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::array::Array;
-use super::header::{Cursor, Header, Stop};
+use super::header::{Cursor, Header, Notation, Stop};
 use super::value::{Value, ValueType};
 use crate::error::{Problem, Problems, Subject};
 use crate::fault::Fault;
@@ -32,13 +32,15 @@ pub(super) struct Pair {
 pub(super) struct Pairs {
     list: Vec<Pair>,
     by_key: NameIndex,
+    notation: Notation,
 }
 
 impl Pairs {
     pub(super) fn parse(cursor: &mut Cursor, count: u64, problems: &mut Problems) -> Result<Pairs, Stop> {
+        let notation = cursor.notation;
         // An empty key, a type, one byte.
-        let count = cursor.check_count("key-value pairs", count, 8 + 4 + 1)?;
-        let mut pairs = Pairs { list: Vec::new(), by_key: NameIndex::default() };
+        let count = cursor.check_count("key-value pairs", count, notation.length_bytes() + 4 + 1)?;
+        let mut pairs = Pairs { list: Vec::new(), by_key: NameIndex::default(), notation };
         for id in 0..count {
             let at = cursor.at();
             let pair = Pair::parse(cursor, problems)?;
@@ -47,7 +49,8 @@ impl Pairs {
             let first = pairs.by_key.insert(id, |i| key_of(&pairs.list, header, i));
             if let Some(first) = first {
                 let key = text(key_of(&pairs.list, header, id));
-                let first = pairs.list.get(first as usize).map_or(0, |p| p.key.start - 8);
+                let first =
+                    pairs.list.get(first as usize).map_or(0, |p| p.key.start - notation.length_bytes());
                 problems.push(Problem {
                     at: Some(at),
                     subject: Subject::Key(key),
@@ -75,6 +78,15 @@ impl Pairs {
         self.list.get(id as usize)
     }
 
+    /// The value of one of these pairs.
+    pub(super) fn value<'h>(&self, pair: &Pair, header: &'h Header) -> Value<'h> {
+        let bytes = header.get(&pair.value);
+        match pair.array {
+            Some((element, len)) => Value::Array(Array::new(element, len, bytes, self.notation)),
+            None => Value::scalar(pair.kind, bytes, self.notation).unwrap_or(Value::Str(bytes)),
+        }
+    }
+
     /// `general.alignment`, a power of two.
     pub(super) fn alignment(&self, header: &Header, problems: &mut Problems) -> u64 {
         const KEY: &str = "general.alignment";
@@ -84,7 +96,7 @@ impl Pairs {
             problems.push(Problem { at: Some(pair.value_at()), subject, fault });
             DEFAULT_ALIGNMENT
         };
-        match pair.value(header) {
+        match self.value(pair, header) {
             Value::U32(alignment) if alignment.is_power_of_two() => alignment.into(),
             Value::U32(other) => wrong(Fault::Value { wants: "a power of two", found: other.to_string() }),
             other => wrong(Fault::Value { wants: "type u32", found: format!("{} {other}", other.kind()) }),
@@ -128,7 +140,7 @@ impl Pair {
             return Err(Stop::at(at, Fault::Unsupported { what }));
         }
         let at = cursor.at();
-        let len = cursor.u64(WHAT)?;
+        let len = cursor.length(WHAT)?;
         if len > MAX_ARRAY {
             let fault = Fault::Limit { what: "number of elements", found: len, limit: MAX_ARRAY };
             return Err(Stop::at(at, fault));
@@ -147,15 +159,6 @@ impl Pair {
     pub(super) fn key<'h>(&self, header: &'h Header) -> &'h str {
         // Checked when it was parsed; empty if another process has written to the mapped file since.
         std::str::from_utf8(header.get(&self.key)).unwrap_or_default()
-    }
-
-    /// The value.
-    pub(super) fn value<'h>(&self, header: &'h Header) -> Value<'h> {
-        let bytes = header.get(&self.value);
-        match self.array {
-            Some((element, len)) => Value::Array(Array::new(element, len, bytes)),
-            None => Value::scalar(self.kind, bytes).unwrap_or(Value::Str(bytes)),
-        }
     }
 
     /// Byte offset of the value in the file.

@@ -33,8 +33,8 @@ impl Tensors {
         problems: &mut Problems,
     ) -> Result<Tensors, Stop> {
         // An empty name, the number of dimensions, a type, an offset.
-        let count = cursor.check_count("tensors", count, 8 + 4 + 4 + 8)?;
-        let mut reader = Reader { alignment, next: Some(0), types: Types::default(), problems };
+        let count = cursor.check_count("tensors", count, cursor.notation.length_bytes() + 4 + 4 + 8)?;
+        let mut reader = Reader { alignment, next: Some(0), types: Types::of(cursor.notation), problems };
         // Grows with what is really there: a count alone reserves no memory.
         let mut entries: Vec<TensorEntry> = Vec::new();
         let mut starts = Vec::new();
@@ -129,7 +129,7 @@ impl Reader<'_> {
         }
         let mut axes = Vec::with_capacity(dims as usize);
         for _ in 0..dims {
-            axes.push(cursor.u64(WHAT).map_err(about)?);
+            axes.push(cursor.length(WHAT).map_err(about)?);
         }
         // The file has the fastest axis first.
         axes.reverse();

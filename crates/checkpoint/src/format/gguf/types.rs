@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tensor::Scheme;
 
+use super::header::Notation;
 use crate::fault::Fault;
 
 /// Ids from here on are damage, not news: there were 43 in the first three years.
@@ -77,13 +78,20 @@ pub(super) fn id(name: &str) -> Option<u32> {
 }
 
 /// The schemes of type ids, each made once.
-#[derive(Debug, Default)]
-pub(super) struct Types(Vec<(u32, Arc<Scheme>)>);
+#[derive(Debug)]
+pub(super) struct Types {
+    known: Vec<(u32, Arc<Scheme>)>,
+    notation: Notation,
+}
 
 impl Types {
+    pub(super) fn of(notation: Notation) -> Types {
+        Types { known: Vec::new(), notation }
+    }
+
     /// The scheme of a type id in a file.
     pub(super) fn scheme(&mut self, id: u32) -> Result<Arc<Scheme>, Fault> {
-        if let Some((_, scheme)) = self.0.iter().find(|(known, _)| *known == id) {
+        if let Some((_, scheme)) = self.known.iter().find(|(known, _)| *known == id) {
             return Ok(Arc::clone(scheme));
         }
         let scheme = match BY_ID.get(id as usize) {
@@ -102,7 +110,21 @@ impl Types {
                 return Err(Fault::Value { wants: "a tensor type from 0 to 42", found });
             }
         };
-        self.0.push((id, Arc::clone(&scheme)));
+        let scheme = if self.notation.big { big_endian(scheme) } else { scheme };
+        self.known.push((id, Arc::clone(&scheme)));
         Ok(scheme)
     }
+}
+
+/// The scheme of a tensor in a big-endian file: `f32.be`, of the same geometry. It can be listed and moved, and
+/// is decoded by nothing, which whoever wants its values says by this name. Single bytes have no order.
+///
+/// That of blocks is no one's: gguf-py writes them as they are on a little-endian machine
+/// (gguf-py/gguf/gguf_writer.py, `add_tensor`), its `gguf_convert_endian.py` swaps their scales.
+fn big_endian(scheme: Arc<Scheme>) -> Arc<Scheme> {
+    if scheme.dtype().is_some_and(|dtype| dtype.bytes() == 1) {
+        return scheme;
+    }
+    let name = format!("{}.be", scheme.name);
+    quant::scheme(&name).unwrap_or_else(|| Arc::new(Scheme { name: name.into(), ..Scheme::clone(&scheme) }))
 }

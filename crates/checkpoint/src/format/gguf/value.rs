@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::array::Array;
+use super::header::Notation;
 use crate::error::Quoted;
 
 /// The type of a metadata value or of an array's elements.
@@ -137,10 +138,10 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The value of a scalar type from its bytes; `None` for arrays and where bytes are missing.
-    pub(super) fn scalar(kind: ValueType, bytes: &'a [u8]) -> Option<Value<'a>> {
+    pub(super) fn scalar(kind: ValueType, bytes: &'a [u8], notation: Notation) -> Option<Value<'a>> {
         macro_rules! number {
             ($variant:ident, $type:ty) => {
-                Value::$variant(<$type>::from_le_bytes(*bytes.first_chunk()?))
+                Value::$variant(<$type>::from_le_bytes(notation.little(*bytes.first_chunk()?)))
             };
         }
         Some(match kind {
@@ -253,8 +254,9 @@ mod tests {
 
     #[test]
     fn a_scalar_with_bytes_missing_is_none() {
-        assert_eq!(Value::scalar(ValueType::U32, &[1, 0, 0]), None);
-        assert_eq!(Value::scalar(ValueType::U32, &[1, 0, 0, 0]), Some(Value::U32(1)));
-        assert_eq!(Value::scalar(ValueType::Bool, &[2]), Some(Value::Bool(true)));
+        let scalar = |kind, bytes: &'static [u8]| Value::scalar(kind, bytes, Notation::default());
+        assert_eq!(scalar(ValueType::U32, &[1, 0, 0]), None);
+        assert_eq!(scalar(ValueType::U32, &[1, 0, 0, 0]), Some(Value::U32(1)));
+        assert_eq!(scalar(ValueType::Bool, &[2]), Some(Value::Bool(true)));
     }
 }

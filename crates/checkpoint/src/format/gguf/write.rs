@@ -90,8 +90,11 @@ fn put(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Array(array) => {
             out.extend(array.element().id().to_le_bytes());
             out.extend(array.len().to_le_bytes());
-            // As they stand in a file.
-            out.extend(array.bytes());
+            if array.is_usual() {
+                out.extend(array.bytes());
+            } else {
+                array.values().for_each(|value| put(out, &value));
+            }
         }
     }
 }
