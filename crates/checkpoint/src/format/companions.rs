@@ -6,11 +6,13 @@ use std::path::Path;
 use serde_json::Value;
 use tensor::TensorEntry;
 
+use super::hf;
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 
-/// `contents` of the checkpoint at `path`, with one entry in the place of all that hold one weight together.
+/// `contents` of the checkpoint at `path`, with one entry in the place of all that hold one weight together. What is
+/// wrong with `config` itself is a problem of that file, beside the weights.
 pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Result<Contents, Error> {
     let files = contents.files.clone();
     let read = |entry: &TensorEntry| {
@@ -24,6 +26,11 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
     let Contents { files, entries, by_name } = contents;
     let before = entries.len();
     let entries = quant::companions::gather(config, entries, &read).map_err(|wrong| {
+        let beside = files.first().map(|file| file.path.with_file_name(hf::CONFIG));
+        let path = match (&wrong[..], &beside) {
+            ([only], Some(config)) if only.module.is_empty() => config,
+            _ => path,
+        };
         let mut problems = Problems::default();
         for quant::companions::Inconsistent { module, what } in wrong {
             let subject = if module.is_empty() { Subject::Whole } else { Subject::Tensor(module) };

@@ -150,10 +150,10 @@ fn gptq_parts_that_do_not_fit() {
     assert_snapshot!(refused(GPTQ, &with(gptq(), "l.qweight", None)), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: wanted `qweight` beside `g_idx`, `qzeros`, `scales`, found none");
     assert_snapshot!(refused(&GPTQ.replace("32", "16"), &gptq()), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: `scales` has 2 groups, wanted 4: 64 inputs, 16 to a group");
     assert_snapshot!(refused(&GPTQ.replace(r#""bits":4"#, r#""bits":8"#), &gptq()), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: `scales` has 2 groups, wanted 1: 32 inputs, 32 to a group");
-    assert_snapshot!(refused(&GPTQ.replace(r#""bits":4"#, r#""bits":7"#), &gptq()), @"mismatch in `DIR/m/model.safetensors`: `bits` of gptq: wanted 2, 3, 4 or 8, found 7");
-    assert_snapshot!(refused(&GPTQ.replace("32", "0"), &gptq()), @"mismatch in `DIR/m/model.safetensors`: `group_size`: wanted a positive number or -1, found 0");
+    assert_snapshot!(refused(&GPTQ.replace(r#""bits":4"#, r#""bits":7"#), &gptq()), @"mismatch in `DIR/m/config.json`: `bits` of gptq: wanted 2, 3, 4 or 8, found 7");
+    assert_snapshot!(refused(&GPTQ.replace("32", "0"), &gptq()), @"mismatch in `DIR/m/config.json`: `group_size`: wanted a positive number or -1, found 0");
     let marlin = GPTQ.replace(r#""sym":true"#, r#""checkpoint_format":"marlin""#);
-    assert_snapshot!(refused(&marlin, &gptq()), @"mismatch in `DIR/m/model.safetensors`: `checkpoint_format`: wanted `gptq` or `gptq_v2`, found `marlin`");
+    assert_snapshot!(refused(&marlin, &gptq()), @"mismatch in `DIR/m/config.json`: `checkpoint_format`: wanted `gptq` or `gptq_v2`, found `marlin`");
     let narrow = with(gptq(), "l.qzeros", Some(zeros("l.qzeros", "I32", &[2, 4])));
     assert_snapshot!(refused(GPTQ, &narrow), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: `qzeros` is [2, 4] i32, wanted [2, 2] i32, for `gptq:b4,g32,f16` [16, 64]");
     let short = with(gptq(), "l.g_idx", Some(g_idx("l.g_idx", 0..63)));
@@ -186,9 +186,9 @@ fn awq_is_one_entry() {
 #[test]
 fn awq_parts_that_do_not_fit() {
     let refused = |config: &str, tensors: &[Made]| model(config, tensors).error("m");
-    assert_snapshot!(refused(&AWQ.replace("gemm", "gemv"), &awq()), @r#"mismatch in `DIR/m/model.safetensors`: `version` of awq: wanted "gemm", found "gemv""#);
-    assert_snapshot!(refused(&AWQ.replace(r#""bits":4"#, r#""bits":7"#), &awq()), @"mismatch in `DIR/m/model.safetensors`: `bits` of awq: wanted 4, found 7");
-    assert_snapshot!(refused(&AWQ.replace("true", "false"), &awq()), @"mismatch in `DIR/m/model.safetensors`: `zero_point` of awq: wanted true, found false");
+    assert_snapshot!(refused(&AWQ.replace("gemm", "gemv"), &awq()), @r#"mismatch in `DIR/m/config.json`: `version` of awq: wanted "gemm", found "gemv""#);
+    assert_snapshot!(refused(&AWQ.replace(r#""bits":4"#, r#""bits":7"#), &awq()), @"mismatch in `DIR/m/config.json`: `bits` of awq: wanted 4, found 7");
+    assert_snapshot!(refused(&AWQ.replace("true", "false"), &awq()), @"mismatch in `DIR/m/config.json`: `zero_point` of awq: wanted true, found false");
     assert_snapshot!(refused(&AWQ.replace("32", "64"), &awq()), @"
     mismatch in `DIR/m/model.safetensors`: 2 problems
       tensor `l`: `qzeros` is [2, 2] i32, wanted [1, 2] i32, for `awq:g64,f16` [16, 64]

@@ -8,6 +8,7 @@ use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
 
 use crate::{Config, Family};
 
+use tables::HF_ACTIVATIONS;
 pub(crate) use tables::{GGUF_DECODER, HF_DECODER};
 
 /// An ecosystem.
@@ -64,7 +65,8 @@ pub struct Dialect {
     pub rules: Vec<&'static [Rule]>,
     /// What entry names may start with; the one that most entries start with is taken, the first if none.
     pub prefixes: &'static [&'static str],
-    /// Entries that are known and not needed, below the prefix, with the reason.
+    /// Entries that are known and not needed, below the prefix, with the reason; besides what quantisers add for
+    /// activations.
     pub drops: &'static [(&'static str, &'static str)],
 }
 
@@ -92,9 +94,11 @@ impl Dialect {
                 Some(Binding { name: spec.name, shape, expr, presence: spec.presence })
             })
             .collect();
+        let shared = if self.name == DialectName::Hf { HF_ACTIVATIONS } else { &[] };
         let drops = self
             .drops
             .iter()
+            .chain(shared)
             .map(|(pattern, why)| Drop {
                 pattern: Pattern::new(format!("{prefix}{pattern}")),
                 why: (*why).to_owned(),

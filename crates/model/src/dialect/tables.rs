@@ -31,3 +31,26 @@ pub(crate) static HF_DECODER: &[Rule] = &[
     Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
     Rule::same("output.weight", "lm_head.weight"),
 ];
+
+/// What quantisers add for activations and caches, which play no part in the weights.
+///
+/// Source: compressed-tensors 0.20.0, compressed_tensors/quantization/lifecycle/initialize.py (`input_`, `output_`, and
+/// of attention `k_` and `v_`, each with a `scale`, `zero_point` or `global_scale`); nvidia-modelopt 0.47.0,
+/// modelopt/torch/export/quant_utils.py; transformers 5.23.0, integrations/finegrained_fp8.py (`activation_scale`).
+pub(crate) static HF_ACTIVATIONS: &[(&str, &str)] = &[
+    ("model.layers.{n}.{part}.{linear}.input_scale", ACTIVATIONS),
+    ("model.layers.{n}.{part}.{linear}.input_zero_point", ACTIVATIONS),
+    ("model.layers.{n}.{part}.{linear}.input_global_scale", ACTIVATIONS),
+    ("model.layers.{n}.{part}.{linear}.activation_scale", ACTIVATIONS),
+    ("model.layers.{n}.{part}.{linear}.output_scale", ACTIVATIONS),
+    ("model.layers.{n}.{part}.{linear}.output_zero_point", ACTIVATIONS),
+    ("model.layers.{n}.{part}.k_proj.k_scale", CACHES),
+    ("model.layers.{n}.{part}.v_proj.v_scale", CACHES),
+    ("model.layers.{n}.{part}.k_scale", CACHES),
+    ("model.layers.{n}.{part}.v_scale", CACHES),
+    ("lm_head.input_scale", ACTIVATIONS),
+    ("lm_head.input_global_scale", ACTIVATIONS),
+];
+
+const ACTIVATIONS: &str = "for quantised activations; here they are not";
+const CACHES: &str = "for a quantised cache; here it is not";

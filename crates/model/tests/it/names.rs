@@ -76,3 +76,22 @@ fn hf_prefixes_come_and_go() {
     assert_eq!(source(&["wte.weight", "h.0.ln_1.weight"]), "wte.weight");
     assert_eq!(source(&[]), "transformer.wte.weight");
 }
+
+/// Scales of activations are dropped for a reason, whatever the prefix; those of weights are not.
+#[test]
+fn scales_of_activations_are_not_needed() {
+    let model =
+        models().into_iter().find(|m| m.family.name() == "gemma3" && m.dialect == DialectName::Hf).unwrap();
+    for prefix in ["", "language_model."] {
+        let name = |rest: &str| format!("{prefix}model.layers.1.{rest}");
+        let names = [name("self_attn.q_proj.weight"), name("mlp.down_proj.weight")];
+        let drops = model.bindings(names.iter().map(String::as_str)).drops;
+        let why = |rest| drops.iter().find(|d| d.pattern.matches(&name(rest))).map(|d| &*d.why);
+        assert_eq!(why("mlp.down_proj.input_scale"), Some("for quantised activations; here they are not"));
+        assert_eq!(why("self_attn.q_proj.input_global_scale"), why("mlp.down_proj.activation_scale"));
+        assert_eq!(why("self_attn.k_proj.k_scale"), Some("for a quantised cache; here it is not"));
+        for rest in ["mlp.down_proj.weight_scale", "mlp.down_proj.pre_quant_scale", "mlp.down_proj.scale"] {
+            assert_eq!(why(rest), None, "`{rest}`");
+        }
+    }
+}

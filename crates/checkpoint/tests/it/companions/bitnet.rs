@@ -45,5 +45,5 @@ fn what_does_not_fit() {
       tensor `d`: `weight` is bf16, wanted u8
     ");
     let model = layers(r#","linear_class":"ternary""#).with("a", "F32", &[1]);
-    assert_snapshot!(model.error(), @"mismatch in `DIR/m/model.safetensors`: `quantization_config.linear_class` is `ternary`, wanted bitlinear or autobitlinear");
+    assert_snapshot!(model.error(), @"mismatch in `DIR/m/config.json`: `quantization_config.linear_class` is `ternary`, wanted bitlinear or autobitlinear");
 }

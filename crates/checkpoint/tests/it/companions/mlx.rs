@@ -100,10 +100,10 @@ fn a_mode_without_biases() {
 #[test]
 fn a_configuration_that_makes_no_sense() {
     let error = |config| affine(config).with("a", "F32", &[1]).error();
-    assert_snapshot!(error(r#"{"bits":7,"group_size":64}"#), @"mismatch in `DIR/m/model.safetensors`: `quantization.bits` is 7, wanted 1, 2, 3, 4, 5, 6 or 8 for mode `affine`");
-    assert_snapshot!(error(r#"{"bits":4,"group_size":0}"#), @"mismatch in `DIR/m/model.safetensors`: `quantization.group_size` is 0, wanted 32, 64 or 128 for mode `affine`");
-    assert_snapshot!(error(r#"{"bits":-4}"#), @"mismatch in `DIR/m/model.safetensors`: `quantization.bits` is `-4`, wanted a whole number");
-    assert_snapshot!(error(r#"{"mode":"q4_k"}"#), @"mismatch in `DIR/m/model.safetensors`: `quantization.mode` is `q4_k`, wanted one of affine, mxfp4, nvfp4, mxfp8");
-    assert_snapshot!(error(r#"{"bits":4,"a.b":{"mode":"nvfp4","group_size":32}}"#), @"mismatch in `DIR/m/model.safetensors`: `quantization.a.b.group_size` is 32, wanted 16 for mode `nvfp4`");
-    assert_snapshot!(error(r#""4bit""#), @r#"mismatch in `DIR/m/model.safetensors`: `quantization` is `"4bit"`, wanted an object"#);
+    assert_snapshot!(error(r#"{"bits":7,"group_size":64}"#), @"mismatch in `DIR/m/config.json`: `quantization.bits` is 7, wanted 1, 2, 3, 4, 5, 6 or 8 for mode `affine`");
+    assert_snapshot!(error(r#"{"bits":4,"group_size":0}"#), @"mismatch in `DIR/m/config.json`: `quantization.group_size` is 0, wanted 32, 64 or 128 for mode `affine`");
+    assert_snapshot!(error(r#"{"bits":-4}"#), @"mismatch in `DIR/m/config.json`: `quantization.bits` is `-4`, wanted a whole number");
+    assert_snapshot!(error(r#"{"mode":"q4_k"}"#), @"mismatch in `DIR/m/config.json`: `quantization.mode` is `q4_k`, wanted one of affine, mxfp4, nvfp4, mxfp8");
+    assert_snapshot!(error(r#"{"bits":4,"a.b":{"mode":"nvfp4","group_size":32}}"#), @"mismatch in `DIR/m/config.json`: `quantization.a.b.group_size` is 32, wanted 16 for mode `nvfp4`");
+    assert_snapshot!(error(r#""4bit""#), @r#"mismatch in `DIR/m/config.json`: `quantization` is `"4bit"`, wanted an object"#);
 }

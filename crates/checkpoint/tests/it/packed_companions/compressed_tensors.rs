@@ -81,9 +81,9 @@ fn packed_parts_that_do_not_fit() {
     assert_snapshot!(refused(&G32.replace(":4", ":7"), &packed()), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: the tensors are ints in 8 words a row, [16, 64] with [16, 2] scales, but `config_groups` has only 7-bit int by group of 32");
     assert_snapshot!(refused(&G32.replace("true", "false"), &packed()), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: the tensors are ints in 8 words a row, [16, 64] with [16, 2] scales, but `config_groups` has only 4-bit int by group of 32 with zero points");
     assert_snapshot!(refused(G32, &zero_points(packed())), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: the tensors are ints in 8 words a row, [16, 64] with [16, 2] scales and zero points, but `config_groups` has only 4-bit int by group of 32");
-    assert_snapshot!(refused(&G32.replace(":32", ":0"), &packed()), @"mismatch in `DIR/m/model.safetensors`: `config_groups.group_0.weights.group_size`: wanted a positive number, found 0");
-    assert_snapshot!(refused(&G32.replace("int", "complex"), &packed()), @r#"mismatch in `DIR/m/model.safetensors`: `config_groups.group_0.weights.type`: wanted "int" or "float", found "complex""#);
-    assert_snapshot!(refused(&G32.replace(r#""group","#, r#""attn_head","#), &packed()), @r#"mismatch in `DIR/m/model.safetensors`: `config_groups.group_0.weights.strategy`: wanted tensor, channel, group, tensor_group or block, found "attn_head""#);
+    assert_snapshot!(refused(&G32.replace(":32", ":0"), &packed()), @"mismatch in `DIR/m/config.json`: `config_groups.group_0.weights.group_size`: wanted a positive number, found 0");
+    assert_snapshot!(refused(&G32.replace("int", "complex"), &packed()), @r#"mismatch in `DIR/m/config.json`: `config_groups.group_0.weights.type`: wanted "int" or "float", found "complex""#);
+    assert_snapshot!(refused(&G32.replace(r#""group","#, r#""attn_head","#), &packed()), @r#"mismatch in `DIR/m/config.json`: `config_groups.group_0.weights.strategy`: wanted tensor, channel, group, tensor_group or block, found "attn_head""#);
     let zero = with(
         zero_points(packed()),
         "l.weight_zero_point",
@@ -103,11 +103,11 @@ fn packed_parts_that_do_not_fit() {
     assert_snapshot!(refused(G32, &short), @"mismatch in `DIR/m/model.safetensors`: tensor `l`: `weight_g_idx` has 63 entries, wanted one for each of 64 inputs");
     let sparse =
         config(G32).replace(r#""ignore""#, r#""sparsity_config":{"format":"sparse-24-bitmask"},"ignore""#);
-    assert_snapshot!(model(&sparse, &packed()).error("m"), @r#"mismatch in `DIR/m/model.safetensors`: `sparsity_config.format`: wanted "dense", found "sparse-24-bitmask""#);
+    assert_snapshot!(model(&sparse, &packed()).error("m"), @r#"mismatch in `DIR/m/config.json`: `sparsity_config.format`: wanted "dense", found "sparse-24-bitmask""#);
     let rotated = config(G32)
         .replace(r#""ignore""#, r#""transform_config":{"config_groups":{"u":{"type":"hadamard"}}},"ignore""#);
-    assert_snapshot!(model(&rotated, &packed()).error("m"), @"mismatch in `DIR/m/model.safetensors`: `transform_config`: wanted none, found weights in a rotated basis");
-    assert_snapshot!(model(r#"{"quant_method":"compressed-tensors"}"#, &packed()).error("m"), @"mismatch in `DIR/m/model.safetensors`: `config_groups`: wanted an object, found null");
+    assert_snapshot!(model(&rotated, &packed()).error("m"), @"mismatch in `DIR/m/config.json`: `transform_config`: wanted none, found weights in a rotated basis");
+    assert_snapshot!(model(r#"{"quant_method":"compressed-tensors"}"#, &packed()).error("m"), @"mismatch in `DIR/m/config.json`: `config_groups`: wanted an object, found null");
 }
 
 #[test]
