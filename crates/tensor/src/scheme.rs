@@ -163,6 +163,21 @@ impl Scheme {
         }
     }
 
+    /// Whether matrices of so many rows, one below the other, are one matrix with just the cells that they have.
+    pub fn stacks(&self, rows: &[u64]) -> bool {
+        let ends = rows.split_last().map_or(rows, |(_, above)| above);
+        self.planes.iter().all(|plane| {
+            let runs = plane.axes.iter().find_map(|axis| match axis {
+                PlaneAxis::Cells { axis: OUT, per, .. } => Some(*per),
+                _ => None,
+            });
+            match runs {
+                Some(per) => ends.iter().all(|n| n.is_multiple_of(per)),
+                None => self.trailing <= OUT || ends.is_empty(),
+            }
+        })
+    }
+
     /// The number of cells of `plane` for a tensor of `shape`.
     ///
     /// # Errors
@@ -245,6 +260,10 @@ mod tests {
         assert_eq!([rows(FP8), rows(GPTQ), rows(INDEX)], [Rows::Bands(128), Rows::Scattered, Rows::Whole]);
         let q4k = Scheme::blocks("q4_k", 256, 144);
         assert_eq!(q4k.rows_in(&q4k.planes[0]), Rows::Bands(1));
+        let of = |axes| Scheme { planes: vec![PlaneSpec::new("plane", 4, axes)].into(), ..two.clone() };
+        assert!(of(FP8).stacks(&[256, 128, 5]) && !of(FP8).stacks(&[64, 128]));
+        assert!(of(GPTQ).stacks(&[3, 5]) && q4k.stacks(&[3, 5]));
+        assert!(!of(INDEX).stacks(&[8, 8]) && of(INDEX).stacks(&[8]));
         let f32 = Scheme::plain(Dtype::F32);
         assert_eq!(f32.rows_in(&f32.planes[0]), Rows::Bands(1));
     }

@@ -80,7 +80,7 @@ enum Fusion<'a> {
     Later,
 }
 
-/// Parts are fused if all of them are there, in one encoding.
+/// Parts are fused if all of them are there, in one encoding whose cells hold rows of one part alone.
 fn fusion<'a>(param: &'a Param, by_name: &HashMap<&str, &'a Param>) -> Fusion<'a> {
     let Some((prefix, rest)) = split_layer(&param.name) else { return Fusion::Alone };
     let Some((stem, kind)) = rest.rsplit_once('.') else { return Fusion::Alone };
@@ -111,7 +111,9 @@ fn weights_fusible(prefix: &str, parts: &[&str], by_name: &HashMap<&str, &Param>
 }
 
 fn fusible(parts: &[&Param]) -> bool {
+    let rows: Vec<u64> = parts.iter().map(|p| p.shape.first().copied().unwrap_or(1)).collect();
     parts.iter().all(|p| p.scheme == parts[0].scheme && p.encoded == parts[0].encoded)
+        && parts[0].scheme.stacks(&rows)
 }
 
 /// `layers.3.attention.q.weight` as `layers.3` and `attention.q.weight`.

@@ -9,6 +9,43 @@ pub(super) fn code(stream: &[u8], bits: usize, i: usize) -> u8 {
     (both >> shift & ((1 << bits) - 1)) as u8
 }
 
+/// The codes from `first` on, as many as `out` takes: eight at a time where both are multiples of eight.
+#[inline(always)]
+pub(super) fn unpack(stream: &[u8], bits: usize, first: usize, out: &mut [u8]) {
+    if !first.is_multiple_of(8) || !out.len().is_multiple_of(8) {
+        out.iter_mut().enumerate().for_each(|(i, out)| *out = code(stream, bits, first + i));
+        return;
+    }
+    let stream = &stream[first / 8 * bits..][..out.len() / 8 * bits];
+    match bits {
+        1 => eights::<1>(stream, out),
+        2 => eights::<2>(stream, out),
+        3 => eights::<3>(stream, out),
+        4 => {
+            for (byte, out) in stream.iter().zip(out.as_chunks_mut::<2>().0) {
+                *out = [byte & 15, byte >> 4];
+            }
+        }
+        5 => eights::<5>(stream, out),
+        6 => eights::<6>(stream, out),
+        7 => eights::<7>(stream, out),
+        _ => out.copy_from_slice(stream),
+    }
+}
+
+/// Eight codes from each `BITS` bytes.
+#[inline(always)]
+fn eights<const BITS: usize>(stream: &[u8], out: &mut [u8]) {
+    for (bytes, out) in stream.as_chunks::<BITS>().0.iter().zip(out.as_chunks_mut::<8>().0) {
+        let mut word = [0; 8];
+        word[..BITS].copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = (word >> (i * BITS)) as u8 & ((1 << BITS) - 1);
+        }
+    }
+}
+
 /// Puts code `i` into a stream where its bits are still zero.
 #[inline(always)]
 pub(super) fn put_code(stream: &mut [u8], bits: usize, i: usize, code: u8) {
@@ -88,6 +125,11 @@ mod tests {
                 put_code(&mut stream, bits, i, *c);
             }
             let back: Vec<u8> = (0..64).map(|i| code(&stream, bits, i)).collect();
+            for (first, n) in [(0, 64), (8, 48), (16, 3), (5, 16)] {
+                let mut some = vec![0xEE; n];
+                unpack(&stream, bits, first, &mut some);
+                assert_eq!(some, back[first..][..n], "{bits} bits from {first}");
+            }
             assert_eq!(back, codes, "{bits} bits");
         }
     }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::bits::{code, put_code};
+use super::bits::{put_code, unpack};
 use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::companions::Part;
+use crate::isa::{Isa, per_isa};
 use crate::packing::{Number, Packing, Plain};
 
 /// The widths that MLX has kernels for.
 pub(crate) const BITS: &[u64] = &[1, 2, 3, 4, 5, 6, 8];
 /// The group sizes that it has kernels for.
-pub(crate) const GROUPS: &[u64] = &[32, 64, 128];
+pub(crate) const GROUPS: &[u64] = &[32, 64, LARGEST_GROUP as u64];
+const LARGEST_GROUP: usize = 128;
 
 /// `mlx-affine:b4,g64,bf16`: bits of a code, columns of a group, dtype of scales and biases.
 pub(crate) struct MlxAffine;
@@ -86,10 +88,11 @@ impl Codec for Affine {
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+        let isa = Isa::detect().unwrap_or(Isa::Scalar);
         match self.real.0 {
-            Dtype::F16 => self.rows(matrix, rows, out, |x| half::f16::from_f32(x).to_f32()),
-            Dtype::BF16 => self.rows(matrix, rows, out, |x| half::bf16::from_f32(x).to_f32()),
-            _ => self.rows(matrix, rows, out, |x| x),
+            Dtype::F16 => decode::<F16>(isa, self, matrix, rows, out),
+            Dtype::BF16 => decode::<BF16>(isa, self, matrix, rows, out),
+            _ => decode::<F32>(isa, self, matrix, rows, out),
         }
     }
 
@@ -126,21 +129,47 @@ impl Codec for Affine {
     }
 }
 
-impl Affine {
-    #[inline(always)]
-    fn rows(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32], round: impl Fn(f32) -> f32) {
-        let [weight, scales, biases] = matrix.planes();
-        let (k, groups) = (matrix.k, matrix.k.div_ceil(self.group));
-        assert_eq!(out.len(), rows.len() * k, "`{}`: values of rows {rows:?}", self.name);
-        for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
-            let stream = &weight[row * k * self.bits / 8..][..k * self.bits / 8];
-            for (g, out) in out.chunks_mut(self.group).enumerate() {
-                let at = row * groups + g;
-                let (scale, bias) = (self.real.get(scales, at), self.real.get(biases, at));
-                for (i, out) in out.iter_mut().enumerate() {
-                    let q = code(stream, self.bits, g * self.group + i) as f32;
-                    *out = round(round(scale * q) + bias);
-                }
+/// The dtype of scales, known when compiled.
+trait Known {
+    const REAL: Real;
+}
+
+struct F16;
+struct BF16;
+struct F32;
+
+impl Known for F16 {
+    const REAL: Real = Real(Dtype::F16);
+}
+
+impl Known for BF16 {
+    const REAL: Real = Real(Dtype::BF16);
+}
+
+impl Known for F32 {
+    const REAL: Real = Real(Dtype::F32);
+}
+
+per_isa! {
+    /// Decodes whole rows.
+    fn decode<R: Known>(of: &Affine, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) = decode_rows
+}
+
+#[inline(always)]
+fn decode_rows<R: Known>(of: &Affine, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+    let [weight, scales, biases] = matrix.planes();
+    let (k, groups) = (matrix.k, matrix.k.div_ceil(of.group));
+    assert_eq!(out.len(), rows.len() * k, "`{}`: values of rows {rows:?}", of.name);
+    let mut codes = [0; LARGEST_GROUP];
+    for (row, out) in rows.zip(out.chunks_exact_mut(k.max(1))) {
+        let stream = &weight[row * k * of.bits / 8..][..k * of.bits / 8];
+        for (g, out) in out.chunks_mut(of.group).enumerate() {
+            let codes = &mut codes[..out.len()];
+            unpack(stream, of.bits, g * of.group, codes);
+            let at = row * groups + g;
+            let (scale, bias) = (R::REAL.get(scales, at), R::REAL.get(biases, at));
+            for (out, q) in out.iter_mut().zip(codes) {
+                *out = R::REAL.round(R::REAL.round(scale * *q as f32) + bias);
             }
         }
     }
