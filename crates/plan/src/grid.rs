@@ -1,6 +1,6 @@
 //! A plane laid out for one shape: which cell holds an element, and how far the next one is.
 
-use tensor::{Hold, PlaneAxis, PlaneSpec, Scheme, Shape};
+use tensor::{Hold, PlaneAxis, PlaneSpec, Scheme, Shape, TensorEntry};
 
 use crate::problem::Why;
 use crate::view::{Factor, Side};
@@ -67,6 +67,27 @@ impl Grid {
         }
         cells.checked_mul(plane.cell_bytes).ok_or(Why::Overflow)?;
         Ok(Grid { axes, tables, cells })
+    }
+
+    /// Lays `plane` of `entry` out as it lies in the file.
+    ///
+    /// # Errors
+    /// As [`Grid::new`], and [`Why::Shape`] for strides that are not one for each axis of a plain tensor.
+    pub(crate) fn of_entry(entry: &TensorEntry, plane: &PlaneSpec) -> Result<Grid, Why> {
+        let mut grid = Grid::new(&entry.scheme, plane, &entry.shape)?;
+        let Some(strides) = &entry.strides else { return Ok(grid) };
+        if strides.len() != entry.shape.len() || entry.scheme.trailing > 0 || !plane.axes.is_empty() {
+            return Err(Why::Shape(format!("`{}` has strides that are not its axes'", entry.name)));
+        }
+        // What a reader has checked, but nothing may wrap here: the last element, in bytes.
+        let last = entry.shape.iter().zip(strides).try_fold(0u64, |at, (n, stride)| {
+            n.saturating_sub(1).checked_mul(*stride).and_then(|far| at.checked_add(far))
+        });
+        last.and_then(|at| at.checked_add(1)?.checked_mul(plane.cell_bytes)).ok_or(Why::Overflow)?;
+        for (axis, stride) in grid.axes.iter_mut().zip(strides) {
+            axis.stride = *stride;
+        }
+        Ok(grid)
     }
 
     /// Cells that one step of `f` moves, or `None` if it stays inside a cell. `f` must be aligned.

@@ -185,7 +185,7 @@ impl Lowering<'_> {
         if spec.cell_bytes != self.spec.cell_bytes || fixed(spec) != fixed(self.spec) {
             return Err(other());
         }
-        let grid = Grid::new(&entry.scheme, spec, &entry.shape)?;
+        let grid = Grid::of_entry(entry, spec)?;
         Ok(From { plane: PieceSource { entry: s, plane }, grid })
     }
 }

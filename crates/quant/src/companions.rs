@@ -289,7 +289,7 @@ fn join(
     let data = planes.iter().flat_map(|&i| entries[i].planes.iter().cloned()).collect::<Vec<_>>();
     let scheme = crate::scheme(scheme).unwrap_or(geometry);
     assert_eq!(data.len(), scheme.planes.len(), "`{scheme}` names a part for each plane");
-    Ok((TensorEntry { name, shape: shape.clone(), scheme, planes: data }, planes))
+    Ok((TensorEntry { name, shape: shape.clone(), scheme, planes: data, strides: None }, planes))
 }
 
 /// Whether both are the same bits to a codec: integers of a width are, and bytes that stand for small floats.

@@ -108,7 +108,7 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
                 let bytes = start + data..start + len;
                 let scheme = Scheme::plain(dtype);
                 let planes = vec![PlaneData { file: FileId(0), bytes }];
-                entries.push(TensorEntry { name, shape, scheme, planes });
+                entries.push(TensorEntry { name, shape, scheme, planes, strides: None });
             }
             Err(fault) => problems.push(Problem { at: Some(start), subject, fault }),
         }

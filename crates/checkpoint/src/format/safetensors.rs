@@ -181,7 +181,7 @@ impl Data<'_> {
             // No sum overflows where the range is inside the file, and elsewhere there is a problem.
             let range = self.start.saturating_add(begin)..self.start.saturating_add(end);
             let planes = vec![PlaneData { file: FileId(0), bytes: range }];
-            entries.push(TensorEntry { name: info.name, shape, scheme, planes });
+            entries.push(TensorEntry { name: info.name, shape, scheme, planes, strides: None });
             if by_name.insert(id, |i| name_of(&entries, i)).is_some() {
                 let name = entries.last().map(|e| e.name.clone()).unwrap_or_default();
                 let fault = Fault::Duplicate { first: self.place(&name, true).unwrap_or(PREFIX) };

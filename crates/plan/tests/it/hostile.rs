@@ -20,6 +20,7 @@ fn claims(scheme: &std::sync::Arc<Scheme>, shape: &[u64]) -> TensorEntry {
         shape: Shape::from(shape.to_vec()),
         scheme: scheme.clone(),
         planes: scheme.planes.iter().map(|_| PlaneData { file: FileId(0), bytes: 0..0 }).collect(),
+        strides: None,
     }
 }
 

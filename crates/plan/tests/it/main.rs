@@ -21,3 +21,4 @@ mod problems;
 mod random;
 mod scale;
 mod schemes;
+mod strided;

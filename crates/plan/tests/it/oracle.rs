@@ -50,7 +50,8 @@ pub(crate) fn entry(
         at += scheme.plane_bytes(p, &shape).unwrap();
         PlaneData { file: FileId(0), bytes: start..at }
     });
-    TensorEntry { name: name.into(), planes: planes.collect(), shape, scheme: Arc::clone(scheme) }
+    let planes = planes.collect();
+    TensorEntry { name: name.into(), planes, shape, scheme: Arc::clone(scheme), strides: None }
 }
 
 fn index(name: &str) -> usize {
@@ -222,8 +223,14 @@ fn feed(at: &[Element], src: &[TensorEntry], shape: &[u64], target: &Scheme, p: 
     let mut feed = vec![(vec![], false); here.iter().product::<u64>() as usize];
     for (from, i) in at {
         let (cells, place) = cell_of(target, p, &here, i);
-        let source =
-            from.as_ref().map(|(s, j)| (*s, cell_of(&src[*s].scheme, &there[*s].0, &there[*s].1, j)));
+        let stored = |s: usize, at: &[u64]| match &src[s].strides {
+            Some(strides) => {
+                let element: u64 = at.iter().zip(strides).map(|(x, stride)| x * stride).sum();
+                (vec![element * p.cell_bytes], vec![])
+            }
+            None => cell_of(&src[s].scheme, &there[s].0, &there[s].1, at),
+        };
+        let source = from.as_ref().map(|(s, at)| (*s, stored(*s, at)));
         if source.as_ref().is_some_and(|(_, (_, there))| *there != place) {
             return None;
         }
@@ -244,7 +251,9 @@ fn feed(at: &[Element], src: &[TensorEntry], shape: &[u64], target: &Scheme, p: 
 
 pub(crate) fn random_bytes(r: &mut Rng, t: &TensorEntry) -> Planes {
     let bytes = |p: &PlaneSpec| {
-        let n = cells(&t.scheme, p, &t.shape).iter().product::<u64>() * p.cell_bytes;
+        let dense = || cells(&t.scheme, p, &t.shape).iter().product::<u64>();
+        let reach = |strides: &[u64]| 1 + t.shape.iter().zip(strides).map(|(n, s)| (n - 1) * s).sum::<u64>();
+        let n = t.strides.as_deref().map_or_else(dense, reach) * p.cell_bytes;
         // Planes that must agree are a function of the place, as a shared activation order is.
         (0..n).map(|i| if p.must_agree { (i * 7 % 251) as u8 } else { r.next() as u8 }).collect()
     };

@@ -145,7 +145,13 @@ impl Reader<'_> {
             Err(fault) => {
                 self.report(type_at, name.clone(), fault);
                 self.next = None;
-                return Ok(TensorEntry { name, shape, scheme: no_scheme(), planes: Vec::new() });
+                return Ok(TensorEntry {
+                    name,
+                    shape,
+                    scheme: no_scheme(),
+                    planes: Vec::new(),
+                    strides: None,
+                });
             }
         };
         let planes = match self.place(&scheme, &shape, offset) {
@@ -155,7 +161,7 @@ impl Reader<'_> {
                 Vec::new()
             }
         };
-        Ok(TensorEntry { name, shape, scheme, planes })
+        Ok(TensorEntry { name, shape, scheme, planes, strides: None })
     }
 
     /// The bytes of a tensor that says it starts at `offset` of the data section.

@@ -121,7 +121,7 @@ fn parts(tensor: &Outgoing) -> Option<Vec<quant::companions::Part>> {
 fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
     let entry = |name: String, shape, scheme: std::sync::Arc<Scheme>| {
         let planes = scheme.planes.iter().map(|_| PlaneData { file: FileId(0), bytes: 0..0 }).collect();
-        TensorEntry { name, shape, scheme, planes }
+        TensorEntry { name, shape, scheme, planes, strides: None }
     };
     let entries = tensors.iter().flat_map(|t| match parts(t) {
         Some(parts) => {
