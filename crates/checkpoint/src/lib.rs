@@ -24,7 +24,7 @@ mod open;
 mod source;
 mod write;
 
-pub use checkpoint::{Checkpoint, File, FormatName, Metadata};
+pub use checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata};
 pub use error::{Error, Problem, Report, Subject};
 pub use fault::Fault;
 pub use format::gguf::{Array, GgufMetadata, Strings, Value, ValueType};

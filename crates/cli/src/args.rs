@@ -43,7 +43,7 @@ pub(crate) enum Command {
 /// `inspect`.
 #[derive(ClapArgs)]
 pub(crate) struct InspectArgs {
-    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) path: PathBuf,
     /// List every tensor instead of grouping them
     #[arg(long)]
@@ -56,7 +56,7 @@ pub(crate) struct InspectArgs {
 /// `plan`.
 #[derive(ClapArgs)]
 pub(crate) struct PlanArgs {
-    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) path: PathBuf,
     /// How the runtime wants the parameters
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
@@ -97,7 +97,7 @@ impl LayoutArg {
 /// How to start a model.
 #[derive(ClapArgs)]
 pub(crate) struct ModelArgs {
-    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) path: PathBuf,
     /// The backend: `reference` is naive f32, slow and exact
     #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
@@ -255,7 +255,7 @@ pub(crate) struct QuantsArgs {
     its architecture."
 )]
 pub(crate) struct ConvertArgs {
-    /// A .gguf, .safetensors or .npz file, or a directory with config.json and model.safetensors
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) source: PathBuf,
     /// The file or directory to write; nothing is there before all of it is
     pub(crate) destination: PathBuf,

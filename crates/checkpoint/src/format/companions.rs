@@ -17,13 +17,16 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
     let files = contents.files.clone();
     let read = |entry: &TensorEntry| {
         let unread = |e: &dyn fmt::Display| format!("`{}` cannot be read: {e}", entry.name);
+        if entry.strides.is_some() {
+            return Err(unread(&"its elements do not lie one after another"));
+        }
         let plane = entry.planes.first().ok_or_else(|| unread(&"it has no planes"))?;
         let file = files.get(plane.file.0 as usize).ok_or_else(|| unread(&"it is in no file"))?;
         let mut bytes = vec![0; usize::try_from(plane.bytes.end - plane.bytes.start).unwrap_or(0)];
         file.source.read_at(plane.bytes.start, &mut bytes).map_err(|e| unread(&e))?;
         Ok(bytes)
     };
-    let Contents { files, entries, by_name } = contents;
+    let Contents { files, entries, by_name, ignored } = contents;
     let before = entries.len();
     let entries = quant::companions::gather(config, entries, &read).map_err(|wrong| {
         let beside = files.first().map(|file| file.path.with_file_name(hf::CONFIG));
@@ -39,6 +42,6 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
         problems.into_error(path)
     })?;
     let same = entries.len() == before;
-    let contents = Contents { files, entries, by_name };
+    let contents = Contents { files, entries, by_name, ignored };
     Ok(if same { contents } else { contents.reindexed() })
 }

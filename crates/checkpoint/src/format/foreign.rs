@@ -17,14 +17,19 @@ const PAGE: &str = "this is a web page, perhaps a login or an error page: downlo
 
 static FOREIGN: &[Foreign] = &[
     Foreign {
-        what: "a zip archive, as PyTorch (`.bin`, `.pt`, `.pth`) writes it",
+        what: "a zip archive, neither PyTorch's nor numpy's",
         starts: &[b"PK\x03\x04"],
+        hint: "name the file with the weights",
+    },
+    Foreign {
+        what: "a Python pickle that `torch.save` did not write",
+        starts: &[b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"],
         hint: CONVERT,
     },
     Foreign {
-        what: "a Python pickle, as PyTorch wrote it before 1.6",
-        starts: &[b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"],
-        hint: CONVERT,
+        what: "a tar archive, as the first versions of PyTorch wrote it",
+        starts: &[b"sys_info\0", b"pickle\0", b"tensors\0", b"storages\0"],
+        hint: "load it with an old PyTorch, and save it again",
     },
     Foreign { what: "a numpy array (`.npy`)", starts: &[b"\x93NUMPY"], hint: CONVERT },
     Foreign { what: "an HDF5 file, as Keras writes it", starts: &[b"\x89HDF\r\n\x1a\n"], hint: CONVERT },

@@ -63,6 +63,16 @@ pub(super) fn open_folder(folder: &Folder, options: &OpenOptions) -> Result<Chec
     checkpoint(folder.path().to_owned(), part, metadata)
 }
 
+/// The metadata of the directory `parent` of a file, if that has a `config.json`.
+pub(super) fn beside(parent: &Path) -> Result<Option<HfMetadata>, Error> {
+    match Folder::list(parent) {
+        Ok(folder) if folder.has(CONFIG) => HfMetadata::read(&folder).map(Some),
+        // A directory that this process may not list has no `config.json` for it either.
+        Ok(_) | Err(Error::Io { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The checkpoint at `path`, whose weights are `part`.
 pub(super) fn checkpoint(path: PathBuf, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
     let Part { mut contents, pairs } = part;

@@ -1,19 +1,17 @@
 //! npz: numpy arrays in a zip archive whose members are stored, not compressed.
 //!
-//! Source: numpy/lib/_format_impl.py of numpy 2.4 (versions 1.0 to 3.0 of the array format), and APPNOTE.TXT 6.3.10 for
-//! zip, which the `zip` crate reads and writes. What is refused: compressed members (nothing of them could be
-//! mapped or read in part), big-endian and Fortran-ordered arrays, records and objects.
+//! Source: numpy/lib/_format_impl.py of numpy 2.4 (versions 1.0 to 3.0 of the array format). What is refused:
+//! compressed members (nothing of them could be mapped or read in part), big-endian and Fortran-ordered arrays, records and objects.
 
 mod header;
 mod write;
 
-use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
-use zip::{CompressionMethod, ZipArchive};
 
+use super::archive::{self, Member};
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::contents::Contents;
@@ -44,12 +42,7 @@ impl Format for Npz {
 
     /// PyTorch's files are zip archives too: the first member's name tells.
     fn sniff(&self, head: &[u8]) -> bool {
-        let length = |at: usize| {
-            let bytes = head.get(at..).and_then(|h| h.first_chunk::<2>());
-            bytes.map_or(0, |b| usize::from(u16::from_le_bytes(*b)))
-        };
-        let name = head.get(30..).and_then(|h| h.get(..length(26)));
-        let arrays = head.starts_with(b"PK\x03\x04") && name.is_some_and(|n| n.ends_with(SUFFIX.as_bytes()));
+        let arrays = archive::first_name(head).is_some_and(|name| name.ends_with(SUFFIX.as_bytes()));
         // An archive of nothing is one of no arrays.
         arrays || head.starts_with(b"PK\x05\x06")
     }
@@ -71,29 +64,16 @@ impl Format for Npz {
 }
 
 fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, NameIndex), Error> {
-    let broken = |e| match e {
-        zip::result::ZipError::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => {
-            Error::io(path, "read", e)
-        }
-        e => Error::whole(path, Fault::Zip { why: e.to_string() }),
-    };
-    let reader = io::BufReader::new(Reader { source: Arc::clone(source), at: 0 });
-    let mut archive = ZipArchive::new(reader).map_err(broken)?;
     let mut problems = Problems::default();
     let mut entries: Vec<TensorEntry> = Vec::new();
-    for i in 0..archive.len() {
-        let member = archive.by_index_raw(i).map_err(broken)?;
-        let full = member.name().map_err(broken)?.into_owned();
+    for Member { name: full, data, stored } in archive::members(path, source)? {
+        let (start, len) = (data.start, data.end - data.start);
         let Some(name) = full.strip_suffix(SUFFIX).map(str::to_owned) else {
             let what = format!("holds {}, which is no array", Quoted(&full));
             let subject = Subject::Whole;
             problems.push(Problem { at: None, subject, fault: Fault::Unsupported { what } });
             continue;
         };
-        let start = member.data_start().unwrap_or_default();
-        let len = member.compressed_size();
-        let stored = member.compression() == CompressionMethod::Stored && !member.encrypted();
-        drop(member);
         let subject = Subject::Tensor(name.clone());
         let found = match Fault::of_name(name.as_bytes(), "tensor name") {
             Some(fault) => Err(fault),
@@ -118,15 +98,9 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
     }
     entries.sort_by_key(|e| e.planes.first().map_or(0, |p| p.bytes.start));
     let mut by_name = NameIndex::default();
-    let mut end = 0;
     for (id, entry) in (0..).zip(&entries) {
         let bytes = entry.planes.first().map_or(0..0, |p| p.bytes.clone());
         let subject = || Subject::Tensor(entry.name.clone());
-        if bytes.start < end {
-            let fault = Fault::Offset { wants: end, found: bytes.start };
-            problems.push(Problem { at: Some(bytes.start), subject: subject(), fault });
-        }
-        end = end.max(bytes.end);
         if let Some(first) = by_name.insert(id, |i| name_of(&entries, i)) {
             let first =
                 entries.get(first as usize).and_then(|e| e.planes.first()).map_or(0, |p| p.bytes.start);
@@ -164,32 +138,4 @@ fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Array, Fault> 
         return Err(Fault::Extent { shape, scheme, wants, found });
     }
     Ok(Array { dtype: header.dtype, shape: header.shape, data })
-}
-
-/// A source as the `zip` crate reads it.
-struct Reader {
-    source: Arc<dyn ByteSource>,
-    at: u64,
-}
-
-impl Read for Reader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.source.len().saturating_sub(self.at);
-        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
-        self.source.read_at(self.at, buf.get_mut(..n).unwrap_or_default())?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Seek for Reader {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.source.len().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
-    }
 }

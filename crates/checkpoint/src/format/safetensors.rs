@@ -65,12 +65,7 @@ impl Format for Safetensors {
             Found::File(file) => {
                 let (path, parent) = (file.path().to_owned(), file.parent().to_owned());
                 let part = self.part(file, options)?;
-                let metadata = match Folder::list(&parent) {
-                    Ok(folder) if folder.has(hf::CONFIG) => HfMetadata::read(&folder)?,
-                    // A directory that this process may not list has no `config.json` for it either.
-                    Ok(_) | Err(Error::Io { .. }) => HfMetadata::alone(&parent),
-                    Err(error) => return Err(error),
-                };
+                let metadata = hf::beside(&parent)?.unwrap_or_else(|| HfMetadata::alone(&parent));
                 hf::checkpoint(path, part, metadata)
             }
         }

@@ -135,11 +135,11 @@ fn an_empty_directory() {
 fn a_config_without_weights() {
     let dir = Dir::new();
     dir.file("m/config.json", "{}");
-    assert_snapshot!(dir.error("m"), @"mismatch in `DIR/m`: wanted `model.safetensors` beside `config.json`, found `config.json`");
-    dir.file("m/pytorch_model.bin", "PK\x03\x04");
+    assert_snapshot!(dir.error("m"), @"mismatch in `DIR/m`: wanted `model.safetensors` or `pytorch_model.bin` beside `config.json`, found `config.json`");
+    dir.file("m/training_args.bin", "PK\x03\x04");
     assert_snapshot!(dir.error("m"), @"
-    unsupported `DIR/m`: the weights are in `pytorch_model.bin`, a PyTorch file, which is not read
-    hint: convert the weights to safetensors with the tool that wrote them
+    mismatch in `DIR/m`: wanted `model.safetensors` or `pytorch_model.bin` beside `config.json`, found `config.json`, `training_args.bin`
+    hint: name the file itself: `DIR/m/training_args.bin`
     ");
 }
 

@@ -14,6 +14,7 @@ mod models;
 mod notations;
 mod npz;
 mod packed_companions;
+mod pytorch;
 mod random;
 mod shards;
 mod split;

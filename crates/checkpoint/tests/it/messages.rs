@@ -46,7 +46,7 @@ fn a_wrong_magic() {
 fn an_unknown_format() {
     assert_snapshot!(error("x.weights", b"\x01\x02hello\x1b[31m"), @"
     unsupported `DIR/x.weights`: the content is of no known format, it starts with 01 02 68 65 6c 6c 6f 1b (`..hello.`)
-    hint: the formats that are read are gguf, safetensors, npz
+    hint: the formats that are read are gguf, safetensors, npz, pytorch
     ");
 }
 
@@ -87,9 +87,15 @@ fn a_git_lfs_pointer() {
 
 #[test]
 fn a_pytorch_file() {
-    assert_snapshot!(error("pytorch_model.bin", b"PK\x03\x04\0\0\x08\x08\0\0archive/data.pkl"), @"
-    unsupported `DIR/pytorch_model.bin`: the content is a zip archive, as PyTorch (`.bin`, `.pt`, `.pth`) writes it
-    hint: convert the weights to safetensors with the tool that wrote them
+    // The start of one, as of a download that broke off.
+    let start = b"PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0archive/data.pkl";
+    assert_snapshot!(error("pytorch_model.bin", start), @"
+    malformed `DIR/pytorch_model.bin`: the zip archive is broken: invalid Zip archive: Could not find EOCD
+    hint: the download may be incomplete: download the file again
+    ");
+    assert_snapshot!(error("pytorch_model.bin", b"PK\x03\x04\0\0\x08\x08\0\0"), @"
+    unsupported `DIR/pytorch_model.bin`: the content is a zip archive, neither PyTorch's nor numpy's
+    hint: name the file with the weights
     ");
 }
 

@@ -32,10 +32,14 @@ struct Ending {
 /// The whole goes before an index, and safetensors before others, as in transformers 5 (modeling_utils.py,
 /// `_get_resolved_checkpoint_files`). Where neither is there, mlx-lm takes `model*.safetensors` (utils.py,
 /// `load_model`) and vLLM every `*.safetensors` (model_executor/model_loader/default_loader.py).
-static KINDS: &[Kind] = &[Kind {
-    whole: "model.safetensors",
-    endings: &[Ending { start: "model", end: ".safetensors" }, Ending { start: "", end: ".safetensors" }],
-}];
+static KINDS: &[Kind] = &[
+    Kind {
+        whole: "model.safetensors",
+        endings: &[Ending { start: "model", end: ".safetensors" }, Ending { start: "", end: ".safetensors" }],
+    },
+    // Other `.bin` files of a directory hold what training needs.
+    Kind { whole: "pytorch_model.bin", endings: &[Ending { start: "pytorch_model", end: ".bin" }] },
+];
 
 /// Mistral's own copy of the same weights, beside those of transformers.
 const CONSOLIDATED: &str = "consolidated";
@@ -113,10 +117,10 @@ fn nothing(folder: &Folder) -> Error {
     let refuse = |fault| Error::whole(folder.path(), fault);
     let pickles = [".bin", ".pt", ".pth"].map(|suffix| folder.ending(suffix)).concat();
     if let Some(name) = pickles.first() {
-        let what = format!("the weights are in `{name}`, a PyTorch file, which is not read");
-        return refuse(Fault::Unsupported { what })
-            .with_hint("convert the weights to safetensors with the tool that wrote them");
+        let wants = "`model.safetensors` or `pytorch_model.bin` beside `config.json`".to_owned();
+        let hint = format!("name the file itself: `{}`", folder.path().join(name).display());
+        return refuse(Fault::Missing { wants, found: folder.describe() }).with_hint(hint);
     }
-    let wants = "`model.safetensors` beside `config.json`".to_owned();
+    let wants = "`model.safetensors` or `pytorch_model.bin` beside `config.json`".to_owned();
     refuse(Fault::Missing { wants, found: folder.describe() })
 }

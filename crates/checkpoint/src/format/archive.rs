@@ -1,0 +1,118 @@
+//! Zip archives as the table of their members: what lies where, without reading any of it.
+//!
+//! Source: APPNOTE.TXT 6.3.10, which the `zip` crate reads. Refused besides what that refuses: a name twice, a
+//! local header that calls its member otherwise than the directory does, members that overlap or leave the file.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::error::{Error, Problem, Quoted, Subject};
+use crate::fault::Fault;
+use crate::source::ByteSource;
+
+/// One member.
+pub(super) struct Member {
+    /// Its path in the archive. Never a path on a disk.
+    pub(super) name: String,
+    /// Its bytes in the file, inside it and shared with no other member.
+    pub(super) data: Range<u64>,
+    /// Whether these are its content: neither compressed nor encrypted.
+    pub(super) stored: bool,
+}
+
+/// Bytes of a local header before the name.
+const LOCAL: u64 = 30;
+
+/// The name of the first member of an archive that starts with `head`; `None` if that is no archive, or holds
+/// nothing.
+pub(super) fn first_name(head: &[u8]) -> Option<&[u8]> {
+    let [b'P', b'K', 3, 4, rest @ ..] = head else { return None };
+    let length = rest.get(22..).and_then(|h| h.first_chunk())?;
+    rest.get(26..)?.get(..usize::from(u16::from_le_bytes(*length)))
+}
+
+/// The members of `source`, the file at `path`, in the order of the directory.
+pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<Member>, Error> {
+    let broken = |e| match e {
+        zip::result::ZipError::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => {
+            Error::io(path, "read", e)
+        }
+        e => Error::whole(path, Fault::Zip { why: e.to_string() }),
+    };
+    let wrong =
+        |at, why| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zip { why } }.of(path);
+    let reader = io::BufReader::new(Reader { source: Arc::clone(source), at: 0 });
+    let mut archive = ZipArchive::new(reader).map_err(broken)?;
+    if archive.has_duplicate_names() {
+        return Err(Error::whole(path, Fault::Zip { why: "two members have the same name".to_owned() }));
+    }
+    let mut members = Vec::new();
+    let mut spans = Vec::new();
+    for i in 0..archive.len() {
+        let member = archive.by_index_raw(i).map_err(broken)?;
+        let name = member.name().map_err(broken)?.into_owned();
+        let header = member.header_start();
+        let start = member.data_start().unwrap_or_default();
+        let stored = member.compression() == CompressionMethod::Stored && !member.encrypted();
+        let len = member.compressed_size();
+        let raw = member.name_raw().to_vec();
+        drop(member);
+        let data = start..start.saturating_add(len);
+        if data.end > source.len() {
+            let (wants, found) = (len, source.len().saturating_sub(start));
+            let fault = Fault::Ends { what: "a member of the archive", wants, found };
+            return Err(Problem { at: Some(start), subject: Subject::Key(name), fault }.of(path));
+        }
+        let mut local = vec![0; raw.len()];
+        // A name that does not fit before its data is not the one that is there.
+        let fits = header.checked_add(LOCAL + raw.len() as u64).is_some_and(|end| end <= start);
+        if !fits || source.read_at(header + LOCAL, &mut local).is_err() || local != raw {
+            let why = format!("{} has another name in its own header", Quoted(&name));
+            return Err(wrong(header, why));
+        }
+        spans.push((header..data.end, members.len()));
+        members.push(Member { name, data, stored });
+    }
+    spans.sort_by_key(|(span, _)| span.start);
+    for pair in spans.windows(2) {
+        if let [(a, i), (b, j)] = pair
+            && a.end > b.start
+        {
+            let name = |i: &usize| members.get(*i).map_or("", |m| m.name.as_str());
+            return Err(wrong(b.start, format!("{} overlaps {}", Quoted(name(j)), Quoted(name(i)))));
+        }
+    }
+    Ok(members)
+}
+
+/// A source as the `zip` crate reads it.
+struct Reader {
+    source: Arc<dyn ByteSource>,
+    at: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.at);
+        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        self.source.read_at(self.at, buf.get_mut(..n).unwrap_or_default())?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.source.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

@@ -1,0 +1,213 @@
+//! PyTorch checkpoints, as `torch.save` writes them: zip archives since version 1.6, and the form before that.
+//!
+//! A pickle in the file says which tensors there are. It is read by a machine of our own that makes data and
+//! runs nothing ([`machine`]); tensors are views of storages, which lie in the file as they are. A tensor is
+//! called by the keys that lead to it, joined with dots, as in a nested checkpoint with `state_dict` and
+//! `optimizer`. Objects of classes that mean nothing here are ignored and listed
+//! ([`crate::Checkpoint::ignored`]); names that no checkpoint has a use for refuse the file.
+//!
+//! Source: torch/serialization.py of torch 2.15. What is refused: TorchScript programs, compressed members,
+//! big-endian data, the tar archives of the first versions; sparse, quantised and lazily conjugated tensors.
+
+mod archive;
+mod build;
+mod global;
+mod kind;
+mod legacy;
+mod machine;
+mod opcode;
+mod value;
+mod view;
+mod walk;
+
+use std::ops::Range;
+use std::path::Path;
+
+use tensor::{FileId, PlaneData, Scheme, TensorEntry};
+
+use super::{Format, Found, Part, hf, npz};
+use crate::checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata, name_of};
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Problems, Quoted, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::index::NameIndex;
+use crate::open::OpenOptions;
+use crate::source::OpenFile;
+use value::{Heap, Node, Storage, Wrong};
+
+/// The PyTorch format.
+#[derive(Debug)]
+pub(crate) struct Pytorch;
+
+const NAME: &str = "pytorch";
+
+/// Bytes of the pickle. That of a checkpoint of 100,000 tensors has 20 MB.
+const MOST_PICKLE: u64 = 64 << 20;
+
+impl Format for Pytorch {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// `.bin` and `.ckpt` files are of other formats too.
+    fn extensions(&self) -> &'static [&'static str] {
+        &["pt", "pth"]
+    }
+
+    /// All members of a zip archive of torch are in one folder of it, and none is an array of numpy.
+    fn sniff(&self, head: &[u8]) -> bool {
+        let in_folder = super::archive::first_name(head).is_some_and(|name| name.contains(&b'/'));
+        legacy::magic(head).is_some() || in_folder && !npz::Npz.sniff(head)
+    }
+
+    fn claims(&self, _: &Folder) -> bool {
+        false
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        let file = match found {
+            Found::File(file) => file,
+            Found::Folder(folder) => return hf::open_folder(&folder, options),
+        };
+        let (path, parent) = (file.path().to_owned(), file.parent().to_owned());
+        let part = self.part(file, options)?;
+        Ok(match hf::beside(&parent)? {
+            Some(metadata) => hf::checkpoint(path, part, metadata)?,
+            None => Checkpoint::new(path, FormatName::new(NAME), part.contents, Metadata::None),
+        })
+    }
+
+    fn part(&self, file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
+        let path = file.path().to_owned();
+        let source = file.into_source(options.io)?;
+        let mut head = [0; 2];
+        let zip = source.read_at(0, &mut head).is_ok() && &head == b"PK";
+        let read = if zip { archive::read(&path, &source) } else { legacy::read(&path, &*source) };
+        let Parts { entries, by_name, ignored } = read?;
+        let contents = Contents { ignored, ..Contents::of_file(File::new(path, source), entries, by_name) };
+        Ok(Part { contents, pairs: Vec::new() })
+    }
+}
+
+/// What a file holds.
+struct Parts {
+    entries: Vec<TensorEntry>,
+    by_name: NameIndex,
+    ignored: Vec<Ignored>,
+}
+
+/// A pickle that was read, and where it lies.
+struct Pickle<'p> {
+    path: &'p Path,
+    bytes: &'p [u8],
+    /// Byte offset of `bytes` in the file.
+    start: u64,
+}
+
+impl Pickle<'_> {
+    fn error(&self, wrong: Wrong) -> Error {
+        Problem { at: Some(self.place(wrong.at)), subject: Subject::Whole, fault: wrong.fault }.of(self.path)
+    }
+
+    fn place(&self, at: usize) -> u64 {
+        self.start.saturating_add(at as u64)
+    }
+
+    /// The tensors of what the pickle describes, each where `record` says that its storage lies in the file.
+    fn parts(
+        &self,
+        described: &machine::Described,
+        record: impl Fn(&Storage) -> Result<Range<u64>, Fault>,
+    ) -> Result<Parts, Error> {
+        let heap = &described.heap;
+        let walk::Found { tensors, ignored, refused } =
+            walk::walk(heap, self.bytes, described.root).map_err(|wrong| self.error(wrong))?;
+        if tensors.is_empty() && refused.is_empty() {
+            return Err(self.nothing(&ignored));
+        }
+        let mut problems = Problems::default();
+        for (name, at, maker) in refused {
+            let what = format!("is made by `{maker}`, which is not read");
+            let at = Some(self.place(at));
+            problems.push(Problem { at, subject: Subject::Tensor(name), fault: Fault::Unsupported { what } });
+        }
+        let mut entries: Vec<(TensorEntry, usize)> = Vec::with_capacity(tensors.len());
+        for walk::Named { name, tensor } in tensors {
+            let Some(Node::Tensor(tensor)) = heap.get(tensor) else { continue };
+            let placed = Fault::of_name(name.as_bytes(), "tensor name")
+                .map_or_else(|| place(heap, self.bytes, tensor, &record), Err);
+            match placed {
+                Ok((view::View { dtype, shape, strides, .. }, bytes)) => {
+                    let planes = vec![PlaneData { file: FileId(0), bytes }];
+                    let scheme = Scheme::plain(dtype);
+                    entries.push((TensorEntry { name, shape, scheme, planes, strides }, tensor.at));
+                }
+                Err(fault) => {
+                    let (at, subject) = (Some(self.place(tensor.at)), Subject::Tensor(name));
+                    problems.push(Problem { at, subject, fault });
+                }
+            }
+            if problems.enough() {
+                return Err(problems.into_error(self.path));
+            }
+        }
+        entries.sort_by_key(|(e, _)| e.planes.first().map_or(0, |p| p.bytes.start));
+        let (entries, places): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+        let mut by_name = NameIndex::default();
+        for (id, (entry, at)) in (0..).zip(entries.iter().zip(&places)) {
+            if let Some(first) = by_name.insert(id, |i| name_of(&entries, i)) {
+                let first = places.get(first as usize).map_or(0, |at| self.place(*at));
+                let subject = Subject::Tensor(entry.name.clone());
+                problems.push(Problem {
+                    at: Some(self.place(*at)),
+                    subject,
+                    fault: Fault::Duplicate { first },
+                });
+            }
+        }
+        problems.check(self.path)?;
+        Ok(Parts { entries, by_name, ignored })
+    }
+
+    /// Why there are no tensors.
+    fn nothing(&self, ignored: &[Ignored]) -> Error {
+        let refuse = |what| Error::whole(self.path, Fault::Unsupported { what });
+        match ignored.iter().max_by_key(|object| object.tensors) {
+            Some(object) if object.tensors > 0 => refuse(format!(
+                "all tensors are in objects of classes of the program that saved them, such as {}",
+                Quoted(&object.class)
+            ))
+            .with_hint("save the object's `state_dict()` instead of the object"),
+            _ => refuse("the file holds no tensors".to_owned()),
+        }
+    }
+}
+
+/// The view that `tensor` is, and its bytes in the file.
+fn place(
+    heap: &Heap,
+    pickle: &[u8],
+    tensor: &value::Tensor,
+    record: &impl Fn(&Storage) -> Result<Range<u64>, Fault>,
+) -> Result<(view::View, Range<u64>), Fault> {
+    let Some(Node::Storage(storage)) = heap.get(tensor.storage) else {
+        return Err(Fault::Pickle { why: "a tensor without a storage".to_owned() });
+    };
+    let view = view::view(tensor, storage)?;
+    let held = record(storage)?;
+    let (wants, found) = (view::storage_bytes(storage)?, held.end - held.start);
+    if storage.skip == 0 && wants != found {
+        return Err(Fault::Record { key: storage.key.text(pickle), wants, found });
+    }
+    // Where a part of a record is meant, what lies before it.
+    let skip = storage.skip.saturating_mul(storage.kind.bytes().unwrap_or(0));
+    let start = held.start.saturating_add(skip);
+    let bytes = start.saturating_add(view.bytes.start)..start.saturating_add(view.bytes.end);
+    if bytes.end > held.end {
+        let (shape, dtype) = (view.shape, view.dtype);
+        let (wants, found) = (view.bytes.end, held.end - held.start);
+        return Err(Fault::Leaves { shape, dtype, offset: tensor.offset, wants, found });
+    }
+    Ok((view, bytes))
+}
