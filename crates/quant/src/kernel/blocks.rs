@@ -183,9 +183,6 @@ impl Blocks {
     }
 }
 
-/// How far ahead of the arithmetic to ask for memory, in bytes: about what arrives in the time of one miss.
-const AHEAD: usize = 4096;
-
 /// # Safety
 /// As [`Lanes`] and [`accumulate_of`].
 #[inline(always)]
@@ -239,11 +236,6 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
         for (i, block) in blocks.clone().step_by(units.blocks).enumerate() {
             for (group, acc) in groups.iter().zip(&mut acc) {
                 let at = group.units.add(i * units.bytes);
-                if NT == 1 {
-                    for line in 0..units.bytes.div_ceil(64) {
-                        V::prefetch(at.wrapping_add(AHEAD + line * 64));
-                    }
-                }
                 unit::<V, K, NT>(at, units.sharing, block, blocks.end - block, x, acc);
             }
         }

@@ -18,6 +18,8 @@ mod blocks32;
 mod sub16;
 mod sub32;
 
+use std::ops::Range;
+
 use crate::activations::Tile;
 use crate::lanes::Lanes;
 use crate::packing::{Codes, Number, Sharing};
@@ -43,6 +45,9 @@ pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
     unsafe {
         match const { K::CODES } {
             Codes::Plain(plain) => {
+                if NT == 1 {
+                    unit.ask(0..sharing.lead + plain.vectors() * sharing.blocks);
+                }
                 for b in 0..blocks.min(sharing.blocks) {
                     blocks32::block(unit, plain, sharing, block, x, acc, b);
                 }
@@ -67,7 +72,26 @@ impl<V> Clone for Unit<V> {
 }
 impl<V> Copy for Unit<V> {}
 
+/// How far ahead of the arithmetic to ask for memory, in bytes: about what arrives in the time of one miss.
+const AHEAD: usize = 4096;
+
 impl<V: Lanes> Unit<V> {
+    /// Asks for the memory of these vectors of a unit further on.
+    #[inline(always)]
+    fn ask(self, vectors: Range<usize>) {
+        let lines = (4 * V::N * vectors.start).div_ceil(64)..(4 * V::N * vectors.end).div_ceil(64);
+        for line in lines {
+            V::prefetch(self.0.wrapping_add(AHEAD + 64 * line));
+        }
+    }
+
+    /// Asks for the `PART`-th eighth of the `VECTORS` of a unit further on. To ask for many lines at once, before
+    /// the arithmetic, would fill the buffers that misses wait in, and then all loads wait.
+    #[inline(always)]
+    fn ask_eighth<const VECTORS: usize, const PART: usize>(self) {
+        self.ask(VECTORS * PART / 8..VECTORS * (PART + 1) / 8);
+    }
+
     /// Vector `i`.
     ///
     /// # Safety

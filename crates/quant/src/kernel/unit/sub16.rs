@@ -115,6 +115,9 @@ unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `two_bit`.
     unsafe {
+        if NT == 1 {
+            unit.ask_eighth::<21, P>();
+        }
         // One vector of `d` and `dmin`, four of scales and minima, 16 of codes.
         let codes = eight!(j => pair_of_bits(unit, 5, P, j));
         let both = unit.words(1 + P / 2);
@@ -180,6 +183,9 @@ unsafe fn three_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `three_bit`.
     unsafe {
+        if NT == 1 {
+            unit.ask_eighth::<28, P>();
+        }
         let codes = eight!(j => {
             let high = shifted::<V>(unit.words(1 + j), foot(P) as i32 + 2 - P as i32);
             V::or(pair_of_bits(unit, 9, P, j), V::and(high, 0x0404_0404 << foot(P)))
@@ -232,6 +238,9 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `unit`.
     unsafe {
+        if NT == 1 {
+            unit.ask_eighth::<53, P>();
+        }
         // One vector of `d`, four of scales, 32 of low nibbles, 16 of high pairs; each half of the values has
         // 16 and 8 of the latter.
         let (half, quarter) = (P / 4, P % 4);

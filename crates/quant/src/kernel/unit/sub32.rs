@@ -65,6 +65,11 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
 ) {
     // SAFETY: as `unit`.
     unsafe {
+        if NT == 1 && BITS == 5 {
+            unit.ask_eighth::<44, SUB>();
+        } else if NT == 1 {
+            unit.ask_eighth::<36, SUB>();
+        }
         let at = if BITS == 5 { 12 } else { 4 } + SUB / 2 * 8;
         let codes = eight!(j => {
             let low = nibbles::<V>(unit.words(at + j), SUB % 2 == 1);
@@ -122,6 +127,9 @@ unsafe fn listed_sub<V: Lanes, const NT: usize, const SUB: usize>(
 ) {
     // SAFETY: as `listed`.
     unsafe {
+        if NT == 1 {
+            unit.ask_eighth::<34, SUB>();
+        }
         // One vector of `d` and of high pairs of the scales, one of their low nibbles, 32 of codes.
         let high = shifted::<V>(V::load_u16(unit.halves(0, 1)), 4 - 2 * SUB as i32);
         let low = V::shr(unit.words(1), 4 * SUB as u32);

@@ -1,7 +1,7 @@
-//! Speed of the kernels on this machine, in GB/s of weight bytes (medians of 5), against a plain read.
+//! Speed of the kernels on this machine, in GB/s of weight bytes (medians of 5), against plain reads.
 //!
 //! ```text
-//! cargo run --release -p weighbridge-quant --example kernels [MATRIX_MB] [COLUMNS] [SCHEME]
+//! cargo bench -p weighbridge-quant --bench kernels [-- [MATRIX_MB] [COLUMNS] [SCHEME]..]
 //! ```
 //!
 //! `WEIGHBRIDGE_CPU` picks the instruction set. Products with one row of activations are bound by memory; with
@@ -68,40 +68,66 @@ fn product(kernel: Kernel, w: &[&[u8]], rows: usize, k: usize, x: &Activations, 
     seconds(&mut parts, |i, y| kernel.run(w, k, share(rows, i, threads), x, y.reborrow()))
 }
 
-fn read_ceiling(bytes: &[u8], threads: usize) -> f64 {
-    let words = bytes.as_chunks::<64>().0;
-    let part = words.len() / threads;
+/// Asks for the line that begins at this byte, if the processor is one that we know how to ask.
+fn ask(byte: Option<&u8>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(byte) = byte {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 has the instruction, and it reads nothing that is seen.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = byte;
+}
+
+/// GB/s of reading all of `bytes`, `streams` places at a time on each thread.
+fn read_ceiling(bytes: &[u8], threads: usize, streams: usize) -> f64 {
+    /// Bytes from one place before the next has its turn.
+    const TURN: usize = 1024;
+    const AHEAD: usize = 4096;
+    let turns = bytes.len() / TURN / streams / threads;
     let t = seconds(&mut vec![(); threads], |i, ()| {
+        let at = |stream: usize| &bytes[(i * streams + stream) * turns * TURN..][..turns * TURN];
+        let places: Vec<&[u8]> = (0..streams).map(at).collect();
         let mut sum = [0u64; 8];
-        for line in &words[i * part..][..part] {
-            for (sum, word) in sum.iter_mut().zip(line.as_chunks::<8>().0) {
-                *sum ^= u64::from_ne_bytes(*word);
+        for turn in 0..turns {
+            for place in &places {
+                for (i, line) in place[turn * TURN..][..TURN].as_chunks::<64>().0.iter().enumerate() {
+                    ask(place.get(turn * TURN + AHEAD + 64 * i));
+                    for (sum, word) in sum.iter_mut().zip(line.as_chunks::<8>().0) {
+                        *sum ^= u64::from_ne_bytes(*word);
+                    }
+                }
             }
         }
         black_box(sum);
     });
-    bytes.len() as f64 / t / 1e9
+    (turns * TURN * streams * threads) as f64 / t / 1e9
 }
 
 fn main() {
-    let number = |i: usize, default: usize| std::env::args().nth(i).map_or(default, |a| a.parse().unwrap());
-    let (bytes, k) = (number(1, 96) * 1_000_000, number(2, 768));
-    let only = std::env::args().nth(3);
+    // Cargo adds an option of its own.
+    let given: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let mut numbers = given.iter().filter_map(|a| a.parse().ok());
+    let (bytes, k) = (numbers.next().unwrap_or(96) * 1_000_000, numbers.next().unwrap_or(1536));
+    let only: Vec<&String> = given.iter().filter(|a| a.parse::<usize>().is_err()).collect();
     let isa = Isa::detect().unwrap();
     println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
 
     let buffer = vec![1u8; bytes];
-    let ceiling = THREADS.map(|n| read_ceiling(&buffer, n));
-    println!("plain read             GB/s {:6.1} {:6.1}   (1 and 2 threads)", ceiling[0], ceiling[1]);
+    for streams in [1, 2, 4] {
+        let [one, two] = THREADS.map(|n| read_ceiling(&buffer, n, streams));
+        println!("plain read, {streams} stream(s) a thread GB/s {one:6.1} {two:6.1}   (1 and 2 threads)");
+    }
     drop(buffer);
 
     let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
     let plain = ["f16", "bf16", "f32"].map(str::to_owned);
     let names = quant::names().filter(|name| quant::interleaved(name, 16).is_some()).chain(plain);
-    for name in names.filter(|name| only.as_ref().is_none_or(|only| only == name)) {
+    for name in names.filter(|name| only.is_empty() || only.contains(&name)) {
         scheme(&name, isa, bytes, k, &x);
     }
-    if only.is_none() {
+    if only.is_empty() {
         attention(isa);
         vectors(isa);
     }
