@@ -148,7 +148,7 @@ pub struct FormatName(&'static str);
 
 impl FormatName {
     /// `gguf`; `hf` for safetensors or PyTorch files with a `config.json`; `safetensors` and `pytorch` for files
-    /// without one; `npz`.
+    /// without one; `npz`; `npy` for an array or a directory of them; `squish`.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -172,7 +172,7 @@ pub enum Metadata {
     Gguf(GgufMetadata),
     /// The JSON files beside the weights, as Hugging Face lays them out.
     Hf(HfMetadata),
-    /// Nothing: the format holds tensors alone.
+    /// Nothing: there are tensors alone.
     None,
 }
 

@@ -47,6 +47,11 @@ impl Folder {
         self.names.binary_search_by(|n| n.as_str().cmp(name)).is_ok()
     }
 
+    /// Whether `name` is one component of a path, on any system.
+    pub(crate) fn is_plain(name: &str) -> bool {
+        !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0'])
+    }
+
     /// The names that end with `suffix`, which includes the dot. Hidden ones are not meant.
     pub(crate) fn ending(&self, suffix: &str) -> Vec<&str> {
         self.names().filter(|n| !n.starts_with('.') && n.ends_with(suffix)).collect()
@@ -80,6 +85,16 @@ impl Folder {
         }
         let fault = Fault::Outside { member: name.to_owned(), target: target.display().to_string() };
         Err(Error::whole(&self.path, fault).with_hint("copy the file into the directory"))
+    }
+
+    /// Lists the directory `name` of this directory.
+    pub(crate) fn inner(&self, name: &str) -> Result<Folder, Error> {
+        let real = self.resolve(name)?;
+        if !real.is_dir() {
+            let (wants, found) = ("a directory".to_owned(), "a file".to_owned());
+            return Err(Error::whole(&self.path.join(name), Fault::Missing { wants, found }));
+        }
+        Folder::list(&self.path.join(name))
     }
 
     /// Opens the regular file `name` of this directory.

@@ -5,9 +5,11 @@ mod companions;
 pub(crate) mod foreign;
 pub(crate) mod gguf;
 pub(crate) mod hf;
+pub(crate) mod npy;
 pub(crate) mod npz;
 pub(crate) mod pytorch;
 pub(crate) mod safetensors;
+mod squish;
 
 use std::path::Path;
 
@@ -20,8 +22,15 @@ use crate::open::OpenOptions;
 use crate::source::OpenFile;
 
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
-static FORMATS: &[&dyn Format] =
-    &[&hf::Hf, &gguf::Gguf, &safetensors::Safetensors, &npz::Npz, &pytorch::Pytorch];
+static FORMATS: &[&dyn Format] = &[
+    &squish::Squish,
+    &hf::Hf,
+    &gguf::Gguf,
+    &safetensors::Safetensors,
+    &npz::Npz,
+    &npy::Npy,
+    &pytorch::Pytorch,
+];
 
 /// Bytes of a file that its format is recognised by.
 pub(crate) const HEAD: usize = 512;

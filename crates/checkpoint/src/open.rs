@@ -33,9 +33,10 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
-/// Opens the checkpoint at `path`: a GGUF, safetensors, npz or PyTorch file, a directory with `config.json` and
-/// safetensors or PyTorch files, or a directory with one GGUF file. Of several, safetensors go first. Any part of
-/// a split GGUF model, and a directory with the parts of one, opens the whole.
+/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy or PyTorch file, or a directory. In that may be
+/// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, or what
+/// squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
+/// the whole.
 ///
 /// Reads headers only. The content of a file says what it is; its extension is believed where the content
 /// says nothing, and is an error where it says another.

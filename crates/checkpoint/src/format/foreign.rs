@@ -31,7 +31,6 @@ static FOREIGN: &[Foreign] = &[
         starts: &[b"sys_info\0", b"pickle\0", b"tensors\0", b"storages\0"],
         hint: "load it with an old PyTorch, and save it again",
     },
-    Foreign { what: "a numpy array (`.npy`)", starts: &[b"\x93NUMPY"], hint: CONVERT },
     Foreign { what: "an HDF5 file, as Keras writes it", starts: &[b"\x89HDF\r\n\x1a\n"], hint: CONVERT },
     Foreign {
         what: "a ggml file of before GGUF",

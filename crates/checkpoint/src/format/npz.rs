@@ -1,9 +1,8 @@
 //! npz: numpy arrays in a zip archive whose members are stored, not compressed.
 //!
-//! Source: numpy/lib/_format_impl.py of numpy 2.4 (versions 1.0 to 3.0 of the array format). What is refused:
-//! compressed members (nothing of them could be mapped or read in part), big-endian and Fortran-ordered arrays, records and objects.
+//! What is refused: what [`super::npy`] refuses, and compressed members: nothing of them could be mapped or read in
+//! part.
 
-mod header;
 mod write;
 
 use std::path::Path;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
 use super::archive::{self, Member};
+use super::npy::{Array, SUFFIX, array};
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::contents::Contents;
@@ -28,8 +28,6 @@ pub(crate) use write::Form;
 pub(crate) struct Npz;
 
 const NAME: &str = "npz";
-/// What numpy appends to the name of an array.
-const SUFFIX: &str = ".npy";
 
 impl Format for Npz {
     fn name(&self) -> &'static str {
@@ -84,8 +82,7 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
             None => array(&**source, start, len),
         };
         match found {
-            Ok(Array { dtype, shape, data }) => {
-                let bytes = start + data..start + len;
+            Ok(Array { dtype, shape, bytes }) => {
                 let scheme = Scheme::plain(dtype);
                 let planes = vec![PlaneData { file: FileId(0), bytes }];
                 entries.push(TensorEntry { name, shape, scheme, planes, strides: None });
@@ -110,32 +107,4 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
     }
     problems.check(path)?;
     Ok((entries, by_name))
-}
-
-/// What the header of an array says, and how long it is.
-struct Array {
-    dtype: tensor::Dtype,
-    shape: tensor::Shape,
-    data: u64,
-}
-
-/// The array in the `len` bytes from `start` on.
-fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Array, Fault> {
-    let ends = |wants, found| Fault::Ends { what: "an array", wants, found };
-    let left = source.len().saturating_sub(start);
-    if len > left {
-        return Err(ends(len, left));
-    }
-    let most = usize::try_from(len.min(header::MOST)).unwrap_or(0);
-    let mut head = vec![0; most];
-    source.read_at(start, &mut head).map_err(|_| ends(len, left))?;
-    let (header, data) = header::parse(&head)?;
-    let scheme = Scheme::plain(header.dtype);
-    let wants = scheme.byte_len(&header.shape).map_err(|why| Fault::geometry(&header.shape, &scheme, why))?;
-    let found = len - data;
-    if wants != found {
-        let (shape, scheme) = (header.shape, scheme.name.to_string());
-        return Err(Fault::Extent { shape, scheme, wants, found });
-    }
-    Ok(Array { dtype: header.dtype, shape: header.shape, data })
 }

@@ -12,6 +12,7 @@ mod messages;
 mod metadata;
 mod models;
 mod notations;
+mod npy;
 mod npz;
 mod packed_companions;
 mod pytorch;

@@ -184,3 +184,16 @@ fn an_importance_matrix_is_means_by_name_and_must_fit() {
     std::fs::write(&path, "no matrix").unwrap();
     assert!(Imatrix::open(&path).is_err());
 }
+
+/// Weights in several files each, vectors among them, decoded bit for bit as by squish itself.
+#[test]
+fn squish_directories_hold_what_squish_reads_in_them() {
+    let golden = golden().join("../squish");
+    let wanted = values(&golden.join("values.npz"));
+    assert_eq!(wanted.len(), 5);
+    assert_eq!(values(&golden.join("directory")), wanted);
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (open(&golden.join("directory")).unwrap(), dir.path().join("a.npz"));
+    convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&["*=f32"]), &to).unwrap();
+    assert_eq!(values(&to), wanted);
+}

@@ -42,7 +42,7 @@ impl Index {
             problems.push(Problem { at: last, subject: Subject::Tensor(name), fault });
         }
         for name in map.iter().map(|(_, file)| file).collect::<BTreeSet<_>>() {
-            if !is_plain(name) {
+            if !Folder::is_plain(name) {
                 let (at, _) = Fault::places(&json, name);
                 let fault = Fault::NotPlain { name: name.clone() };
                 problems.push(Problem { at, subject: Subject::Whole, fault });
@@ -88,11 +88,6 @@ impl Index {
             }
         }
     }
-}
-
-/// Whether `name` is one component of a path, on any system.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0'])
 }
 
 /// What of the index is used.

@@ -6,9 +6,10 @@ use std::io::{self, BufWriter, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::{SUFFIX, header};
+use super::SUFFIX;
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::format::npy::header;
 use crate::write::{Fill, Outgoing, Refusals};
 
 /// Members start at multiples of this, as the data in them does.

@@ -5,9 +5,9 @@ use tensor::{Dtype, Shape};
 use crate::fault::Fault;
 
 /// A header is at most this long. Real ones have 128 bytes.
-pub(super) const MOST: u64 = 16 << 10;
+pub(crate) const MOST: u64 = 16 << 10;
 
-const MAGIC: &[u8; 6] = b"\x93NUMPY";
+pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Data starts at a multiple of this (`ARRAY_ALIGN`).
 const ALIGN: usize = 64;
 
@@ -37,14 +37,14 @@ static DTYPES: &[(&str, Dtype)] = &[
 
 /// What a header says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) dtype: Dtype,
+pub(crate) struct Header {
+    pub(crate) dtype: Dtype,
     /// Slowest axis first.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// The header of an array, as numpy writes it; `None` if no numpy dtype stands for `dtype`.
-pub(super) fn build(dtype: Dtype, shape: &Shape) -> Option<Vec<u8>> {
+pub(crate) fn build(dtype: Dtype, shape: &Shape) -> Option<Vec<u8>> {
     let (descr, _) = DTYPES.iter().find(|(_, d)| *d == dtype)?;
     let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
     let axes =
@@ -59,7 +59,7 @@ pub(super) fn build(dtype: Dtype, shape: &Shape) -> Option<Vec<u8>> {
 }
 
 /// The header at the start of `bytes`, and where the data starts.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Header, u64), Fault> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<(Header, u64), Fault> {
     let ends = |wants: usize| Fault::Ends {
         what: "the header of an array",
         wants: wants as u64,

@@ -1,0 +1,116 @@
+//! npy: a numpy array, or a directory of them.
+//!
+//! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. What is refused: big-endian
+//! and Fortran-ordered arrays, records and objects.
+
+pub(crate) mod header;
+
+use std::ops::Range;
+
+use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
+
+use super::{Format, Found};
+use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::members::Members;
+use crate::open::OpenOptions;
+use crate::source::{ByteSource, OpenFile};
+
+/// The npy format. A tensor is called as its file is, without the extension.
+#[derive(Debug)]
+pub(crate) struct Npy;
+
+const NAME: &str = "npy";
+/// What numpy appends to the name of an array.
+pub(super) const SUFFIX: &str = ".npy";
+
+impl Format for Npy {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["npy"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> bool {
+        head.starts_with(header::MAGIC)
+    }
+
+    fn claims(&self, folder: &Folder) -> bool {
+        !folder.ending(SUFFIX).is_empty() && folder.ending(".safetensors").is_empty()
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        let (path, contents) = match found {
+            Found::File(file) => (file.path().to_owned(), one(file, options)?),
+            Found::Folder(folder) => (folder.path().to_owned(), every(&folder, options)?),
+        };
+        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::None))
+    }
+}
+
+fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
+    let mut members = Members::of(folder);
+    let mut arrays = vec![];
+    for name in folder.ending(SUFFIX) {
+        arrays.extend(members.open(name, |file| one(file, options))?);
+    }
+    let contents = Contents::join(arrays, &mut members.problems);
+    members.check()?;
+    Ok(contents)
+}
+
+fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
+    let (file, Array { dtype, shape, bytes }) = read(file, options)?;
+    let full = file.name();
+    let name = full.strip_suffix(SUFFIX).unwrap_or(&full).to_owned();
+    if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
+        return Err(Error::whole(&file.path, fault));
+    }
+    let planes = vec![PlaneData { file: FileId(0), bytes }];
+    let entries = vec![TensorEntry { name, shape, scheme: Scheme::plain(dtype), planes, strides: None }];
+    Ok(Contents { files: vec![file], entries, ..Contents::default() }.reindexed())
+}
+
+/// A file that is one array.
+pub(super) fn read(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
+    let path = file.path().to_owned();
+    let source = file.into_source(options.io)?;
+    let array = array(&*source, 0, source.len())
+        .map_err(|fault| Problem { at: Some(0), subject: Subject::Whole, fault }.of(&path))?;
+    Ok((File::new(path, source), array))
+}
+
+/// What the header of an array says.
+#[derive(Debug)]
+pub(super) struct Array {
+    pub(super) dtype: Dtype,
+    /// Slowest axis first.
+    pub(super) shape: Shape,
+    /// Where its elements lie in the source.
+    pub(super) bytes: Range<u64>,
+}
+
+/// The array in the `len` bytes of `source` from `start` on.
+pub(super) fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Array, Fault> {
+    let ends = |wants, found| Fault::Ends { what: "an array", wants, found };
+    let left = source.len().saturating_sub(start);
+    if len > left {
+        return Err(ends(len, left));
+    }
+    let most = usize::try_from(len.min(header::MOST)).unwrap_or(0);
+    let mut head = vec![0; most];
+    source.read_at(start, &mut head).map_err(|_| ends(len, left))?;
+    let (header::Header { dtype, shape }, data) = header::parse(&head)?;
+    let scheme = Scheme::plain(dtype);
+    let wants = scheme.byte_len(&shape).map_err(|why| Fault::geometry(&shape, &scheme, why))?;
+    let found = len - data;
+    if wants != found {
+        return Err(Fault::Extent { shape, scheme: scheme.name.to_string(), wants, found });
+    }
+    Ok(Array { dtype, shape, bytes: start + data..start + len })
+}
