@@ -1,4 +1,4 @@
-"""Makes arrays.npz and compressed.npz: numpy's own writing of every dtype that is read, and of what is refused.
+"""Makes arrays.npz, fortran.npz and compressed.npz: numpy's own writing of every dtype that is read, and of what is refused.
 
 Run with numpy 2: python make.py. What the arrays hold is in arrays.json: shape, and the bytes in hexadecimal.
 """
@@ -31,6 +31,12 @@ def main() -> None:
     refused["object"] = np.array([None, 1], dtype=object)
     refused["text"] = np.array(["ab", "c"])
     np.savez(HERE / "refused.npz", **refused)
+    columns = {"matrix": np.asfortranarray(np.arange(6, dtype="<u2").reshape(2, 3))}
+    columns["deep"] = np.asfortranarray(np.arange(24, dtype="<f4").reshape(2, 3, 4))
+    columns["vector"] = np.arange(3, dtype="<f4")
+    columns["row"] = np.asfortranarray(np.arange(3, dtype="<f4").reshape(1, 3))
+    columns["empty"] = np.asfortranarray(np.zeros((2, 0, 3), dtype="<f4"))
+    np.savez(HERE / "fortran.npz", **columns)
 
 
 if __name__ == "__main__":

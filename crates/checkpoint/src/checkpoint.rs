@@ -1,6 +1,6 @@
 //! An open checkpoint.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::sync::Arc;
 use tensor::{FileId, TensorEntry};
 
 use crate::contents::Contents;
+use crate::error::{Error, Quoted};
+use crate::fault::Fault;
 use crate::format::gguf::GgufMetadata;
 use crate::format::hf::HfMetadata;
 use crate::source::ByteSource;
@@ -89,6 +91,30 @@ impl Checkpoint {
         }
         groups.retain(|group| group.len() > 1);
         groups
+    }
+
+    /// The tensors below `key` alone, called by what follows it.
+    pub(crate) fn below(self, key: &str) -> Result<Checkpoint, Error> {
+        let under = |name: &str| Some(name.strip_prefix(key)?.strip_prefix('.')?.to_owned());
+        let Contents { files, entries, ignored, .. } = self.contents;
+        let first: BTreeSet<&str> = entries.iter().map(|e| e.name.split('.').next().unwrap_or("")).collect();
+        let hint = match tensor::nearest(key, first.iter().copied()) {
+            Some(near) => format!("did you mean {}?", Quoted(near)),
+            None => {
+                let some: Vec<_> = first.iter().take(8).map(|key| Quoted(key).to_string()).collect();
+                format!("the first keys are {}", some.join(", "))
+            }
+        };
+        let kept = |e: &TensorEntry| Some(TensorEntry { name: under(&e.name)?, ..e.clone() });
+        let below: Vec<TensorEntry> = entries.iter().filter_map(kept).collect();
+        if below.is_empty() {
+            let fault = Fault::NoKey { key: key.to_owned() };
+            return Err(Error::whole(&self.path, fault).with_hint(hint));
+        }
+        let kept = |i: &Ignored| Some(Ignored { name: under(&i.name)?, ..i.clone() });
+        let ignored = ignored.iter().filter_map(kept).collect();
+        let contents = Contents { files, entries: below, ignored, ..Contents::default() }.reindexed();
+        Ok(Checkpoint { contents, ..self })
     }
 
     /// The checkpoint at `path`.

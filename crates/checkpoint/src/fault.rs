@@ -331,6 +331,12 @@ pub enum Fault {
         /// What it needs.
         wants: &'static str,
     },
+    /// A key that no tensor is below.
+    #[error("no tensor is below the key {}", Quoted(key))]
+    NoKey {
+        /// The key.
+        key: String,
+    },
     /// A link out of the checkpoint's directory.
     #[error("{} leads out of the directory, to {}", Quoted(member), Quoted(target))]
     Outside {
@@ -361,6 +367,7 @@ impl Fault {
             | Fault::Twice
             | Fault::Exists { .. }
             | Fault::NoFileName
+            | Fault::NoKey { .. }
             | Fault::Lacks { .. } => Blame::Misuse,
             _ => Blame::Malformed,
         }

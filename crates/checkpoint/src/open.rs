@@ -16,12 +16,21 @@ use crate::source::{Io, OpenFile, Trust};
 pub struct OpenOptions {
     /// How its bytes are reached.
     pub io: Io,
+    /// Only the tensors below this key, joined of several with dots, and called by what follows it: with
+    /// `state_dict`, `state_dict.norm.weight` is `norm.weight`. Everything must be sound all the same.
+    pub key: Option<String>,
 }
 
 impl OpenOptions {
     /// The defaults, with the bytes reached as `io` says.
     pub fn with_io(io: Io) -> OpenOptions {
-        OpenOptions { io }
+        OpenOptions { io, ..OpenOptions::default() }
+    }
+
+    /// The same, with the tensors below `key` alone.
+    #[must_use]
+    pub fn with_key(self, key: impl Into<String>) -> OpenOptions {
+        OpenOptions { key: Some(key.into()), ..self }
     }
 }
 
@@ -44,10 +53,14 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
 /// # Errors
 /// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing or a name
 /// belies the content, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
-/// path that is a pipe or a device, [`Error::Io`] if the system refuses.
+/// path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if the system refuses.
 pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
     let about = fs::metadata(path).map_err(|e| missing(path, e))?;
-    if about.is_dir() { open_folder(path, options) } else { open_file(path, options) }
+    let checkpoint = if about.is_dir() { open_folder(path, options) } else { open_file(path, options) }?;
+    match &options.key {
+        Some(key) => checkpoint.below(key),
+        None => Ok(checkpoint),
+    }
 }
 
 fn open_file(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {

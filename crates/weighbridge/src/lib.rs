@@ -25,7 +25,7 @@ mod quants;
 mod runtime;
 mod text;
 
-pub use checkpoint::{Checkpoint, Io, Metadata, OpenOptions};
+pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, OutputFormat, PRESETS,
     Preset, Progress,

@@ -1,7 +1,7 @@
 //! npy: a numpy array, or a directory of them.
 //!
 //! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. What is refused: big-endian
-//! and Fortran-ordered arrays, records and objects.
+//! arrays, records and objects.
 
 pub(crate) mod header;
 
@@ -65,19 +65,28 @@ fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
 }
 
 fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
-    let (file, Array { dtype, shape, bytes }) = read(file, options)?;
+    let (file, Array { dtype, shape, bytes, strides }) = open(file, options)?;
     let full = file.name();
     let name = full.strip_suffix(SUFFIX).unwrap_or(&full).to_owned();
     if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
         return Err(Error::whole(&file.path, fault));
     }
     let planes = vec![PlaneData { file: FileId(0), bytes }];
-    let entries = vec![TensorEntry { name, shape, scheme: Scheme::plain(dtype), planes, strides: None }];
+    let entries = vec![TensorEntry { name, shape, scheme: Scheme::plain(dtype), planes, strides }];
     Ok(Contents { files: vec![file], entries, ..Contents::default() }.reindexed())
 }
 
-/// A file that is one array.
+/// A file that is one array, in row-major order.
 pub(super) fn read(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
+    let (file, array) = open(file, options)?;
+    if array.strides.is_none() {
+        return Ok((file, array));
+    }
+    let what = "is in Fortran order: save it after `numpy.ascontiguousarray`".to_owned();
+    Err(Error::whole(&file.path, Fault::Unsupported { what }))
+}
+
+fn open(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
     let path = file.path().to_owned();
     let source = file.into_source(options.io)?;
     let array = array(&*source, 0, source.len())
@@ -93,6 +102,8 @@ pub(super) struct Array {
     pub(super) shape: Shape,
     /// Where its elements lie in the source.
     pub(super) bytes: Range<u64>,
+    /// As in [`TensorEntry::strides`].
+    pub(super) strides: Option<Vec<u64>>,
 }
 
 /// The array in the `len` bytes of `source` from `start` on.
@@ -105,12 +116,17 @@ pub(super) fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Arr
     let most = usize::try_from(len.min(header::MOST)).unwrap_or(0);
     let mut head = vec![0; most];
     source.read_at(start, &mut head).map_err(|_| ends(len, left))?;
-    let (header::Header { dtype, shape }, data) = header::parse(&head)?;
+    let (header::Header { dtype, shape, fortran }, data) = header::parse(&head)?;
     let scheme = Scheme::plain(dtype);
     let wants = scheme.byte_len(&shape).map_err(|why| Fault::geometry(&shape, &scheme, why))?;
     let found = len - data;
     if wants != found {
         return Err(Fault::Extent { shape, scheme: scheme.name.to_string(), wants, found });
     }
-    Ok(Array { dtype, shape, bytes: start + data..start + len })
+    let strides = fortran.then(|| {
+        // All products are of elements that are there.
+        let steps = |step: &mut u64, n: &u64| Some(std::mem::replace(step, step.saturating_mul(*n)));
+        shape.iter().scan(1, steps).collect()
+    });
+    Ok(Array { dtype, shape, bytes: start + data..start + len, strides })
 }

@@ -82,10 +82,10 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
             None => array(&**source, start, len),
         };
         match found {
-            Ok(Array { dtype, shape, bytes }) => {
+            Ok(Array { dtype, shape, bytes, strides }) => {
                 let scheme = Scheme::plain(dtype);
                 let planes = vec![PlaneData { file: FileId(0), bytes }];
-                entries.push(TensorEntry { name, shape, scheme, planes, strides: None });
+                entries.push(TensorEntry { name, shape, scheme, planes, strides });
             }
             Err(fault) => problems.push(Problem { at: Some(start), subject, fault }),
         }

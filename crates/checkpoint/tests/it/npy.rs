@@ -68,19 +68,20 @@ fn a_directory_of_arrays() {
     b.weight [2] i64 b.weight.npy 16x2
     ");
     assert_eq!((checkpoint.format().name(), checkpoint.path()), ("npy", dir.path("m").as_path()));
+    let fortran = String::from_utf8(filled("<f4", &[2, 3], 0)[10..128].to_vec()).expect("text");
+    let fortran = fortran.replace("False", "True ");
+    dir.file("m/f.npy", [b"\x93NUMPY\x01\x00\x76\x00", fortran.as_bytes(), &[0; 24]].concat());
+    let columns = open_both(&dir.path("m")).expect("sound").entry("f").map(|e| e.strides.clone());
+    assert_eq!(columns, Some(Some(vec![1, 2])));
     dir.file("m/big.npy", filled(">f4", &[2], 0));
     dir.file("m/cut.npy", &filled("<f4", &[2], 0)[..130]);
-    let fortran = String::from_utf8(filled("<f4", &[2, 2], 0)[10..128].to_vec()).expect("text");
-    let fortran = fortran.replace("False", "True ");
-    dir.file("m/fortran.npy", [b"\x93NUMPY\x01\x00\x76\x00", fortran.as_bytes(), &[0; 16]].concat());
     dir.file("m/pickled.npy", npy("|O", &[1], &[0; 8]));
     dir.file("m/text.npy", "hello");
     symlink("/etc/hostname", dir.path("m/outside.npy")).unwrap();
     assert_snapshot!(dir.error("m"), @r"
-    malformed `DIR/m`: 6 problems
+    malformed `DIR/m`: 5 problems
       `big.npy`: has type `>f4`, which is not supported yet (at byte 0)
       `cut.npy`: [2] f32 needs 8 bytes, the header gives 2 (at byte 0)
-      `fortran.npy`: is in Fortran order: save it after `numpy.ascontiguousarray` (at byte 0)
       `outside.npy` leads out of the directory, to `/etc/hostname`
       `pickled.npy`: has type `|O`, which is not supported yet (at byte 0)
       `text.npy`: wanted an array that starts with `\x93NUMPY`, found [68, 65, 6c, 6c, 6f] (at byte 0)

@@ -9,7 +9,7 @@ mod zips;
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::Checkpoint;
+use checkpoint::{Checkpoint, OpenOptions};
 use insta::assert_snapshot;
 use serde_json::Value;
 use tensor::TensorEntry;
@@ -214,4 +214,32 @@ fn a_directory_with_weights_in_one_file_or_several() {
     assert_eq!(names().len(), 21);
     dir.file("m/model.safetensors", crate::build::safetensors("{}", 0));
     assert_eq!(names(), [""; 0]);
+}
+
+#[test]
+fn the_tensors_below_a_key() {
+    let file = golden("training.pt");
+    let open = |key: &str| checkpoint::open_with(&file, &OpenOptions::default().with_key(key));
+    let all = checkpoint::open(&file).unwrap();
+    let names = |c: &Checkpoint| c.entries().iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+    let below = open("state_dict").unwrap();
+    let wanted = names(&all).into_iter().filter_map(|n| Some(n.strip_prefix("state_dict.")?.to_owned()));
+    assert_eq!(names(&below), wanted.collect::<Vec<_>>());
+    assert_eq!(below.entry("a.weight").unwrap().planes, all.entry("state_dict.a.weight").unwrap().planes);
+    assert!(below.entry("state_dict.a.weight").is_none() && below.ignored().is_empty());
+    assert_eq!(names(&open("listed.1.1").unwrap()), ["x"]);
+    let dir = Dir::new();
+    dir.file("x.pt", std::fs::read(&file).unwrap());
+    let wrong = |key: &str| {
+        let options = OpenOptions::default().with_key(key);
+        dir.text(&checkpoint::open_with(&dir.path("x.pt"), &options).unwrap_err())
+    };
+    assert_snapshot!([wrong("state_dic"), wrong("state_dict.a.weight"), wrong("")].join("\n"), @"
+    misuse of `DIR/x.pt`: no tensor is below the key `state_dic`
+    hint: did you mean `state_dict`?
+    misuse of `DIR/x.pt`: no tensor is below the key `state_dict.a.weight`
+    hint: the first keys are `5`, `listed`, `optimizer`, `state_dict`
+    misuse of `DIR/x.pt`: no tensor is below the key ``
+    hint: the first keys are `5`, `listed`, `optimizer`, `state_dict`
+    ");
 }

@@ -92,7 +92,32 @@ fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> S
         groups(checkpoint.entries()).into_iter().map(|(name, n, e)| row(n, &name, e)).collect()
     };
     out.push_str(&style::table(&rows, &[0, 4]));
+    list(&mut out, "one tensor under several names", &checkpoint.ties(), |tie| {
+        tie.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(" = ")
+    });
+    list(&mut out, "ignored", checkpoint.ignored(), |object| {
+        let name = if object.name.is_empty() { "the whole" } else { &object.name };
+        let inside = if object.tensors > 0 { format!(", {} tensors", object.tensors) } else { String::new() };
+        format!("{name}: {}{inside}", object.class)
+    });
     out
+}
+
+/// A heading and a line for each, a few of them; nothing for none.
+fn list<T>(out: &mut String, heading: &str, items: &[T], line: impl Fn(&T) -> String) {
+    use std::fmt::Write;
+    const SHOWN: usize = 20;
+    if items.is_empty() {
+        return;
+    }
+    // Writing to a `String` cannot fail.
+    let _ = writeln!(out, "\n{}", style::heading(heading));
+    for item in items.iter().take(SHOWN) {
+        let _ = writeln!(out, "  {}", line(item));
+    }
+    if items.len() > SHOWN {
+        let _ = writeln!(out, "  and {} more", items.len() - SHOWN);
+    }
 }
 
 /// Tensors alike but for numbers in their names: pattern, how many, one of them. In file order.
@@ -152,6 +177,7 @@ fn json(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> String {
                 "encoding": e.scheme.name,
                 "bytes": e.byte_len(),
                 "planes": planes,
+                "strides": e.strides,
             })
         })
         .collect();
@@ -184,6 +210,11 @@ fn json(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> String {
         }
         Err(error) => facts["problem"] = json!(error.to_string()),
     }
+    let ties = checkpoint.ties();
+    let name = |tie: &Vec<&TensorEntry>| tie.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+    facts["ties"] = json!(ties.iter().map(name).collect::<Vec<_>>());
+    let object = |o: &weighbridge::Ignored| json!({"name": o.name, "class": o.class, "tensors": o.tensors});
+    facts["ignored"] = json!(checkpoint.ignored().iter().map(object).collect::<Vec<_>>());
     facts["metadata"] = json!(metadata);
     facts["tensors"] = json!(tensors);
     format!("{facts:#}\n")

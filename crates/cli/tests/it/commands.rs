@@ -206,3 +206,21 @@ fn completions_and_the_manual_come_from_the_arguments() {
     assert!(stdout(&weighbridge(["completions", "bash"])).contains("--min-p"));
     assert!(stdout(&weighbridge(["man"])).contains(".TH weighbridge"));
 }
+
+#[test]
+fn inspect_lists_ties_and_what_a_pickle_holds_besides() {
+    let file = golden().join("../pytorch/views.pt");
+    let shown = stdout(&weighbridge(["inspect", path(&file)]));
+    assert!(shown.ends_with("\none tensor under several names\n  base = tied\n"), "{shown}");
+    let file = golden().join("../pytorch/training.pt");
+    let shown = stdout(&weighbridge(["inspect", path(&file)]));
+    let (_, ignored) = shown.split_once("\nignored\n").unwrap();
+    assert_snapshot!(ignored, @"
+    hyper_parameters: argparse.Namespace
+    space: types.SimpleNamespace
+    average: __main__.Config, 8 tensors
+    ");
+    let facts: Value =
+        serde_json::from_slice(&weighbridge(["inspect", path(&file), "--json"]).stdout).unwrap();
+    assert_eq!(facts["ignored"][2]["class"], "__main__.Config");
+}

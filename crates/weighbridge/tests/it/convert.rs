@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, Imatrix, LayoutKind, OutputFormat, Pool,
-    load, open, plan_as_stored,
+    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, Imatrix, Io, LayoutKind, OpenOptions,
+    OutputFormat, Pool, load, open, open_with, plan_as_stored,
 };
 
 use crate::golden;
@@ -196,4 +196,30 @@ fn squish_directories_hold_what_squish_reads_in_them() {
     let (source, to) = (open(&golden.join("directory")).unwrap(), dir.path().join("a.npz"));
     convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&["*=f32"]), &to).unwrap();
     assert_eq!(values(&to), wanted);
+}
+
+/// Views of a PyTorch file come out one after another, as torch's `contiguous()` has them.
+#[test]
+fn strided_views_become_dense() {
+    let dir = tempfile::tempdir().unwrap();
+    let pytorch = golden().join("../pytorch");
+    let cases: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(pytorch.join("cases.json")).unwrap()).unwrap();
+    for (file, io) in [("views.pt", Io::Mmap), ("views.pt", Io::Pread), ("views.bin", Io::Pread)] {
+        let source = open_with(&pytorch.join(file), &OpenOptions::with_io(io)).unwrap();
+        assert!(source.entries().iter().any(|e| e.strides.is_some()));
+        let path = dir.path().join(format!("{file}.{io:?}.safetensors"));
+        convert(&source, LayoutKind::Source, OutputFormat::Safetensors, &rules(&[]), &path).unwrap();
+        let written = open(&path).unwrap();
+        let facts = cases[file].as_array().unwrap();
+        assert_eq!(written.entries().len(), facts.len());
+        for fact in facts {
+            let entry = written.entry(fact["name"].as_str().unwrap()).unwrap();
+            let at = &entry.planes[0];
+            let mut bytes = vec![0; usize::try_from(at.bytes.end - at.bytes.start).unwrap()];
+            written.file(at.file).source.read_at(at.bytes.start, &mut bytes).unwrap();
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(hex, fact["hex"], "{} of {file}", entry.name);
+        }
+    }
 }

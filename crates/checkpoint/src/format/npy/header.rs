@@ -41,6 +41,8 @@ pub(crate) struct Header {
     pub(crate) dtype: Dtype,
     /// Slowest axis first.
     pub(crate) shape: Shape,
+    /// Whether the first axis lies closest together, instead of the last.
+    pub(crate) fortran: bool,
 }
 
 /// The header of an array, as numpy writes it; `None` if no numpy dtype stands for `dtype`.
@@ -136,17 +138,13 @@ fn dictionary(text: &str) -> Result<Header, Fault> {
     let dtype = known.map(|(_, dtype)| *dtype).ok_or_else(|| Fault::TypeUnsupported {
         name: name.chars().take(64).collect::<String>().escape_debug().to_string(),
     })?;
-    match fortran {
-        "False" => {}
-        // With at most one axis that is longer than 1 both orders are the same.
-        "True" if shape.iter().filter(|n| **n != 1).count() <= 1 => {}
-        "True" => {
-            let what = "is in Fortran order: save it after `numpy.ascontiguousarray`".to_owned();
-            return Err(Fault::Unsupported { what });
-        }
+    let fortran = match fortran {
+        "False" => false,
+        // With at most one axis that is longer than 1 both orders are the same, and of nothing.
+        "True" => shape.iter().filter(|n| **n != 1).count() > 1 && !shape.contains(&0),
         _ => return Err(wrong()),
-    }
-    Ok(Header { dtype, shape })
+    };
+    Ok(Header { dtype, shape, fortran })
 }
 
 #[cfg(test)]
@@ -165,7 +163,7 @@ mod tests {
         for shape in [&[][..], &[7], &[0, 4], &[2, 3, 5]] {
             for dtype in Dtype::ALL {
                 let Some(bytes) = build(*dtype, &shape.to_vec().into()) else { continue };
-                let header = Header { dtype: *dtype, shape: shape.to_vec().into() };
+                let header = Header { dtype: *dtype, shape: shape.to_vec().into(), fortran: false };
                 assert_eq!(parse(&bytes).unwrap(), (header, bytes.len() as u64));
             }
         }
@@ -176,7 +174,7 @@ mod tests {
     fn what_is_not_meant_is_refused() {
         let parsed = |text: &str| dictionary(text).map_err(|f| f.to_string());
         let fine = "{'shape': (4L, 2), 'fortran_order': False, 'descr': \"<i8\"}";
-        assert_eq!(parsed(fine), Ok(Header { dtype: Dtype::I64, shape: [4, 2].into() }));
+        assert_eq!(parsed(fine), Ok(Header { dtype: Dtype::I64, shape: [4, 2].into(), fortran: false }));
         for wrong in [
             "",
             "{}",
@@ -185,7 +183,6 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3}",
             "{'descr': '<f4', 'fortran_order': Perhaps, 'shape': (2, 3)}",
-            "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}",
             "{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}",
             "{'descr': '|O', 'fortran_order': False, 'shape': (2, 3)}",
