@@ -54,6 +54,12 @@ impl Tensor {
         self.shape.last().map_or(1, |n| usize::try_from(*n).unwrap_or(usize::MAX))
     }
 
+    /// Elements of the other axes: rows of a matrix.
+    pub fn rows(&self) -> usize {
+        let rows = self.shape.iter().rev().skip(1).product::<u64>();
+        usize::try_from(rows).unwrap_or(usize::MAX)
+    }
+
     /// The values of an f32 tensor.
     ///
     /// # Panics
@@ -68,12 +74,7 @@ impl Tensor {
     /// # Panics
     /// If the row is not there, or the scheme has no codec, which the layouts of the engine rule out.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        let rows = self.shape.iter().rev().skip(1).product::<u64>();
-        let matrix = Matrix {
-            planes: &self.planes(),
-            rows: usize::try_from(rows).unwrap_or(usize::MAX),
-            k: self.width(),
-        };
+        let matrix = Matrix { planes: &self.planes(), rows: self.rows(), k: self.width() };
         quant::decode_row(&self.scheme, matrix, row, out);
     }
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel, vector};
+use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
 
 const RUNS: usize = 5;
@@ -57,7 +57,8 @@ fn share(rows: usize, i: usize, n: usize) -> Range<usize> {
 }
 
 /// A product's seconds on `threads` threads.
-fn product(kernel: Kernel, w: &[&[u8]], rows: usize, k: usize, x: &Activations, threads: usize) -> f64 {
+fn product(kernel: Kernel, w: Matrix<'_>, x: &Activations, threads: usize) -> f64 {
+    let rows = w.rows;
     let mut y = vec![0.0; rows * x.rows()];
     let mut rest = Some(ColumnsMut::new(&mut y, x.rows(), rows));
     let mut parts: Vec<ColumnsMut<'_>> = (0..threads)
@@ -67,7 +68,7 @@ fn product(kernel: Kernel, w: &[&[u8]], rows: usize, k: usize, x: &Activations, 
             part
         })
         .collect();
-    seconds(&mut parts, |i, y| kernel.run(w, k, share(rows, i, threads), x, y.reborrow()))
+    seconds(&mut parts, |i, y| kernel.run(w, share(rows, i, threads), x, y.reborrow()))
 }
 
 /// Asks for the line that begins at this byte, if the processor is one that we know how to ask.
@@ -184,7 +185,7 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
     let mut acts = Activations::new(PROMPT, k);
     acts.fill(isa, &x[..k], 1, k, kernel.forms);
     let bytes = w.iter().map(|w| w.len()).sum::<usize>();
-    let rate = |threads| bytes as f64 / product(kernel, w, rows, k, &acts, threads) / 1e9;
+    let rate = |threads| bytes as f64 / product(kernel, Matrix { planes: w, rows, k }, &acts, threads) / 1e9;
     let one = rate(1);
     let mut turns = [(); TURNS].map(|()| {
         let (ours, read) = (rate(2), read_ceiling(buffer, 2, 2));
@@ -197,7 +198,7 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
     let few = (rows / 8).next_multiple_of(32).min(rows);
     let w = part(w, rows, 0..few);
     let macs = (PROMPT * few * k) as f64;
-    let many = THREADS.map(|n| macs / product(kernel, &w, few, k, &acts, n) / 1e9);
+    let many = THREADS.map(|n| macs / product(kernel, Matrix { planes: &w, rows: few, k }, &acts, n) / 1e9);
     println!(
         "{name:28} one row     GB/s {one:6.1} {two:6.1} {:4.0} % of a read   {PROMPT} rows, Gmac/s {:6.1} {:6.1}",
         100.0 * ratio,

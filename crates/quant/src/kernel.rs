@@ -1,6 +1,7 @@
 //! Products of a matrix with rows of activations: `y[t][row] = Σ w[row][i] * x[t][i]`.
 
 mod blocks;
+mod decoded;
 mod floats;
 mod kinds;
 mod unit;
@@ -10,12 +11,15 @@ use std::ops::Range;
 use tensor::Scheme;
 
 use crate::activations::{Activations, Forms};
+use crate::codec::Matrix;
 use crate::columns::ColumnsMut;
 use crate::interleave::{form, packed};
 use crate::isa::Isa;
 use crate::packing::{Factor, PLANES};
+use crate::registry::stored;
 
 use blocks::{Blocks, Job};
+use decoded::Decoded;
 use floats::floats_of;
 
 /// How to multiply matrices of one scheme, on one instruction set. Chosen once by [`kernel`].
@@ -44,10 +48,11 @@ enum How {
     Plain(unsafe fn(&mut Job<'_>)),
     Stored(Blocks),
     Interleaved(Blocks),
+    Decoded(Decoded),
 }
 
-/// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, and quantised schemes as
-/// stored or interleaved.
+/// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, quantised schemes as stored or
+/// interleaved, and by way of floats all others that can be decoded.
 pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
     let plain = |bytes, run| {
         let (bytes, how) = ([bytes, 0, 0], How::Plain(run));
@@ -66,7 +71,20 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
                 Some(Kernel { grain: r, k_multiple, forms: Forms::INT8, bytes, factor, group: r, how })
             }
             None => {
-                let packing = packed(name)?.packing;
+                let Some(packed) = packed(name) else {
+                    let (bytes, how) = ([0; PLANES], How::Decoded(Decoded::of(stored(name)?, isa)));
+                    let (grain, factor) = (16, None);
+                    return Some(Kernel {
+                        grain,
+                        k_multiple: 1,
+                        forms: Forms::F32,
+                        bytes,
+                        factor,
+                        group: 1,
+                        how,
+                    });
+                };
+                let packing = packed.packing;
                 let r = isa.interleave().unwrap_or(8);
                 let how = How::Stored(Blocks::of(packing, isa, r)?);
                 let bytes = packing.stored.map(|bytes| bytes * packing.per / packing.unit);
@@ -78,29 +96,23 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
 }
 
 impl Kernel {
-    /// Multiplies rows `rows` of the matrix whose planes are `w`, `[out, k]`, with every row of `x`, `[rows, k]`:
-    /// column `i` of `y` is for row `rows.start + i`.
+    /// Whether rows lie together in groups of [`Kernel::grain`], which are asked for whole.
+    pub fn is_grouped(&self) -> bool {
+        self.group > 1
+    }
+
+    /// Multiplies rows `rows` of `w` with every row of `x`, `[rows, k]`: column `i` of `y` is for row
+    /// `rows.start + i`.
     ///
     /// # Panics
     /// If a size does not fit another, the rows are not whole groups of an interleaved matrix, or `x` does not
     /// hold the form that the kernel reads.
-    pub fn run(&self, w: &[&[u8]], k: usize, rows: Range<usize>, x: &Activations, y: ColumnsMut<'_>) {
+    pub fn run(&self, w: Matrix<'_>, rows: Range<usize>, x: &Activations, y: ColumnsMut<'_>) {
+        let Matrix { planes, rows: total, k } = w;
         assert!(
             k > 0 && k.is_multiple_of(self.k_multiple),
             "{k} columns, not a multiple of {}",
             self.k_multiple
-        );
-        let group_bytes = self.bytes.map(|bytes| k / self.k_multiple * bytes);
-        let codes = self.bytes.iter().take_while(|bytes| **bytes > 0).count();
-        assert_eq!(w.len(), codes + usize::from(self.factor.is_some()), "planes of a matrix");
-        let groups = w[0].len() / group_bytes[0];
-        let total = groups * self.group;
-        let whole = |i: usize| w[i].len() == groups * group_bytes[i];
-        let factors = self.factor.map(|f| (w[codes].as_chunks::<4>().0, f.times));
-        assert!(
-            (0..codes).all(whole) && factors.is_none_or(|(f, _)| f.len() == total),
-            "{} bytes are not rows of {k} columns",
-            w.iter().map(|w| w.len()).sum::<usize>()
         );
         assert!(
             rows.start <= rows.end
@@ -118,7 +130,24 @@ impl Kernel {
             y.columns(),
             x.rows()
         );
-        let codes = std::array::from_fn(|i| if i < codes { w[i] } else { &[] });
+        if let How::Decoded(decoded) = self.how {
+            let job = Job { w: [&[]; PLANES], total, k, rows, x, y };
+            // SAFETY: the instructions are there, since an `Isa` is a witness of its own; the codec checks planes.
+            return unsafe { decoded.run(w, job) };
+        }
+        let group_bytes = self.bytes.map(|bytes| k / self.k_multiple * bytes);
+        let codes = self.bytes.iter().take_while(|bytes| **bytes > 0).count();
+        assert_eq!(planes.len(), codes + usize::from(self.factor.is_some()), "planes of a matrix");
+        let whole = |i: usize| planes[i].len() == total / self.group * group_bytes[i];
+        let factors = self.factor.map(|f| (planes[codes].as_chunks::<4>().0, f.times));
+        assert!(
+            total.is_multiple_of(self.group)
+                && (0..codes).all(whole)
+                && factors.is_none_or(|(f, _)| f.len() == total),
+            "{} bytes are not {total} rows of {k} columns",
+            planes.iter().map(|w| w.len()).sum::<usize>()
+        );
+        let codes = std::array::from_fn(|i| if i < codes { planes[i] } else { &[] });
         let mut job = Job { w: codes, total, k, rows, x, y };
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; and the sizes are checked.
         unsafe {
@@ -126,6 +155,7 @@ impl Kernel {
                 How::Plain(run) => run(&mut job),
                 How::Stored(blocks) => blocks.stored(&mut job),
                 How::Interleaved(blocks) => blocks.interleaved(&mut job),
+                How::Decoded(_) => {}
             }
         }
         if let Some((factors, times)) = factors {

@@ -183,6 +183,9 @@ fn what_cannot_be_is_refused() {
       q5_k_m      5.7 bits: q5_k, and q6_k where it matters
       q6_k        6.6 bits
       q8_0        8.5 bits
+      mlx-4bit    4.5 bits: every matrix and embedding, for mlx
+      int8        8 bits and a scale a row: the matrices of the layers, for hf (bitsandbytes)
+      fp8-block   8 bits and a scale for 128 × 128: the matrices of the layers, for hf
 
     For more information, try '--help'.
     exit code 2

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use load::{Pool, Tensor};
 use model::{Activation, Norm, RopeOrder};
-use quant::{Activations, Attention, ColumnsMut, Filling, Isa, Kernel, vector};
+use quant::{Activations, Attention, ColumnsMut, Filling, Isa, Kernel, Matrix, vector};
 use tensor::Scheme;
 
 use super::{Attend, Backend, Heads};
@@ -96,22 +96,23 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
-        let (k, w) = (x.k(), &self.linear.weight.planes());
+        let planes = &self.linear.weight.planes();
+        let w = Matrix { planes, rows: self.linear.weight.rows(), k: x.k() };
         let Range { start, end } = self.features.clone();
         // The last group may be padded beyond the output: its columns go by way of a buffer.
-        let group = if end.is_multiple_of(self.kernel.grain) || !is_interleaved(&self.linear.weight) {
+        let group = if end.is_multiple_of(self.kernel.grain) || !self.kernel.is_grouped() {
             end
         } else {
             end - end % self.kernel.grain
         };
         let (mut whole, mut rest) = self.y.reborrow().split_at(group - start);
         if group > start {
-            self.kernel.run(w, k, start..group, x, whole.reborrow());
+            self.kernel.run(w, start..group, x, whole.reborrow());
         }
         if end > group {
             let grain = self.kernel.grain;
             let padded = &mut padded[..x.rows() * grain];
-            self.kernel.run(w, k, group..group + grain, x, ColumnsMut::new(padded, x.rows(), grain));
+            self.kernel.run(w, group..group + grain, x, ColumnsMut::new(padded, x.rows(), grain));
             for (t, padded) in padded.chunks_exact(grain).enumerate() {
                 rest.row_mut(t).copy_from_slice(&padded[..end - group]);
             }
@@ -122,11 +123,6 @@ impl Part<'_> {
             }
         }
     }
-}
-
-/// An interleaved matrix must be asked for in whole groups.
-fn is_interleaved(weight: &Tensor) -> bool {
-    weight.scheme().trailing == 2
 }
 
 impl Backend for Cpu {

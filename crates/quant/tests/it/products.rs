@@ -26,12 +26,22 @@ fn oracle(w: &[f32], x: &[f32], k: usize) -> Vec<(f64, f64)> {
 }
 
 fn product(isa: Isa, scheme: &str, w: &Planes, k: usize, rows: &Range<usize>, x: &[f32]) -> Vec<f32> {
-    let kernel = quant::kernel(&quant::scheme(scheme).unwrap(), isa).unwrap();
+    let (name, scheme) = (scheme, quant::scheme(scheme).unwrap());
+    let kernel = quant::kernel(&scheme, isa).unwrap();
     let tokens = x.len() / k;
+    // As many rows as the first plane has, in groups as the name says.
+    let group: usize = name.rsplit_once(".r").map_or(1, |(_, r)| r.parse().unwrap());
+    let shape = tensor::Shape::from([group as u64, k as u64]);
+    let total = w.0[0].len() / scheme.plane_bytes(&scheme.planes[0], &shape).unwrap() as usize * group;
     let mut acts = Activations::new(tokens, k);
     acts.fill(isa, x, tokens, k, kernel.forms);
     let mut y = vec![f32::NAN; tokens * rows.len()];
-    kernel.run(&w.get(), k, rows.clone(), &acts, ColumnsMut::new(&mut y, tokens, rows.len()));
+    kernel.run(
+        Matrix { planes: &w.get(), rows: total, k },
+        rows.clone(),
+        &acts,
+        ColumnsMut::new(&mut y, tokens, rows.len()),
+    );
     y
 }
 
@@ -230,7 +240,7 @@ fn activations_filled_in_parts_are_those_filled_at_once() {
     let kernel = quant::kernel(&quant::scheme("q5_1").unwrap(), Isa::Scalar).unwrap();
     let run = |acts: &Activations| {
         let mut y = vec![0.0; tokens * 8];
-        kernel.run(&w.get(), k, 0..8, acts, ColumnsMut::new(&mut y, tokens, 8));
+        kernel.run(Matrix { planes: &w.get(), rows: 8, k }, 0..8, acts, ColumnsMut::new(&mut y, tokens, 8));
         bits(&y)
     };
     let mut whole = Activations::new(tokens, k);
@@ -253,13 +263,13 @@ fn part_of_an_interleaved_group_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "are not rows of 64 columns")]
+#[should_panic(expected = "bytes are not 1 rows of 64 columns")]
 fn a_matrix_cut_short_is_refused() {
-    product(Isa::Scalar, "q4_0", &Planes(vec![vec![0; 35]]), 64, &(0..1), &[0.0; 64]);
+    product(Isa::Scalar, "q4_0", &Planes(vec![vec![0; 36 + 35]]), 64, &(0..1), &[0.0; 64]);
 }
 
 #[test]
-#[should_panic(expected = "are not rows of 64 columns")]
+#[should_panic(expected = "are not 16 rows of 64 columns")]
 fn planes_of_different_matrices_are_refused() {
     let mut w = Noise(17).matrix("squish-int8:g64", 16, 64);
     w.0[1].truncate(15 * 4);
@@ -278,4 +288,54 @@ fn an_exponent_that_is_no_number_shows_in_the_result_as_in_the_values() {
             assert_eq!(y[0].is_nan(), is_nan, "`{name}`, {}", isa.name());
         }
     }
+}
+
+/// Schemes without arithmetic of their own are decoded on the way, and multiplied as floats.
+#[test]
+fn whatever_decodes_can_be_multiplied() {
+    let packable = packable();
+    let others = quant::names().filter(|name| {
+        let plain = ["f32", "f16", "bf16"].contains(&name.as_str());
+        !plain && !packable.contains(name)
+    });
+    let (mut tried, mut noise) = (0, Noise(21));
+    for name in others {
+        let (scheme, codec) = (quant::scheme(&name).unwrap(), quant::codec(&name).unwrap());
+        let (rows, k, tokens) = (37, 512, 3);
+        let shape = tensor::Shape::from([rows as u64, k as u64]);
+        // Some sizes are in the names of schemes, and their last rows may not be whole.
+        let rows = if scheme.byte_len(&shape).is_ok() { rows } else { 32 };
+        if scheme.byte_len(&tensor::Shape::from([rows as u64, k as u64])).is_err() {
+            continue;
+        }
+        let w = Planes::of(&scheme, rows, k, 0x11);
+        if codec.check(Matrix { planes: &w.get(), rows, k }).is_err() {
+            continue;
+        }
+        let mut values = vec![0.0; rows * k];
+        codec.decode(Matrix { planes: &w.get(), rows, k }, 0..rows, &mut values);
+        let x: Vec<f32> = noise.floats(tokens * k);
+        let want = oracle(&values, &x, k);
+        let run = |isa: Isa, some: Range<usize>| {
+            let kernel = quant::kernel(&scheme, isa).unwrap();
+            let mut acts = Activations::new(tokens, k);
+            acts.fill(isa, &x, tokens, k, kernel.forms);
+            let mut y = vec![f32::NAN; tokens * some.len()];
+            let out = ColumnsMut::new(&mut y, tokens, some.len());
+            kernel.run(Matrix { planes: &w.get(), rows, k }, some, &acts, out);
+            y
+        };
+        let all = run(Isa::Scalar, 0..rows);
+        check(&name, &all, &want);
+        for isa in Isa::available() {
+            assert_eq!(bits(&run(isa, 0..rows)), bits(&all), "`{name}` {}", isa.name());
+            let last = run(isa, 5..rows);
+            for t in 0..tokens {
+                let (part, whole) = (&last[t * (rows - 5)..][..rows - 5], &all[t * rows + 5..][..rows - 5]);
+                assert_eq!(bits(part), bits(whole), "`{name}` {}", isa.name());
+            }
+        }
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried} schemes");
 }
