@@ -4,6 +4,7 @@
 mod convert;
 mod golden;
 mod pipeline;
+mod quantised;
 mod real;
 mod several;
 
