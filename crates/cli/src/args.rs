@@ -163,8 +163,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Answer this and exit; without it, chat
-    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true, group = "once")]
     pub(crate) prompt: Option<String>,
+    /// Run these token ids and print those that follow; needs no tokenizer
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with_all = ["raw", "system"], group = "once")]
+    pub(crate) ids: Option<Vec<u32>>,
     /// Continue the prompt as it is, without a chat template; stdout is the continuation alone
     #[arg(long, requires = "prompt")]
     pub(crate) raw: bool,
@@ -177,7 +180,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     sampler: SamplerArgs,
     /// Print facts as JSON on stderr when done
-    #[arg(long, requires = "prompt")]
+    #[arg(long, requires = "once")]
     pub(crate) json: bool,
 }
 

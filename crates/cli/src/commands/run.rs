@@ -26,13 +26,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let sampler =
         Sampler::new(&args.sampler(), usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0))
             .map_err(|e| Failure::Usage(e.to_string()))?;
-    if let Err(error) = runtime.tokenizer() {
-        return Err(Failure::Other(error.to_string()));
+    if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
+        return Err(Failure::Other(format!(
+            "{error}\nhint: `--ids` takes token ids, and needs no tokenizer"
+        )));
     }
     let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
-    match &args.prompt {
-        Some(prompt) => session.once(prompt),
-        None => session.chat(),
+    match (&args.prompt, &args.ids) {
+        (_, Some(ids)) => session.ids(ids),
+        (Some(prompt), None) => session.once(prompt),
+        (None, None) => session.chat(),
     }
 }
 
@@ -110,19 +113,40 @@ impl Session<'_> {
         } else {
             note("");
         }
+        self.facts(&stats)
+    }
+
+    /// Runs `ids` and prints those that follow, on one line.
+    fn ids(&mut self, ids: &[u32]) -> Result<(), Failure> {
+        note(&format!("{}", self.runtime.report()));
+        let tokenizer = self.runtime.tokenizer().ok().map(Arc::clone);
+        let end = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
+        let mut between = "";
+        let stats = self.generate(ids, &end, &mut |id| {
+            let mut out = std::io::stdout().lock();
+            write!(out, "{between}{id}")?;
+            between = ",";
+            out.flush()
+        })?;
+        println()?;
+        self.facts(&stats)
+    }
+
+    /// What it took, for people or programs.
+    fn facts(&self, stats: &Stats) -> Result<(), Failure> {
         if self.args.json {
             let facts = json!({
                 "prompt_tokens": stats.prompt_tokens,
                 "tokens": stats.tokens,
                 "prefill_tokens_per_second": stats.prefill_rate(),
                 "decode_tokens_per_second": stats.decode_rate(),
-                "first_token_seconds": self.first_token(&stats),
+                "first_token_seconds": self.first_token(stats),
                 "stop": stop_reason(stats.stop),
                 "backend": self.runtime.backend(),
             });
             writeln!(std::io::stderr().lock(), "{facts}")?;
         } else {
-            note(&self.speed(&stats));
+            note(&self.speed(stats));
         }
         Ok(())
     }
@@ -155,27 +179,45 @@ impl Session<'_> {
 
     /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.
     fn answer(&mut self, tokens: &[u32]) -> Result<(String, Stats), Failure> {
+        let tokenizer = Arc::clone(self.tokenizer()?);
+        let mut stream = tokenizer.stream();
+        let mut text = String::new();
+        let end = |token| tokenizer.is_end_of_generation(token);
+        let stats = self.generate(tokens, &end, &mut |token| {
+            let piece = stream.push(tokenizer.token_bytes(token, SpecialText::Hidden));
+            text.push_str(piece);
+            let mut out = std::io::stdout().lock();
+            out.write_all(piece.as_bytes()).and_then(|()| out.flush())
+        })?;
+        let rest = stream.finish();
+        text.push_str(rest);
+        let mut out = std::io::stdout().lock();
+        out.write_all(rest.as_bytes())?;
+        out.flush()?;
+        Ok((text, stats))
+    }
+
+    /// Runs `tokens`, less what the cache holds already, and hands on those that follow until `end` says so.
+    fn generate(
+        &mut self,
+        tokens: &[u32],
+        end: &dyn Fn(u32) -> bool,
+        each: &mut dyn FnMut(u32) -> std::io::Result<()>,
+    ) -> Result<Stats, Failure> {
         // At least one token has to run, to have logits.
         let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let known = known.min(tokens.len() - 1);
+        let known = known.min(tokens.len().saturating_sub(1));
         self.runtime.truncate(known);
         self.cached.truncate(known);
         self.cached.extend_from_slice(&tokens[known..]);
 
         self.stop.answering(true);
-        let tokenizer = Arc::clone(self.tokenizer()?);
-        let mut stream = tokenizer.stream();
-        let mut text = String::new();
         let mut failed = None;
-        let mut out = std::io::stdout().lock();
-        let end = |token| tokenizer.is_end_of_generation(token);
-        let limits = Limits { tokens: self.args.n, end: &end };
+        let limits = Limits { tokens: self.args.n, end };
         let (cached, stop) = (&mut self.cached, &self.stop);
         let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |token| {
             cached.push(token);
-            let piece = stream.push(tokenizer.token_bytes(token, SpecialText::Hidden));
-            text.push_str(piece);
-            if let Err(error) = out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+            if let Err(error) = each(token) {
                 failed = Some(error);
                 return ControlFlow::Break(());
             }
@@ -188,12 +230,8 @@ impl Session<'_> {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        let rest = stream.finish();
-        text.push_str(rest);
-        out.write_all(rest.as_bytes())?;
-        out.flush()?;
         self.last = Some(stats);
-        Ok((text, stats))
+        Ok(stats)
     }
 
     fn chat(&mut self) -> Result<(), Failure> {

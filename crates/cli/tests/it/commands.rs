@@ -120,6 +120,28 @@ fn plan_as_stored_needs_no_model() {
 }
 
 /// `--raw`: stdout is the continuation and nothing else.
+/// Ids need no tokenizer, which this model does not have.
+#[test]
+fn ids_are_continued_with_ids() {
+    let facts = std::fs::read(golden().join("microformer.json")).unwrap();
+    let facts: Value = serde_json::from_slice(&facts).unwrap();
+    let list = |key: &str| -> String {
+        let ids = facts[key].as_array().unwrap().iter();
+        ids.map(ToString::to_string).collect::<Vec<_>>().join(",")
+    };
+    let microformer = model("gpt2-microformer");
+    let args = ["--ids", &list("prompt"), "--temperature", "0", "-n", "16"];
+    let output = weighbridge(["run", path(&microformer)].iter().chain(&args));
+    assert_eq!(stdout(&output), list("ids") + "\n");
+
+    let output = weighbridge(["run", path(&microformer), "-p", "hello"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.ends_with("hint: `--ids` takes token ids, and needs no tokenizer\n"), "{error}");
+    let output = weighbridge(["run", path(&microformer), "--ids", "5,9669"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("9669"), "{error}");
+}
+
 #[test]
 fn run_raw_prints_the_continuation_alone() {
     let args = ["-p", "def fibonacci(n):", "--raw", "--temperature", "0", "-n", "32", "--threads", "2"];

@@ -107,3 +107,24 @@ fn gemma3_cpu() {
     cpu("gemma3", None);
     cpu("gemma3", Some(LayoutKind::InPlace));
 }
+
+/// A GPT-2 whose weights are a zip pickle, with tied storage and matrices stored `[in, out]`, and no tokenizer.
+#[test]
+fn microformer_computes_what_transformers_computes() {
+    let facts: Value =
+        serde_json::from_slice(&std::fs::read(golden().join("microformer.json")).unwrap()).unwrap();
+    let logits = std::fs::read(golden().join("microformer.bin")).unwrap();
+    let want: Vec<f32> = logits.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    for backend in [BackendKind::Reference, BackendKind::Cpu] {
+        let mut runtime = start("gpt2-microformer", backend, None);
+        let found = runtime.forward(&ids(&facts["prompt"])).unwrap();
+        assert_eq!(found.len(), want.len());
+        let apart = found.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-4, "{backend:?}: {apart}");
+        let mut next = argmax(found);
+        for id in ids(&facts["ids"]) {
+            assert_eq!(next, id, "{backend:?}");
+            next = argmax(runtime.forward(&[id]).unwrap());
+        }
+    }
+}
