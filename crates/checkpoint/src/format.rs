@@ -10,6 +10,8 @@ pub(crate) mod npz;
 pub(crate) mod pytorch;
 pub(crate) mod safetensors;
 mod squish;
+#[cfg(test)]
+mod toy;
 
 use std::path::Path;
 
@@ -23,6 +25,8 @@ use crate::source::OpenFile;
 
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
 static FORMATS: &[&dyn Format] = &[
+    #[cfg(test)]
+    &toy::Toy,
     &squish::Squish,
     &hf::Hf,
     &gguf::Gguf,
@@ -127,4 +131,54 @@ fn unknown(path: &Path, head: &[u8]) -> Error {
     let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
     Error::whole(path, Fault::Unsupported { what })
         .with_hint(format!("the formats that are read are {}", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tensor::Shape;
+
+    use crate::error::Error;
+
+    #[test]
+    fn the_page_on_adding_a_format_is_what_is_compiled_here() {
+        let page = include_str!("../../../docs/adding-a-format.md");
+        let code =
+            |after: &str| page.split_once(after)?.1.split_once("```rust\n")?.1.split_once("```").map(|c| c.0);
+        assert_eq!(code("`crates/checkpoint/src/format/toy.rs`:"), Some(include_str!("format/toy.rs")));
+        let line = code("The line in `FORMATS`").unwrap();
+        assert!(include_str!("format.rs").contains(&format!("    {line}")), "{line}");
+    }
+
+    #[test]
+    fn adding_a_format_makes_its_files_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.any");
+        let tensor = |name: &str, values: &[f32]| {
+            let count = u32::try_from(values.len()).unwrap().to_le_bytes();
+            let data = values.iter().flat_map(|x| x.to_le_bytes());
+            let head = [u8::try_from(name.len()).unwrap()].into_iter().chain(count).chain(name.bytes());
+            head.chain(data).collect::<Vec<u8>>()
+        };
+        let whole = [b"TOY1".to_vec(), tensor("a", &[1.0, 2.0]), tensor("b.c", &[])].concat();
+        fs::write(&path, &whole).unwrap();
+        let checkpoint = crate::open(&path).unwrap();
+        assert_eq!(checkpoint.format().name(), "toy");
+        assert_eq!(checkpoint.entry("a").unwrap().shape, Shape::from([2]));
+        assert_eq!(checkpoint.entry("b.c").unwrap().shape, Shape::from([0]));
+        let mut data = [0; 4];
+        let plane = &checkpoint.entry("a").unwrap().planes[0];
+        checkpoint.file(plane.file).source.read_at(plane.bytes.start + 4, &mut data).unwrap();
+        assert_eq!(data, 2f32.to_le_bytes());
+
+        for cut in 5..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            // Where the second tensor would begin, the file is whole again.
+            assert_eq!(crate::open(&path).is_ok(), cut == 18, "{cut}");
+        }
+        let twice = [b"TOY1".to_vec(), tensor("a", &[1.0]), tensor("a", &[2.0])].concat();
+        fs::write(&path, twice).unwrap();
+        assert!(matches!(crate::open(&path), Err(Error::Malformed(_))));
+    }
 }

@@ -1,0 +1,80 @@
+use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
+
+use super::{Format, Found};
+use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::folder::Folder;
+use crate::index::NameIndex;
+use crate::open::OpenOptions;
+
+/// `TOY1`, then tensors to the end of the file: how long the name is (u8), how many f32 there are (u32), name, data.
+///
+/// Source: docs/adding-a-format.md.
+#[derive(Debug)]
+pub(crate) struct Toy;
+
+impl Format for Toy {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["toy"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> bool {
+        head.starts_with(b"TOY1")
+    }
+
+    fn claims(&self, _: &Folder) -> bool {
+        false
+    }
+
+    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        let file = match found {
+            Found::File(file) => file,
+            Found::Folder(folder) => return Err(super::explain_folder(&folder)),
+        };
+        let path = file.path().to_owned();
+        let source = file.into_source(options.io)?;
+        let (mut entries, mut by_name, mut problems) =
+            (Vec::new(), NameIndex::default(), Problems::default());
+        let mut at = 4;
+        while at < source.len() {
+            let ends = |what, wants: u64| {
+                let fault = Fault::Ends { what, wants, found: source.len().saturating_sub(at) };
+                Problem { at: Some(at), subject: Subject::Whole, fault }.of(&path)
+            };
+            let mut head = [0; 5];
+            source.read_at(at, &mut head).map_err(|_| ends("the head of a tensor", 5))?;
+            let [len, count @ ..] = head;
+            let mut name = vec![0; usize::from(len)];
+            source.read_at(at + 5, &mut name).map_err(|_| ends("a name", 5 + u64::from(len)))?;
+            // Every number is a stranger's: these fit, since they are added and multiplied as u64.
+            let (start, elements) = (at + 5 + u64::from(len), u64::from(u32::from_le_bytes(count)));
+            let end = start + 4 * elements;
+            if end > source.len() {
+                return Err(ends("a tensor", end - at));
+            }
+            let problem = |fault| Problem { at: Some(at), subject: Subject::Whole, fault };
+            if let Some(fault) = Fault::of_name(&name, "tensor name") {
+                problems.push(problem(fault));
+            }
+            let planes = vec![PlaneData { file: FileId(0), bytes: start..end }];
+            let (name, shape) = (String::from_utf8_lossy(&name).into_owned(), Shape::from([elements]));
+            let scheme = Scheme::plain(Dtype::F32);
+            entries.push(TensorEntry { name, shape, scheme, planes, strides: None });
+            let id = u32::try_from(entries.len() - 1).unwrap_or(u32::MAX);
+            if let Some(first) = by_name.insert(id, |i| name_of(&entries, i)) {
+                let first = entries.get(first as usize).and_then(|e: &TensorEntry| e.planes.first());
+                problems.push(problem(Fault::Duplicate { first: first.map_or(0, |p| p.bytes.start) }));
+            }
+            at = end;
+        }
+        problems.check(&path)?;
+        let contents = Contents::of_file(File::new(path.clone(), source), entries, by_name);
+        Ok(Checkpoint::new(path, FormatName::new("toy"), contents, Metadata::None))
+    }
+}
