@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
     Convert(ConvertArgs),
+    /// Check a checkpoint without a model: its structure, its values, its bytes against a manifest
+    Check(CheckArgs),
     /// List the encodings: bits, and what can be done with each here
     Quants(QuantsArgs),
     /// Print a completion script for a shell
@@ -237,6 +239,48 @@ pub(crate) struct BenchArgs {
     /// Runs of each, after one to warm up; medians are printed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `check`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "Opening checks the structure: sizes, ranges, shapes, names, overlaps. A manifest lists the \
+    name, shape, encoding and BLAKE3 of each tensor, and nothing of files: tensors that were moved to another format \
+    or cut into other shards still agree with it. Without FILE it is `PATH.weighbridge.json`, or \
+    `weighbridge-manifest.json` in a directory.\n\n\
+    Exit code: 0 if all is good, 1 if something is wrong with the checkpoint, 2 for a wrong command line.\n\n\
+    Examples:\n  \
+    weighbridge check model.gguf                             headers only\n  \
+    weighbridge check model/ --deep                          NaN, infinities, broken scales\n  \
+    weighbridge check model.gguf --write-manifest            after a good download\n  \
+    weighbridge check model.gguf --verify                    after a copy, after years\n  \
+    weighbridge check copy/ --verify=model.weighbridge.json  with a manifest from elsewhere"
+)]
+#[expect(
+    clippy::option_option,
+    reason = "a flag that may be given, and may have a value, as clap derives it"
+)]
+pub(crate) struct CheckArgs {
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    pub(crate) path: PathBuf,
+    /// Read all values: which are not finite, and which scales and companions cannot be meant
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// If all is good, write what the tensors are to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub(crate) write_manifest: Option<Option<PathBuf>>,
+    /// Compare the tensors with what FILE says they are
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "write_manifest")]
+    pub(crate) verify: Option<Option<PathBuf>>,
+    /// Replace another manifest
+    #[arg(long, requires = "write_manifest")]
+    pub(crate) force: bool,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

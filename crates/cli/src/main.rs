@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod progress;
 mod style;
 
 use std::io::Write;
@@ -24,6 +25,8 @@ enum Failure {
     Usage(String),
     /// The same, as a message.
     Other(String),
+    /// What was asked about is wrong, and the output says so.
+    Found,
     /// Standard output or input failed.
     Io(std::io::Error),
 }
@@ -48,12 +51,14 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Convert(args) => commands::convert::run(args),
+        Command::Check(args) => commands::check::run(args),
         Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man => commands::manual::man(),
     };
     let (message, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Found) => return ExitCode::from(FAILURE),
         // The reader went away (`| head`): nothing is wrong.
         Err(Failure::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Err(Failure::Io(e)) => (e.to_string(), FAILURE),

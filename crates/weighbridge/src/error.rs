@@ -52,6 +52,33 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A manifest is not one that can be used.
+    #[error("`{path}`: {what}\nhint: `weighbridge check --write-manifest` makes them")]
+    Manifest {
+        /// The file.
+        path: String,
+        /// What is wrong, wanted and found.
+        what: String,
+    },
+    /// A manifest cannot be read or written.
+    #[error("cannot {doing} the manifest `{path}`: {source}")]
+    ManifestIo {
+        /// The file.
+        path: String,
+        /// What was tried: `read`, `write`.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another manifest is where one is to be written.
+    #[error(
+        "`{path}` is there already, and says something else\n\
+         hint: `--verify` shows what has changed; `--force` replaces it"
+    )]
+    ManifestThere {
+        /// The file.
+        path: String,
+    },
     /// The caller ended it.
     #[error("interrupted: nothing was written")]
     Interrupted,
@@ -91,6 +118,7 @@ impl Error {
             Error::Isa(_)
             | Error::NotRunnable { .. }
             | Error::Convert { .. }
+            | Error::ManifestThere { .. }
             | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
             Error::Engine(e) => matches!(
                 e,

@@ -18,6 +18,8 @@
 //!
 //! [`Runtime`] does all of it and runs the model.
 
+mod bands;
+mod check;
 mod convert;
 mod error;
 mod pipeline;
@@ -25,6 +27,7 @@ mod quants;
 mod runtime;
 mod text;
 
+pub use check::{CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Wrong, check};
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, OutputFormat, PRESETS,

@@ -1,6 +1,6 @@
 //! `weighbridge convert`: another format, other encodings.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use weighbridge::{
 
 use crate::Failure;
 use crate::args::ConvertArgs;
+use crate::progress::Line;
 use crate::style;
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
@@ -30,9 +31,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
     let stop = stop_on_interrupt();
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
-    let mut line = Line::new();
+    let line = Line::new();
     let report = conversion.run(&args.destination, &mut pool, &mut |progress| {
-        line.show(progress);
+        line.show(|| now(progress));
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     line.clear();
@@ -50,40 +51,10 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
     stop
 }
 
-/// Progress on one line of a terminal.
-struct Line {
-    terminal: bool,
-    shown: std::time::Instant,
-}
-
-impl Line {
-    fn new() -> Line {
-        Line { terminal: std::io::stderr().is_terminal(), shown: std::time::Instant::now() }
-    }
-
-    fn show(&mut self, p: &Progress<'_>) {
-        let soon = p.index > 0 && self.shown.elapsed().as_millis() < 50;
-        if !self.terminal || soon {
-            return;
-        }
-        self.shown = std::time::Instant::now();
-        let what = if p.from == p.to { p.to.to_owned() } else { format!("{} → {}", p.from, p.to) };
-        self.write(&format!(
-            "\r\x1b[K{}",
-            style::note(&format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name))
-        ));
-    }
-
-    fn clear(&self) {
-        self.write("\r\x1b[K");
-    }
-
-    fn write(&self, text: &str) {
-        if self.terminal {
-            // Progress that cannot be shown is no reason to stop.
-            let _ = std::io::stderr().write_all(text.as_bytes());
-        }
-    }
+/// The parameter that is being converted.
+fn now(p: &Progress<'_>) -> String {
+    let what = if p.from == p.to { p.to.to_owned() } else { format!("{} → {}", p.from, p.to) };
+    format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name)
 }
 
 fn text(args: &ConvertArgs, report: &ConvertReport) -> String {

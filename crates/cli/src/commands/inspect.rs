@@ -144,7 +144,7 @@ fn groups(entries: &[TensorEntry]) -> Vec<(String, usize, &TensorEntry)> {
 }
 
 /// A count for people: `134.5M`.
-fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
         1_000..1_000_000 => format!("{:.1}k", n as f64 / 1e3),

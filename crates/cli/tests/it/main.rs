@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod broken;
+mod check;
 mod commands;
 mod convert;
 mod files;

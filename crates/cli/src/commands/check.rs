@@ -1,0 +1,202 @@
+//! `weighbridge check`: what can be said of a checkpoint without a model.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use weighbridge::{
+    Bytes, CheckOptions, CheckReport, CheckedFile, Checkpoint, Finding, Io, Manifest, OpenOptions, Pool,
+    Wrong,
+};
+
+use super::inspect::count;
+use crate::Failure;
+use crate::args::CheckArgs;
+use crate::progress::{Line, speed};
+use crate::style;
+
+/// Findings that are shown; JSON has all of them.
+const SHOWN: usize = 40;
+/// Files that are shown one by one.
+const FILES: usize = 12;
+
+/// What was done with a manifest.
+enum Kept {
+    Written(PathBuf),
+    Verified(PathBuf),
+    Nothing,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let path_of = |file: &Option<PathBuf>| file.clone().unwrap_or_else(|| Manifest::beside(&args.path));
+    // Read, not mapped: what is done with leaves memory at once.
+    let checkpoint = weighbridge::open_with(&args.path, &OpenOptions::with_io(Io::Pread))?;
+    let wanted = args.verify.as_ref().map(path_of);
+    let manifest = wanted.as_deref().map(Manifest::read).transpose()?;
+    let options =
+        CheckOptions { deep: args.deep, digests: args.write_manifest.is_some(), verify: manifest.as_ref() };
+    let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
+    let line = Line::new();
+    let report = weighbridge::check(&checkpoint, &options, &mut pool, &|done, total| line.bytes(done, total));
+    line.clear();
+    let report = report?;
+    let kept = match (&args.write_manifest, &report.manifest, wanted) {
+        (Some(file), Some(manifest), _) if report.is_good() => {
+            let file = path_of(file);
+            manifest.write(&file, args.force)?;
+            Kept::Written(file)
+        }
+        (_, _, Some(file)) => Kept::Verified(file),
+        _ => Kept::Nothing,
+    };
+    let text = if args.json {
+        json_text(&checkpoint, &report, &kept)
+    } else {
+        text(args, &checkpoint, &report, &kept)
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    if report.is_good() { Ok(()) } else { Err(Failure::Found) }
+}
+
+fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> String {
+    use std::fmt::Write;
+    let mut out = format!("{}\n", style::heading(&checkpoint.path().display().to_string()));
+    // Writing to a `String` cannot fail.
+    let mut say = |text: String| {
+        let _ = writeln!(out, "  {text}");
+    };
+    let format = checkpoint.format();
+    say(format!("{format}, {} tensors, {}: the structure is sound", report.tensors, Bytes(report.bytes)));
+    if !checkpoint.ignored().is_empty() {
+        say(format!("{} objects beside the tensors mean nothing here", checkpoint.ignored().len()));
+    }
+    if args.deep {
+        let wrong = report.findings.iter().filter(|f| is_of_values(f)).count();
+        let what = if wrong == 0 { "all finite".to_owned() } else { format!("{wrong} tensors are wrong") };
+        say(format!("{} values read: {what}", count(report.values)));
+    }
+    for (name, scheme) in &report.unknown {
+        say(format!("`{name}` was not looked at: no codec knows the values of {scheme}"));
+    }
+    match kept {
+        Kept::Written(file) => say(format!("manifest written to `{}`", file.display())),
+        Kept::Verified(file) => {
+            let wrong = report.findings.iter().filter(|f| !is_of_values(f)).count();
+            let what = if wrong == 0 {
+                format!("all {} tensors are what it says", report.tensors)
+            } else {
+                format!("{wrong} differences")
+            };
+            say(format!("held against `{}`: {what}", file.display()));
+        }
+        Kept::Nothing if args.write_manifest.is_some() => say("no manifest was written".to_owned()),
+        Kept::Nothing => {}
+    }
+    if report.bytes_read > 0 {
+        let (read, speed) = (Bytes(report.bytes_read), speed(report.bytes_read, report.seconds));
+        say(format!("{read} read in {:.2} s, {speed}", report.seconds));
+    }
+    out.push_str(&table(report));
+    for finding in report.findings.iter().take(SHOWN) {
+        let _ = writeln!(out, "{finding}");
+    }
+    if let more @ 1.. = report.findings.len().saturating_sub(SHOWN) {
+        let _ = writeln!(out, "… and {more} more: --json lists all");
+    }
+    out
+}
+
+/// Where the bytes of each file are, of not too many, and of all together.
+fn table(report: &CheckReport) -> String {
+    let heading = ["file", "length", "tensors", "before", "between", "after"];
+    let sizes = |f: &CheckedFile| [f.bytes, f.tensors, f.before, f.between, f.after];
+    let row = |name: String, sizes: [u64; 5]| -> Vec<String> {
+        std::iter::once(name).chain(sizes.map(|n| Bytes(n).to_string())).collect()
+    };
+    let mut rows = vec![heading.map(style::faint).to_vec()];
+    for file in report.files.iter().take(FILES) {
+        let name = Path::new(&file.path).file_name().map(|n| n.to_string_lossy().into_owned());
+        rows.push(row(name.unwrap_or_default(), sizes(file)));
+    }
+    if let more @ 1.. = report.files.len().saturating_sub(FILES) {
+        rows.push(vec![format!("… and {more} more")]);
+    }
+    if report.files.len() > 1 {
+        let all =
+            report.files.iter().map(sizes).fold([0; 5], |sum, n| std::array::from_fn(|i| sum[i] + n[i]));
+        rows.push(row(format!("all {} files", report.files.len()), all));
+    }
+    style::table(&rows, &[1, 2, 3, 4, 5])
+}
+
+fn is_of_values(finding: &Finding) -> bool {
+    matches!(finding.wrong, Wrong::Data(_) | Wrong::NotFinite { .. })
+}
+
+fn json_text(checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> String {
+    let files: Vec<Value> = report
+        .files
+        .iter()
+        .map(|f| {
+            json!({
+                "path": f.path,
+                "bytes": f.bytes,
+                "tensors": f.tensors,
+                "before": f.before,
+                "between": f.between,
+                "after": f.after,
+            })
+        })
+        .collect();
+    let findings: Vec<Value> = report
+        .findings
+        .iter()
+        .map(|f| {
+            let kind = match &f.wrong {
+                Wrong::Data(_) => "data",
+                Wrong::NotFinite { .. } => "not finite",
+                Wrong::Missing => "missing",
+                Wrong::Extra => "extra",
+                Wrong::Shape { .. } => "shape",
+                Wrong::Scheme { .. } => "scheme",
+                Wrong::Digest { .. } => "digest",
+                _ => "other",
+            };
+            let mut finding = json!({ "tensor": f.tensor, "kind": kind, "what": f.wrong.to_string() });
+            if let Wrong::NotFinite { nan, infinite, of, first } = &f.wrong {
+                finding["nan"] = json!(nan);
+                finding["infinite"] = json!(infinite);
+                finding["of"] = json!(of);
+                finding["first"] = json!(first.to_vec());
+            }
+            finding
+        })
+        .collect();
+    let (written, verified) = match kept {
+        Kept::Written(file) => (Some(file.display().to_string()), None),
+        Kept::Verified(file) => (None, Some(file.display().to_string())),
+        Kept::Nothing => (None, None),
+    };
+    let unknown: Vec<Value> =
+        report.unknown.iter().map(|(name, scheme)| json!({"tensor": name, "scheme": scheme})).collect();
+    let ignored: Vec<Value> =
+        checkpoint.ignored().iter().map(|i| json!({"name": i.name, "class": i.class})).collect();
+    let facts = json!({
+        "path": checkpoint.path().display().to_string(),
+        "format": checkpoint.format().name(),
+        "good": report.is_good(),
+        "tensors": report.tensors,
+        "parameters": report.elements,
+        "bytes": report.bytes,
+        "files": files,
+        "ignored": ignored,
+        "values_read": report.values,
+        "not_looked_at": unknown,
+        "manifest_written": written,
+        "manifest_verified": verified,
+        "bytes_read": report.bytes_read,
+        "seconds": report.seconds,
+        "findings": findings,
+    });
+    format!("{facts:#}\n")
+}

@@ -1,0 +1,64 @@
+//! Progress on one line of a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weighbridge::Bytes;
+
+use crate::style;
+
+/// The line is written again after this long, at the earliest.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A line on stderr that is written again and again, by any thread; nothing if that is no terminal.
+pub(crate) struct Line {
+    terminal: bool,
+    started: Instant,
+    shown: Mutex<Option<Instant>>,
+}
+
+impl Line {
+    pub(crate) fn new() -> Line {
+        Line { terminal: std::io::stderr().is_terminal(), started: Instant::now(), shown: Mutex::new(None) }
+    }
+
+    /// Shows `text`, if it is time to.
+    pub(crate) fn show(&self, text: impl FnOnce() -> String) {
+        // Whoever finds another thread writing need not write too.
+        let Some(mut shown) = self.terminal.then(|| self.shown.try_lock().ok()).flatten() else { return };
+        if shown.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
+        *shown = Some(Instant::now());
+        write(&format!("\r\x1b[K{}", style::note(&text())));
+    }
+
+    /// Shows how much has been read, of how much, how fast.
+    pub(crate) fn bytes(&self, done: u64, total: u64) {
+        const WIDTH: u64 = 24;
+        self.show(|| {
+            let full = usize::try_from(WIDTH * done / total.max(1)).unwrap_or(0);
+            let bar: String = (0..24).map(|i| if i < full { '█' } else { '░' }).collect();
+            let speed = speed(done, self.started.elapsed().as_secs_f64());
+            format!("{bar} {} of {}, {speed}", Bytes(done), Bytes(total))
+        });
+    }
+
+    pub(crate) fn clear(&self) {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.is_some() {
+            write("\r\x1b[K");
+        }
+    }
+}
+
+/// Bytes in so many seconds, for people.
+pub(crate) fn speed(bytes: u64, seconds: f64) -> String {
+    format!("{:.2} GB/s", bytes as f64 / seconds.max(1e-9) / 1e9)
+}
+
+fn write(text: &str) {
+    // Progress that cannot be shown is no reason to stop.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
