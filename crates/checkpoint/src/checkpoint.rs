@@ -1,6 +1,6 @@
 //! An open checkpoint.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,19 +74,24 @@ impl Checkpoint {
 
     /// The groups of entries that are one tensor under several names: the same bytes, read in the same way.
     pub fn ties(&self) -> Vec<Vec<&TensorEntry>> {
+        let place = |e: &&TensorEntry| e.planes.first().map(|p| (p.file.0, p.bytes.start, p.bytes.end));
+        let mut entries: Vec<&TensorEntry> = self.entries().iter().filter(|e| e.byte_len() > 0).collect();
+        // They are nearly in that order. Equal ones stay in theirs.
+        entries.sort_by_key(place);
         let mut groups: Vec<Vec<&TensorEntry>> = Vec::new();
-        let mut known = HashMap::new();
-        for entry in self.entries().iter().filter(|e| e.byte_len() > 0) {
-            let Some(first) = entry.planes.first() else { continue };
-            let place = (first.file, first.bytes.start, first.bytes.end);
-            let group = *known
-                .entry((place, &entry.scheme.name, &entry.shape, &entry.strides))
-                .or_insert_with(|| {
-                    groups.push(Vec::new());
-                    groups.len() - 1
-                });
-            if let Some(group) = groups.get_mut(group) {
-                group.push(entry);
+        for at_one_place in entries.chunk_by(|a, b| place(a) == place(b)).filter(|same| same.len() > 1) {
+            let before = groups.len();
+            for &entry in at_one_place {
+                let same = |group: &&mut Vec<&TensorEntry>| {
+                    group.first().is_some_and(|e| {
+                        (&e.scheme.name, &e.shape, &e.strides)
+                            == (&entry.scheme.name, &entry.shape, &entry.strides)
+                    })
+                };
+                match groups.iter_mut().skip(before).find(same) {
+                    Some(group) => group.push(entry),
+                    None => groups.push(vec![entry]),
+                }
             }
         }
         groups.retain(|group| group.len() > 1);
