@@ -261,7 +261,7 @@ fn join(
 ) -> Result<(TensorEntry, Vec<usize>), Vec<String>> {
     let Weight { scheme, shape, .. } = weight;
     let Some(codec) = codec(scheme) else { return Err(vec![format!("no scheme is called `{scheme}`")]) };
-    let geometry = codec.scheme();
+    let geometry = crate::scheme(scheme).unwrap_or_else(|| codec.scheme());
     geometry.byte_len(shape).map_err(|why| vec![format!("shape {shape} cannot be `{scheme}`: {why}")])?;
     let (mut planes, mut wrong) = (vec![], vec![]);
     for part in codec.parts(shape) {
@@ -274,7 +274,7 @@ fn join(
         };
         let entry = &entries[i];
         let dtype = entry.scheme.dtype().is_some_and(|d| alike(d, part.dtype));
-        if !dtype || squeezed(&entry.shape) != squeezed(&part.shape) {
+        if !dtype || !squeezed(&entry.shape).eq(squeezed(&part.shape)) {
             wrong.push(format!(
                 "`{short}` is {} {}, wanted {} {}, for `{scheme}` {shape}",
                 entry.shape, entry.scheme, part.shape, part.dtype
@@ -290,9 +290,8 @@ fn join(
     }
     let name = format!("{module}{}", weight.suffix);
     let data = planes.iter().flat_map(|&i| entries[i].planes.iter().cloned()).collect::<Vec<_>>();
-    let scheme = crate::scheme(scheme).unwrap_or(geometry);
-    assert_eq!(data.len(), scheme.planes.len(), "`{scheme}` names a part for each plane");
-    Ok((TensorEntry { name, shape: shape.clone(), scheme, planes: data, strides: None }, planes))
+    assert_eq!(data.len(), geometry.planes.len(), "`{scheme}` names a part for each plane");
+    Ok((TensorEntry { name, shape: shape.clone(), scheme: geometry, planes: data, strides: None }, planes))
 }
 
 /// Whether both are the same bits to a codec: integers of a width are, and bytes that stand for small floats.
@@ -307,6 +306,6 @@ fn alike(found: Dtype, wanted: Dtype) -> bool {
     found == wanted || (bits(found) == bits(wanted) && bits(found) > 0 && (raw(found) || raw(wanted)))
 }
 
-fn squeezed(shape: &Shape) -> Vec<u64> {
-    shape.iter().copied().filter(|n| *n != 1).collect()
+fn squeezed(shape: &Shape) -> impl Iterator<Item = &u64> {
+    shape.iter().filter(|n| **n != 1)
 }

@@ -3,11 +3,13 @@
 //! Source: `split_torch_state_dict_into_shards_factory` and `save_torch_state_dict` of huggingface_hub
 //! (serialization/_torch.py), and `get_checkpoint_shard_files` of transformers 5 (utils/hub.py), which reads it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use tensor::TensorEntry;
 
+use crate::checkpoint::File;
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
@@ -62,22 +64,26 @@ impl Index {
 
     /// The files that it names, sorted, each once.
     pub(super) fn files(&self) -> BTreeSet<String> {
-        self.map.iter().map(|(_, file)| file.clone()).collect()
+        let files: BTreeSet<&str> = self.map.iter().map(|(_, file)| file.as_str()).collect();
+        files.into_iter().map(str::to_owned).collect()
     }
 
     /// Holds it against what the files `opened` have.
     pub(super) fn check(&self, contents: &Contents, opened: &BTreeSet<&str>, problems: &mut Problems) {
-        // A tensor that is in two files is a problem of its own.
-        let mut homes: HashMap<&str, Vec<String>> = HashMap::new();
-        for (id, entry) in (0..).zip(&contents.entries) {
-            homes.entry(&entry.name).or_default().push(contents.home(id));
-        }
+        let files: Vec<String> = contents.files.iter().map(File::name).collect();
+        let home = |entry: &TensorEntry| {
+            entry.planes.first().and_then(|p| files.get(p.file.0 as usize)).map(String::as_str)
+        };
         for (tensor, wants) in self.map.iter().filter(|(_, file)| opened.contains(file.as_str())) {
-            let found = homes.get(tensor.as_str());
-            if found.is_none_or(|files| !files.contains(wants)) {
-                let found = found.and_then(|files| files.first().cloned());
-                let fault = Fault::Astray { wants: wants.clone(), found };
+            let found = contents.find(tensor).and_then(|id| contents.entries.get(id as usize)).and_then(home);
+            // A tensor that is in two files is a problem of its own.
+            let second = || contents.entries.iter().any(|e| e.name == *tensor && home(e) == Some(wants));
+            if found != Some(wants) && (found.is_none() || !second()) {
+                let fault = Fault::Astray { wants: wants.clone(), found: found.map(str::to_owned) };
                 problems.push(Problem { at: None, subject: Subject::Tensor(tensor.clone()), fault });
+                if problems.enough() {
+                    return;
+                }
             }
         }
         let named: HashSet<&str> = self.map.iter().map(|(tensor, _)| tensor.as_str()).collect();
