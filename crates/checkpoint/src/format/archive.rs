@@ -37,22 +37,28 @@ pub(super) fn first_name(head: &[u8]) -> Option<&[u8]> {
 
 /// The members of `source`, the file at `path`, in the order of the directory.
 pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<Member>, Error> {
-    let broken = |e| match e {
+    let broken = |at, subject, e| match e {
         zip::result::ZipError::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => {
             Error::io(path, "read", e)
         }
-        e => Error::whole(path, Fault::Zip { why: e.to_string() }),
+        e => Problem { at, subject, fault: Fault::Zip { why: e.to_string() } }.of(path),
     };
     let wrong =
         |at, why| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zip { why } }.of(path);
     let reader = io::BufReader::new(Reader { source: Arc::clone(source), at: 0 });
-    let mut archive = ZipArchive::new(reader).map_err(broken)?;
+    // The directory is read from its end, which is the end of the file.
+    let mut archive = ZipArchive::new(reader).map_err(|e| broken(Some(source.len()), Subject::Whole, e))?;
     if archive.has_duplicate_names() {
-        return Err(Error::whole(path, Fault::Zip { why: "two members have the same name".to_owned() }));
+        return Err(wrong(source.len(), "two members have the same name".to_owned()));
     }
     let mut members = Vec::new();
     let mut spans = Vec::new();
     for i in 0..archive.len() {
+        let called = match archive.name_for_index(i) {
+            Some(Ok(name)) => Subject::Key(name.into_owned()),
+            _ => Subject::Whole,
+        };
+        let broken = |e| broken(None, called.clone(), e);
         let member = archive.by_index_raw(i).map_err(broken)?;
         let name = member.name().map_err(broken)?.into_owned();
         let header = member.header_start();

@@ -242,18 +242,19 @@ fn one_row(scheme: &Scheme) -> Arc<Scheme> {
 /// The shape that a file of whole numbers says.
 fn shape(file: OpenFile, options: &OpenOptions) -> Result<Shape, Error> {
     let (file, array) = npy::read(file, options)?;
-    let whole = |fault| Error::whole(&file.path, fault);
+    let wrong =
+        |fault| Problem { at: Some(array.bytes.start), subject: Subject::Whole, fault }.of(&file.path);
     let axes = array.shape.elements().unwrap_or(u64::MAX);
     if array.dtype != Dtype::I64 || axes > MAX_AXES {
         let found = format!("{} {}", array.shape, array.dtype);
-        return Err(whole(Fault::Value { wants: "a shape: i64, at most 64 of them", found }));
+        return Err(wrong(Fault::Value { wants: "a shape: i64, at most 64 of them", found }));
     }
     let mut bytes = vec![0; usize::try_from(8 * axes).unwrap_or(0)];
     file.source.read_at(array.bytes.start, &mut bytes).map_err(|e| Error::io(&file.path, "read", e))?;
     let axis = |bytes: &[u8; 8]| {
         let axis = i64::from_le_bytes(*bytes);
         u64::try_from(axis)
-            .map_err(|_| whole(Fault::Value { wants: "axes that are not negative", found: axis.to_string() }))
+            .map_err(|_| wrong(Fault::Value { wants: "axes that are not negative", found: axis.to_string() }))
     };
     bytes.as_chunks::<8>().0.iter().map(axis).collect::<Result<Vec<_>, _>>().map(Shape::from)
 }

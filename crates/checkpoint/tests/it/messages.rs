@@ -90,7 +90,7 @@ fn a_pytorch_file() {
     // The start of one, as of a download that broke off.
     let start = b"PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0archive/data.pkl";
     assert_snapshot!(error("pytorch_model.bin", start), @"
-    malformed `DIR/pytorch_model.bin`: the zip archive is broken: invalid Zip archive: Could not find EOCD
+    malformed `DIR/pytorch_model.bin`: the zip archive is broken: invalid Zip archive: Could not find EOCD (at byte 46)
     hint: the download may be incomplete: download the file again
     ");
     assert_snapshot!(error("pytorch_model.bin", b"PK\x03\x04\0\0\x08\x08\0\0"), @"

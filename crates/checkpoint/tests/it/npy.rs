@@ -197,8 +197,8 @@ fn arrays_that_do_not_fit_each_other() {
       tensor `model.pt.weight`: `__pt` is [6], for shape [9223372036854775807, 4]
       tensor `model.rows.weight`: `__s` is [4], for 0 rows
       `model__experts__weight__s4a.npy`: wanted an array that starts with `\x93NUMPY`, found [62, 72, 6f, 6b, 65, 6e] (at byte 0)
-      `model__q4__weight__shape.npy`: wanted a shape: i64, at most 64 of them, found [2] i32
-      `model__q4a__weight__shape.npy`: wanted axes that are not negative, found -64
+      `model__q4__weight__shape.npy`: wanted a shape: i64, at most 64 of them, found [2] i32 (at byte 128)
+      `model__q4a__weight__shape.npy`: wanted axes that are not negative, found -64 (at byte 128)
     hint: the download may be incomplete: download the missing files
     ");
 }

@@ -2,10 +2,14 @@
 
 use tensor::{Dtype, Shape};
 
+use crate::error::Quoted;
 use crate::fault::Fault;
 
 /// A header is at most this long. Real ones have 128 bytes.
 pub(crate) const MOST: u64 = 16 << 10;
+
+/// numpy's own limit (`NPY_MAXDIMS`, numpy/_core/include/numpy/ndarraytypes.h of numpy 2.4).
+const MAX_AXES: usize = 64;
 
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Data starts at a multiple of this (`ARRAY_ALIGN`).
@@ -87,6 +91,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Header, u64), Fault> {
         None => return Err(ends(8)),
     };
     let end = len.saturating_add(start);
+    if end as u64 > MOST {
+        return Err(Fault::Limit { what: "header length in bytes", found: end as u64, limit: MOST });
+    }
     let text = bytes.get(start..end).ok_or_else(|| ends(end))?;
     let text = std::str::from_utf8(text)
         .map_err(|e| Fault::NotUtf8 { what: "header of an array", valid: e.valid_up_to() })?;
@@ -97,7 +104,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Header, u64), Fault> {
 fn dictionary(text: &str) -> Result<Header, Fault> {
     let wrong = || Fault::Value {
         wants: "a header with `descr`, `fortran_order` and `shape`",
-        found: format!("`{}`", text.chars().take(200).collect::<String>().trim_end().escape_debug()),
+        found: Quoted(text.trim_end()).to_string(),
     };
     let inner = text.trim().strip_prefix('{').and_then(|t| t.strip_suffix('}')).ok_or_else(wrong)?;
     let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -132,7 +139,12 @@ fn dictionary(text: &str) -> Result<Header, Fault> {
     let axes = axes.split(',').map(str::trim).filter(|s| !s.is_empty());
     // Python 2 wrote long integers with an `L`.
     let axes = axes.map(|s| s.trim_end_matches('L').parse::<u64>().map_err(|_| wrong()));
-    let shape = Shape::from(axes.collect::<Result<Vec<u64>, Fault>>()?);
+    let axes = axes.collect::<Result<Vec<u64>, Fault>>()?;
+    if axes.len() > MAX_AXES {
+        let (found, limit) = (axes.len() as u64, MAX_AXES as u64);
+        return Err(Fault::Limit { what: "number of dimensions", found, limit });
+    }
+    let shape = Shape::from(axes);
     let name = descr.trim_matches(['\'', '"']);
     let known = DTYPES.iter().find(|(d, _)| *d == name);
     let dtype = known.map(|(_, dtype)| *dtype).ok_or_else(|| Fault::TypeUnsupported {
