@@ -53,6 +53,9 @@ pub(crate) struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// How to read the file
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    pub(crate) io: IoArg,
 }
 
 /// `plan`.
@@ -69,6 +72,9 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// How to read the file
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    pub(crate) io: IoArg,
 }
 
 /// A layout by name.
@@ -129,7 +135,7 @@ enum BackendArg {
 
 /// A way to read by name.
 #[derive(Clone, Copy, ValueEnum)]
-enum IoArg {
+pub(crate) enum IoArg {
     /// Whichever suits the file
     Auto,
     /// Map the file into memory
@@ -138,14 +144,20 @@ enum IoArg {
     Pread,
 }
 
-impl ModelArgs {
-    /// The options of the library.
-    pub(crate) fn options(&self) -> Result<Options, String> {
-        let io = match self.io {
+impl IoArg {
+    /// The options to open a checkpoint with.
+    pub(crate) fn open(self) -> OpenOptions {
+        OpenOptions::with_io(match self {
             IoArg::Auto => Io::Auto,
             IoArg::Mmap => Io::Mmap,
             IoArg::Pread => Io::Pread,
-        };
+        })
+    }
+}
+
+impl ModelArgs {
+    /// The options of the library.
+    pub(crate) fn options(&self) -> Result<Options, String> {
         Ok(Options {
             backend: match self.backend {
                 BackendArg::Cpu => BackendKind::Cpu,
@@ -154,7 +166,7 @@ impl ModelArgs {
             layout: self.layout.map(LayoutArg::kind).transpose()?,
             threads: self.threads.map(usize::from),
             context: self.ctx.map(|n| n as usize),
-            open: OpenOptions::with_io(io),
+            open: self.io.open(),
         })
     }
 }

@@ -2,8 +2,9 @@
 
 extern crate weighbridge_checkpoint as checkpoint;
 
-mod build;
 mod companions;
+#[path = "../corpus/mod.rs"]
+mod corpus;
 mod folders;
 mod golden;
 mod limits;
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use checkpoint::{Checkpoint, Error, Io, OpenOptions};
+
+use corpus::build;
 
 /// A directory that is gone after the test.
 struct Dir(tempfile::TempDir);

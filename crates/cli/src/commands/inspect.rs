@@ -11,7 +11,7 @@ use crate::args::InspectArgs;
 use crate::style;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let checkpoint = weighbridge::open(&args.path)?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // A file of an unknown family can still be looked at.
     let model = weighbridge::describe(&checkpoint);
     let text = if args.json { json(&checkpoint, &model) } else { text(&checkpoint, &model, args.tensors) };

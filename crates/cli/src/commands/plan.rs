@@ -14,7 +14,7 @@ const READ_GAP: u64 = 4096;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
-    let checkpoint = weighbridge::open(&args.path)?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
     let planned = match &model {

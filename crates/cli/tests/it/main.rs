@@ -6,6 +6,7 @@ mod check;
 mod commands;
 mod convert;
 mod files;
+mod hostile;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -168,3 +168,27 @@ pub(crate) fn safetensors(header: impl AsRef<[u8]>, data: usize) -> Vec<u8> {
     let header = header.as_ref();
     [&(header.len() as u64).to_le_bytes()[..], header, &vec![7; data]].concat()
 }
+
+/// A tensor of safetensors: name, dtype, shape, and its bytes if they are not zeros.
+pub(crate) type Plane = (&'static str, &'static str, &'static [u64], Option<Vec<u8>>);
+
+/// A safetensors file of these tensors.
+pub(crate) fn safetensors_of(tensors: &[Plane]) -> Vec<u8> {
+    let (mut infos, mut data) = (vec![], vec![]);
+    for (name, dtype, shape, bytes) in tensors {
+        let start = data.len();
+        let width = match *dtype {
+            "F32" | "I32" | "U32" => 4,
+            "F16" | "BF16" | "I16" => 2,
+            _ => 1,
+        };
+        let len = usize::try_from(shape.iter().product::<u64>()).expect("small") * width;
+        data.extend(bytes.clone().unwrap_or_else(|| vec![0; len]));
+        let end = data.len();
+        infos.push(format!(
+            r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#
+        ));
+    }
+    let header = format!("{{{}}}", infos.join(","));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+}
