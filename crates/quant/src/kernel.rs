@@ -101,6 +101,11 @@ impl Kernel {
         self.group > 1
     }
 
+    /// Whether it has no arithmetic for the scheme, and makes floats of a few rows at a time.
+    pub fn decodes(&self) -> bool {
+        matches!(self.how, How::Decoded(_))
+    }
+
     /// Multiplies rows `rows` of `w` with every row of `x`, `[rows, k]`: column `i` of `y` is for row
     /// `rows.start + i`.
     ///

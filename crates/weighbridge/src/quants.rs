@@ -16,7 +16,8 @@ pub struct Quant {
     pub decodes: bool,
     /// Values can be written.
     pub encodes: bool,
-    /// Instruction sets of this machine that multiply by it without decoding it first.
+    /// Instruction sets of this machine that multiply by it without decoding it first; by all others it is multiplied
+    /// a few rows at a time, as floats.
     pub runs_on: Vec<&'static str>,
     /// Its row-interleaved forms, which run fastest.
     pub interleaved: Vec<String>,
@@ -32,9 +33,8 @@ pub fn quants() -> Vec<Quant> {
         let bytes = scheme.byte_len(&Shape::from([SIDE, SIDE])).ok()?;
         let forms = [8, 16].into_iter().filter_map(|rows| quant::interleaved(&name, rows));
         let forms: Vec<_> = forms.collect();
-        let runs = |isa: &Isa| {
-            quant::kernel(&scheme, *isa).is_some() || forms.iter().any(|f| quant::kernel(f, *isa).is_some())
-        };
+        let directly = |scheme, isa| quant::kernel(scheme, isa).is_some_and(|k| !k.decodes());
+        let runs = |isa: &Isa| directly(&scheme, *isa) || forms.iter().any(|f| directly(f, *isa));
         Some(Quant {
             bits: bytes as f64 * 8.0 / (SIDE * SIDE) as f64,
             planes: scheme.planes.iter().map(|p| p.role).collect(),

@@ -46,7 +46,7 @@ fn row(q: &Quant) -> Vec<String> {
         format!("{:.2}", q.bits),
         mark(q.decodes),
         mark(q.encodes),
-        list(&q.runs_on),
+        if q.runs_on.is_empty() { "as floats".to_owned() } else { q.runs_on.join(" ") },
         list(&forms),
         q.planes.join(" "),
     ]
