@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Convert(ConvertArgs),
     /// Check a checkpoint without a model: its structure, its values, its bytes against a manifest
     Check(CheckArgs),
+    /// Compare two checkpoints of any formats, value by value
+    Diff(DiffArgs),
     /// List the encodings: bits, and what can be done with each here
     Quants(QuantsArgs),
     /// Print a completion script for a shell
@@ -296,6 +298,59 @@ pub(crate) struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `diff`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "If one family claims both and both have all that it wants, parameters are compared by canonical \
+    names, in canonical order, so that GGUF can be held against HF; else by names as stored. Errors are those of B \
+    against A: the largest, the length of the difference in lengths of A (relative), the cosine of the angle.\n\n\
+    Exit code, as of diff(1) and cmp(1): 0 if both hold the same parameters with the same values, whatever their names \
+    and encodings; 1 if they differ; 2 if that cannot be told, since a file is broken or the command line is wrong. \
+    Configurations are compared too, but do not count.\n\n\
+    Examples:\n  \
+    weighbridge diff model/ model.gguf         what a conversion did\n  \
+    weighbridge diff base.gguf tuned.gguf      which layers a training changed, the most first\n  \
+    weighbridge diff a.pt b.pt --layout source any two files, name by name\n  \
+    weighbridge diff a/ b/ --json > diff.json  every parameter"
+)]
+pub(crate) struct DiffArgs {
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    pub(crate) a: PathBuf,
+    /// Another, of any format
+    pub(crate) b: PathBuf,
+    /// Whose names: those of the files, or canonical ones [default: canonical, if a family claims both]
+    #[arg(long, value_enum)]
+    layout: Option<DiffLayoutArg>,
+    /// List each parameter, and the entries that it is made from
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A layout to compare in, by name.
+#[derive(Clone, Copy, ValueEnum)]
+enum DiffLayoutArg {
+    /// Names and shapes of the files
+    Source,
+    /// Canonical names, shapes and order
+    Canonical,
+}
+
+impl DiffArgs {
+    /// The layout that is asked for.
+    pub(crate) fn layout(&self) -> Option<LayoutKind> {
+        self.layout.map(|layout| match layout {
+            DiffLayoutArg::Source => LayoutKind::Source,
+            DiffLayoutArg::Canonical => LayoutKind::Canonical,
+        })
+    }
 }
 
 /// `quants`.

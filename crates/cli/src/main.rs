@@ -16,6 +16,8 @@ use args::{Args, Command};
 const FAILURE: u8 = 1;
 /// The command line is wrong. clap uses the same.
 const USAGE: u8 = 2;
+/// `diff` could not tell: 1 is that there are differences, as for diff(1) and cmp(1).
+const TROUBLE: u8 = 2;
 
 /// Why a command failed.
 enum Failure {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Convert(args) => commands::convert::run(args),
         Command::Check(args) => commands::check::run(args),
+        Command::Diff(args) => commands::diff::run(args),
         Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man => commands::manual::man(),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),
     };
+    let code = if matches!(args.command, Command::Diff(_)) { TROUBLE } else { code };
     let mut stderr = std::io::stderr().lock();
     // If stderr is gone too, the exit code has to do.
     let _ = writeln!(stderr, "{}", style::error(&message));

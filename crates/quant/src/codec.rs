@@ -210,6 +210,12 @@ impl Difference {
         (self.squares / self.count.max(1) as f64).sqrt()
     }
 
+    /// Length of the difference in lengths of `wanted`, both seen as vectors: 0 if there is none, infinite if
+    /// `wanted` is zero.
+    pub fn relative(&self) -> f64 {
+        if self.squares > 0.0 { (self.squares / self.wanted).sqrt() } else { 0.0 }
+    }
+
     /// Cosine of the angle between both, seen as vectors; 1 if both are zero.
     pub fn cosine(&self) -> f64 {
         let norm = (self.wanted * self.found).sqrt();
@@ -238,6 +244,8 @@ mod tests {
         let parts =
             Difference::of(&[1.0, 1e-9], &cast[..2]).and(Difference::of(&[70000.0, -0.0], &cast[2..]));
         assert_eq!(parts, d);
+        assert!((Difference::of(&[3.0, 4.0], &[3.0, 3.5]).relative() - 0.1).abs() < 1e-12);
+        assert!(Difference::of(&[0.0], &[1.0]).relative().is_infinite());
         assert!((Difference::of(&[0.0], &[0.0]).cosine() - 1.0).abs() < f64::EPSILON);
     }
 }

@@ -44,6 +44,12 @@ pub enum Error {
         /// Everything that is wrong, with hints on lines of their own.
         what: String,
     },
+    /// What is to be compared cannot be, so.
+    #[error("{what}")]
+    Diff {
+        /// What is wrong, with hints on lines of their own.
+        what: String,
+    },
     /// An importance matrix cannot be used.
     #[error("`{path}`: {what}\nhint: llama.cpp's llama-imatrix makes them")]
     Imatrix {
@@ -118,6 +124,7 @@ impl Error {
             Error::Isa(_)
             | Error::NotRunnable { .. }
             | Error::Convert { .. }
+            | Error::Diff { .. }
             | Error::ManifestThere { .. }
             | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
             Error::Engine(e) => matches!(

@@ -21,6 +21,7 @@
 mod bands;
 mod check;
 mod convert;
+mod diff;
 mod error;
 mod pipeline;
 mod quants;
@@ -33,6 +34,7 @@ pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, OutputFormat, PRESETS,
     Preset, Progress,
 };
+pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
 pub use engine::{Limits, Stats, Stop};

@@ -5,6 +5,7 @@ mod broken;
 mod check;
 mod commands;
 mod convert;
+mod diff;
 mod files;
 mod hostile;
 

@@ -3,6 +3,7 @@
 
 mod check;
 mod convert;
+mod diff;
 mod golden;
 mod pipeline;
 mod quantised;

@@ -1,0 +1,227 @@
+//! `weighbridge diff`: in what two checkpoints differ.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use weighbridge::{Bytes, Compared, DiffGroup, DiffReport, Held, Io, OpenOptions, Outcome, Pattern, Pool};
+
+use crate::Failure;
+use crate::args::DiffArgs;
+use crate::progress::{Line, speed};
+use crate::style;
+
+pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
+    // Read, not mapped: what is done with leaves memory at once.
+    let options = OpenOptions::with_io(Io::Pread);
+    let a = weighbridge::open_with(&args.a, &options)?;
+    let b = weighbridge::open_with(&args.b, &options)?;
+    let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
+    let line = Line::new();
+    let report = weighbridge::diff(&a, &b, args.layout(), &mut pool, &mut |i, total, name| {
+        line.show(|| format!("[{}/{total}] {name}", i + 1));
+    });
+    line.clear();
+    let report = report?;
+    let text = if args.json { json_text(args, &report) } else { text(args, &report) };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    if report.is_same() { Ok(()) } else { Err(Failure::Found) }
+}
+
+fn text(args: &DiffArgs, report: &DiffReport) -> String {
+    use std::fmt::Write;
+    let title = format!("A {}\nB {}", args.a.display(), args.b.display());
+    let mut out = format!("{}\n", style::heading(&title));
+    // Writing to a `String` cannot fail.
+    let mut say = |text: String| {
+        let _ = writeln!(out, "  {text}");
+    };
+    match (report.family, &report.why_stored) {
+        (Some(family), _) => say(format!("both are `{family}`: compared by canonical names")),
+        (None, Some(why)) => {
+            let why: Vec<&str> = why.lines().filter(|line| !line.starts_with("hint:")).collect();
+            say(format!("compared by names as stored, since there is no other way: {}", why.join("\n  ")));
+        }
+        (None, None) => say("compared by names as stored".to_owned()),
+    }
+    if report.bytes_read > 0 {
+        let speed = speed(report.bytes_read, report.seconds);
+        let (read, most) = (Bytes(report.bytes_read), Bytes(report.peak_memory));
+        say(format!("{read} read in {:.2} s, {speed}; at most {most} in memory", report.seconds));
+    }
+    say(summary(report));
+    if let Some(d) = report.difference() {
+        let (max, relative, cosine) = (d.max, d.relative(), d.cosine());
+        say(format!("other values: largest error {max:.3e}, relative {relative:.3e}, cosine {cosine:.6}"));
+    }
+    for (name, a, b) in &report.configuration {
+        say(format!("configuration: {name} is {a} in A, {b} in B"));
+    }
+    for (which, only) in [("A", &report.only_a), ("B", &report.only_b)] {
+        for (name, count, held) in gathered(only) {
+            let count = if count == 1 { String::new() } else { format!("{count} × ") };
+            say(format!("only in {which}: {count}{name} {} {}", held.shape, held.scheme));
+        }
+    }
+    let renamed = report.renamed();
+    if !renamed.is_empty() && !args.all {
+        let count: usize = renamed.iter().map(|r| r.2).sum();
+        say(format!("{count} are made from entries of other names: --all lists them"));
+    }
+    let heading = ["", "parameter", "A", "B", "unequal", "max error", "relative", "cosine"];
+    let mut rows = vec![heading.map(style::faint).to_vec()];
+    if args.all {
+        let mut params: Vec<&Compared> = report.params.iter().collect();
+        params.sort_by(|x, y| y.outcome.cmp_badness(&x.outcome));
+        rows.extend(params.into_iter().map(|p| row("", &p.name, &p.a, &p.b, &p.outcome)));
+    } else {
+        rows.extend(report.groups().iter().map(|g: &DiffGroup| {
+            let count = if g.count == 1 { String::new() } else { format!("{} ×", g.count) };
+            row(&count, &g.name, &g.a, &g.b, &g.outcome)
+        }));
+    }
+    if rows.len() > 1 {
+        out.push_str(&style::table(&rows, &[0, 4, 5, 6, 7]));
+    }
+    if args.all && !renamed.is_empty() {
+        let mut rows = vec![["", "made in A from", "in B from"].map(style::faint).to_vec()];
+        rows.extend(
+            renamed.into_iter().map(|(a, b, count)| {
+                vec![if count == 1 { String::new() } else { format!("{count} ×") }, a, b]
+            }),
+        );
+        out.push_str(&style::table(&rows, &[0]));
+    }
+    out
+}
+
+/// How many parameters compare in which way.
+fn summary(report: &DiffReport) -> String {
+    let total = report.params.len();
+    let identical = report.count(|o| matches!(o, Outcome::Identical));
+    let same = report.count(|o| matches!(o, Outcome::SameValues));
+    let recoded = report.params.iter().filter(|p| p.a.scheme != p.b.scheme).count();
+    let mut parts = vec![];
+    let mut add = |n: usize, what: &str| {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    };
+    add(identical, "bit-equal");
+    add(same, "of equal values");
+    add(report.count(|o| matches!(o, Outcome::Values { .. })), "of other values");
+    add(report.count(|o| matches!(o, Outcome::Opaque)), "of other bytes");
+    add(report.count(|o| matches!(o, Outcome::Shape)), "of other shapes");
+    add(recoded, "in other encodings");
+    add(report.only_a.len(), "only in A");
+    add(report.only_b.len(), "only in B");
+    let verdict = if report.is_same() { "the same" } else { "they differ" };
+    format!("{verdict}: {total} parameters in both; {}", parts.join(", "))
+}
+
+fn row(count: &str, name: &str, a: &Held, b: &Held, outcome: &Outcome) -> Vec<String> {
+    let cells = match outcome {
+        Outcome::Identical => ["", "bit-equal", "", ""].map(str::to_owned),
+        Outcome::SameValues => ["", "equal", "", ""].map(str::to_owned),
+        Outcome::Opaque => ["", "other bytes", "", ""].map(str::to_owned),
+        Outcome::Shape => [String::new(), format!("{} ≠ {}", a.shape, b.shape), String::new(), String::new()],
+        Outcome::Values { difference: d, unequal, not_finite } => [
+            share(*unequal, d.count),
+            if *not_finite > 0 { format!("{not_finite} not finite") } else { format!("{:.2e}", d.max) },
+            format!("{:.2e}", d.relative()),
+            format!("{:.6}", d.cosine()),
+        ],
+    };
+    let start = [count, name, &a.scheme, &b.scheme].map(str::to_owned);
+    start.into_iter().chain(cells).collect()
+}
+
+/// A share in percent, that is only none or all if it is.
+fn share(part: u64, of: u64) -> String {
+    let percent = part as f64 * 100.0 / of.max(1) as f64;
+    match percent {
+        _ if part == of => "100%".to_owned(),
+        p if p > 99.9 => "> 99.9%".to_owned(),
+        p if p < 0.1 => format!("{part} of {of}"),
+        p => format!("{p:.1}%"),
+    }
+}
+
+/// Parameters alike but for numbers in their names: the name or pattern, how many, one of them.
+fn gathered(only: &[(String, Held)]) -> Vec<(String, usize, &Held)> {
+    let mut groups: Vec<(String, usize, &Held, &str)> = vec![];
+    for (name, held) in only {
+        let pattern = Pattern::of(name).to_string();
+        let alike = |g: &&mut (String, usize, &Held, &str)| {
+            g.0 == pattern && (&g.2.shape, &g.2.scheme) == (&held.shape, &held.scheme)
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.1 += 1,
+            None => groups.push((pattern, 1, held, name)),
+        }
+    }
+    let named = |(pattern, count, held, name): (String, usize, _, &str)| {
+        (if count == 1 { name.to_owned() } else { pattern }, count, held)
+    };
+    groups.into_iter().map(named).collect()
+}
+
+fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
+    let held = |h: &Held| json!({"entries": h.entries, "shape": h.shape.to_vec(), "encoding": h.scheme});
+    let outcome = |o: &Outcome| match o {
+        Outcome::Identical => json!({"outcome": "bit-equal"}),
+        Outcome::SameValues => json!({"outcome": "equal values"}),
+        Outcome::Opaque => json!({"outcome": "other bytes"}),
+        Outcome::Shape => json!({"outcome": "other shapes"}),
+        Outcome::Values { difference: d, unequal, not_finite } => json!({
+            "outcome": "other values",
+            "values": d.count,
+            "unequal": unequal,
+            "max": d.max,
+            "rmse": d.rmse(),
+            "relative": d.relative(),
+            "cosine": d.cosine(),
+            "finite_in_one_only": not_finite,
+        }),
+    };
+    let merge = |mut fields: Value, more: Value| {
+        if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        fields
+    };
+    let params: Vec<Value> = report
+        .params
+        .iter()
+        .map(|p| merge(json!({"name": p.name, "a": held(&p.a), "b": held(&p.b)}), outcome(&p.outcome)))
+        .collect();
+    let groups: Vec<Value> = report
+        .groups()
+        .iter()
+        .map(|g| {
+            let fields = json!({"name": g.name, "count": g.count, "a": g.a.scheme, "b": g.b.scheme});
+            merge(fields, outcome(&g.outcome))
+        })
+        .collect();
+    let only = |list: &[(String, Held)]| -> Vec<Value> {
+        list.iter().map(|(name, h)| merge(json!({"name": name}), held(h))).collect()
+    };
+    let configuration: Vec<Value> =
+        report.configuration.iter().map(|(name, a, b)| json!({"field": name, "a": a, "b": b})).collect();
+    let facts = json!({
+        "a": args.a.display().to_string(),
+        "b": args.b.display().to_string(),
+        "same": report.is_same(),
+        "layout": if report.family.is_some() { "canonical" } else { "source" },
+        "family": report.family,
+        "why_stored": report.why_stored,
+        "configuration": configuration,
+        "only_in_a": only(&report.only_a),
+        "only_in_b": only(&report.only_b),
+        "groups": groups,
+        "parameters": params,
+        "bytes_read": report.bytes_read,
+        "peak_memory": report.peak_memory,
+        "seconds": report.seconds,
+    });
+    format!("{facts:#}\n")
+}

@@ -1,0 +1,194 @@
+//! In what two checkpoints differ, whatever their formats: by canonical parameters, or by names as stored.
+
+mod compare;
+mod report;
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
+
+use checkpoint::Checkpoint;
+use load::{Loaded, Pool};
+use model::Model;
+use plan::{LoadPlan, PlannedParam};
+
+use crate::pipeline::Wanted;
+use crate::{Error, LayoutKind, describe};
+
+pub use report::{Compared, DiffGroup, DiffReport, Held, Outcome};
+
+/// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
+/// both store it. `each` is called before each of them, with its place, how many there are, and its name.
+///
+/// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have
+/// all that it wants, else by names as stored.
+///
+/// # Errors
+/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or what it holds
+/// cannot be meant.
+pub fn diff(
+    a: &Checkpoint,
+    b: &Checkpoint,
+    layout: Option<LayoutKind>,
+    pool: &mut Pool,
+    each: &mut dyn FnMut(usize, usize, &str),
+) -> Result<DiffReport, Error> {
+    let started = Instant::now();
+    let mut report = DiffReport::default();
+    let models = (describe(a), describe(b));
+    if let (Ok(a), Ok(b)) = &models {
+        report.configuration = configuration(a, b);
+    }
+    let (a, b) = match layout {
+        Some(LayoutKind::Canonical) => {
+            let (model_a, model_b) = (models.0?, models.1?);
+            report.family = Some(same_family(&model_a, &model_b)?);
+            (Side::canonical(a, &model_a)?, Side::canonical(b, &model_b)?)
+        }
+        Some(LayoutKind::Source) => (Side::stored(a)?, Side::stored(b)?),
+        Some(other) => {
+            return Err(Error::Diff {
+                what: format!(
+                    "the layout `{}` is this machine's own: nothing is compared in it\nhint: source or canonical",
+                    other.name()
+                ),
+            });
+        }
+        None => {
+            let sides = models.0.and_then(|model_a| {
+                let model_b = models.1?;
+                let family = same_family(&model_a, &model_b)?;
+                Ok((family, Side::canonical(a, &model_a)?, Side::canonical(b, &model_b)?))
+            });
+            match sides {
+                Ok((family, a, b)) => {
+                    report.family = Some(family);
+                    (a, b)
+                }
+                Err(why) => {
+                    report.why_stored = Some(why.to_string());
+                    (Side::stored(a)?, Side::stored(b)?)
+                }
+            }
+        }
+    };
+    let names: HashMap<&str, usize> =
+        b.plan.params.iter().enumerate().map(|(i, p)| (p.name.as_str(), i)).collect();
+    let total = a.plan.params.len();
+    for (i, param) in a.plan.params.iter().enumerate() {
+        let Some(&j) = names.get(param.name.as_str()) else {
+            report.only_a.push((param.name.clone(), a.held(i)));
+            continue;
+        };
+        // What shares another's slot in both is compared there.
+        let ties = (param.tied_to.map(|t| &a.plan.params[t].name), b.plan.params[j].tied_to);
+        if let (Some(root), Some(other)) = ties
+            && *root == b.plan.params[other].name
+        {
+            continue;
+        }
+        each(i, total, &param.name);
+        let (held_a, held_b) = (a.held(i), b.held(j));
+        let outcome = if held_a.shape == held_b.shape {
+            let (loaded_a, loaded_b) = (a.load(i, pool)?, b.load(j, pool)?);
+            for cost in [loaded_a.report(), loaded_b.report()] {
+                report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
+            }
+            let owned = [&loaded_a, &loaded_b].map(|l| l.report().owned_bytes + l.report().scratch_peak);
+            report.peak_memory = report.peak_memory.max(owned.iter().sum());
+            match (loaded_a.get(a.root(i)), loaded_b.get(b.root(j))) {
+                (Some(x), Some(y)) => compare::compare(x, y, pool)
+                    .map_err(|data| load::Error::Data { param: param.name.clone(), data })?,
+                // A plan of one parameter loads that.
+                _ => Outcome::Opaque,
+            }
+        } else {
+            Outcome::Shape
+        };
+        report.params.push(Compared { name: param.name.clone(), a: held_a, b: held_b, outcome });
+    }
+    let there: BTreeSet<&str> = a.plan.params.iter().map(|p| p.name.as_str()).collect();
+    for (j, param) in b.plan.params.iter().enumerate().filter(|(_, p)| !there.contains(p.name.as_str())) {
+        report.only_b.push((param.name.clone(), b.held(j)));
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// The family that claims both.
+fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
+    if a.family.name() == b.family.name() {
+        return Ok(a.family.name());
+    }
+    Err(Error::Diff {
+        what: format!(
+            "A is `{}`, B is `{}`: they have no canonical names in common\nhint: use the layout `source`",
+            a.family.name(),
+            b.family.name()
+        ),
+    })
+}
+
+/// The fields in which two configurations differ.
+fn configuration(a: &Model, b: &Model) -> Vec<(String, String, String)> {
+    let of = |model: &Model| -> Vec<(String, String)> {
+        model.config.fields().into_iter().map(|(name, value, _)| (name.to_owned(), value)).collect()
+    };
+    let (a, b) = (of(a), of(b));
+    let value = |fields: &[(String, String)], name: &str| {
+        fields.iter().find(|f| f.0 == name).map_or("none".to_owned(), |f| f.1.clone())
+    };
+    let extra = b.iter().filter(|f| a.iter().all(|g| g.0 != f.0));
+    let names = a.iter().chain(extra).map(|f| f.0.clone());
+    names
+        .map(|name| {
+            let (a, b) = (value(&a, &name), value(&b, &name));
+            (name, a, b)
+        })
+        .filter(|(_, a, b)| a != b)
+        .collect()
+}
+
+/// One of the two, planned.
+struct Side<'a> {
+    checkpoint: &'a Checkpoint,
+    plan: LoadPlan,
+}
+
+impl<'a> Side<'a> {
+    fn canonical(checkpoint: &'a Checkpoint, model: &Model) -> Result<Side<'a>, Error> {
+        let plan = Wanted::of(checkpoint, model, LayoutKind::Canonical)?.compile(checkpoint)?.plan;
+        Ok(Side { checkpoint, plan })
+    }
+
+    fn stored(checkpoint: &'a Checkpoint) -> Result<Side<'a>, Error> {
+        Ok(Side { checkpoint, plan: Wanted::as_stored(checkpoint)?.compile(checkpoint)?.plan })
+    }
+
+    /// The parameter whose slot parameter `i` has.
+    fn of(&self, i: usize) -> &PlannedParam {
+        let param = &self.plan.params[i];
+        param.tied_to.map_or(param, |root| &self.plan.params[root])
+    }
+
+    fn root(&self, i: usize) -> &str {
+        &self.of(i).name
+    }
+
+    fn held(&self, i: usize) -> Held {
+        let param = self.of(i);
+        let mut entries = BTreeSet::new();
+        param.expr.for_each_source(&mut |name| {
+            entries.insert(name.to_owned());
+        });
+        Held {
+            entries: entries.into_iter().collect(),
+            shape: param.shape.clone(),
+            scheme: param.scheme.name.to_string(),
+        }
+    }
+
+    fn load(&self, i: usize, pool: &mut Pool) -> Result<Loaded, Error> {
+        let one = LoadPlan { params: vec![self.of(i).clone()], dropped: vec![], unplaced: vec![] };
+        Ok(load::execute(&one, self.checkpoint, pool)?)
+    }
+}
