@@ -45,13 +45,19 @@ pub(crate) trait Format: Sync {
     fn name(&self) -> &'static str;
 
     /// Extensions that say a file is meant to be of this format, without the dot.
-    fn extensions(&self) -> &'static [&'static str];
+    fn extensions(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Whether a file that starts with `head` (at most [`HEAD`] bytes) is of this format.
-    fn sniff(&self, head: &[u8]) -> bool;
+    fn sniff(&self, _head: &[u8]) -> bool {
+        false
+    }
 
     /// Whether a directory is a checkpoint of this format.
-    fn claims(&self, folder: &Folder) -> bool;
+    fn claims(&self, _folder: &Folder) -> bool {
+        false
+    }
 
     /// Reads the headers of what was sniffed or claimed.
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error>;

@@ -35,14 +35,6 @@ impl Format for Hf {
         NAME
     }
 
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn sniff(&self, _: &[u8]) -> bool {
-        false
-    }
-
     fn claims(&self, folder: &Folder) -> bool {
         let other = || folder.ending(".safetensors").is_empty() && !folder.ending(".gguf").is_empty();
         folder.has(CONFIG) && !other()

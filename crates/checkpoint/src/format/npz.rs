@@ -17,7 +17,6 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
-use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::ByteSource;
@@ -43,10 +42,6 @@ impl Format for Npz {
         let arrays = archive::first_name(head).is_some_and(|name| name.ends_with(SUFFIX.as_bytes()));
         // An archive of nothing is one of no arrays.
         arrays || head.starts_with(b"PK\x05\x06")
-    }
-
-    fn claims(&self, _: &Folder) -> bool {
-        false
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {

@@ -30,7 +30,6 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata, name_of
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
-use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::OpenFile;
@@ -59,10 +58,6 @@ impl Format for Pytorch {
     fn sniff(&self, head: &[u8]) -> bool {
         let in_folder = super::archive::first_name(head).is_some_and(|name| name.contains(&b'/'));
         legacy::magic(head).is_some() || in_folder && !npz::Npz.sniff(head)
-    }
-
-    fn claims(&self, _: &Folder) -> bool {
-        false
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {

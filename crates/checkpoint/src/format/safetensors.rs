@@ -20,7 +20,6 @@ use crate::checkpoint::{Checkpoint, File, name_of};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
-use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::{ByteSource, OpenFile};
@@ -53,10 +52,6 @@ impl Format for Safetensors {
         let Some((len, rest)) = head.split_first_chunk() else { return false };
         // White space first is refused when it is read; it is recognised all the same.
         u64::from_le_bytes(*len) <= MAX_HEADER && rest.trim_ascii_start().starts_with(b"{")
-    }
-
-    fn claims(&self, _: &Folder) -> bool {
-        false
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {

@@ -58,14 +58,6 @@ impl Format for Squish {
         NAME
     }
 
-    fn extensions(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn sniff(&self, _: &[u8]) -> bool {
-        false
-    }
-
     fn claims(&self, folder: &Folder) -> bool {
         folder.has(MANIFEST) && folder.has(TENSORS)
     }

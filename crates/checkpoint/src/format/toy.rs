@@ -5,7 +5,6 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
-use crate::folder::Folder;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 
@@ -26,10 +25,6 @@ impl Format for Toy {
 
     fn sniff(&self, head: &[u8]) -> bool {
         head.starts_with(b"TOY1")
-    }
-
-    fn claims(&self, _: &Folder) -> bool {
-        false
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
