@@ -100,7 +100,7 @@ impl Convert {
     /// This and then `step`.
     fn then(mut self, step: &Step) -> Result<Convert, (String, String)> {
         match (step, self.encode) {
-            (Step::AddOne, None) => self.add += 1.0,
+            (Step::Add(n), None) => self.add += *n as f32,
             (Step::To(to), None) if to.dtype() == Some(Dtype::F32) => {}
             (Step::To(to), None) => {
                 let codec = quant::codec(&to.name);
@@ -160,7 +160,7 @@ impl fmt::Debug for Convert {
 fn text(step: &Step) -> String {
     match step {
         Step::To(to) => to.name.to_string(),
-        Step::AddOne => "f32 + 1".to_owned(),
+        Step::Add(_) => format!("f32 {step}"),
     }
 }
 

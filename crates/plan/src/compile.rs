@@ -235,7 +235,7 @@ impl Compiler<'_> {
         let goal = match steps {
             [] => target.scheme.as_ref(),
             [Step::To(first), ..] => Some(first),
-            [Step::AddOne, ..] => None,
+            [Step::Add(_), ..] => None,
         };
         // Straight into another scheme, if its cells mean the same.
         if let Some(goal) = goal.filter(|g| found.as_ref().ok().and_then(Option::as_ref) != Some(g)) {

@@ -9,7 +9,7 @@ use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
 use crate::piece::{Piece, PlannedPlane};
 use crate::problem::Problem;
-use crate::render::{count, expr_text, step_text};
+use crate::render::{count, expr_text};
 use crate::sources::Sources;
 use crate::summary::bytes;
 use crate::view::{Factor, Part, SOURCE, Side, TARGET, view};
@@ -41,7 +41,7 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
             Fidelity::Exact => "exact".to_string(),
             Fidelity::Lossy(why) => format!("lossy: {why}"),
         };
-        _ = write!(out, "\n  then {now} {} ({kind})", step_text(step));
+        _ = write!(out, "\n  then {now} {step} ({kind})");
         if let tensor::Step::To(to) = step {
             now = to.name.to_string();
         }

@@ -1,6 +1,6 @@
 //! Expressions and steps as text.
 
-use tensor::{Expr, Step};
+use tensor::Expr;
 
 /// `expr` in the notation of `plan --explain`: `q[16..32]`, `concat(0; a, b)`.
 ///
@@ -24,7 +24,7 @@ fn text(expr: &Expr, left: usize) -> String {
         Expr::Merge { axis, of } => format!("merge({axis}; {})", text(of, left)),
         Expr::Permute { axes, of } if axes[..] == [1, 0] => format!("transpose({})", text(of, left)),
         Expr::Permute { axes, of } => format!("permute({axes:?}; {})", text(of, left)),
-        Expr::Encode { step, of } => format!("({} {})", text(of, left), step_text(step)),
+        Expr::Encode { step, of } => format!("({} {})", text(of, left), step),
     }
 }
 
@@ -35,14 +35,6 @@ fn list(parts: &[Expr], left: usize) -> String {
             format!("{}, {}, … {} parts … {}", one(first), one(second), parts.len(), one(last))
         }
         _ => parts.iter().map(one).collect::<Vec<_>>().join(", "),
-    }
-}
-
-/// `-> f32`, `+ 1`.
-pub(crate) fn step_text(step: &Step) -> String {
-    match step {
-        Step::To(scheme) => format!("-> {scheme}"),
-        Step::AddOne => "+ 1".into(),
     }
 }
 

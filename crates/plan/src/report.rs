@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tensor::{Pattern, Shape, Step, nearest};
 
 use crate::problem::{Problem, Why};
-use crate::render::{count, step_text};
+use crate::render::count;
 use crate::steps::Clash;
 
 /// Messages shown before the rest is only counted.
@@ -353,13 +353,13 @@ fn why_text(why: &Why) -> String {
 fn clash_text(clash: &Clash) -> String {
     let steps = |s: &[Step]| match s {
         [] => "none".into(),
-        s => format!("`{}`", s.iter().map(step_text).collect::<Vec<_>>().join(" ")),
+        s => format!("`{}`", s.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
     };
     match clash {
         Clash::Differ(a, b) => {
             format!(": wanted the same codec steps for all parts, found {} and {}", steps(a), steps(b))
         }
-        Clash::ZeroPlusOne => ": adds 1 to a part that is joined with padding, which would not stay 0".into(),
+        Clash::ZeroPlus => ": adds to a part that is joined with padding, which would not stay 0".into(),
     }
 }
 

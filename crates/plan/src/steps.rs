@@ -19,8 +19,8 @@ pub(crate) struct Hoisted {
 pub enum Clash {
     /// The parts have different steps.
     Differ(Vec<Step>, Vec<Step>),
-    /// One part is padding and another adds one, which would be added to the padding too.
-    ZeroPlusOne,
+    /// One part is padding and another adds a number, which would be added to the padding too.
+    ZeroPlus,
 }
 
 /// Hoists the elementwise steps of `expr` outwards through movement. `expr` must not nest too deep.
@@ -45,14 +45,17 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
         Expr::Permute { axes, of } => through(of, &|of| Expr::Permute { axes: axes.clone(), of }),
         Expr::Encode { step, of } => {
             let mut inner = hoist(of)?;
-            if *step == Step::AddOne {
-                inner.zero = false;
+            let Step::Add(more) = step else {
+                inner.steps.push(step.clone());
+                return Ok(inner);
+            };
+            inner.zero = false;
+            match inner.steps.last_mut() {
+                Some(Step::Add(n)) => *n = n.saturating_add(*more),
+                Some(last) if leaves_f32(last) => inner.steps.push(step.clone()),
                 // Adding is done in f32.
-                if !inner.steps.last().is_some_and(leaves_f32) {
-                    inner.steps.push(Step::To(Scheme::plain(Dtype::F32)));
-                }
+                _ => inner.steps.extend([Step::To(Scheme::plain(Dtype::F32)), step.clone()]),
             }
-            inner.steps.push(step.clone());
             Ok(inner)
         }
     }
@@ -66,15 +69,15 @@ fn together(parts: &[Expr], build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<Hoi
     if let Some(other) = parts.iter().find(|p| !p.zero && p.steps != steps) {
         return Err(Clash::Differ(steps, other.steps.clone()));
     }
-    if steps.contains(&Step::AddOne) && parts.iter().any(|p| p.zero) {
-        return Err(Clash::ZeroPlusOne);
+    if steps.iter().any(|s| matches!(s, Step::Add(_))) && parts.iter().any(|p| p.zero) {
+        return Err(Clash::ZeroPlus);
     }
     Ok(Hoisted { movement: build(parts.into_iter().map(|p| p.movement).collect()), steps, zero })
 }
 
 fn leaves_f32(step: &Step) -> bool {
     match step {
-        Step::AddOne => true,
+        Step::Add(_) => true,
         Step::To(scheme) => scheme.dtype() == Some(Dtype::F32),
     }
 }
@@ -84,6 +87,9 @@ pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
     let mut now = Arc::clone(from);
     let mut out = vec![];
     for step in steps {
+        if step == Step::Add(0) {
+            continue;
+        }
         if let Step::To(to) = &step {
             if *to == now {
                 continue;
@@ -99,7 +105,7 @@ pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
 pub(crate) fn after(from: &Arc<Scheme>, steps: &[Step]) -> Arc<Scheme> {
     let to = |s: &Step| match s {
         Step::To(to) => Some(Arc::clone(to)),
-        Step::AddOne => None,
+        Step::Add(_) => None,
     };
     steps.iter().rev().find_map(to).unwrap_or_else(|| Arc::clone(from))
 }
@@ -118,27 +124,35 @@ mod tests {
         Step::To(Scheme::plain(Dtype::F32))
     }
     fn one(name: &str) -> Expr {
-        Expr::source(name).encode(Step::AddOne)
+        Expr::source(name).encode(Step::Add(1))
     }
 
     #[test]
     fn steps_come_out_of_movement_in_order() {
         let h = hoist(&one("w").slice(0, 0..2).transpose()).unwrap();
         assert_eq!(h.movement, Expr::source("w").slice(0, 0..2).transpose());
-        assert_eq!(h.steps, [f32(), Step::AddOne]);
+        assert_eq!(h.steps, [f32(), Step::Add(1)]);
     }
 
     #[test]
     fn what_changes_nothing_is_left_out() {
         let steps = hoist(&one("w")).unwrap().steps;
-        assert_eq!(effective(&Scheme::plain(Dtype::F32), steps.clone()), [Step::AddOne]);
-        assert_eq!(effective(&Scheme::plain(Dtype::BF16), steps), [f32(), Step::AddOne]);
+        assert_eq!(effective(&Scheme::plain(Dtype::F32), steps.clone()), [Step::Add(1)]);
+        assert_eq!(effective(&Scheme::plain(Dtype::BF16), steps), [f32(), Step::Add(1)]);
+    }
+
+    #[test]
+    fn what_is_added_is_one_sum() {
+        let back = one("w").transpose().encode(Step::Add(-1));
+        let steps = hoist(&back).unwrap().steps;
+        assert_eq!(steps, [f32(), Step::Add(0)]);
+        assert_eq!(effective(&Scheme::plain(Dtype::BF16), steps), [f32()]);
     }
 
     #[test]
     fn parts_must_carry_the_same_steps() {
         let h = hoist(&Expr::concat(0, vec![one("a"), one("b")])).unwrap();
-        assert_eq!(h.steps, [f32(), Step::AddOne]);
+        assert_eq!(h.steps, [f32(), Step::Add(1)]);
         assert!(matches!(hoist(&Expr::concat(0, vec![one("a"), Expr::source("b")])), Err(Clash::Differ(..))));
     }
 
@@ -147,16 +161,16 @@ mod tests {
         let zero = || Expr::Zero(Shape::from([2]));
         let cast = Expr::Stack(vec![zero(), Expr::source("a").encode(f32())]);
         assert_eq!(hoist(&cast).unwrap().steps, [f32()]);
-        assert_eq!(hoist(&Expr::concat(0, vec![one("a"), zero()])), Err(Clash::ZeroPlusOne));
+        assert_eq!(hoist(&Expr::concat(0, vec![one("a"), zero()])), Err(Clash::ZeroPlus));
         // Zeros with one added are ones, not padding.
-        let ones = zero().encode(Step::AddOne);
+        let ones = zero().encode(Step::Add(1));
         assert!(matches!(
             hoist(&Expr::concat(0, vec![ones.clone(), Expr::source("a")])),
             Err(Clash::Differ(..))
         ));
-        assert_eq!(hoist(&Expr::concat(0, vec![ones, one("a")])).unwrap().steps, [f32(), Step::AddOne]);
+        assert_eq!(hoist(&Expr::concat(0, vec![ones, one("a")])).unwrap().steps, [f32(), Step::Add(1)]);
         // Around both, it is what was asked for.
-        let outside = Expr::concat(0, vec![Expr::source("a"), zero()]).encode(Step::AddOne);
-        assert_eq!(hoist(&outside).unwrap().steps, [f32(), Step::AddOne]);
+        let outside = Expr::concat(0, vec![Expr::source("a"), zero()]).encode(Step::Add(1));
+        assert_eq!(hoist(&outside).unwrap().steps, [f32(), Step::Add(1)]);
     }
 }

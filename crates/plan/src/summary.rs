@@ -100,7 +100,7 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
                     now = to;
                     what
                 }
-                Step::AddOne => format!("{now} + 1"),
+                Step::Add(_) => format!("{now} {step}"),
             };
             let codec = codecs.entry(what.clone()).or_insert(CodecUse {
                 what,

@@ -3,6 +3,7 @@
 //! A dialect writes each canonical parameter as an expression over checkpoint entries, a layout writes
 //! each runtime parameter as one over canonical parameters, and the plan substitutes one into the other.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,8 +14,17 @@ use crate::{Scheme, Shape};
 pub enum Step {
     /// Re-encode as this scheme: a cast, a decode, a repack.
     To(Arc<Scheme>),
-    /// Add 1 to each element. HF's Gemma stores `w` where the model multiplies by `1 + w`.
-    AddOne,
+    /// Add this to each element. HF's Gemma stores `w` where the model multiplies by `1 + w`.
+    Add(i32),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::To(scheme) => write!(f, "-> {scheme}"),
+            Step::Add(n) => write!(f, "{} {}", if *n < 0 { '-' } else { '+' }, n.unsigned_abs()),
+        }
+    }
 }
 
 /// How one tensor is made from others, on logical axes.

@@ -144,7 +144,7 @@ fn swap_pairs(expr: Expr, head_dim: u64, inner: u64, rank: usize) -> Expr {
 }
 
 pub(crate) fn add_one(expr: Expr, _: &Config, _: usize) -> Expr {
-    expr.encode(Step::AddOne)
+    expr.encode(Step::Add(1))
 }
 
 /// `Conv1D` stores `[in, out]`.

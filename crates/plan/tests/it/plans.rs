@@ -67,7 +67,7 @@ fn plan_one(
 fn steps(plan: &LoadPlan) -> Vec<String> {
     let text = |s: &Step| match s {
         Step::To(to) => to.name.to_string(),
-        Step::AddOne => "+1".into(),
+        Step::Add(_) => s.to_string(),
     };
     plan.params[0].steps.iter().map(text).collect()
 }
@@ -173,7 +173,7 @@ fn many_experts_are_counted_not_listed() {
 fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
     let bf16 = || plain(Dtype::BF16);
     let (mut entries, _) = checkpoint(&[("norm.weight", bf16(), &[64])]);
-    let norm = binding("norm", &[64], src("norm.weight").encode(Step::AddOne));
+    let norm = binding("norm", &[64], src("norm.weight").encode(Step::Add(1)));
     let bindings = Bindings { bindings: vec![norm], drops: vec![] };
     let plan_as = |entries: &[TensorEntry], scheme| {
         let resolved = resolve(entries, &bindings).unwrap();
@@ -183,9 +183,9 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
     let norm = &resolved.params[0];
     assert_eq!((&*norm.scheme.name, &norm.expr, norm.steps.len()), ("bf16", &src("norm.weight"), 2));
     let plan = plan_as(&entries, None);
-    assert_eq!((steps(&plan), &*plan.params[0].scheme.name), (vec!["f32".into(), "+1".into()], "f32"));
+    assert_eq!((steps(&plan), &*plan.params[0].scheme.name), (vec!["f32".into(), "+ 1".into()], "f32"));
     let plan = plan_as(&entries, Some(bf16()));
-    assert_eq!(steps(&plan), ["f32", "+1", "bf16"]);
+    assert_eq!(steps(&plan), ["f32", "+ 1", "bf16"]);
     assert_eq!((&*plan.params[0].moved.name, plan.params[0].planes[0].bytes), ("bf16", 128));
     insta::assert_snapshot!(explain(&plan, &entries, "w").unwrap(), @"
     w [64] bf16
@@ -205,7 +205,7 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
     ");
     // Stored in f32, there is nothing to decode.
     entries[0] = entry("norm.weight", &plain(Dtype::F32), &[64], None);
-    assert_eq!(steps(&plan_as(&entries, None)), ["+1"]);
+    assert_eq!(steps(&plan_as(&entries, None)), ["+ 1"]);
 }
 
 #[test]

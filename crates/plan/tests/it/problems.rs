@@ -250,14 +250,14 @@ fn parts_that_need_different_codecs_are_not_joined() {
         let b = binding("norms", &[8], Expr::concat(0, parts));
         resolve(&entries, &Bindings { bindings: vec![b], drops: vec![] }).unwrap_err()
     };
-    let one = |n: &str| Expr::source(n).encode(Step::AddOne);
+    let one = |n: &str| Expr::source(n).encode(Step::Add(1));
     insta::assert_snapshot!(told(vec![one("a"), Expr::source("b")]), @"`norms`: wanted the same codec steps for all parts, found `-> f32 + 1` and none");
     let zero = Expr::concat(0, vec![Expr::Zero(Shape::from([4]))]);
     let b = vec![one("a"), zero];
     let problems = told(b);
-    assert!(problems.iter().any(|p| matches!(p, Problem::Steps { clash: Clash::ZeroPlusOne, .. })));
+    assert!(problems.iter().any(|p| matches!(p, Problem::Steps { clash: Clash::ZeroPlus, .. })));
     insta::assert_snapshot!(problems, @"
-    `norms`: adds 1 to a part that is joined with padding, which would not stay 0
+    `norms`: adds to a part that is joined with padding, which would not stay 0
     `b` [4] is in the checkpoint, but no parameter is made from it
     ");
 }

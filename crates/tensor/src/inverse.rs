@@ -1,0 +1,283 @@
+//! The way back: given how parameters are made from entries, how the entries are made from the parameters.
+
+use std::ops::Range;
+
+use crate::{Expr, Shape, Step};
+
+/// A tensor that an expression makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its name.
+    pub name: String,
+    /// Its logical shape.
+    pub shape: Shape,
+    /// How it is made.
+    pub expr: Expr,
+}
+
+/// Why there is no way back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OneWay {
+    /// The tensor that cannot be taken apart, or the source that cannot be put together.
+    pub name: String,
+    /// What is in the way.
+    pub why: &'static str,
+}
+
+/// Every source of `made`, in order of appearance, as an expression over what is made from it.
+///
+/// Movement of one source is undone, as are slices that together are the whole of what they cut, stacks, and
+/// additions. A source that is cut and not used whole comes back without what was cut off.
+///
+/// # Errors
+/// [`OneWay`] for padding, for a change of encoding, for slices with gaps, and for a source that is used twice.
+pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
+    let mut open: Vec<Undone<'_>> = made
+        .iter()
+        .map(|m| Undone { name: &m.name, expr: Expr::source(&m.name), shape: m.shape.to_vec(), of: &m.expr })
+        .collect();
+    let mut sources: Vec<Made> = Vec::new();
+    let mut cuts: Vec<Cut<'_>> = Vec::new();
+    loop {
+        // Parts of a stack are new work, so the list may grow; the first goes first.
+        let mut next = 0;
+        while next < open.len() {
+            match open[next].clone().step(&mut open)? {
+                Stop::Source(found) if sources.iter().any(|s| s.name == found.name) => {
+                    return Err(OneWay { name: found.name, why: "is used whole more than once" });
+                }
+                Stop::Source(found) => sources.push(found),
+                Stop::Slice(axis, range, undone) => cuts.push(Cut { axis, range, undone }),
+                Stop::Parts => {}
+            }
+            next += 1;
+        }
+        open.clear();
+        let Some(first) = cuts.first() else { return Ok(sources) };
+        let (axis, of) = (first.axis, first.undone.of);
+        let (mut parts, others): (Vec<_>, Vec<_>) =
+            cuts.drain(..).partition(|c| c.axis == axis && c.undone.of == of);
+        cuts = others;
+        parts.sort_by_key(|c| c.range.start);
+        open.push(joined(axis, parts)?);
+    }
+}
+
+/// A tensor on its way back to its source.
+#[derive(Clone)]
+struct Undone<'a> {
+    /// What was made.
+    name: &'a str,
+    /// What has been undone so far.
+    expr: Expr,
+    /// The shape of that.
+    shape: Vec<u64>,
+    /// What is still to be undone.
+    of: &'a Expr,
+}
+
+/// A part of a whole whose other parts come from other tensors.
+struct Cut<'a> {
+    axis: usize,
+    range: Range<u64>,
+    /// `of` is the whole.
+    undone: Undone<'a>,
+}
+
+enum Stop<'a> {
+    Source(Made),
+    Slice(usize, Range<u64>, Undone<'a>),
+    /// It went on in several.
+    Parts,
+}
+
+impl<'a> Undone<'a> {
+    /// Undoes what can be undone without other tensors.
+    fn step(self, open: &mut Vec<Undone<'a>>) -> Result<Stop<'a>, OneWay> {
+        let Undone { name, mut expr, mut shape, mut of } = self;
+        loop {
+            let stuck = |why| Err(OneWay { name: name.to_owned(), why });
+            of = match of {
+                Expr::Source(source) => {
+                    return Ok(Stop::Source(Made { name: source.clone(), shape: shape.into(), expr }));
+                }
+                Expr::Slice { axis, range, of } => {
+                    let undone = Undone { name, expr, shape, of };
+                    return Ok(Stop::Slice(*axis, range.clone(), undone));
+                }
+                Expr::Stack(parts) => {
+                    for (part, i) in parts.iter().zip(0u64..) {
+                        let expr = expr.clone().slice(0, i..i + 1).merge(0);
+                        open.push(Undone { name, expr, shape: shape[1..].to_vec(), of: part });
+                    }
+                    return Ok(Stop::Parts);
+                }
+                Expr::Merge { axis, of } => {
+                    let known = extents(of, shape.len() + 1);
+                    let inner = known[axis + 1].or(known[*axis].map(|outer| shape[*axis] / outer.max(1)));
+                    let Some(inner) = inner.filter(|n| *n > 0) else {
+                        return stuck("merges axes of unknown extents");
+                    };
+                    shape[*axis] /= inner;
+                    shape.insert(axis + 1, inner);
+                    expr = expr.split(*axis, inner);
+                    of
+                }
+                Expr::Split { axis, of, .. } => {
+                    let inner = shape.remove(axis + 1);
+                    shape[*axis] *= inner;
+                    expr = expr.merge(*axis);
+                    of
+                }
+                Expr::Permute { axes, of } => {
+                    let mut back = vec![0; axes.len()];
+                    for (to, from) in axes.iter().enumerate() {
+                        back[*from] = to;
+                    }
+                    shape = back.iter().map(|axis| shape[*axis]).collect();
+                    expr = expr.permute(&back);
+                    of
+                }
+                Expr::Encode { step: Step::Add(n), of } => {
+                    expr = expr.encode(Step::Add(-n));
+                    of
+                }
+                Expr::Encode { step: Step::To(_), .. } => return stuck("changes the encoding"),
+                Expr::Concat { .. } => return stuck("joins tensors of unknown extents"),
+                Expr::Zero(_) => return stuck("is padding"),
+            };
+        }
+    }
+}
+
+/// The whole that `parts`, sorted, are slices of.
+fn joined(axis: usize, parts: Vec<Cut<'_>>) -> Result<Undone<'_>, OneWay> {
+    let mut whole: Option<Undone<'_>> = None;
+    let (mut exprs, mut end) = (Vec::with_capacity(parts.len()), 0);
+    for Cut { range, undone, .. } in parts {
+        if range.start != end {
+            return Err(OneWay { name: undone.name.to_owned(), why: "is cut with gaps or overlaps" });
+        }
+        end = range.end;
+        exprs.push(undone.expr.clone());
+        whole.get_or_insert(undone);
+    }
+    let Some(mut whole) = whole else {
+        return Err(OneWay { name: String::new(), why: "has no parts" });
+    };
+    whole.shape[axis] = end;
+    if exprs.len() > 1 {
+        whole.expr = Expr::concat(axis, exprs);
+    }
+    Ok(whole)
+}
+
+/// The extents of `expr`, which has `rank` axes, as far as it says them itself.
+fn extents(expr: &Expr, rank: usize) -> Vec<Option<u64>> {
+    match expr {
+        Expr::Source(_) => vec![None; rank],
+        Expr::Zero(shape) => shape.iter().map(|n| Some(*n)).collect(),
+        Expr::Concat { axis, parts } => {
+            let mut all = vec![None; rank];
+            let parts: Vec<_> = parts.iter().map(|p| extents(p, rank)).collect();
+            for (i, n) in all.iter_mut().enumerate() {
+                *n = if i == *axis {
+                    parts.iter().map(|p| p[i]).sum()
+                } else {
+                    parts.iter().find_map(|p| p[i])
+                };
+            }
+            all
+        }
+        Expr::Stack(parts) => {
+            let mut all = parts.first().map_or(vec![None; rank - 1], |p| extents(p, rank - 1));
+            all.insert(0, Some(parts.len() as u64));
+            all
+        }
+        Expr::Slice { axis, range, of } => {
+            let mut all = extents(of, rank);
+            all[*axis] = Some(range.end - range.start);
+            all
+        }
+        Expr::Split { axis, inner, of } => {
+            let mut all = extents(of, rank - 1);
+            all[*axis] = all[*axis].map(|n| n / inner);
+            all.insert(axis + 1, Some(*inner));
+            all
+        }
+        Expr::Merge { axis, of } => {
+            let mut all = extents(of, rank + 1);
+            let inner = all.remove(axis + 1);
+            all[*axis] = all[*axis].zip(inner).map(|(a, b)| a * b);
+            all
+        }
+        Expr::Permute { axes, of } => {
+            let all = extents(of, rank);
+            axes.iter().map(|axis| all[*axis]).collect()
+        }
+        Expr::Encode { of, .. } => extents(of, rank),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(name: &str, shape: &[u64], expr: Expr) -> Made {
+        Made { name: name.into(), shape: shape.to_vec().into(), expr }
+    }
+    fn s(name: &str) -> Expr {
+        Expr::source(name)
+    }
+
+    #[test]
+    fn rotary_rows_go_back() {
+        // 4 heads of 8 rows.
+        let q = s("attn_q").split(0, 8).split(1, 2).permute(&[0, 2, 1, 3]).merge(1).merge(0);
+        let back = invert(&[made("q", &[32, 5], q)]).unwrap();
+        let want = s("q").split(0, 8).split(1, 4).permute(&[0, 2, 1, 3]).merge(1).merge(0);
+        assert_eq!(back, [made("attn_q", &[32, 5], want)]);
+        // And that goes back to where it came from.
+        let again = invert(&back).unwrap();
+        let q = s("attn_q").split(0, 8).split(1, 2).permute(&[0, 2, 1, 3]).merge(1).merge(0);
+        assert_eq!(again, [made("q", &[32, 5], q)]);
+    }
+
+    #[test]
+    fn slices_of_one_tensor_are_put_together() {
+        let third = |i: u64| s("c_attn").slice(1, 4 * i..4 * (i + 1)).transpose();
+        // In any order.
+        let parts = [
+            made("q", &[4, 4], third(0)),
+            made("v", &[4, 4], third(2)),
+            made("norm", &[4], s("ln").encode(Step::Add(1))),
+            made("k", &[4, 4], third(1)),
+        ];
+        let t = |n: &str| s(n).transpose();
+        let whole = Expr::concat(1, vec![t("q"), t("k"), t("v")]);
+        let ln = s("norm").encode(Step::Add(-1));
+        assert_eq!(invert(&parts).unwrap(), [made("ln", &[4], ln), made("c_attn", &[4, 12], whole)]);
+    }
+
+    #[test]
+    fn a_stack_comes_apart() {
+        let experts = Expr::Stack(vec![s("e0").transpose(), s("e1").transpose()]);
+        let part = |i: u64| s("experts").slice(0, i..i + 1).merge(0).transpose();
+        let back = invert(&[made("experts", &[2, 3, 5], experts)]).unwrap();
+        assert_eq!(back, [made("e0", &[5, 3], part(0)), made("e1", &[5, 3], part(1))]);
+    }
+
+    #[test]
+    fn what_loses_something_has_no_way_back() {
+        let why = |parts: &[Made]| invert(parts).unwrap_err().why;
+        let a = || made("a", &[2], s("t").slice(0, 0..2));
+        let far = made("b", &[2], s("t").slice(0, 3..5));
+        let over = made("b", &[2], s("t").slice(0, 1..3));
+        assert_eq!(why(&[a(), far]), "is cut with gaps or overlaps");
+        assert_eq!(why(&[a(), over]), "is cut with gaps or overlaps");
+        assert_eq!(why(&[made("a", &[2], s("t")), made("b", &[2], s("t"))]), "is used whole more than once");
+        assert_eq!(why(&[made("a", &[2], Expr::Zero([2].into()))]), "is padding");
+        let merged = s("t").permute(&[1, 0]).merge(0);
+        assert_eq!(why(&[made("a", &[6], merged)]), "merges axes of unknown extents");
+    }
+}
