@@ -26,7 +26,7 @@ pub use dialect::{Dialect, DialectName, Rule};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts};
 pub use family::{FAMILIES, Family};
-pub use layout::{Canonical, InPlace, Layout, Packed, Param, RuntimeLayout};
+pub use layout::{Canonical, Export, InPlace, Layout, Named, Packed, Param, RuntimeLayout};
 pub use param::{Axis, ParamSpec, Role};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.

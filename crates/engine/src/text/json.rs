@@ -1,14 +1,20 @@
-//! `tokenizer.json`, as Hugging Face's tokenizers library writes it, read as a [`Vocabulary`].
+//! `tokenizer.json`, as Hugging Face's tokenizers library has it, read as a [`VocabularyBuf`] and written from a
+//! [`Vocabulary`].
 //!
-//! Byte-level BPE is understood, with the ways of cutting text that the known models use; anything else is
-//! refused by name. The library itself is not used: it is 140 CPU-seconds of build (1.0.0-rc.3 with `bpe`
-//! and `regex` alone), and one algorithm for both kinds of file cannot disagree with itself.
+//! Byte-level BPE is understood, with the ways of cutting text that the known models use, and BPE over characters
+//! with byte fallback, which is how SentencePiece models are written; anything else is refused by name. The library
+//! itself is not used: it is 140 CPU-seconds of build (1.0.0-rc.3 with `bpe` and `regex` alone), and one algorithm
+//! for both kinds of file cannot disagree with itself.
 //!
 //! Source: the serde forms in tokenizers/src/{models/bpe,pre_tokenizers,processors}@v0.22.
 
+mod spaces;
+mod write;
+
 use serde_json::Value;
 
-use super::{Error, Tokenizer, Vocabulary};
+use super::vocabulary::kinds;
+use super::{Error, Tokenizer, Vocabulary, VocabularyBuf};
 
 /// The regexes that `Split` has in the files of known models, and what GGUF calls them.
 const SPLITS: &[(&str, &str)] = &[
@@ -23,13 +29,23 @@ const SPLITS: &[(&str, &str)] = &[
 ];
 
 impl Tokenizer {
-    /// Makes the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it, which
-    /// names the tokens that begin and end a text.
+    /// Makes the tokenizer of a `tokenizer.json`; see [`VocabularyBuf::from_json`].
     ///
     /// # Errors
-    /// [`Error::Malformed`] where the file contradicts itself, [`Error::Unsupported`] for what is not
-    /// byte-level BPE.
+    /// [`Error::Malformed`] where the file contradicts itself, [`Error::Unsupported`] for what is not BPE over
+    /// bytes, or over characters with byte fallback.
     pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, Error> {
+        Tokenizer::from_vocabulary(&VocabularyBuf::from_json(json, config)?.borrow())
+    }
+}
+
+impl VocabularyBuf {
+    /// What a `tokenizer.json` says; `config` is the `tokenizer_config.json` beside it, which names the tokens that
+    /// begin and end a text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_json`].
+    pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<VocabularyBuf, Error> {
         let file = parse("tokenizer.json", json)?;
         let config = config.map(|c| parse("tokenizer_config.json", c)).transpose()?.unwrap_or_default();
         let model = &file["model"];
@@ -39,31 +55,46 @@ impl Tokenizer {
             None if model["merges"].is_array() => {}
             other => return Err(unsupported("tokenizer model", other.unwrap_or("?"), "BPE")),
         }
-        let pre = cutting(&file)?;
+        let spaces = spaces::prefix(&file);
+        let pre = if spaces.is_some() { None } else { Some(cutting(&file)?) };
         let (tokens, types) = tokens(&file)?;
         let merges = merges(model)?;
-        let id = |text: Option<&str>| {
-            let text = text?;
-            let at = tokens.iter().position(|t| t == text)?;
-            u32::try_from(at).ok()
-        };
-        let named = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
         let first = first_special(&file["post_processor"]);
-        let vocabulary = Vocabulary {
-            model: "gpt2",
-            pre: Some(pre),
-            tokens: tokens.iter().map(String::as_bytes).collect(),
+        let mut vocabulary = VocabularyBuf {
+            model: "gpt2".to_owned(),
+            pre: pre.map(str::to_owned),
+            tokens,
             types: Some(types),
-            merges: merges.iter().map(String::as_bytes).collect(),
-            bos: id(named("bos_token").or(first)),
-            eos: id(named("eos_token")),
-            unk: id(model["unk_token"].as_str()),
-            pad: id(named("pad_token")),
+            merges,
             add_bos: Some(first.is_some() || config["add_bos_token"].as_bool().unwrap_or(false)),
             add_eos: config["add_eos_token"].as_bool(),
-            ..Vocabulary::default()
+            ..VocabularyBuf::default()
         };
-        Tokenizer::from_vocabulary(&vocabulary)
+        vocabulary.name_roles(&config, first);
+        if let Some(unknown) = model["unk_token"].as_str() {
+            vocabulary.unk = vocabulary.id(unknown);
+        }
+        match spaces {
+            Some(prefix) => spaces::as_scores(vocabulary, prefix),
+            None => Ok(vocabulary),
+        }
+    }
+
+    /// The id of a token.
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.tokens.iter().position(|t| t == text).and_then(|at| u32::try_from(at).ok())
+    }
+
+    /// The tokens with a role, as a `tokenizer_config.json` names them; `first` opens a text where it names none.
+    pub(super) fn name_roles(&mut self, config: &Value, first: Option<&str>) {
+        let named = |key: &str| config[key].as_str().or_else(|| config[key]["content"].as_str());
+        let id = |text: Option<&str>| text.and_then(|text| self.id(text));
+        let bos = id(named("bos_token").or(first));
+        let (eos, pad, unk) = (id(named("eos_token")), id(named("pad_token")), id(named("unk_token")));
+        (self.bos, self.eos, self.pad) = (bos.or(self.bos), eos.or(self.eos), pad.or(self.pad));
+        if self.unk.is_none() {
+            self.unk = unk.filter(|_| self.model == "llama");
+        }
     }
 }
 
@@ -78,7 +109,7 @@ fn unsupported(what: &'static str, found: &str, supported: &str) -> Error {
 /// What GGUF would call the way in which the file cuts text.
 fn cutting(file: &Value) -> Result<&'static str, Error> {
     const WHAT: &str = "pre_tokenizer";
-    const KNOWN: &str = "ByteLevel alone, after Digits, or after the Split of Llama 3 or Qwen 2";
+    const KNOWN: &str = "ByteLevel alone, after Digits, or after the Split of Llama 3 or Qwen 2; Metaspace";
     if !file["normalizer"].is_null() && file["normalizer"]["type"] != "NFC" {
         let kind = file["normalizer"]["type"].as_str().unwrap_or("?");
         return Err(unsupported("normalizer", kind, "none, NFC"));
@@ -113,9 +144,6 @@ fn cutting(file: &Value) -> Result<&'static str, Error> {
 
 /// The tokens by id, and what each is, as GGUF numbers it.
 fn tokens(file: &Value) -> Result<(Vec<String>, Vec<i32>), Error> {
-    const NORMAL: i32 = 1;
-    const CONTROL: i32 = 3;
-    const USER: i32 = 4;
     let vocab = file["model"]["vocab"].as_object();
     let vocab = vocab.ok_or_else(|| Error::malformed("model.vocab", "wanted an object"))?;
     let added = file["added_tokens"].as_array().map_or(&[][..], Vec::as_slice);
@@ -125,7 +153,7 @@ fn tokens(file: &Value) -> Result<(Vec<String>, Vec<i32>), Error> {
     for (text, id) in vocab {
         let slot = id.as_u64().and_then(|id| slots.get_mut(usize::try_from(id).ok()?));
         match slot {
-            Some(slot @ None) => *slot = Some((text, NORMAL)),
+            Some(slot @ None) => *slot = Some((text, kinds::NORMAL)),
             Some(Some((other, _))) => {
                 return Err(Error::malformed(
                     "model.vocab",
@@ -149,7 +177,7 @@ fn tokens(file: &Value) -> Result<(Vec<String>, Vec<i32>), Error> {
         if let Some((other, _)) = slot.filter(|(other, _)| *other != text) {
             return Err(Error::malformed("added_tokens", format!("`{text}` has the id of `{other}`")));
         }
-        *slot = Some((text, if token["special"] == true { CONTROL } else { USER }));
+        *slot = Some((text, if token["special"] == true { kinds::CONTROL } else { kinds::USER_DEFINED }));
     }
     while slots.last().is_some_and(Option::is_none) {
         slots.pop();

@@ -38,3 +38,67 @@ pub struct Vocabulary<'a> {
     /// `add_space_prefix`: whether a `llama` model puts a space before a text. Missing: yes.
     pub add_space_prefix: Option<bool>,
 }
+
+/// A vocabulary that owns what it says: what a file of another kind was read as.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VocabularyBuf {
+    /// As [`Vocabulary::model`].
+    pub model: String,
+    /// As [`Vocabulary::pre`].
+    pub pre: Option<String>,
+    /// As [`Vocabulary::tokens`].
+    pub tokens: Vec<String>,
+    /// As [`Vocabulary::scores`].
+    pub scores: Option<Vec<f32>>,
+    /// As [`Vocabulary::types`].
+    pub types: Option<Vec<i32>>,
+    /// As [`Vocabulary::merges`].
+    pub merges: Vec<String>,
+    /// As [`Vocabulary::bos`].
+    pub bos: Option<u32>,
+    /// As [`Vocabulary::eos`].
+    pub eos: Option<u32>,
+    /// As [`Vocabulary::unk`].
+    pub unk: Option<u32>,
+    /// As [`Vocabulary::pad`].
+    pub pad: Option<u32>,
+    /// As [`Vocabulary::add_bos`].
+    pub add_bos: Option<bool>,
+    /// As [`Vocabulary::add_eos`].
+    pub add_eos: Option<bool>,
+    /// As [`Vocabulary::add_space_prefix`].
+    pub add_space_prefix: Option<bool>,
+}
+
+impl VocabularyBuf {
+    /// What it says, borrowed.
+    pub fn borrow(&self) -> Vocabulary<'_> {
+        Vocabulary {
+            model: &self.model,
+            pre: self.pre.as_deref(),
+            tokens: self.tokens.iter().map(String::as_bytes).collect(),
+            scores: self.scores.clone(),
+            types: self.types.clone(),
+            merges: self.merges.iter().map(String::as_bytes).collect(),
+            bos: self.bos,
+            eos: self.eos,
+            eot: None,
+            eom: None,
+            unk: self.unk,
+            pad: self.pad,
+            add_bos: self.add_bos,
+            add_eos: self.add_eos,
+            add_space_prefix: self.add_space_prefix,
+        }
+    }
+}
+
+/// Values of `tokenizer.ggml.token_type`.
+pub(super) mod kinds {
+    pub(crate) const NORMAL: i32 = 1;
+    pub(crate) const UNKNOWN: i32 = 2;
+    pub(crate) const CONTROL: i32 = 3;
+    pub(crate) const USER_DEFINED: i32 = 4;
+    pub(crate) const UNUSED: i32 = 5;
+    pub(crate) const BYTE: i32 = 6;
+}

@@ -1,7 +1,7 @@
 //! A tokenizer.json gives the tokens that the GGUF of the same vocabulary gives.
 
 use serde_json::{Value, json};
-use weighbridge_engine::text::{EncodeOptions, Tokenizer};
+use weighbridge_engine::text::{EncodeOptions, SpecialText, Tokenizer};
 
 use crate::models;
 
@@ -105,4 +105,51 @@ fn what_is_not_understood_is_refused_by_name() {
     }
     assert!(Tokenizer::from_json(b"{", None).is_err());
     assert!(Tokenizer::from_json(b"[]", None).is_err());
+}
+
+/// What is written for a vocabulary of llama.cpp is read as a tokenizer that gives the same tokens.
+fn written_and_read(gguf: &checkpoint::Checkpoint, texts: &str) {
+    let vocabulary = models::vocabulary(gguf.metadata().gguf().unwrap());
+    let json = vocabulary.to_tokenizer_json().unwrap();
+    let config = vocabulary.to_tokenizer_config(None, 1024).unwrap().to_string();
+    let read = Tokenizer::from_json(&json, Some(config.as_bytes())).unwrap();
+    let own = models::tokenizer(gguf);
+    assert_eq!((read.bos(), read.eos(), read.adds_bos()), (own.bos(), own.eos(), own.adds_bos()));
+    assert_eq!(read.vocab_size(), own.vocab_size());
+    assert!(texts.lines().count() >= 40);
+    for text in
+        texts.lines().chain([texts, "", " ", "  two", "Hé 🦙 ok\n\n\tx", "<s>[INST] a</s>", "<|im_end|>"])
+    {
+        for parse_special in [false, true] {
+            let options = EncodeOptions { add_special: true, parse_special };
+            let tokens = own.encode(text, options);
+            assert_eq!(read.encode(text, options), tokens, "{text:?}");
+            for shown in [SpecialText::Hidden, SpecialText::Shown] {
+                assert_eq!(read.decode(&tokens, shown), own.decode(&tokens, shown), "{text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_written_of_a_vocabulary_gives_its_tokens() {
+    for name in ["gpt-2", "llama-spm", "starcoder", "refact", "llama-bpe", "qwen2", "command-r"] {
+        let file = |suffix: &str| models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf{suffix}"));
+        let texts = std::fs::read_to_string(file(".inp")).unwrap();
+        written_and_read(&checkpoint::open(&file("")).unwrap(), &texts);
+    }
+    let texts = std::fs::read_to_string(models::path("ggml-vocabs", "ggml-vocab-gpt-2.gguf.inp")).unwrap();
+    for name in ["smollm2", "gemma3", "gpt2-124m"] {
+        written_and_read(&models::open(name), &texts);
+    }
+}
+
+#[test]
+fn a_way_of_cutting_that_no_file_has_is_not_written() {
+    for name in ["falcon", "deepseek-coder", "qwen35"] {
+        let gguf =
+            checkpoint::open(&models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf"))).unwrap();
+        let told = models::vocabulary(gguf.metadata().gguf().unwrap()).to_tokenizer_json().unwrap_err();
+        assert!(told.to_string().starts_with("way of cutting text in a tokenizer.json"), "{told}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Layouts: how a runtime wants the parameters, as expressions over canonical names.
 
+mod named;
 mod packed;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use crate::architecture::RopeOrder;
 use crate::dialect::permute_rope;
 use crate::{DialectName, Model, Role};
 
+pub use named::{Export, Named};
 pub use packed::Packed;
 
 /// A canonical parameter as the checkpoint can give it.

@@ -1,0 +1,260 @@
+//! A vocabulary as `tokenizer.json` and `tokenizer_config.json`.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::super::pretokenize::{Pass, PreTokenizer};
+use super::super::store::SPACE_MARK;
+use super::super::vocabulary::kinds;
+use super::{Error, SPLITS, Vocabulary, unsupported};
+
+impl Vocabulary<'_> {
+    /// The `tokenizer.json` of this vocabulary, which gives the same tokens.
+    ///
+    /// A `llama` vocabulary becomes BPE whose merges are all pairs of tokens that make a token, the highest score
+    /// first, as transformers makes it of SentencePiece models (`generate_merges`, convert_slow_tokenizer.py@v4.57).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the model cuts text as no known `tokenizer.json` does; [`Error::Malformed`] for a
+    /// token that is not UTF-8, or an id that names none.
+    pub fn to_tokenizer_json(&self) -> Result<Vec<u8>, Error> {
+        let texts = self.texts()?;
+        let kind = |id: usize| self.types.as_ref().and_then(|t| t.get(id)).copied().unwrap_or(kinds::NORMAL);
+        let vocab: Map<String, Value> =
+            texts.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
+        let added: Vec<Value> = texts
+            .iter()
+            .enumerate()
+            .filter(|(id, _)| matches!(kind(*id), kinds::CONTROL | kinds::USER_DEFINED | kinds::UNKNOWN))
+            .map(|(id, text)| {
+                json!({
+                    "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": false, "special": kind(id) != kinds::USER_DEFINED,
+                })
+            })
+            .collect();
+        let shape = match self.model {
+            "gpt2" => self.over_bytes()?,
+            "llama" => self.over_chars(&texts, &kind)?,
+            other => return Err(unsupported("tokenizer model", other, "gpt2, llama")),
+        };
+        let file = json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": added,
+            "normalizer": shape.normalizer,
+            "pre_tokenizer": shape.pre_tokenizer,
+            "post_processor": self.frame(&texts)?.unwrap_or(shape.post_processor),
+            "decoder": shape.decoder,
+            "model": {
+                "type": "BPE",
+                "dropout": null,
+                "unk_token": self.unk().and_then(|id| texts.get(id as usize)),
+                "continuing_subword_prefix": null,
+                "end_of_word_suffix": null,
+                "fuse_unk": shape.by_chars,
+                "byte_fallback": shape.by_chars,
+                "ignore_merges": shape.whole_words,
+                "vocab": vocab,
+                "merges": shape.merges,
+            },
+        });
+        Ok(serde_json::to_vec(&file).unwrap_or_default())
+    }
+
+    /// The `tokenizer_config.json` beside it; `template` is the chat template, `context` the longest text in tokens.
+    ///
+    /// # Errors
+    /// As [`Vocabulary::to_tokenizer_json`].
+    pub fn to_tokenizer_config(&self, template: Option<&str>, context: u64) -> Result<Value, Error> {
+        let texts = self.texts()?;
+        let mut config = Map::new();
+        let mut put = |key: &str, value: Value| {
+            config.insert(key.to_owned(), value);
+        };
+        put("tokenizer_class", json!("PreTrainedTokenizerFast"));
+        let roles = [
+            ("bos_token", self.bos()),
+            ("eos_token", self.eos()),
+            ("unk_token", self.unk()),
+            ("pad_token", self.pad),
+        ];
+        for (key, id) in roles {
+            if let Some(text) = id.and_then(|id| texts.get(id as usize)) {
+                put(key, json!(text));
+            }
+        }
+        put("add_bos_token", json!(self.adds_bos()));
+        put("add_eos_token", json!(self.add_eos.unwrap_or(false)));
+        put("clean_up_tokenization_spaces", json!(false));
+        put("model_max_length", json!(context));
+        if let Some(template) = template {
+            put("chat_template", json!(template));
+        }
+        Ok(Value::Object(config))
+    }
+
+    fn texts(&self) -> Result<Vec<&str>, Error> {
+        let mut texts = Vec::with_capacity(self.tokens.len());
+        for (id, bytes) in self.tokens.iter().enumerate() {
+            let text = std::str::from_utf8(bytes);
+            let wrong = |_| Error::malformed("tokenizer.ggml.tokens", format!("token {id} is not UTF-8"));
+            texts.push(text.map_err(wrong)?);
+        }
+        Ok(texts)
+    }
+
+    fn by_chars(&self) -> bool {
+        self.model == "llama"
+    }
+
+    /// The token that opens a sequence: a `llama` model without it has 1.
+    fn bos(&self) -> Option<u32> {
+        self.bos.or(self.by_chars().then_some(1))
+    }
+
+    fn eos(&self) -> Option<u32> {
+        self.eos.or(self.by_chars().then_some(2))
+    }
+
+    fn unk(&self) -> Option<u32> {
+        self.unk.or(self.by_chars().then_some(0))
+    }
+
+    fn adds_bos(&self) -> bool {
+        let by_kind = || {
+            let pre = PreTokenizer::named(self.pre.unwrap_or("default"));
+            self.by_chars() || pre.is_ok_and(|pre| pre.add_bos)
+        };
+        self.add_bos.unwrap_or_else(by_kind)
+    }
+
+    /// What puts BOS and EOS around a text, if the model does.
+    fn frame(&self, texts: &[&str]) -> Result<Option<Value>, Error> {
+        let special = |add: bool, id: Option<u32>| -> Result<Vec<(u32, &str)>, Error> {
+            let Some(id) = id.filter(|_| add) else { return Ok(vec![]) };
+            let text = texts.get(id as usize).copied();
+            let missing = || {
+                Error::malformed("tokenizer.ggml.bos_token_id", format!("{id}, and there is no such token"))
+            };
+            Ok(vec![(id, text.ok_or_else(missing)?)])
+        };
+        let bos = special(self.adds_bos(), self.bos())?;
+        let eos = special(self.add_eos.unwrap_or(false), self.eos())?;
+        if bos.is_empty() && eos.is_empty() {
+            return Ok(None);
+        }
+        let sequence = |name: &str, kind: u32| {
+            let special = |list: &[(u32, &str)]| -> Vec<Value> {
+                list.iter().map(|(_, t)| json!({"SpecialToken": {"id": t, "type_id": kind}})).collect()
+            };
+            [special(&bos), vec![json!({"Sequence": {"id": name, "type_id": kind}})], special(&eos)].concat()
+        };
+        let specials: Map<String, Value> = bos
+            .iter()
+            .chain(&eos)
+            .map(|(id, text)| ((*text).to_owned(), json!({"id": text, "ids": [id], "tokens": [text]})))
+            .collect();
+        let pair = [sequence("A", 0), sequence("B", 1)].concat();
+        Ok(Some(json!({
+            "type": "TemplateProcessing",
+            "single": sequence("A", 0),
+            "pair": pair,
+            "special_tokens": specials,
+        })))
+    }
+
+    /// BPE over bytes, cut as the model was trained.
+    fn over_bytes(&self) -> Result<Shape, Error> {
+        let name = self.pre.unwrap_or("default");
+        let pre = PreTokenizer::named(name)?;
+        let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+        let after =
+            |first: Value, regex: bool| json!({"type": "Sequence", "pretokenizers": [first, bytes(regex)]});
+        let pre_tokenizer = match pre.passes {
+            [Pass::Gpt2] => bytes(true),
+            [Pass::Numbers { max: 1 }, Pass::Gpt2] => {
+                after(json!({"type": "Digits", "individual_digits": true}), true)
+            }
+            [Pass::Llama3 { digits: digits @ (1 | 3), marks: false }] => {
+                let known = if *digits == 3 { "llama-bpe" } else { "qwen2" };
+                let regex = SPLITS.iter().find(|(_, name)| *name == known).map_or("", |(regex, _)| regex);
+                let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+                after(split, false)
+            }
+            _ => {
+                return Err(unsupported(
+                    "way of cutting text in a tokenizer.json",
+                    name,
+                    "gpt-2, smollm, llama-bpe, qwen2",
+                ));
+            }
+        };
+        let merges = self.merges.iter().map(|m| Value::String(String::from_utf8_lossy(m).into_owned()));
+        Ok(Shape {
+            normalizer: Value::Null,
+            pre_tokenizer,
+            post_processor: bytes(true),
+            decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+            merges: merges.collect(),
+            whole_words: pre.whole_words,
+            by_chars: false,
+        })
+    }
+
+    /// BPE over characters with spaces marked, its merges in the order of scores.
+    fn over_chars(&self, texts: &[&str], kind: &dyn Fn(usize) -> i32) -> Result<Shape, Error> {
+        let Some(scores) = self.scores.as_ref().filter(|s| s.len() == texts.len()) else {
+            return Err(Error::malformed("tokenizer.ggml.scores", "wanted one for each token"));
+        };
+        let ids: HashMap<&str, usize> = texts.iter().enumerate().map(|(id, text)| (*text, id)).collect();
+        let mut made: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
+        for (id, text) in texts.iter().enumerate().filter(|(id, _)| kind(*id) == kinds::NORMAL) {
+            let cuts = text.char_indices().skip(1).map(|(at, _)| text.split_at(at));
+            let mut pairs: Vec<(usize, usize)> =
+                cuts.filter_map(|(l, r)| Some((*ids.get(l)?, *ids.get(r)?))).collect();
+            pairs.sort_unstable();
+            if !pairs.is_empty() {
+                made.push((id, pairs));
+            }
+        }
+        let score = |id: usize| scores.get(id).copied().unwrap_or(f32::MIN);
+        made.sort_by(|(a, _), (b, _)| score(*b).total_cmp(&score(*a)).then(a.cmp(b)));
+        let text = |id: usize| texts.get(id).copied().unwrap_or_default();
+        let merges =
+            made.iter().flat_map(|(_, pairs)| pairs).map(|(l, r)| json!([text(*l), text(*r)])).collect();
+        let marks = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
+        let back = json!({"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "});
+        let mut decoders = vec![back, json!({"type": "ByteFallback"}), json!({"type": "Fuse"})];
+        let mut normalizer = marks;
+        if self.add_space_prefix.unwrap_or(true) {
+            normalizer = json!({
+                "type": "Sequence",
+                "normalizers": [{"type": "Prepend", "prepend": SPACE_MARK}, normalizer],
+            });
+            decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        }
+        Ok(Shape {
+            normalizer,
+            pre_tokenizer: Value::Null,
+            post_processor: Value::Null,
+            decoder: json!({"type": "Sequence", "decoders": decoders}),
+            merges,
+            whole_words: false,
+            by_chars: true,
+        })
+    }
+}
+
+/// The parts of the file that differ between kinds of models.
+struct Shape {
+    normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+    decoder: Value,
+    merges: Vec<Value>,
+    whole_words: bool,
+    by_chars: bool,
+}

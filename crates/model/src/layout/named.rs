@@ -1,0 +1,69 @@
+//! The layout of an ecosystem's own files: its names, its shapes, for checkpoints that are written for it.
+
+use std::collections::HashSet;
+
+use tensor::{Dtype, Made, OneWay, Scheme, Target};
+
+use super::{Param, RuntimeLayout};
+use crate::architecture::RopeOrder;
+use crate::{Axis, DialectName, Model, Role};
+
+/// Names and shapes of a dialect: the inverse of what its rules say, which is derived.
+pub struct Named(pub DialectName);
+
+/// Parameters as an ecosystem's files have them.
+pub struct Export {
+    /// The entries.
+    pub layout: RuntimeLayout,
+    /// Canonical parameters that the ecosystem has no name for.
+    pub nameless: Vec<String>,
+}
+
+impl Named {
+    /// The entries of a checkpoint of this dialect, for the parameters that are there.
+    ///
+    /// In GGUF vectors and tables of positions are f32, as llama.cpp's kernels want them
+    /// (conversion/base.py@0c1e57098, `ModelBase.prepare_tensors`).
+    ///
+    /// # Errors
+    /// If the rules of the family have no way back.
+    pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
+        let dialect = model.family.dialect(self.0);
+        let bindings = dialect.bindings(model.family, &model.config, std::iter::empty()).bindings;
+        let own: HashSet<&str> =
+            params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
+        let named: HashSet<&str> = bindings.iter().map(|b| b.name.as_str()).collect();
+        let nameless = params.iter().filter(|p| own.contains(p.name.as_str()));
+        let nameless =
+            nameless.filter(|p| !named.contains(p.name.as_str())).map(|p| p.name.clone()).collect();
+
+        let floats: HashSet<String> = match self.0 {
+            DialectName::Gguf => {
+                let specs = model.family.params(&model.config).into_iter();
+                let position = |axes: &[(Axis, u64)]| axes.first().is_some_and(|a| a.0 == Axis::Position);
+                specs.filter(|s| s.role == Role::Vector || position(&s.axes)).map(|s| s.name).collect()
+            }
+            DialectName::Hf => HashSet::new(),
+        };
+        let made: Vec<Made> = bindings
+            .into_iter()
+            .filter(|b| own.contains(b.name.as_str()))
+            .map(|b| Made { name: b.name, shape: b.shape, expr: b.expr })
+            .collect();
+        let targets = tensor::invert(&made)?.into_iter().map(|entry| {
+            let mut float = false;
+            entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
+            Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
+        });
+        let layout = RuntimeLayout { targets: targets.collect(), rope_order: self.rope_order(model) };
+        Ok(Export { layout, nameless })
+    }
+
+    fn rope_order(&self, model: &Model) -> RopeOrder {
+        if self.0 == DialectName::Gguf && model.family.name() == "llama" {
+            RopeOrder::Interleaved
+        } else {
+            RopeOrder::Half
+        }
+    }
+}
