@@ -1,5 +1,7 @@
 //! What a checkpoint says about its model, whatever the format.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use checkpoint::{Metadata, Value};
@@ -141,5 +143,39 @@ impl Fact {
                 (None, x) => Fact::Number(x.unwrap_or(f64::NAN)),
             },
         }
+    }
+}
+
+/// Facts, and which of them were asked for.
+pub struct Noting<'a> {
+    facts: &'a dyn Facts,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Noting<'a> {
+    /// The same facts; nothing has been asked yet.
+    pub fn of(facts: &'a dyn Facts) -> Noting<'a> {
+        Noting { facts, used: RefCell::default() }
+    }
+
+    /// The keys that were asked for and found.
+    pub fn used(self) -> BTreeSet<String> {
+        self.used.into_inner()
+    }
+}
+
+impl Facts for Noting<'_> {
+    fn dialect(&self) -> DialectName {
+        self.facts.dialect()
+    }
+
+    fn lookup(&self, key: &str) -> Option<Fact> {
+        let found = self.facts.lookup(key)?;
+        self.used.borrow_mut().insert(key.to_owned());
+        Some(found)
+    }
+
+    fn vocabulary(&self) -> Option<(String, u64)> {
+        self.facts.vocabulary()
     }
 }

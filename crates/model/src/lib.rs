@@ -21,10 +21,11 @@ mod layout;
 mod param;
 
 pub use architecture::{Activation, Architecture, Attention, Norm, Positions, Rope, RopeOrder, RopeScaling};
+pub use config::describe::Description;
 pub use config::{Config, Field, Origin};
 pub use dialect::{Dialect, DialectName, Rule};
 pub use error::{ConfigProblem, Error};
-pub use facts::{Fact, Facts};
+pub use facts::{Fact, Facts, Noting};
 pub use family::{FAMILIES, Family};
 pub use layout::{Canonical, Export, InPlace, Layout, Named, Packed, Param, RuntimeLayout};
 pub use param::{Axis, ParamSpec, Role};
@@ -51,6 +52,29 @@ impl Model {
         let config = family.config(&mut reader);
         let config = reader.finish(config)?;
         Ok(Model { family, config, dialect: facts.dialect() })
+    }
+
+    /// What a checkpoint of `dialect` says of this model. [`Model::from_facts`] makes the same numbers of it.
+    pub fn describe(&self, dialect: DialectName) -> Description {
+        self.family.describe(&self.config, dialect)
+    }
+
+    /// The fields that differ from those of `other`: name, this model's value, the other's. None if both run alike.
+    pub fn unlike(&self, other: &Model) -> Vec<(&'static str, String, String)> {
+        if self.family.name() == other.family.name() && self.architecture() == other.architecture() {
+            return vec![];
+        }
+        let mut unlike = vec![("family", self.family.name().to_owned(), other.family.name().to_owned())];
+        let of = |model: &Model| {
+            model.config.fields().into_iter().map(|(name, value, _)| (name, value)).collect::<Vec<_>>()
+        };
+        let theirs: std::collections::HashMap<_, _> = of(other).into_iter().collect();
+        unlike.extend(of(self).into_iter().map(|(name, value)| {
+            (name, value, theirs.get(name).cloned().unwrap_or_else(|| "absent".to_owned()))
+        }));
+        // Said in other words in each ecosystem.
+        unlike.retain(|(name, a, b)| a != b && *name != "tied");
+        unlike
     }
 
     /// The canonical parameters, each as an expression over the entries of this dialect.

@@ -1,5 +1,6 @@
 //! The numbers of a model, each with where it came from.
 
+pub(crate) mod describe;
 pub(crate) mod keys;
 
 use std::fmt;

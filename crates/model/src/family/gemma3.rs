@@ -3,7 +3,9 @@
 //!
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
+use crate::Fact;
 use crate::architecture::{Activation, Architecture, Attention, Norm, Rope, RopeScaling};
+use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
 use crate::param::{Axis, ParamSpec};
@@ -31,19 +33,60 @@ impl Family for Gemma3 {
         let window = r.count(keys::WINDOW, 0);
         let window = window.unwrap_or(Field::default(0, "no window"));
         let pattern = keys::window_pattern(r, *base.layers, 6);
-        // The trained configuration of the 27B model: its 62 layers scale by hidden / heads.
-        let big = *base.layers == 62 && r.dialect() == DialectName::Gguf;
         let attention_scale = match keys::attention_scale(r) {
             Some(scale) => scale,
-            None if big => Field::default(
-                (*base.hidden as f64 / *base.heads as f64).powf(-0.5),
-                "1 / sqrt(hidden / heads), as the 27B model was trained",
-            ),
+            None if r.dialect() == DialectName::Gguf => {
+                let (scale, why) = scale_by_size(&base);
+                Field::default(scale, why)
+            }
             None => base.attention_scale.clone(),
         };
         let soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
         let tied = r.tied(true);
         Config { window, window_pattern: pattern, attention_scale, logit_soft_cap: soft_cap, tied, ..base }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+        let soft_cap = *c.logit_soft_cap > 0.0;
+        if dialect == DialectName::Gguf {
+            let mut d = describe::gguf(c, "gemma3", "attention.layer_norm_rms_epsilon");
+            describe::gguf_rotary(&mut d, c, "gemma3");
+            if *c.window > 0 {
+                d.number("gemma3.rope.freq_base_swa", *c.rope_local_theta);
+                d.count("gemma3.attention.sliding_window", *c.window);
+                d.count("gemma3.attention.sliding_window_pattern", *c.window_pattern);
+            }
+            // llama.cpp scales by what it knows of the sizes of Gemma 3, and reads no key for it.
+            if (*c.attention_scale - scale_by_size(c).0).abs() > 1e-7 * *c.attention_scale {
+                d.number("gemma3.attention.scale", *c.attention_scale);
+            }
+            if soft_cap {
+                d.number("gemma3.final_logit_softcapping", *c.logit_soft_cap);
+            }
+            return d;
+        }
+        let mut d = describe::hf(c, "Gemma3ForCausalLM", "gemma3_text");
+        d.text("hidden_activation", "gelu_pytorch_tanh");
+        d.number("rope_local_base_freq", *c.rope_local_theta);
+        let kind = |n: u64| {
+            let global = *c.window == 0 || (n + 1).is_multiple_of(*c.window_pattern);
+            Fact::Str(if global { "full_attention" } else { "sliding_attention" }.to_owned())
+        };
+        d.put("layer_types", Fact::List((0..*c.layers).map(kind).collect()));
+        if *c.window > 0 {
+            d.count("sliding_window", *c.window);
+            d.count("sliding_window_pattern", *c.window_pattern);
+        }
+        // A whole number in every released model, which the square root of a power does not always give back.
+        let scalar = c.attention_scale.powi(-2);
+        let near = (scalar - scalar.round()).abs() < 1e-3;
+        match u64::try_from(scalar.round() as i64) {
+            Ok(whole) if near => d.count("query_pre_attn_scalar", whole),
+            _ => d.number("query_pre_attn_scalar", scalar),
+        }
+        d.put("attn_logit_softcapping", Fact::Null);
+        d.put("final_logit_softcapping", if soft_cap { Fact::Number(*c.logit_soft_cap) } else { Fact::Null });
+        d
     }
 
     fn params(&self, c: &Config) -> Vec<ParamSpec> {
@@ -112,6 +155,16 @@ impl Family for Gemma3 {
             },
         }
     }
+}
+
+/// What scores are scaled by where no key says it: the 27B model, which has 62 layers, was trained with another rule.
+/// Source: src/models/gemma3.cpp@0c1e57098.
+fn scale_by_size(c: &Config) -> (f64, &'static str) {
+    if *c.layers == 62 {
+        let scale = (*c.hidden as f64 / *c.heads as f64).powf(-0.5);
+        return (scale, "1 / sqrt(hidden / heads), as the 27B model was trained");
+    }
+    ((*c.head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)")
 }
 
 /// Norms carry their +1 already. Source: conversion/gemma.py@0c1e57098, `norm_shift`.

@@ -2,7 +2,9 @@
 //!
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
+use crate::Fact;
 use crate::architecture::{Activation, Architecture, Attention, Norm, Positions};
+use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
@@ -29,6 +31,25 @@ impl Family for Gpt2 {
 
     fn config(&self, r: &mut Reader) -> Config {
         Config { tied: r.tied(true), ..keys::decoder(r) }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+        if dialect == DialectName::Gguf {
+            return describe::gguf(c, "gpt2", "attention.layer_norm_epsilon");
+        }
+        let mut d = Description::new(DialectName::Hf);
+        d.put("architectures", Fact::List(vec![Fact::Str("GPT2LMHeadModel".to_owned())]));
+        d.text("model_type", "gpt2");
+        d.text("activation_function", "gelu_new");
+        d.count("n_embd", *c.hidden);
+        d.count("n_layer", *c.layers);
+        d.count("n_head", *c.heads);
+        d.count("n_positions", *c.context);
+        d.count("n_ctx", *c.context);
+        d.count("n_inner", *c.ffn);
+        d.count("vocab_size", *c.vocab);
+        d.number("layer_norm_epsilon", *c.norm_eps);
+        d
     }
 
     fn params(&self, c: &Config) -> Vec<ParamSpec> {

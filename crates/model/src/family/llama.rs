@@ -3,6 +3,7 @@
 //! Source: transformers `LlamaForCausalLM`; llama.cpp src/models/llama.cpp@0c1e57098.
 
 use crate::architecture::{Architecture, Attention, Norm, Rope};
+use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, unpermute_rope};
 use crate::param::{Axis, ParamSpec};
@@ -27,6 +28,22 @@ impl Family for Llama {
 
     fn config(&self, r: &mut Reader) -> Config {
         Config { tied: r.tied(false), ..keys::decoder(r) }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+        match dialect {
+            DialectName::Gguf => {
+                let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
+                describe::gguf_rotary(&mut d, c, "llama");
+                d.count("llama.rope.dimension_count", *c.head_dim);
+                d
+            }
+            DialectName::Hf => {
+                let mut d = describe::hf(c, "LlamaForCausalLM", "llama");
+                d.text("hidden_act", "silu");
+                d
+            }
+        }
     }
 
     fn params(&self, c: &Config) -> Vec<ParamSpec> {

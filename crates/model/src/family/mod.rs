@@ -6,7 +6,7 @@ mod llama;
 
 use crate::config::Reader;
 use crate::dialect::{Dialect, DialectName};
-use crate::{Architecture, Axis, Config, Error, Fact, Facts, ParamSpec};
+use crate::{Architecture, Axis, Config, Description, Error, Fact, Facts, ParamSpec};
 
 /// A family: one file here, one line in [`FAMILIES`].
 pub trait Family: Sync {
@@ -18,6 +18,8 @@ pub trait Family: Sync {
     fn hf(&self) -> &'static [&'static str];
     /// Reads the numbers; problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
+    /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same.
+    fn describe(&self, config: &Config, dialect: DialectName) -> Description;
     /// The canonical parameters, with logical axes.
     fn params(&self, config: &Config) -> Vec<ParamSpec>;
     /// The block that the engine runs.

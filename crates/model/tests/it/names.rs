@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use tensor::Presence;
-use weighbridge_model::{DialectName, FAMILIES, Fact, Model};
+use tensor::{Dtype, Presence, Scheme};
+use weighbridge_model::{DialectName, FAMILIES, Fact, Model, Named, Param};
 
 use crate::llama;
 
@@ -92,6 +92,76 @@ fn scales_of_activations_are_not_needed() {
         assert_eq!(why("self_attn.k_proj.k_scale"), Some("for a quantised cache; here it is not"));
         for rest in ["mlp.down_proj.weight_scale", "mlp.down_proj.pre_quant_scale", "mlp.down_proj.scale"] {
             assert_eq!(why(rest), None, "`{rest}`");
+        }
+    }
+}
+
+#[test]
+fn what_is_described_is_read_back_as_the_same_model() {
+    for model in models() {
+        for dialect in [DialectName::Gguf, DialectName::Hf] {
+            let description = model.describe(dialect);
+            let again = Model::from_facts(&description).unwrap();
+            assert_eq!(model.unlike(&again), [], "{} as {dialect}", model.family.name());
+        }
+    }
+}
+
+#[test]
+fn the_numbers_that_are_rare_are_described_too() {
+    let gemma = json!({
+        "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 9, "hidden_size": 64, "vocab_size": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 96,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "sliding_window": 8, "sliding_window_pattern": 4,
+        "query_pre_attn_scalar": 168, "final_logit_softcapping": 30.5, "rope_theta": 1e6,
+        "rope_local_base_freq": 7e3, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    });
+    let llama = json!({
+        "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 32, "intermediate_size": 96,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+        "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192},
+    });
+    for (facts, dialects) in [(gemma, &[DialectName::Gguf, DialectName::Hf][..]), (llama, &[DialectName::Hf])]
+    {
+        let model = Model::from_facts(&facts).unwrap();
+        for dialect in dialects {
+            let again = Model::from_facts(&model.describe(*dialect)).unwrap();
+            assert_eq!(model.unlike(&again), [], "{} as {dialect}", model.family.name());
+        }
+    }
+}
+
+#[test]
+fn every_dialect_has_a_way_back() {
+    for model in models() {
+        let specs = model.family.params(&model.config);
+        let mut names: Vec<String> = specs.iter().map(|s| s.name.clone()).collect();
+        for dialect in [DialectName::Gguf, DialectName::Hf] {
+            let params: Vec<Param> = (specs.iter())
+                .map(|s| Param {
+                    name: s.name.clone(),
+                    shape: s.shape(),
+                    scheme: Scheme::plain(Dtype::BF16),
+                    encoded: false,
+                    tied_to: None,
+                })
+                .collect();
+            let export = Named(dialect).targets(&model, &params).unwrap();
+            // Every parameter is in one entry, or has no name there.
+            let mut held = export.nameless.clone();
+            for target in &export.layout.targets {
+                target.expr.for_each_source(&mut |name| held.push(name.to_owned()));
+            }
+            held.sort();
+            names.sort();
+            assert_eq!(held, names, "{} as {dialect}", model.family.name());
+            let rope = ["rope_factors.weight"];
+            let nameless = export.nameless.iter().map(String::as_str);
+            assert!(nameless.clone().all(|n| rope.contains(&n)), "{:?}", export.nameless);
+            let entries: HashSet<&str> = export.layout.targets.iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(entries.len(), export.layout.targets.len());
         }
     }
 }
