@@ -54,6 +54,12 @@ pub(crate) trait Format: Sync {
         false
     }
 
+    /// Whether a file that starts with `head` and has one of its extensions may be one of this format that is
+    /// compressed.
+    fn packed(&self, _head: &[u8]) -> bool {
+        false
+    }
+
     /// Whether a directory is a checkpoint of this format.
     fn claims(&self, _folder: &Folder) -> bool {
         false
@@ -95,6 +101,7 @@ pub(crate) fn of_file(path: &Path, head: &[u8]) -> Result<&'static dyn Format, E
             Err(Error::whole(path, Fault::Conflict { named: named.name(), holds: holds.name() }))
         }
         (_, Some(format)) => Ok(*format),
+        (Some(named), None) if named.packed(head) => Ok(*named),
         (named, None) => match (foreign::recognise(head), named) {
             (Some(foreign), _) => Err(foreign.refuse(path)),
             // It is meant to be of that format, whose reader says what is wrong.

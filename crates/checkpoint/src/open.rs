@@ -42,7 +42,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
-/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy or PyTorch file, or a directory. In that may be
+/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too) or PyTorch file, or a directory. In that may be
 /// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, or what
 /// squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
 /// the whole.

@@ -3,6 +3,8 @@
 mod file;
 mod mmap;
 mod pread;
+mod reader;
+mod zstd;
 
 use std::fmt;
 use std::io;
@@ -10,6 +12,8 @@ use std::io;
 pub(crate) use file::{OpenFile, Trust};
 pub(crate) use mmap::Mapped;
 pub(crate) use pread::Pread;
+pub(crate) use reader::Reader;
+pub(crate) use zstd::{Compressed, is_zstd};
 
 /// The bytes of one file of a checkpoint.
 pub trait ByteSource: fmt::Debug + Send + Sync {
@@ -30,7 +34,7 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     /// All bytes, if the source is mapped into memory.
     fn mapped(&self) -> Option<&[u8]>;
 
-    /// What it is, for reports: `mmap`, `pread`.
+    /// What it is, for reports: `mmap`, `pread`, `zstd`.
     fn kind(&self) -> &'static str;
 }
 

@@ -3,7 +3,7 @@
 //! Source: APPNOTE.TXT 6.3.10, which the `zip` crate reads. Refused besides what that refuses: a name twice, a
 //! local header that calls its member otherwise than the directory does, members that overlap or leave the file.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Problem, Quoted, Subject};
 use crate::fault::Fault;
-use crate::source::ByteSource;
+use crate::source::{ByteSource, Reader};
 
 /// One member.
 pub(super) struct Member {
@@ -45,7 +45,7 @@ pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<M
     };
     let wrong =
         |at, why| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zip { why } }.of(path);
-    let reader = io::BufReader::new(Reader { source: Arc::clone(source), at: 0 });
+    let reader = io::BufReader::new(Reader::new(Arc::clone(source), 0));
     // The directory is read from its end, which is the end of the file.
     let mut archive = ZipArchive::new(reader).map_err(|e| broken(Some(source.len()), Subject::Whole, e))?;
     if archive.has_duplicate_names() {
@@ -93,32 +93,4 @@ pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<M
         }
     }
     Ok(members)
-}
-
-/// A source as the `zip` crate reads it.
-struct Reader {
-    source: Arc<dyn ByteSource>,
-    at: u64,
-}
-
-impl Read for Reader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.source.len().saturating_sub(self.at);
-        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
-        self.source.read_at(self.at, buf.get_mut(..n).unwrap_or_default())?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Seek for Reader {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.source.len().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
-    }
 }

@@ -1,11 +1,13 @@
 //! npy: a numpy array, or a directory of them.
 //!
 //! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. What is refused: big-endian
-//! arrays, records and objects.
+//! arrays, records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`crate::source::Compressed`]).
 
 pub(crate) mod header;
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
@@ -17,7 +19,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::members::Members;
 use crate::open::OpenOptions;
-use crate::source::{ByteSource, OpenFile};
+use crate::source::{ByteSource, Compressed, OpenFile, is_zstd};
 
 /// The npy format. A tensor is called as its file is, without the extension.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Npy;
 const NAME: &str = "npy";
 /// What numpy appends to the name of an array.
 pub(super) const SUFFIX: &str = ".npy";
+/// What is appended to that where the array is compressed.
+pub(super) const ZSTD: &str = ".zst";
 
 impl Format for Npy {
     fn name(&self) -> &'static str {
@@ -33,15 +37,19 @@ impl Format for Npy {
     }
 
     fn extensions(&self) -> &'static [&'static str] {
-        &["npy"]
+        &["npy", "zst"]
     }
 
     fn sniff(&self, head: &[u8]) -> bool {
         head.starts_with(header::MAGIC)
     }
 
+    fn packed(&self, head: &[u8]) -> bool {
+        is_zstd(head)
+    }
+
     fn claims(&self, folder: &Folder) -> bool {
-        !folder.ending(SUFFIX).is_empty() && folder.ending(".safetensors").is_empty()
+        !files(folder).is_empty() && folder.ending(".safetensors").is_empty()
     }
 
     fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
@@ -53,10 +61,20 @@ impl Format for Npy {
     }
 }
 
+/// The files of `folder` that are arrays by their names, sorted.
+fn files(folder: &Folder) -> Vec<&str> {
+    folder.names().filter(|n| !n.starts_with('.') && stem(n).is_some()).collect()
+}
+
+/// The name of the array in the file `name`, if that is one.
+fn stem(name: &str) -> Option<&str> {
+    name.strip_suffix(ZSTD).unwrap_or(name).strip_suffix(SUFFIX)
+}
+
 fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
     let mut members = Members::of(folder);
     let mut arrays = vec![];
-    for name in folder.ending(SUFFIX) {
+    for name in files(folder) {
         arrays.extend(members.open(name, |file| one(file, options))?);
     }
     let contents = Contents::join(arrays, &mut members.problems);
@@ -67,7 +85,7 @@ fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
 fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
     let (file, Array { dtype, shape, bytes, strides }) = open(file, options)?;
     let full = file.name();
-    let name = full.strip_suffix(SUFFIX).unwrap_or(&full).to_owned();
+    let name = stem(&full).unwrap_or(&full).to_owned();
     if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
         return Err(Error::whole(&file.path, fault));
     }
@@ -89,9 +107,31 @@ pub(super) fn read(file: OpenFile, options: &OpenOptions) -> Result<(File, Array
 fn open(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
     let path = file.path().to_owned();
     let source = file.into_source(options.io)?;
+    let mut magic = [0; 4];
+    if source.read_at(0, &mut magic).is_ok() && is_zstd(&magic) {
+        return compressed(source, &path).map_err(|problem| problem.of(&path));
+    }
     let array = array(&*source, 0, source.len())
         .map_err(|fault| Problem { at: Some(0), subject: Subject::Whole, fault }.of(&path))?;
     Ok((File::new(path, source), array))
+}
+
+/// The array that a compressed file holds. Its source is the content, so that places in it count from its start.
+fn compressed(source: Arc<dyn ByteSource>, path: &Path) -> Result<(File, Array), Box<Problem>> {
+    let compressed = Compressed::open(source)?;
+    let start = compressed.start(usize::try_from(header::MOST).unwrap_or(0))?;
+    // What is wrong from here on is in the content, of whose bytes the file knows no offsets.
+    let wrong = |fault| Box::new(Problem { at: None, subject: Subject::Whole, fault });
+    if !start.starts_with(header::MAGIC) {
+        let what = "the content is zstd-compressed data that is no array: decompress it first".to_owned();
+        return Err(wrong(Fault::Unsupported { what }));
+    }
+    let (header, data) = header::parse(&start).map_err(wrong)?;
+    let bytes = header.bytes().map_err(wrong)?;
+    let len =
+        data.checked_add(bytes).ok_or_else(|| wrong(Fault::Overflow { shape: header.shape.clone() }))?;
+    let source = compressed.into_source(len)?;
+    Ok((File::new(path.to_owned(), Arc::new(source)), Array::at(header, data..len)))
 }
 
 /// What the header of an array says.
@@ -116,17 +156,23 @@ pub(super) fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Arr
     let most = usize::try_from(len.min(header::MOST)).unwrap_or(0);
     let mut head = vec![0; most];
     source.read_at(start, &mut head).map_err(|_| ends(len, left))?;
-    let (header::Header { dtype, shape, fortran }, data) = header::parse(&head)?;
-    let scheme = Scheme::plain(dtype);
-    let wants = scheme.byte_len(&shape).map_err(|why| Fault::geometry(&shape, &scheme, why))?;
-    let found = len - data;
+    let (header, data) = header::parse(&head)?;
+    let (wants, found) = (header.bytes()?, len - data);
     if wants != found {
-        return Err(Fault::Extent { shape, scheme: scheme.name.to_string(), wants, found });
+        let header::Header { dtype, shape, .. } = header;
+        return Err(Fault::Extent { shape, scheme: dtype.name().to_owned(), wants, found });
     }
-    let strides = fortran.then(|| {
-        // All products are of elements that are there.
-        let steps = |step: &mut u64, n: &u64| Some(std::mem::replace(step, step.saturating_mul(*n)));
-        shape.iter().scan(1, steps).collect()
-    });
-    Ok(Array { dtype, shape, bytes: start + data..start + len, strides })
+    Ok(Array::at(header, start + data..start + len))
+}
+
+impl Array {
+    fn at(header: header::Header, bytes: Range<u64>) -> Array {
+        let header::Header { dtype, shape, fortran } = header;
+        let strides = fortran.then(|| {
+            // All products are of elements that are there.
+            let steps = |step: &mut u64, n: &u64| Some(std::mem::replace(step, step.saturating_mul(*n)));
+            shape.iter().scan(1, steps).collect()
+        });
+        Array { dtype, shape, bytes, strides }
+    }
 }

@@ -4,15 +4,15 @@
 //! squish/quant/compressed_loader.py (`_dequantize_npy_dir`, whose order of preference is kept).
 //!
 //! `manifest.json` maps the name of a tensor to the start of its files' names. Names of files say what they hold:
-//! `__shape` the shape; `__pt` plain values; codes, scales and minima of the schemes `squish-…`. `.zst` files are
-//! refused: nothing of them could be mapped or read in part.
+//! `__shape` the shape; `__pt` plain values; codes, scales and minima of the schemes `squish-…`. Any of them may
+//! be compressed, `….npy.zst`; where both are there, the one that is not is read.
 
 use std::sync::Arc;
 
 use tensor::{Dtype, FileId, OUT, PlaneAxis, PlaneData, PlaneSpec, Scheme, Shape, TensorEntry};
 
 use super::hf::{CONFIG, HfMetadata};
-use super::npy::{self, Array, SUFFIX};
+use super::npy::{self, Array, SUFFIX, ZSTD};
 use super::safetensors::Pairs;
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
@@ -134,7 +134,11 @@ fn weight(
     key: &str,
     options: &OpenOptions,
 ) -> Result<Option<Contents>, Error> {
-    let file = |suffix: &str| format!("{key}{suffix}{SUFFIX}");
+    let file = |suffix: &str| {
+        let plain = format!("{key}{suffix}{SUFFIX}");
+        let packed = format!("{plain}{ZSTD}");
+        if !folder.has(&plain) && folder.has(&packed) { packed } else { plain }
+    };
     let subject = || Subject::Tensor(name.to_owned());
     let found = WAYS.iter().find(|way| way.planes.iter().all(|plane| folder.has(&file(plane))));
     let Some(way) = found else {
@@ -260,6 +264,5 @@ fn otherwise(folder: &Folder, key: &str) -> Fault {
         return Fault::Absent { name: format!("{start}*{SUFFIX}") };
     }
     let names = a_few(found.iter().map(String::as_str));
-    let hint = if found.iter().any(|s| s.ends_with(".zst")) { ": decompress it with `zstd -d`" } else { "" };
-    Fault::Unsupported { what: format!("is held in {names}, which is not read{hint}") }
+    Fault::Unsupported { what: format!("is held in {names}, which is not read") }
 }

@@ -10,7 +10,7 @@ use crate::build::{Gguf, safetensors};
 use crate::{Dir, open_both};
 
 /// An array as numpy writes it.
-fn npy(descr: &str, shape: &[u64], data: &[u8]) -> Vec<u8> {
+pub(crate) fn npy(descr: &str, shape: &[u64], data: &[u8]) -> Vec<u8> {
     let axes: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({axes}), }}");
     text.push_str(&" ".repeat((text.len() + 11).next_multiple_of(64) - text.len() - 11));
@@ -210,11 +210,11 @@ fn what_squish_has_and_is_not_read() {
     dir.file("m/tensors/a__nf4.npy", "");
     dir.file("m/tensors/a__s_nf4.npy", "");
     dir.file("m/tensors/a__shape.npy", "");
-    dir.file("m/tensors/b__pt.npy.zst", "");
+    dir.file("m/tensors/b__pt.npy.lz4", "");
     assert_snapshot!(dir.error("m"), @"
     mismatch in `DIR/m/tensors`: 3 problems
       tensor `a`: is held in `__nf4.npy`, `__s_nf4.npy`, which is not read
-      tensor `b`: is held in `__pt.npy.zst`, which is not read: decompress it with `zstd -d`
+      tensor `b`: is held in `__pt.npy.lz4`, which is not read
       tensor `c`: `c__*.npy` is missing
     hint: the download may be incomplete: download the missing files
     ");

@@ -192,6 +192,7 @@ fn squish_directories_hold_what_squish_reads_in_them() {
     let wanted = values(&golden.join("values.npz"));
     assert_eq!(wanted.len(), 5);
     assert_eq!(values(&golden.join("directory")), wanted);
+    assert_eq!(values(&golden.join("compressed")), wanted);
     let dir = tempfile::tempdir().unwrap();
     let (source, to) = (open(&golden.join("directory")).unwrap(), dir.path().join("a.npz"));
     convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&["*=f32"]), &to).unwrap();

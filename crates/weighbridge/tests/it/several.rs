@@ -114,3 +114,35 @@ fn parts_of_a_gguf() {
     let keys = |c: &Checkpoint| c.metadata().gguf().unwrap().keys().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!((joined.entries().len(), keys(&joined)), (whole.entries().len(), keys(&whole)));
 }
+
+/// A directory of squish whose arrays are compressed, with a configuration put beside them.
+#[test]
+fn compressed_arrays_of_squish() {
+    let model = golden().join("llama-tiny");
+    let whole = checkpoint::open(&model.join("model.safetensors")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(model.join("config.json"), dir.path().join("config.json")).unwrap();
+    let arrays = dir.path().join("tensors");
+    fs::create_dir(&arrays).unwrap();
+    let mut manifest = serde_json::Map::new();
+    for entry in whole.entries() {
+        let key = entry.name.replace('.', "__");
+        let plain = dir.path().join("array.npz");
+        write(&whole, &[entry], Draft::npz(outgoing(&[entry])).unwrap(), &plain);
+        // What npz holds is a file of npy.
+        let npz = fs::read(&plain).unwrap();
+        let start = npz.windows(6).position(|w| w == b"\x93NUMPY").unwrap();
+        let written = checkpoint::open(&plain).unwrap();
+        let end = usize::try_from(written.entries()[0].planes[0].bytes.end).unwrap();
+        let packed =
+            ruzstd::encoding::compress_to_vec(&npz[start..end], ruzstd::encoding::CompressionLevel::Fastest);
+        fs::write(arrays.join(format!("{key}__pt.npy.zst")), packed).unwrap();
+        fs::remove_file(&plain).unwrap();
+        manifest.insert(entry.name.clone(), key.into());
+    }
+    fs::write(dir.path().join("manifest.json"), serde_json::Value::from(manifest).to_string()).unwrap();
+    let wanted = logits(&model, Io::Mmap);
+    for io in [Io::Mmap, Io::Pread] {
+        assert_eq!(logits(dir.path(), io), wanted, "{io:?}");
+    }
+}

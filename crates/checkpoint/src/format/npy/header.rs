@@ -1,6 +1,6 @@
 //! The header of an array: magic, version, and a Python dictionary of three keys.
 
-use tensor::{Dtype, Shape};
+use tensor::{Dtype, Scheme, Shape};
 
 use crate::error::Quoted;
 use crate::fault::Fault;
@@ -47,6 +47,14 @@ pub(crate) struct Header {
     pub(crate) shape: Shape,
     /// Whether the first axis lies closest together, instead of the last.
     pub(crate) fortran: bool,
+}
+
+impl Header {
+    /// Bytes of the elements.
+    pub(crate) fn bytes(&self) -> Result<u64, Fault> {
+        let scheme = Scheme::plain(self.dtype);
+        scheme.byte_len(&self.shape).map_err(|why| Fault::geometry(&self.shape, &scheme, why))
+    }
 }
 
 /// The header of an array, as numpy writes it; `None` if no numpy dtype stands for `dtype`.
