@@ -17,8 +17,8 @@ use crate::source::ByteSource;
 /// A checkpoint whose headers have been read and found sound.
 ///
 /// Every entry's byte ranges lie inside their files and are as long as its shape, scheme and strides want; no
-/// two entries share a name. In a PyTorch checkpoint entries may share bytes ([`Checkpoint::ties`]), in no
-/// other format.
+/// two entries share a name. In a PyTorch or CTranslate2 checkpoint entries may share bytes
+/// ([`Checkpoint::ties`]), in no other format.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -179,7 +179,8 @@ pub struct FormatName(&'static str);
 
 impl FormatName {
     /// `gguf`; `hf` for safetensors or PyTorch files with a `config.json`; `safetensors` and `pytorch` for files
-    /// without one; `npz`; `npy` for an array or a directory of them; `squish`.
+    /// without one; `npz`; `npy` for an array or a directory of them; `squish`;
+    /// `ctranslate2`.
     pub const fn name(self) -> &'static str {
         self.0
     }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod companions;
+mod ctranslate2;
 pub(crate) mod foreign;
 pub(crate) mod gguf;
 pub(crate) mod hf;
@@ -28,6 +29,7 @@ static FORMATS: &[&dyn Format] = &[
     #[cfg(test)]
     &toy::Toy,
     &squish::Squish,
+    &ctranslate2::Ctranslate2,
     &hf::Hf,
     &gguf::Gguf,
     &safetensors::Safetensors,

@@ -42,9 +42,9 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
-/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too) or PyTorch file, or a directory. In that may be
-/// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, or what
-/// squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
+/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too), PyTorch or CTranslate2 file, or a directory. In that may be
+/// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, a CTranslate2
+/// `model.bin`, or what squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
 /// the whole.
 ///
 /// Reads headers only. The content of a file says what it is; its extension is believed where the content

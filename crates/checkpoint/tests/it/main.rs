@@ -5,6 +5,7 @@ extern crate weighbridge_checkpoint as checkpoint;
 mod companions;
 #[path = "../corpus/mod.rs"]
 mod corpus;
+mod ctranslate2;
 mod folders;
 mod golden;
 mod limits;
