@@ -17,7 +17,7 @@ use tensor::{Scheme, Shape};
 
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
-use crate::format::hf::HfMetadata;
+use crate::format::hf::HfFiles;
 use crate::format::{gguf, hf, npz, safetensors};
 use place::Place;
 
@@ -97,18 +97,15 @@ impl Draft {
     }
 
     /// A directory with `model.safetensors`, a `config.json` that says how its weights are quantised, and the
-    /// tokenizer and other small files of the directory that `source` describes.
+    /// small files `beside` them.
     ///
     /// # Errors
-    /// [`Error::Misuse`] with every tensor that the format cannot hold, or if the source has no
-    /// `config.json`; or if a small file of the source cannot be read.
-    pub fn directory(tensors: Vec<Outgoing>, source: &HfMetadata, flavour: Flavour) -> Result<Draft, Error> {
-        let config = hf::config_for(&tensors, source, flavour)?;
-        let form = safetensors::form(&tensors, &hf::pairs(source, flavour), true)?;
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn directory(tensors: Vec<Outgoing>, beside: HfFiles, flavour: Flavour) -> Result<Draft, Error> {
+        let config = hf::config_for(&tensors, &beside.config, flavour)?;
+        let form = safetensors::form(&tensors, &hf::pairs(&beside, flavour), true)?;
         let mut members = vec![(hf::CONFIG.to_owned(), config)];
-        for (name, member) in source.members()? {
-            members.push((name, member.read()?));
-        }
+        members.extend(beside.members);
         Ok(Draft { form: Box::new(form), tensors, members: Some(members) })
     }
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
-    BackendKind, EncodeRule, Io, LayoutKind, OpenOptions, Options, OutputFormat, Preset, SamplerOptions,
+    BackendKind, DialectName, EncodeRule, Io, LayoutKind, OpenOptions, Options, OutputFormat, Preset,
+    SamplerOptions,
 };
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
@@ -88,6 +89,10 @@ pub(crate) enum LayoutArg {
     Canonical,
     /// As it lies in the file: borrows all that can be
     InPlace,
+    /// Names and shapes of GGUF, whatever the file is
+    Gguf,
+    /// Names and shapes of transformers, whatever the file is
+    Hf,
     /// Fused, rows interleaved: what runs fastest
     Packed,
 }
@@ -99,6 +104,8 @@ impl LayoutArg {
             LayoutArg::Source => LayoutKind::Source,
             LayoutArg::Canonical => LayoutKind::Canonical,
             LayoutArg::InPlace => LayoutKind::InPlace,
+            LayoutArg::Gguf => LayoutKind::Named(DialectName::Gguf),
+            LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
             LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
         })
     }
@@ -376,8 +383,8 @@ pub(crate) struct ConvertArgs {
     /// The format to write [default: what the destination's extension says]
     #[arg(long, value_enum)]
     to: Option<FormatArg>,
-    /// Whose names and shapes: those of the source, or canonical ones (npz and safetensors only)
-    #[arg(long, value_enum, default_value_t = LayoutArg::Source)]
+    /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
+    #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
     /// Encode what matches; the first rule that matches wins, rules go before the preset
     #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
@@ -409,11 +416,11 @@ enum FormatArg {
     Npz,
     /// One safetensors file: plain dtypes
     Safetensors,
-    /// GGUF, from GGUF
+    /// GGUF: one file with the model's numbers and its tokenizer
     Gguf,
-    /// A directory as transformers reads it, from such a directory
+    /// A directory as transformers reads it
     Hf,
-    /// A directory as mlx-lm reads it, from an HF directory
+    /// A directory as mlx-lm reads it
     Mlx,
 }
 

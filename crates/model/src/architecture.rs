@@ -96,6 +96,39 @@ impl Rope {
     }
 }
 
+impl Rope {
+    /// What each frequency is divided by, as GGUF has it in `rope_freqs.weight`: `[dims / 2]`.
+    ///
+    /// Source: conversion/llama.py@0c1e57098, `LlamaModel.generate_extra_tensors`.
+    pub fn factors(&self) -> Vec<f32> {
+        let plain = Rope { scaling: RopeScaling::None, ..*self };
+        plain
+            .frequencies()
+            .into_iter()
+            .zip(self.frequencies())
+            .map(|(plain, scaled)| (plain / scaled) as f32)
+            .collect()
+    }
+
+    /// The scaling whose [factors](Rope::factors) these are, if it is one of Llama 3's: its low and high frequency
+    /// factors are 1 and 4 in every released model, and the first context is a power of two.
+    pub fn scaling_of(&self, factors: &[f32]) -> Option<RopeScaling> {
+        let factor = factors.iter().copied().fold(0.0, f32::max);
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
+        (6..24).map(|power| f64::from(1u32 << power)).find_map(|original_context| {
+            let (low_freq_factor, high_freq_factor) = (1.0, 4.0);
+            let scaling = RopeScaling::Llama3 {
+                factor: factor.into(),
+                low_freq_factor,
+                high_freq_factor,
+                original_context,
+            };
+            let made = Rope { scaling, ..*self }.factors();
+            (made.len() == factors.len() && made.iter().zip(factors).all(near)).then_some(scaling)
+        })
+    }
+}
+
 /// The attention of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {

@@ -54,9 +54,10 @@ impl Model {
         Ok(Model { family, config, dialect: facts.dialect() })
     }
 
-    /// What a checkpoint of `dialect` says of this model. [`Model::from_facts`] makes the same numbers of it.
-    pub fn describe(&self, dialect: DialectName) -> Description {
-        self.family.describe(&self.config, dialect)
+    /// What a checkpoint of `dialect` says of this model; `own` as in [`Family::describe`]. [`Model::from_facts`]
+    /// makes the same numbers of it.
+    pub fn describe(&self, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        self.family.describe(&self.config, dialect, own)
     }
 
     /// The fields that differ from those of `other`: name, this model's value, the other's. None if both run alike.

@@ -293,9 +293,13 @@ impl Compiler<'_> {
         let mut now = Arc::clone(moved);
         let mut out = vec![];
         for step in steps {
-            let Step::To(to) = step else {
-                out.push(Fidelity::Lossy("1 + w is rounded to f32".into()));
-                continue;
+            let to = match step {
+                Step::To(to) => to,
+                Step::Add(n) => {
+                    let sum = if *n < 0 { format!("w - {}", n.unsigned_abs()) } else { format!("{n} + w") };
+                    out.push(Fidelity::Lossy(format!("{sum} is rounded to f32")));
+                    continue;
+                }
             };
             let refuse = |why| Problem::Encoding {
                 param: target.name.clone(),

@@ -4,6 +4,7 @@
 //! scheme takes its tensor, that the format holds all of it. Then it runs parameter by parameter, so that memory
 //! is bounded by the largest one.
 
+mod carry;
 mod gguf;
 pub(crate) mod imatrix;
 mod presets;
@@ -15,15 +16,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use checkpoint::{Checkpoint, Draft, Flavour, Metadata, Outgoing};
+use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing};
 use load::{Pool, Slot};
-use model::Model;
+use model::{DialectName, Model};
 use plan::{LoadPlan, PlannedParam};
-use tensor::Scheme;
+use tensor::{Dtype, Scheme, Shape};
 
 use crate::pipeline::{Wanted, shown};
 use crate::{Error, LayoutKind, describe};
 
+use carry::{Beside, Carried, Made};
+
+pub use carry::Left;
 pub use imatrix::Imatrix;
 pub use presets::{PRESETS, Preset};
 pub use report::{ConvertReport, Converted, Group};
@@ -36,11 +40,11 @@ pub enum OutputFormat {
     Npz,
     /// One safetensors file: plain dtypes.
     Safetensors,
-    /// GGUF, from GGUF.
+    /// GGUF.
     Gguf,
-    /// A directory as transformers reads it, from such a directory.
+    /// A directory as transformers reads it.
     Hf,
-    /// A directory as mlx-lm reads it, from an HF directory.
+    /// A directory as mlx-lm reads it.
     Mlx,
 }
 
@@ -63,36 +67,59 @@ impl OutputFormat {
         files.into_iter().find(|f| f.name() == extension)
     }
 
+    /// The ecosystem whose names it has.
+    fn dialect(self) -> Option<DialectName> {
+        match self {
+            OutputFormat::Gguf => Some(DialectName::Gguf),
+            OutputFormat::Hf | OutputFormat::Mlx => Some(DialectName::Hf),
+            OutputFormat::Npz | OutputFormat::Safetensors => None,
+        }
+    }
+
+    /// Whether it can hold tensors of a scheme.
+    fn holds(self, scheme: &Scheme, shape: &Shape) -> bool {
+        let parts = || quant::codec(&scheme.name).is_some_and(|codec| !codec.parts(shape).is_empty());
+        match self {
+            OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
+            OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
+            OutputFormat::Npz | OutputFormat::Safetensors => scheme.dtype().is_some(),
+        }
+    }
+
     /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
     fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<String> {
-        let plain = matches!(self, OutputFormat::Npz | OutputFormat::Safetensors);
         let others = "npz and safetensors take any tensors under any names";
-        match (self, checkpoint.metadata()) {
-            (_, _) if !matches!(layout, LayoutKind::Source | LayoutKind::Canonical) => Some(format!(
-                "the layout `{}` is this machine's own: nothing else reads it\nhint: source or canonical",
+        match (self.dialect(), layout) {
+            (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => Some(format!(
+                "the layout `{}` is this machine's own: nothing else reads it\nhint: source, canonical, hf or gguf",
                 layout.name()
             )),
-            (_, _) if layout != LayoutKind::Source && !plain => Some(format!(
-                "{} has names of its own, so `{}` ones are not written to it\nhint: use the layout `source`; {others}",
-                self.name(),
-                layout.name()
-            )),
-            (OutputFormat::Gguf, Metadata::Gguf(_))
-            | (OutputFormat::Hf | OutputFormat::Mlx, Metadata::Hf(_))
-            | (OutputFormat::Npz | OutputFormat::Safetensors, _) => None,
-            (OutputFormat::Gguf, _) => Some(format!(
-                "gguf is written from gguf only: `{}` is {} and has no gguf metadata\nhint: make a GGUF file of it \
-                 first, with llama.cpp's convert_hf_to_gguf.py; {others}",
-                shown(checkpoint),
-                checkpoint.format()
-            )),
-            (OutputFormat::Hf | OutputFormat::Mlx, _) => Some(format!(
-                "{} is written from an HF directory only: `{}` is {} and has no config.json\nhint: {others}",
+            (Some(home), LayoutKind::Canonical | LayoutKind::Named(_))
+                if layout != LayoutKind::Named(home) =>
+            {
+                Some(format!(
+                    "{} has names of its own, so `{}` ones are not written to it\nhint: leave the layout out; {others}",
+                    self.name(),
+                    layout.name()
+                ))
+            }
+            (Some(_), _) if dialect_of(checkpoint).is_none() => Some(format!(
+                "{} says what model it holds, and `{}` is {} and does not say it\nhint: {others}",
                 self.name(),
                 shown(checkpoint),
                 checkpoint.format()
             )),
+            _ => None,
         }
+    }
+}
+
+/// The ecosystem in whose words a checkpoint says what model it holds.
+fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
+    match checkpoint.metadata() {
+        Metadata::Gguf(_) => Some(DialectName::Gguf),
+        Metadata::Hf(hf) => hf.config().map(|_| DialectName::Hf),
+        _ => None,
     }
 }
 
@@ -132,6 +159,10 @@ pub struct Conversion<'a> {
     plan: LoadPlan,
     /// The rule that decided, for each parameter of the plan.
     rules: Vec<String>,
+    /// Tensors that no entry of the source holds.
+    made: Vec<Made>,
+    /// What the source says and the result will not.
+    left: Vec<Left>,
     draft: Draft,
 }
 
@@ -158,6 +189,13 @@ impl<'a> Conversion<'a> {
         if let Some(what) = format.refuses(checkpoint, layout) {
             return Err(Error::Convert { what });
         }
+        let own = dialect_of(checkpoint);
+        // From one ecosystem to another, everything gets the names that it has there.
+        let layout = match (layout, format.dialect()) {
+            (LayoutKind::Source, Some(home)) if own != Some(home) => LayoutKind::Named(home),
+            (LayoutKind::Named(home), _) if own == Some(home) => LayoutKind::Source,
+            (layout, _) => layout,
+        };
         let needed = layout != LayoutKind::Source || options.preset.is_some();
         let model = needed.then(|| describe(checkpoint)).transpose();
         let model = model.map_err(|source| match (options.preset, layout) {
@@ -170,11 +208,15 @@ impl<'a> Conversion<'a> {
             },
             _ => source,
         })?;
-        let mut wanted = match (&model, layout) {
-            (Some(model), LayoutKind::Canonical) => Wanted::of(checkpoint, model, layout)?,
-            _ => Wanted::as_stored(checkpoint)?,
+        let mut wanted = match &model {
+            Some(model) => Wanted::of(checkpoint, model, layout)?,
+            None => Wanted::as_stored(checkpoint)?,
         };
-        let choices = choose(checkpoint, model.as_ref(), layout, &wanted, options)?;
+        let carried = match (&model, layout) {
+            (Some(model), LayoutKind::Named(home)) => Some(Carried::of(checkpoint, model, &wanted, home)?),
+            _ => None,
+        };
+        let choices = choose(checkpoint, model.as_ref(), format, layout, &wanted, options)?;
         let mut rules = Vec::with_capacity(choices.len());
         for (target, choice) in wanted.targets.iter_mut().zip(choices) {
             if choice.scheme.is_some() {
@@ -188,19 +230,34 @@ impl<'a> Conversion<'a> {
             shape: p.shape.clone(),
             scheme: Arc::clone(&p.scheme),
         });
-        let tensors: Vec<Outgoing> = tensors.collect();
+        let mut tensors: Vec<Outgoing> = tensors.collect();
+        let Carried { beside, made, left } = carried.unwrap_or_default();
+        tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
-            (OutputFormat::Gguf, Metadata::Gguf(metadata)) => {
-                let changes = gguf::Changes::of(&plan, options);
-                Draft::gguf(tensors, &changes.pairs(metadata))?
+            (OutputFormat::Gguf, metadata) => {
+                let changes = gguf::Changes::of(&plan, options, own != Some(DialectName::Gguf));
+                match (&beside, metadata) {
+                    (Beside::Gguf(pairs), _) => {
+                        let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.borrow()));
+                        Draft::gguf(tensors, &changes.pairs(pairs))?
+                    }
+                    (_, Metadata::Gguf(metadata)) => Draft::gguf(tensors, &changes.pairs(metadata.iter()))?,
+                    _ => Draft::gguf(tensors, &[])?,
+                }
             }
-            (OutputFormat::Hf, Metadata::Hf(hf)) => Draft::directory(tensors, hf, Flavour::Hf)?,
-            (OutputFormat::Mlx, Metadata::Hf(hf)) => Draft::directory(tensors, hf, Flavour::Mlx)?,
+            (OutputFormat::Hf | OutputFormat::Mlx, metadata) => {
+                let files = match (beside, metadata) {
+                    (Beside::Hf(files), _) => carry::with_dtype(*files, &plan),
+                    (_, Metadata::Hf(hf)) => hf.files()?,
+                    _ => HfFiles::default(),
+                };
+                let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
+                Draft::directory(tensors, files, flavour)?
+            }
             (OutputFormat::Npz, _) => Draft::npz(tensors)?,
-            // The other pairs were refused above.
-            (_, _) => Draft::safetensors(tensors)?,
+            (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
-        Ok(Conversion { checkpoint, options, plan, rules, draft })
+        Ok(Conversion { checkpoint, options, plan, rules, made, left, draft })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -221,12 +278,12 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plan, rules, draft } = self;
+        let Conversion { checkpoint, options, plan, rules, made, left, draft } = self;
         let overwrite = options.overwrite;
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
         let options = load::Options { importance: Some(&importance), allow_overflow: options.allow_overflow };
         let mut writer = draft.create(path, overwrite)?;
-        let mut report = ConvertReport { dropped: plan.dropped, ..ConvertReport::default() };
+        let mut report = ConvertReport { dropped: plan.dropped, left, ..ConvertReport::default() };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
         let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
         for (param, rule) in plan.params.into_iter().zip(rules) {
@@ -251,6 +308,9 @@ impl<'a> Conversion<'a> {
             report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
             report.tensors.push(converted);
         }
+        for Made { bytes, .. } in &made {
+            writer.tensor(&[bytes])?;
+        }
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
@@ -261,16 +321,25 @@ impl<'a> Conversion<'a> {
 fn choose(
     checkpoint: &Checkpoint,
     model: Option<&Model>,
+    format: OutputFormat,
     layout: LayoutKind,
     wanted: &Wanted,
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
     let params = wanted.compile(checkpoint)?.plan.params;
     let parts = match (options.preset, model) {
-        (Some(preset), Some(model)) => {
-            let resolved = crate::resolve(checkpoint, model)?;
-            Some((preset, presets::Parts::new(model, &resolved, layout == LayoutKind::Source)))
-        }
+        (Some(preset), Some(model)) => Some((
+            preset,
+            match layout {
+                LayoutKind::Source => {
+                    let resolved = crate::resolve(checkpoint, model)?;
+                    presets::Parts::new(model, &resolved, &presets::Held::in_entries(&resolved))
+                }
+                _ => {
+                    presets::Parts::new(model, &wanted.resolved, &presets::Held::in_targets(&wanted.targets))
+                }
+            },
+        )),
         _ => None,
     };
     let mut misfits = rules::Misfits::default();
@@ -295,6 +364,12 @@ fn choose(
                     kept("")
                 }
             },
+            (None, None)
+                if matches!(layout, LayoutKind::Named(_)) && !format.holds(&param.scheme, &param.shape) =>
+            {
+                let rule = format!("decoded: {} has no {}", format.name(), param.scheme);
+                Choice { scheme: Some(Scheme::plain(Dtype::F32)), rule }
+            }
             (None, None) if param.scheme != param.moved => kept(layout.name()),
             (None, None) => kept("as stored"),
         });

@@ -32,6 +32,18 @@ pub enum Error {
         /// Every problem.
         problems: plan::Problems,
     },
+    /// A layout cannot be made of the canonical parameters.
+    #[error("the layout `{layout}` cannot be made of `{path}`: `{name}` {why}")]
+    NoWayBack {
+        /// The checkpoint.
+        path: String,
+        /// The layout.
+        layout: &'static str,
+        /// The parameter.
+        name: String,
+        /// What is in the way.
+        why: &'static str,
+    },
     /// Nothing runs this layout.
     #[error("the layout `{layout}` cannot be run\nhint: it is for `plan` and `convert`")]
     NotRunnable {

@@ -31,8 +31,8 @@ mod text;
 pub use check::{CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Wrong, check};
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
-    Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, OutputFormat, PRESETS,
-    Preset, Progress,
+    Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, Left, OutputFormat,
+    PRESETS, Preset, Progress,
 };
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
 pub use engine::sampler::{Sampler, SamplerOptions};
@@ -40,7 +40,7 @@ pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextSt
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
-pub use model::{Model, Origin, Role};
+pub use model::{DialectName, Model, Origin, Role};
 pub use pipeline::{
     LayoutKind, Planned, describe, load, open, open_with, packed_layout, plan, plan_as_stored, resolve,
 };

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, OpenOptions};
 use load::{Codecs, Loaded, Pool};
-use model::{Canonical, InPlace, Layout, Model, Packed, Param, RopeOrder, RuntimeLayout};
+use model::{
+    Canonical, DialectName, Export, InPlace, Layout, Model, Named, Packed, Param, RopeOrder, RuntimeLayout,
+};
 use plan::{LoadPlan, Resolved};
-use tensor::Target;
+use tensor::{OneWay, Target};
 
 use crate::Error;
 
@@ -19,6 +21,8 @@ pub enum LayoutKind {
     Canonical,
     /// As it lies in the file, to borrow all that can be.
     InPlace,
+    /// Names and shapes of an ecosystem's files, whatever those of this one are.
+    Named(DialectName),
     /// Fused, and rows interleaved by this many.
     Packed {
         /// Rows of a group: 8 for AVX2, 16 for AVX-512.
@@ -33,14 +37,17 @@ impl LayoutKind {
             LayoutKind::Source => "source",
             LayoutKind::Canonical => "canonical",
             LayoutKind::InPlace => "in-place",
+            LayoutKind::Named(DialectName::Gguf) => "gguf",
+            LayoutKind::Named(DialectName::Hf) => "hf",
             LayoutKind::Packed { .. } => "packed",
         }
     }
 
-    fn targets(self, model: &Model, params: &[Param]) -> RuntimeLayout {
-        match self {
+    fn targets(self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
+        let layout = match self {
             // As stored, the parameters are the entries: there is no model to ask.
             LayoutKind::Source => RuntimeLayout { targets: vec![], rope_order: RopeOrder::Half },
+            LayoutKind::Named(dialect) => return Named(dialect).targets(model, params),
             LayoutKind::Canonical => Canonical.targets(model, params),
             LayoutKind::InPlace => InPlace.targets(model, params),
             LayoutKind::Packed { rows } => {
@@ -53,7 +60,13 @@ impl LayoutKind {
                 };
                 Packed { rows, interleaved: &interleaved }.targets(model, params)
             }
-        }
+        };
+        Ok(Export { layout, nameless: vec![] })
+    }
+
+    /// Whether an engine of ours runs it.
+    pub(crate) fn runs(self) -> bool {
+        !matches!(self, LayoutKind::Source | LayoutKind::Named(_))
     }
 }
 
@@ -134,9 +147,11 @@ pub fn plan_as_stored(checkpoint: &Checkpoint) -> Result<Planned, Error> {
 
 /// What a layout wants of a checkpoint: the last step before pieces.
 pub(crate) struct Wanted {
-    resolved: Resolved,
+    pub(crate) resolved: Resolved,
     /// The runtime parameters.
     pub(crate) targets: Vec<Target>,
+    /// Canonical parameters that the layout has no name for.
+    pub(crate) nameless: Vec<String>,
     rope_order: RopeOrder,
     layout: LayoutKind,
     /// The family, if there is a model.
@@ -161,8 +176,14 @@ impl Wanted {
                 tied_to: p.tied_to.clone(),
             })
             .collect();
-        let RuntimeLayout { targets, rope_order } = layout.targets(model, &params);
-        Ok(Wanted { resolved, targets, rope_order, layout, family: Some(model.family.name()) })
+        let export = layout.targets(model, &params).map_err(|OneWay { name, why }| Error::NoWayBack {
+            path: shown(checkpoint),
+            layout: layout.name(),
+            name,
+            why,
+        })?;
+        let Export { layout: RuntimeLayout { targets, rope_order }, nameless } = export;
+        Ok(Wanted { resolved, targets, nameless, rope_order, layout, family: Some(model.family.name()) })
     }
 
     /// Every entry as it is.
@@ -171,7 +192,18 @@ impl Wanted {
         let resolved = plan::resolve(checkpoint.entries(), &bindings)
             .map_err(|problems| misfit(checkpoint, None, problems))?;
         let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
-        Ok(Wanted { resolved, targets, rope_order, layout, family: None })
+        Ok(Wanted { resolved, targets, nameless: vec![], rope_order, layout, family: None })
+    }
+
+    /// The plan of one runtime parameter, the checkpoint's others left alone.
+    pub(crate) fn only(&self, checkpoint: &Checkpoint, target: Target) -> Result<LoadPlan, Error> {
+        let name = target.name.clone();
+        let mut targets = self.targets.clone();
+        targets.push(target);
+        let mut plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
+            .map_err(|problems| misfit(checkpoint, self.family, problems))?;
+        plan.params.retain(|p| p.name == name);
+        Ok(plan)
     }
 
     /// The plan.

@@ -69,7 +69,7 @@ impl Runtime {
             BackendKind::Reference => LayoutKind::Canonical,
             BackendKind::Cpu => best_layout(isa),
         });
-        if layout == LayoutKind::Source {
+        if !layout.runs() {
             return Err(Error::NotRunnable { layout: layout.name() });
         }
         let planned = plan(&checkpoint, &model, layout)?;

@@ -1,12 +1,12 @@
 //! The tokenizer and the chat template that a checkpoint carries.
 
 use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata};
-use engine::text::{ChatTemplate, Tokenizer, Vocabulary};
+use engine::text::{ChatTemplate, Tokenizer, Vocabulary, VocabularyBuf};
 
 use crate::Error;
 use crate::pipeline::shown;
 
-/// The tokenizer of a checkpoint: GGUF's own metadata, or tokenizer.json beside the weights.
+/// The tokenizer of a checkpoint: GGUF's own metadata, or the tokenizer.json or tokenizer.model beside the weights.
 ///
 /// # Errors
 /// If there is none, or it contradicts itself.
@@ -19,18 +19,23 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
             None => Err(absent("`tokenizer.ggml.model`", "convert the model again, with its tokenizer")),
         },
         Metadata::Hf(hf) => {
-            let Some(json) = hf.tokenizer() else {
-                return Err(absent("`tokenizer.json`", "put the model's tokenizer.json beside its weights"));
-            };
             let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
-            Tokenizer::from_json(&json.read()?, config.as_deref()).map_err(wrong)
+            let vocabulary = match (hf.tokenizer(), hf.sentencepiece()) {
+                (Some(json), _) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),
+                (None, Some(model)) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref()),
+                (None, None) => {
+                    let hint = "put the model's tokenizer.json beside its weights";
+                    return Err(absent("`tokenizer.json` or `tokenizer.model`", hint));
+                }
+            };
+            Tokenizer::from_vocabulary(&vocabulary.map_err(wrong)?.borrow()).map_err(wrong)
         }
         _ => Err(absent("any that this version knows", "use a GGUF file or an HF directory")),
     }
 }
 
 /// The keys `tokenizer.ggml.*`; `None` if the file says that it has no tokenizer.
-fn vocabulary(gguf: &GgufMetadata) -> Result<Option<Vocabulary<'_>>, Error> {
+pub(crate) fn vocabulary(gguf: &GgufMetadata) -> Result<Option<Vocabulary<'_>>, Error> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let id = |name: &str| -> Result<Option<u32>, Error> {
         // An id beyond 32 bits is beyond any vocabulary: let the tokenizer say so.
@@ -76,7 +81,7 @@ pub fn chat_template(checkpoint: &Checkpoint) -> Result<Option<ChatTemplate>, Er
 }
 
 /// chat_template.jinja, or `chat_template` of tokenizer_config.json.
-fn hf_template(hf: &HfMetadata) -> Result<Option<String>, Error> {
+pub(crate) fn hf_template(hf: &HfMetadata) -> Result<Option<String>, Error> {
     if let Some(file) = hf.chat_template() {
         return Ok(Some(String::from_utf8_lossy(&file.read()?).into_owned()));
     }

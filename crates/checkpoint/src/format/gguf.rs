@@ -17,6 +17,7 @@
 mod array;
 mod header;
 mod metadata;
+mod owned;
 mod pairs;
 mod split;
 mod tensors;
@@ -28,8 +29,14 @@ use std::sync::Arc;
 
 pub use array::{Array, Strings};
 pub use metadata::GgufMetadata;
+pub use owned::{ArrayBuf, ValueBuf};
 pub use value::{Value, ValueType};
 pub(crate) use write::form;
+
+/// Whether a GGUF file can hold tensors of this scheme.
+pub fn gguf_holds(scheme: &tensor::Scheme) -> bool {
+    types::id(&scheme.name).is_some()
+}
 
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};

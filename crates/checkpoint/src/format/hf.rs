@@ -15,6 +15,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::{OpenFile, Trust};
+pub use write::HfFiles;
 pub(crate) use write::{config_for, pairs};
 
 /// The HF directory format.
@@ -83,6 +84,7 @@ pub struct HfMetadata {
     dir: PathBuf,
     config: Option<Value>,
     tokenizer: Option<Member>,
+    sentencepiece: Option<Member>,
     tokenizer_config: Option<Member>,
     generation_config: Option<Member>,
     chat_template: Option<Member>,
@@ -97,6 +99,7 @@ impl HfMetadata {
             dir: folder.path().to_owned(),
             config: Some(config(folder)?),
             tokenizer: member("tokenizer.json")?,
+            sentencepiece: member("tokenizer.model")?,
             tokenizer_config: member("tokenizer_config.json")?,
             generation_config: member("generation_config.json")?,
             chat_template: member("chat_template.jinja")?,
@@ -110,6 +113,7 @@ impl HfMetadata {
             dir: dir.to_owned(),
             config: None,
             tokenizer: None,
+            sentencepiece: None,
             tokenizer_config: None,
             generation_config: None,
             chat_template: None,
@@ -130,6 +134,11 @@ impl HfMetadata {
     /// `tokenizer.json`.
     pub fn tokenizer(&self) -> Option<&Member> {
         self.tokenizer.as_ref()
+    }
+
+    /// `tokenizer.model`, a SentencePiece model.
+    pub fn sentencepiece(&self) -> Option<&Member> {
+        self.sentencepiece.as_ref()
     }
 
     /// `tokenizer_config.json`.

@@ -105,6 +105,10 @@ fn safetensors_are_written_with_every_dtype() {
     copy(&source, Draft::safetensors(outgoing(&source)).unwrap(), &dir.path("copy.safetensors"));
 }
 
+fn files(source: &Checkpoint) -> checkpoint::HfFiles {
+    source.metadata().hf().unwrap().files().unwrap()
+}
+
 #[test]
 fn an_hf_directory_keeps_its_configuration_and_its_tokenizer() {
     let dir = Dir::new();
@@ -119,7 +123,7 @@ fn an_hf_directory_keeps_its_configuration_and_its_tokenizer() {
     let source = checkpoint::open(&dir.path("in")).unwrap();
     for (flavour, format) in [(Flavour::Hf, "pt"), (Flavour::Mlx, "mlx")] {
         let path = dir.path("out").join(format);
-        let draft = Draft::directory(outgoing(&source), source.metadata().hf().unwrap(), flavour).unwrap();
+        let draft = Draft::directory(outgoing(&source), files(&source), flavour).unwrap();
         let again = copy(&source, draft, &path);
         let hf = again.metadata().hf().unwrap();
         assert_eq!(hf.config(), source.metadata().hf().unwrap().config());
@@ -139,8 +143,7 @@ fn a_directory_without_a_configuration_is_no_source_of_one() {
     let dir = Dir::new();
     let file = std::fs::read(golden("models/llama-tiny/model.safetensors")).unwrap();
     let source = checkpoint::open(&dir.file("bare.safetensors", file)).unwrap();
-    let error =
-        Draft::directory(outgoing(&source), source.metadata().hf().unwrap(), Flavour::Hf).err().unwrap();
+    let error = source.metadata().hf().unwrap().files().unwrap_err();
     assert_snapshot!(dir.text(&error), @"
     misuse of `DIR`: wanted a `config.json` beside the weights of the source, found none
     hint: write a `.safetensors` or an `.npz` file, which need none
@@ -245,8 +248,7 @@ fn only_a_model_is_replaced_by_a_directory() {
     let dir = Dir::new();
     let source = checkpoint::open(&golden("models/llama-tiny")).unwrap();
     let write = |name: &str| {
-        let draft =
-            Draft::directory(outgoing(&source), source.metadata().hf().unwrap(), Flavour::Hf).unwrap();
+        let draft = Draft::directory(outgoing(&source), files(&source), Flavour::Hf).unwrap();
         let mut writer = draft.create(&dir.path(name), true)?;
         for entry in source.entries() {
             let planes = bytes(&source, entry);

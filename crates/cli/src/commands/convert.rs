@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use weighbridge::{
-    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Imatrix, Io, OpenOptions, Pool, Progress,
+    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Imatrix, Io, Left, OpenOptions, Pool,
+    Progress,
 };
 
 use crate::Failure;
@@ -83,10 +84,14 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         let count = if group.count == 1 { String::new() } else { format!("{} ×", group.count) };
         let [rmse, max, cosine] = match group.difference {
             Some(d) => [format!("{:.2e}", d.rmse()), format!("{:.2e}", d.max), format!("{:.6}", d.cosine())],
-            None => ["exact".to_owned(), String::new(), String::new()],
+            None => {
+                let kept = if group.rounded.is_some() { "rounded" } else { "exact" };
+                [kept.to_owned(), String::new(), String::new()]
+            }
         };
         let bits = format!("{:.2}", group.bits());
-        rows.push(vec![count, group.name, group.from, group.to, bits, rmse, max, cosine, group.rule]);
+        let by = group.rounded.map_or(group.rule.clone(), |why| format!("{}: {why}", group.rule));
+        rows.push(vec![count, group.name, group.from, group.to, bits, rmse, max, cosine, by]);
     }
     out.push_str(&style::table(&rows, &[0, 4, 5, 6]));
     for (name, root) in &report.tied {
@@ -94,6 +99,28 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     }
     for (name, why) in &report.dropped {
         let _ = writeln!(out, "  {name} is left out: {why}");
+    }
+    out.push_str(&left(&report.left));
+    out
+}
+
+/// What is not said any more: a line for each file and reason.
+fn left(left: &[Left]) -> String {
+    use std::fmt::Write;
+    let mut lines: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for one in left {
+        match lines.iter_mut().find(|(file, why, _)| *file == one.file && *why == one.why) {
+            Some((.., keys)) => keys.push(&one.key),
+            None => lines.push((&one.file, &one.why, vec![&one.key])),
+        }
+    }
+    let mut out = String::new();
+    for (file, why, keys) in lines {
+        // Writing to a `String` cannot fail.
+        let _ = match keys[..] {
+            [""] => writeln!(out, "  not carried: {file}: {why}"),
+            _ => writeln!(out, "  not carried from {file}: {} ({why})", keys.join(", ")),
+        };
     }
     out
 }
@@ -122,6 +149,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
                 "bytes_before": t.bytes_before,
                 "bytes": t.bytes,
                 "rule": t.rule,
+                "rounded": t.rounded,
                 "difference": difference(t.difference),
             })
         })
@@ -137,6 +165,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
                 "to": g.to,
                 "bits": g.bits(),
                 "rule": g.rule,
+                "rounded": g.rounded,
                 "difference": difference(g.difference),
             })
         })
@@ -160,6 +189,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
         "tensors": tensors,
         "tied": pairs(&report.tied, "to"),
         "dropped": pairs(&report.dropped, "why"),
+        "not_carried": report.left.iter().map(|l| json!({"file": l.file, "key": l.key, "why": l.why})).collect::<Vec<_>>(),
     });
     format!("{facts:#}\n")
 }

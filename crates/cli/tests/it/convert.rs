@@ -157,24 +157,25 @@ fn what_cannot_be_is_refused() {
     hint: the nearest is `blk.0.attn_q.weight`
     exit code 2
     ");
-    assert_snapshot!(fails(&[from, &target("x"), "--to", "hf"]), @"
-    error: hf is written from an HF directory only: `llama-tiny/model.gguf` is gguf and has no config.json
+    let bare = golden().join("../npz/arrays.npz");
+    assert_snapshot!(fails(&[path(&bare), &target("x"), "--to", "hf"]), @"
+    error: hf says what model it holds, and `../npz/arrays.npz` is npz and does not say it
     hint: npz and safetensors take any tensors under any names
     exit code 2
     ");
-    assert_snapshot!(fails(&[path(&tiny), &target("x.gguf")]), @"
-    error: gguf is written from gguf only: `llama-tiny` is hf and has no gguf metadata
-    hint: make a GGUF file of it first, with llama.cpp's convert_hf_to_gguf.py; npz and safetensors take any tensors under any names
+    assert_snapshot!(fails(&[path(&tiny), &target("x.gguf"), "--layout", "hf"]), @"
+    error: gguf has names of its own, so `hf` ones are not written to it
+    hint: leave the layout out; npz and safetensors take any tensors under any names
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.gguf"), "--layout", "canonical"]), @"
     error: gguf has names of its own, so `canonical` ones are not written to it
-    hint: use the layout `source`; npz and safetensors take any tensors under any names
+    hint: leave the layout out; npz and safetensors take any tensors under any names
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--layout", "packed"]), @"
     error: the layout `packed` is this machine's own: nothing else reads it
-    hint: source or canonical
+    hint: source, canonical, hf or gguf
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.gguf"), "--preset", "q4_k_x"]), @"

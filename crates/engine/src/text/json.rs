@@ -68,6 +68,7 @@ impl VocabularyBuf {
             merges,
             add_bos: Some(first.is_some() || config["add_bos_token"].as_bool().unwrap_or(false)),
             add_eos: config["add_eos_token"].as_bool(),
+            add_space_prefix: config["add_prefix_space"].as_bool(),
             ..VocabularyBuf::default()
         };
         vocabulary.name_roles(&config, first);

@@ -37,6 +37,10 @@ impl Description {
     pub(crate) fn text(&mut self, key: &str, text: &str) {
         self.put(key, Fact::Str(text.to_owned()));
     }
+
+    pub(crate) fn flag(&mut self, key: &str, flag: bool) {
+        self.put(key, Fact::Bool(flag));
+    }
 }
 
 impl Facts for Description {

@@ -46,7 +46,7 @@ impl Family for Gemma3 {
         Config { window, window_pattern: pattern, attention_scale, logit_soft_cap: soft_cap, tied, ..base }
     }
 
-    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         let soft_cap = *c.logit_soft_cap > 0.0;
         if dialect == DialectName::Gguf {
             let mut d = describe::gguf(c, "gemma3", "attention.layer_norm_rms_epsilon");
@@ -84,6 +84,7 @@ impl Family for Gemma3 {
             Ok(whole) if near => d.count("query_pre_attn_scalar", whole),
             _ => d.number("query_pre_attn_scalar", scalar),
         }
+        d.flag("tie_word_embeddings", !own("output.weight"));
         d.put("attn_logit_softcapping", Fact::Null);
         d.put("final_logit_softcapping", if soft_cap { Fact::Number(*c.logit_soft_cap) } else { Fact::Null });
         d

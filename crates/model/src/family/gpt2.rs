@@ -33,7 +33,7 @@ impl Family for Gpt2 {
         Config { tied: r.tied(true), ..keys::decoder(r) }
     }
 
-    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
             return describe::gguf(c, "gpt2", "attention.layer_norm_epsilon");
         }
@@ -49,6 +49,7 @@ impl Family for Gpt2 {
         d.count("n_inner", *c.ffn);
         d.count("vocab_size", *c.vocab);
         d.number("layer_norm_epsilon", *c.norm_eps);
+        d.flag("tie_word_embeddings", !own("output.weight"));
         d
     }
 

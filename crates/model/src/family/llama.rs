@@ -30,7 +30,7 @@ impl Family for Llama {
         Config { tied: r.tied(false), ..keys::decoder(r) }
     }
 
-    fn describe(&self, c: &Config, dialect: DialectName) -> Description {
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         match dialect {
             DialectName::Gguf => {
                 let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
@@ -41,6 +41,9 @@ impl Family for Llama {
             DialectName::Hf => {
                 let mut d = describe::hf(c, "LlamaForCausalLM", "llama");
                 d.text("hidden_act", "silu");
+                d.flag("attention_bias", own("layers.0.attention.q.bias"));
+                d.flag("mlp_bias", own("layers.0.ffn.up.bias"));
+                d.flag("tie_word_embeddings", !own("output.weight"));
                 d
             }
         }

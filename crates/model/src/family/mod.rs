@@ -18,8 +18,9 @@ pub trait Family: Sync {
     fn hf(&self) -> &'static [&'static str];
     /// Reads the numbers; problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
-    /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same.
-    fn describe(&self, config: &Config, dialect: DialectName) -> Description;
+    /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same. `own` says whether a
+    /// canonical parameter is there and shares its bytes with none before it.
+    fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
     /// The canonical parameters, with logical axes.
     fn params(&self, config: &Config) -> Vec<ParamSpec>;
     /// The block that the engine runs.

@@ -100,7 +100,7 @@ fn scales_of_activations_are_not_needed() {
 fn what_is_described_is_read_back_as_the_same_model() {
     for model in models() {
         for dialect in [DialectName::Gguf, DialectName::Hf] {
-            let description = model.describe(dialect);
+            let description = model.describe(dialect, &|_| true);
             let again = Model::from_facts(&description).unwrap();
             assert_eq!(model.unlike(&again), [], "{} as {dialect}", model.family.name());
         }
@@ -127,7 +127,7 @@ fn the_numbers_that_are_rare_are_described_too() {
     {
         let model = Model::from_facts(&facts).unwrap();
         for dialect in dialects {
-            let again = Model::from_facts(&model.describe(*dialect)).unwrap();
+            let again = Model::from_facts(&model.describe(*dialect, &|_| false)).unwrap();
             assert_eq!(model.unlike(&again), [], "{} as {dialect}", model.family.name());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use checkpoint::{GgufMetadata, Value};
+use checkpoint::Value;
 use plan::LoadPlan;
 
 use super::{ConvertOptions, Preset};
@@ -52,14 +52,14 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What `plan` changes: nothing if it only copies.
-    pub(super) fn of(plan: &LoadPlan, options: &ConvertOptions<'_>) -> Changes {
+    /// What `plan` changes: nothing if it only copies, unless the file is `new` among GGUF files.
+    pub(super) fn of(plan: &LoadPlan, options: &ConvertOptions<'_>, new: bool) -> Changes {
         let (mut numbers, mut texts) = (vec![], vec![]);
-        let changed = plan.params.iter().any(|p| p.scheme != p.moved);
+        let changed = new || plan.params.iter().any(|p| p.scheme != p.moved);
         if changed {
             let file_type = options.preset.and_then(Preset::file_type).or_else(|| most(plan));
             numbers.extend(file_type.map(|t| ("general.file_type", t)));
-            if plan.params.iter().any(|p| p.scheme.dtype().is_none()) {
+            if new || plan.params.iter().any(|p| p.scheme.dtype().is_none()) {
                 numbers.push(("general.quantization_version", QUANTISATION_VERSION));
             }
         }
@@ -76,12 +76,15 @@ impl Changes {
 
     /// The pairs of `source`, in its order, with the changes. What says that it was one of several files is left
     /// out: all is written in one.
-    pub(super) fn pairs<'a>(&'a self, source: &'a GgufMetadata) -> Vec<(&'a str, Value<'a>)> {
+    pub(super) fn pairs<'a>(
+        &'a self,
+        source: impl Iterator<Item = (&'a str, Value<'a>)>,
+    ) -> Vec<(&'a str, Value<'a>)> {
         let numbers = self.numbers.iter().map(|(key, n)| (*key, Value::U32(*n)));
         let texts = self.texts.iter().map(|(key, text)| (*key, Value::Str(text.as_bytes())));
         let mut changes: Vec<(&str, Value<'a>)> = numbers.chain(texts).collect();
         let mut pairs: Vec<(&str, Value<'a>)> =
-            source.iter().filter(|(key, _)| !key.starts_with("split.")).collect();
+            source.filter(|(key, _)| !key.starts_with("split.")).collect();
         for (key, value) in &mut pairs {
             if let Some(at) = changes.iter().position(|(changed, _)| changed == key) {
                 *value = changes.remove(at).1;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use model::{Model, Role};
 use plan::{PlannedParam, Resolved};
-use tensor::{Expr, Scheme, Shape};
+use tensor::{Expr, Scheme, Shape, Target};
 
 use Layers::{All, More};
 use Part::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
@@ -258,34 +258,67 @@ struct Place {
     transposed: bool,
 }
 
+/// A canonical parameter in a parameter of a layout.
+pub(super) struct Held {
+    /// The layout's name.
+    pub(super) name: String,
+    /// The canonical name.
+    pub(super) param: String,
+    /// Whether it lies transposed there.
+    pub(super) transposed: bool,
+}
+
+impl Held {
+    /// The entries that canonical parameters are made from.
+    pub(super) fn in_entries(resolved: &Resolved) -> Vec<Held> {
+        let mut held = vec![];
+        for param in resolved.params.iter().filter(|p| p.tied_to.is_none()) {
+            let transposed = is_transposed(&param.expr);
+            param.expr.for_each_source(&mut |name| {
+                held.push(Held { name: name.to_owned(), param: param.name.clone(), transposed });
+            });
+        }
+        held
+    }
+
+    /// The targets that are made from canonical parameters.
+    pub(super) fn in_targets(targets: &[Target]) -> Vec<Held> {
+        let mut held = vec![];
+        for target in targets {
+            let transposed = is_transposed(&target.expr);
+            target.expr.for_each_source(&mut |param| {
+                held.push(Held { name: target.name.clone(), param: param.to_owned(), transposed });
+            });
+        }
+        held
+    }
+}
+
 /// What each parameter of a layout is for.
 pub(super) struct Parts(HashMap<String, Place>);
 
 impl Parts {
-    /// Of the model's entries, if `as_stored`; else of its canonical parameters.
-    pub(super) fn new(model: &Model, resolved: &Resolved, as_stored: bool) -> Parts {
+    /// What each name of a layout is for, given the canonical parameters that are in it.
+    pub(super) fn new(model: &Model, resolved: &Resolved, held: &[Held]) -> Parts {
         let specs = model.family.params(&model.config);
         let roles: HashMap<&str, Role> = specs.iter().map(|s| (s.name.as_str(), s.role)).collect();
-        let tied = !resolved.params.iter().any(|p| p.name == "output.weight" && p.tied_to.is_none());
-        // Entries may hold several parameters: the one that needs most care decides.
+        let own: HashMap<&str, usize> = resolved
+            .params
+            .iter()
+            .filter(|p| p.tied_to.is_none())
+            .map(|p| (p.name.as_str(), p.shape.len()))
+            .collect();
+        let tied = !own.contains_key("output.weight");
+        // One entry may hold several parameters: the one that needs most care decides.
         let mut places: HashMap<String, (Place, Option<u64>)> = HashMap::new();
-        for param in resolved.params.iter().filter(|p| p.tied_to.is_none()) {
-            let role = roles.get(param.name.as_str()).copied().unwrap_or(Role::Matrix);
-            let part = part(&param.name, role, param.shape.len(), tied);
-            let place = || {
-                let transposed = as_stored && is_transposed(&param.expr);
-                (Place { part, more: false, transposed }, layer(&param.name))
-            };
-            let mut add = |name: &str| {
-                let (there, _) = places.entry(name.to_owned()).or_insert_with(place);
-                if part == Value {
-                    there.part = Value;
-                }
-            };
-            if as_stored {
-                param.expr.for_each_source(&mut add);
-            } else {
-                add(&param.name);
+        for Held { name, param, transposed } in held {
+            let Some(axes) = own.get(param.as_str()) else { continue };
+            let role = roles.get(param.as_str()).copied().unwrap_or(Role::Matrix);
+            let part = part(param, role, *axes, tied);
+            let place = || (Place { part, more: false, transposed: *transposed }, layer(param));
+            let (there, _) = places.entry(name.clone()).or_insert_with(place);
+            if part == Value {
+                there.part = Value;
             }
         }
         for part in [Value, Down] {

@@ -1,9 +1,10 @@
 //! What a conversion did.
 
+use plan::Fidelity;
 use quant::Difference;
-use tensor::{Pattern, Shape};
+use tensor::{Pattern, Shape, Step};
 
-use super::PlannedParam;
+use super::{Left, PlannedParam};
 
 /// What became of one parameter.
 #[derive(Clone, Debug)]
@@ -24,8 +25,10 @@ pub struct Converted {
     pub bytes: u64,
     /// The rule that decided.
     pub rule: String,
-    /// How far its values are from what they were; `None` if none can have changed.
+    /// How far its values are from what they were; `None` if nothing was encoded.
     pub difference: Option<Difference>,
+    /// Why values that were only added to are rounded; `None` if all are what they were.
+    pub rounded: Option<String>,
 }
 
 impl Converted {
@@ -40,6 +43,12 @@ impl Converted {
             bytes: param.slot_bytes(),
             rule,
             difference: None,
+            rounded: match &param.fidelity {
+                Fidelity::Lossy(why) if param.steps.iter().any(|s| matches!(s, Step::Add(_))) => {
+                    Some(why.clone())
+                }
+                _ => None,
+            },
         }
     }
 }
@@ -61,8 +70,10 @@ pub struct Group {
     pub bytes: u64,
     /// The rule that decided.
     pub rule: String,
-    /// Of all together; `None` if none can have changed.
+    /// Of all together; `None` if nothing was encoded.
     pub difference: Option<Difference>,
+    /// Why values that were only added to are rounded.
+    pub rounded: Option<String>,
 }
 
 impl Group {
@@ -81,6 +92,8 @@ pub struct ConvertReport {
     pub tied: Vec<(String, String)>,
     /// Entries of the source that are not needed: name, and why.
     pub dropped: Vec<(String, String)>,
+    /// What the source says besides tensors, and the result does not.
+    pub left: Vec<Left>,
     /// Bytes of tensors that were read.
     pub bytes_read: u64,
     /// Bytes of the file that holds the tensors.
@@ -135,6 +148,7 @@ impl ConvertReport {
                 bytes: t.bytes,
                 rule: t.rule.clone(),
                 difference: t.difference,
+                rounded: t.rounded.clone(),
             };
             groups.push((pattern, group));
         }

@@ -30,7 +30,35 @@ const MEMBERS: &[&str] = &[
 /// Keys of `config.json` that say how weights are quantised.
 const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
 
+/// What stands beside the weights of an HF directory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HfFiles {
+    /// `config.json`; what it says of quantised weights is found anew.
+    pub config: Map<String, Value>,
+    /// `__metadata__` of the files with the weights.
+    pub pairs: Vec<(String, String)>,
+    /// Other small files: name and content.
+    pub members: Vec<(String, Vec<u8>)>,
+}
+
 impl HfMetadata {
+    /// All that a copy of the model needs beside its weights.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is no `config.json`; or if a file cannot be read or leads out of the directory.
+    pub fn files(&self) -> Result<HfFiles, Error> {
+        let Some(Value::Object(config)) = self.config() else {
+            let fault = Fault::Lacks { wants: "a `config.json` beside the weights of the source" };
+            return Err(Error::whole(self.dir(), fault)
+                .with_hint("write a `.safetensors` or an `.npz` file, which need none"));
+        };
+        let mut members = Vec::new();
+        for (name, member) in self.members()? {
+            members.push((name, member.read()?));
+        }
+        Ok(HfFiles { config: config.clone(), pairs: self.safetensors().to_vec(), members })
+    }
+
     /// The small files beside the weights that a copy of the model needs, by name, but for `config.json`.
     ///
     /// # Errors
@@ -47,12 +75,12 @@ impl HfMetadata {
 
 /// `__metadata__` of the file with the weights: the source's, with the framework that readers look for
 /// (transformers modeling_utils.py, `load_state_dict`; mlx-lm utils.py, `save_model`).
-pub(crate) fn pairs(source: &HfMetadata, flavour: Flavour) -> Vec<(String, String)> {
+pub(crate) fn pairs(source: &HfFiles, flavour: Flavour) -> Vec<(String, String)> {
     let format = match flavour {
         Flavour::Hf => "pt",
         Flavour::Mlx => "mlx",
     };
-    let others = source.safetensors().iter().filter(|(key, _)| key != "format").cloned();
+    let others = source.pairs.iter().filter(|(key, _)| key != "format").cloned();
     std::iter::once(("format".to_owned(), format.to_owned())).chain(others).collect()
 }
 
@@ -60,14 +88,9 @@ pub(crate) fn pairs(source: &HfMetadata, flavour: Flavour) -> Vec<(String, Strin
 /// several planes are read back as they are meant, which is tried.
 pub(crate) fn config_for(
     tensors: &[Outgoing],
-    source: &HfMetadata,
+    config: &Map<String, Value>,
     flavour: Flavour,
 ) -> Result<Vec<u8>, Error> {
-    let Some(Value::Object(config)) = source.config() else {
-        let fault = Fault::Lacks { wants: "a `config.json` beside the weights of the source" };
-        return Err(Error::whole(source.dir(), fault)
-            .with_hint("write a `.safetensors` or an `.npz` file, which need none"));
-    };
     let mut plain = config.clone();
     for key in QUANTISATION {
         plain.remove(key);

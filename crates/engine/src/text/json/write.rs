@@ -88,6 +88,9 @@ impl Vocabulary<'_> {
         }
         put("add_bos_token", json!(self.adds_bos()));
         put("add_eos_token", json!(self.add_eos.unwrap_or(false)));
+        if let Some(adds) = self.add_space_prefix {
+            put("add_prefix_space", json!(adds));
+        }
         put("clean_up_tokenization_spaces", json!(false));
         put("model_max_length", json!(context));
         if let Some(template) = template {

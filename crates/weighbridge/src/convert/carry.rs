@@ -1,0 +1,212 @@
+//! What a checkpoint says besides its tensors, said in the words of another ecosystem: numbers of the model,
+//! tokenizer, chat template, defaults of sampling. What has no words there is listed.
+
+mod to_gguf;
+mod to_hf;
+
+use std::collections::{BTreeSet, HashSet};
+
+use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
+use load::{Pool, Slot};
+use model::{Description, DialectName, Model, Noting, Rope, RopeScaling};
+use plan::LoadPlan;
+use tensor::{Dtype, Expr, Scheme, Shape, Target};
+
+use crate::Error;
+use crate::pipeline::Wanted;
+
+use to_gguf::to_gguf;
+use to_hf::to_hf;
+
+/// A tensor that no entry of the source holds.
+pub(super) struct Made {
+    /// The tensor, of one plane.
+    pub(super) outgoing: Outgoing,
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What stands beside the tensors.
+#[derive(Default)]
+pub(super) enum Beside {
+    /// Nothing new.
+    #[default]
+    Nothing,
+    /// GGUF metadata.
+    Gguf(Vec<(String, ValueBuf)>),
+    /// The files of a directory.
+    Hf(Box<HfFiles>),
+}
+
+/// What a checkpoint says besides its tensors, in the words of another ecosystem.
+#[derive(Default)]
+pub(super) struct Carried {
+    pub(super) beside: Beside,
+    pub(super) made: Vec<Made>,
+    pub(super) left: Vec<Left>,
+}
+
+/// The one parameter that one ecosystem has as a tensor and the other as numbers of the configuration.
+const ROPE_FACTORS: &str = "rope_factors.weight";
+
+impl Carried {
+    /// What `checkpoint` says, as files of `home` say it.
+    ///
+    /// # Errors
+    /// If they have no words for the model, or something beside the weights is broken.
+    pub(super) fn of(
+        checkpoint: &Checkpoint,
+        model: &Model,
+        wanted: &Wanted,
+        home: DialectName,
+    ) -> Result<Carried, Error> {
+        let params = &wanted.resolved.params;
+        let own: HashSet<&str> =
+            params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
+        let own = |name: &str| own.contains(name);
+        let metadata = checkpoint.metadata();
+        let mut nameless = wanted.nameless.clone();
+        let rope = Rope {
+            theta: *model.config.rope_theta,
+            dims: *model.config.head_dim,
+            scaling: RopeScaling::None,
+        };
+        let scaling = *model.config.rope_scaling;
+        match (home, metadata) {
+            (DialectName::Gguf, Metadata::Hf(hf)) => {
+                let mut made = vec![];
+                let mut said = RopeScaling::None;
+                if matches!(scaling, RopeScaling::Llama3 { .. }) {
+                    made.push(floats("rope_freqs.weight", &Rope { scaling, ..rope }.factors()));
+                } else {
+                    said = scaling;
+                }
+                no_name(home, &nameless)?;
+                let said = to_gguf(hf, metadata, &scaled(model, said), &own)?;
+                Ok(Carried { made, ..said })
+            }
+            (DialectName::Hf, Metadata::Gguf(gguf)) => {
+                let mut said = scaling;
+                if nameless.iter().any(|name| name == ROPE_FACTORS)
+                    && let Some(found) = rope.scaling_of(&values(checkpoint, wanted)?)
+                {
+                    said = found;
+                    nameless.retain(|name| name != ROPE_FACTORS);
+                }
+                no_name(home, &nameless)?;
+                to_hf(gguf, metadata, &scaled(model, said), &own)
+            }
+            _ => {
+                no_name(home, &nameless)?;
+                Ok(Carried::default())
+            }
+        }
+    }
+}
+
+/// `files` with torch's name for what most values of `plan` are.
+pub(super) fn with_dtype(mut files: HfFiles, plan: &LoadPlan) -> HfFiles {
+    let mut counts: Vec<(&'static str, u64)> = vec![("float32", 0), ("float16", 0), ("bfloat16", 0)];
+    for param in &plan.params {
+        let name = match param.scheme.dtype() {
+            Some(Dtype::F32) => "float32",
+            Some(Dtype::F16) => "float16",
+            _ => "bfloat16",
+        };
+        if let Some((_, count)) = counts.iter_mut().find(|(n, _)| *n == name) {
+            *count += param.shape.elements().unwrap_or(0);
+        }
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count).map_or("float32", |(name, _)| name);
+    files.config.insert("torch_dtype".to_owned(), most.into());
+    files
+}
+
+fn no_name(home: DialectName, nameless: &[String]) -> Result<(), Error> {
+    if nameless.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = nameless.iter().map(|name| format!("`{name}`")).collect();
+    Err(Error::Convert { what: format!("the {home} dialect has no name for {}", list.join(", ")) })
+}
+
+/// The model with another stretch of rotary frequencies.
+fn scaled(model: &Model, scaling: RopeScaling) -> Model {
+    let mut config = model.config.clone();
+    config.rope_scaling.value = scaling;
+    Model { family: model.family, config, dialect: model.dialect }
+}
+
+fn floats(name: &str, values: &[f32]) -> Made {
+    let shape = Shape::from([values.len() as u64]);
+    let outgoing = Outgoing { name: name.to_owned(), shape, scheme: Scheme::plain(Dtype::F32) };
+    Made { outgoing, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+}
+
+/// The values of [`ROPE_FACTORS`].
+fn values(checkpoint: &Checkpoint, wanted: &Wanted) -> Result<Vec<f32>, Error> {
+    let scheme = Some(Scheme::plain(Dtype::F32));
+    let only = Target { name: ROPE_FACTORS.to_owned(), expr: Expr::source(ROPE_FACTORS), scheme };
+    let plan = wanted.only(checkpoint, only)?;
+    let loaded = load::execute(&plan, checkpoint, &mut Pool::new(1))?;
+    let slots = loaded.get(ROPE_FACTORS).map(load::Tensor::slots).unwrap_or_default();
+    let bytes = slots.first().map(Slot::bytes).unwrap_or_default();
+    Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
+/// Something that the source says and the result does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The file of the source that says it, or `metadata` for GGUF.
+    pub file: String,
+    /// The key, or the file itself if it is left as a whole.
+    pub key: String,
+    /// Why it is left.
+    pub why: String,
+}
+
+impl Left {
+    fn new(file: &str, key: &str, why: impl Into<String>) -> Left {
+        Left { file: file.to_owned(), key: key.to_owned(), why: why.into() }
+    }
+}
+
+/// The keys of `metadata` that make the model what it is.
+fn keys_of_model(metadata: &Metadata) -> BTreeSet<String> {
+    let noting = Noting::of(metadata);
+    // That it is a model was found out before.
+    let _ = Model::from_facts(&noting);
+    noting.used()
+}
+
+/// Holds what is to be written against what it was made from.
+fn proven(model: &Model, description: &Description) -> Result<(), Error> {
+    let differs = |what: String| Error::Convert {
+        what: format!("the {} dialect cannot say this model: {what}", description.dialect),
+    };
+    let again = Model::from_facts(description).map_err(|e| differs(e.to_string()))?;
+    let unlike = model.unlike(&again);
+    if unlike.is_empty() {
+        return Ok(());
+    }
+    let list =
+        unlike.iter().map(|(name, is, would)| format!("\n  `{name}` is {is}, and would be read as {would}"));
+    Err(differs(list.collect()))
+}
+
+/// The f32 of a file that is nearest to a number.
+#[expect(clippy::cast_possible_truncation, reason = "it was an f32 in one ecosystem, or is one in the other")]
+fn narrow(x: f64) -> f32 {
+    x as f32
+}
+
+/// Defaults of sampling: in generation_config.json, and in GGUF.
+///
+/// Source: gguf-py/gguf/metadata.py@0c1e57098, `Metadata.load`; gguf-py/gguf/constants.py, `Keys.General`.
+static SAMPLING: &[(&str, &str)] = &[
+    ("temperature", "general.sampling.temp"),
+    ("top_k", "general.sampling.top_k"),
+    ("top_p", "general.sampling.top_p"),
+    ("min_p", "general.sampling.min_p"),
+    ("repetition_penalty", "general.sampling.penalty_repeat"),
+];
