@@ -1,6 +1,7 @@
 //! Where the bytes of a checkpoint come from. A source gives any byte range, at any time, from any thread.
 
 mod file;
+mod guard;
 mod mmap;
 mod pread;
 mod reader;
@@ -45,7 +46,8 @@ pub enum Io {
     /// where page faults are slow and may fail.
     #[default]
     Auto,
-    /// The file is mapped. If another process shortens it meanwhile, touching the lost pages kills this one.
+    /// The file is mapped. If another process shortens it meanwhile, touching the lost pages ends this one: by a
+    /// signal, or with an error that names the file if the program called [`Io::guard_maps`].
     Mmap,
     /// The file is read with positioned reads. A file that shrinks is an error.
     Pread,

@@ -11,8 +11,18 @@ fn paint(on: bool, code: &str, text: &str) -> String {
     if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
+/// What strangers' files say must not steer the terminal: control characters are escaped.
+fn without_control(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for c in message.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
 /// An error with its hints, for stderr.
 pub(crate) fn error(message: &str) -> String {
+    let message = without_control(message);
     let on = coloured(std::io::stderr().is_terminal());
     let mut out = paint(on, "1;31", "error:");
     for (i, line) in message.lines().enumerate() {

@@ -40,6 +40,11 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
+/// As much of a stranger's name as a message has room for.
+fn short(name: &str) -> String {
+    name.chars().take(96).flat_map(char::escape_debug).collect()
+}
+
 /// What can be wrong with a model's description.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -47,7 +52,7 @@ pub enum Error {
     #[error("the checkpoint does not name its architecture: looked for {0}")]
     NoArchitecture(String),
     /// No family claims it.
-    #[error("architecture `{name}` is not supported\nhint: known are {known}")]
+    #[error("architecture `{}` is not supported\nhint: known are {known}", short(.name))]
     Unsupported {
         /// What the checkpoint calls itself.
         name: String,

@@ -140,7 +140,9 @@ impl Fact {
             }
             number => match (number.as_u64(), number.as_f64()) {
                 (Some(n), _) => Fact::Count(n),
-                (None, x) => Fact::Number(x.unwrap_or(f64::NAN)),
+                (None, Some(x)) => Fact::Number(x),
+                // Whole and negative.
+                (None, None) => Fact::Number(number.to_string().parse().unwrap_or(f64::NAN)),
             },
         }
     }

@@ -110,7 +110,7 @@ impl OpenFile {
             Io::Auto => is_local(&self.file),
         };
         if map {
-            let source = Mapped::new(&self.file).map_err(|e| Error::io(&self.path, "map", e))?;
+            let source = Mapped::new(&self.file, &self.path).map_err(|e| Error::io(&self.path, "map", e))?;
             Ok(Arc::new(source))
         } else {
             Ok(Arc::new(Pread::new(self.file, self.len)))

@@ -2,36 +2,42 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
+use super::guard::Registration;
 use super::{ByteSource, past_the_end};
 
 /// A file mapped into memory, read-only.
 #[derive(Debug)]
-pub(crate) struct Mapped(memmap2::Mmap);
+pub(crate) struct Mapped {
+    /// Goes before the map does: the addresses may be another's at once.
+    _registered: Option<Registration>,
+    map: memmap2::Mmap,
+}
 
 impl Mapped {
-    /// Maps the whole of `file`, which must be regular and not empty.
-    pub(crate) fn new(file: &File) -> io::Result<Mapped> {
+    /// Maps the whole of `file`, which must be regular and not empty, and is called `path` should its pages go.
+    pub(crate) fn new(file: &File, path: &Path) -> io::Result<Mapped> {
         // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
         // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
-        // a page past the new end raises SIGBUS. What parses the mapped header checks every bound on each
-        // access, so that such a writer can cause wrong values, but no access out of bounds. Who must survive
-        // a hostile writer uses `Io::Pread`.
+        // a page past the new end raises SIGBUS, which `Io::guard_maps` makes an error. What parses the mapped
+        // header checks every bound on each access, so that such a writer can cause wrong values, but no access
+        // out of bounds. Who must survive a hostile writer uses `Io::Pread`.
         let map = unsafe { memmap2::Mmap::map(file)? };
-        Ok(Mapped(map))
+        Ok(Mapped { _registered: Registration::new(map.as_ptr(), map.len(), path), map })
     }
 }
 
 impl ByteSource for Mapped {
     fn len(&self) -> u64 {
-        self.0.len() as u64
+        self.map.len() as u64
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = usize::try_from(offset).ok();
         let range = start.and_then(|s| Some(s..s.checked_add(buf.len())?));
-        match range.and_then(|r| self.0.get(r)) {
+        match range.and_then(|r| self.map.get(r)) {
             Some(bytes) => {
                 buf.copy_from_slice(bytes);
                 Ok(())
@@ -41,7 +47,7 @@ impl ByteSource for Mapped {
     }
 
     fn mapped(&self) -> Option<&[u8]> {
-        Some(&self.0)
+        Some(&self.map)
     }
 
     fn kind(&self) -> &'static str {

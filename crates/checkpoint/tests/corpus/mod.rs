@@ -5,6 +5,10 @@ pub(crate) mod archives;
 pub(crate) mod build;
 mod folders;
 pub(crate) mod gguf;
+#[allow(dead_code, reason = "only the tests of the program run models")]
+pub(crate) mod models;
+pub(crate) mod pickle;
+mod pickles;
 mod quantized;
 pub(crate) mod safetensors;
 
@@ -62,27 +66,34 @@ impl Case {
     /// Makes it in the empty directory `dir`, and gives the path to open.
     pub(crate) fn make(&self, dir: &Path) -> PathBuf {
         for (path, made) in &self.made {
-            let path = dir.join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("directories are made");
-            match made {
-                Made::File(content) => fs::write(&path, content).expect("a file is written"),
-                Made::Long(start, len) => {
-                    let mut file = File::create(&path).expect("a file is made");
-                    file.write_all(start).expect("a file is written");
-                    file.set_len(*len).expect("a sparse file");
-                }
-                Made::Link(to) => {
-                    let to = to.replace("DIR", &dir.display().to_string());
-                    std::os::unix::fs::symlink(to, &path).expect("a link is made");
-                }
-                Made::Pipe => {
-                    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
-                    assert!(made.success());
-                }
-                Made::Folder => fs::create_dir(&path).expect("a directory is made"),
-            }
+            made.make(dir, path);
         }
         dir.join(&self.path)
+    }
+}
+
+impl Made {
+    /// Makes it at `path` below `dir`.
+    pub(crate) fn make(&self, dir: &Path, path: &str) {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories are made");
+        match self {
+            Made::File(content) => fs::write(&path, content).expect("a file is written"),
+            Made::Long(start, len) => {
+                let mut file = File::create(&path).expect("a file is made");
+                file.write_all(start).expect("a file is written");
+                file.set_len(*len).expect("a sparse file");
+            }
+            Made::Link(to) => {
+                let to = to.replace("DIR", &dir.display().to_string());
+                std::os::unix::fs::symlink(to, &path).expect("a link is made");
+            }
+            Made::Pipe => {
+                let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+                assert!(made.success());
+            }
+            Made::Folder => fs::create_dir(&path).expect("a directory is made"),
+        }
     }
 }
 
@@ -90,17 +101,11 @@ impl Case {
 pub(crate) fn corpus() -> Vec<Case> {
     let mut all = Vec::new();
     let mut files = |family: &'static str, extension: &str, cases: Vec<OneFile>| {
-        all.extend(cases.into_iter().map(|(name, content, blame, says)| {
-            let path = format!("x.{extension}");
-            Case {
-                family,
-                name: name.to_owned(),
-                made: vec![(path.clone(), Made::File(content))],
-                path,
-                blame,
-                says: says.to_owned(),
-            }
-        }));
+        all.extend(
+            cases
+                .into_iter()
+                .map(|(name, content, blame, says)| case(family, extension, name, content, blame, says)),
+        );
     };
     files("gguf openings", "gguf", gguf::openings());
     files("gguf pairs", "gguf", gguf::pairs());
@@ -142,6 +147,7 @@ pub(crate) fn corpus() -> Vec<Case> {
             "of no known format, it starts with 68 65 6c 6c",
         )],
     );
+    all.extend(pickles::pickles());
     all.extend(folders::paths());
     all.extend(folders::splits());
     all.extend(folders::indices());
@@ -149,6 +155,26 @@ pub(crate) fn corpus() -> Vec<Case> {
     all.extend(folders::squish());
     all.extend(quantized::models());
     all
+}
+
+/// One file.
+fn case(
+    family: &'static str,
+    extension: &str,
+    name: &str,
+    content: Vec<u8>,
+    blame: Blame,
+    says: &str,
+) -> Case {
+    let path = format!("x.{extension}");
+    Case {
+        family,
+        name: name.to_owned(),
+        made: vec![(path.clone(), Made::File(content))],
+        path,
+        blame,
+        says: says.to_owned(),
+    }
 }
 
 /// Other files, whatever they are called.

@@ -11,6 +11,7 @@ use weighbridge::{EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText,
 
 use crate::Failure;
 use crate::args::RunArgs;
+use crate::isolate;
 use crate::style;
 
 const HELP: &str = "\
@@ -170,9 +171,9 @@ impl Session<'_> {
             ));
         };
         let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
-        let text = template
-            .render(messages, true, spelling(tokenizer.bos()), spelling(tokenizer.eos()))
-            .map_err(|e| Failure::Other(e.to_string()))?;
+        let around = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
+        let text =
+            isolate::render(&self.args.model.path, template, messages, around).map_err(Failure::Other)?;
         // The template writes its own special tokens, the first included.
         Ok(tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: true }))
     }

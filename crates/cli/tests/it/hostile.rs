@@ -1,9 +1,5 @@
-//! Broken checkpoints, and ones that change while they are read: the program ends with an error that names the
+//! Broken checkpoints: the program ends with an error that names the
 //! file, within 256 MiB of memory and 2 seconds, and never by a panic or a signal.
-
-#[path = "../../../checkpoint/tests/corpus/mod.rs"]
-#[allow(dead_code, reason = "the library's tests use more of what makes files")]
-mod corpus;
 
 use std::io::Read;
 use std::path::Path;
@@ -13,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corpus::{Blame, Case, corpus};
+use crate::corpus::models::{Absurd, absurd};
+use crate::corpus::{Blame, Case, corpus};
 
 /// Address space of a run in KiB: it bounds what is allocated, mapped and in memory.
 const MEMORY: u32 = 256 << 10;
@@ -30,13 +27,14 @@ struct Run {
     stderr: String,
 }
 
-/// Runs the program under limits.
-fn limited(args: &[&str], path: &Path) -> Run {
+/// Runs the program under limits: `args`, `path`, and what follows that.
+fn limited(args: &[&str], path: &Path, last: Option<&str>) -> Run {
     let script = format!("ulimit -v {MEMORY}; ulimit -t {CPU}; ulimit -c 0; exec \"$0\" \"$@\"");
     let mut child = Command::new("sh")
         .args(["-c", &script, env!("CARGO_BIN_EXE_weighbridge")])
         .args(args)
         .arg(path)
+        .args(last)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -72,7 +70,7 @@ fn judge(case: &Case) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut said = Vec::new();
     for args in runs {
-        let run = limited(args, &path);
+        let run = limited(args, &path, None);
         let home = dir.path().display().to_string();
         let mut check = |fine: bool, what: &str| {
             if !fine {
@@ -117,9 +115,55 @@ fn says_where(stderr: &str) -> bool {
     places.iter().any(|place| stderr.contains(place))
 }
 
-#[test]
-fn the_program_refuses_every_broken_checkpoint_in_little_time_and_memory() {
-    let cases = corpus();
+/// What is wrong with how the program takes `model`, if anything.
+fn judge_model(model: &Absurd) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, made) in &model.made {
+        made.make(dir.path(), path);
+    }
+    let path = dir.path().join(model.path);
+    let out = dir.path().join("out.safetensors").display().to_string();
+    let runs = [
+        &["inspect"][..],
+        &["plan"],
+        &["check", "--deep", "--threads", "1"],
+        &["run", "--prompt", "ab", "--threads", "1", "-n", "2"],
+        &["convert", "--layout", "canonical", "--threads", "1"],
+    ];
+    let mut wrong = Vec::new();
+    for args in runs {
+        let last = (args[0] == "convert").then_some(out.as_str());
+        let run = limited(args, &path, last);
+        let refused = model.refuse.contains(&args[0]);
+        let mut check = |fine: bool, what: &str| {
+            if !fine {
+                let (family, name) = (model.family, &model.name);
+                let code = run.code.map_or("a signal".to_owned(), |c| format!("exit code {c}"));
+                wrong.push(format!(
+                    "{family}, {name}: {args:?}: {what}: {code}\n    {}{}",
+                    run.stdout, run.stderr
+                ));
+            }
+        };
+        check(!run.stderr.contains("panicked"), "wanted no panic");
+        if refused {
+            check(run.code == Some(1), "wanted exit code 1");
+            check(run.stdout.is_empty(), "wanted nothing on stdout");
+            // What `run` says of loading goes before.
+            let error = run.stderr.find("error: ").map_or("", |at| &run.stderr[at..]);
+            check(error.len() < 10_000, "wanted a short message");
+            check(error.contains(&*path.display().to_string()), "wanted the path");
+            check(error.contains(model.says), &format!("wanted `{}`", model.says));
+            check(!error.contains('\u{1b}'), "wanted no control characters");
+        } else {
+            check(run.code == Some(0), "wanted exit code 0");
+        }
+    }
+    wrong
+}
+
+/// What `judge` finds wrong with any of `cases`, two at a time.
+fn judge_all<T: Sync>(cases: &[T], judge: impl Fn(&T) -> Vec<String> + Sync) {
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -132,4 +176,14 @@ fn the_program_refuses_every_broken_checkpoint_in_little_time_and_memory() {
     });
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_program_refuses_every_broken_checkpoint_in_little_time_and_memory() {
+    judge_all(&corpus(), judge);
+}
+
+#[test]
+fn the_program_takes_no_harm_from_absurd_models() {
+    judge_all(&absurd(), judge_model);
 }

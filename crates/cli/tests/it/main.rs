@@ -5,9 +5,14 @@ mod broken;
 mod check;
 mod commands;
 mod convert;
+#[path = "../../../checkpoint/tests/corpus/mod.rs"]
+#[allow(dead_code, reason = "the library's tests use more of what makes files")]
+mod corpus;
 mod diff;
 mod files;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod moving;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -2,19 +2,21 @@
 //!
 //! A template is a program from a stranger's file. It runs with a bound on its steps, its depth and its
 //! output, sees nothing but the conversation, and cannot load other templates. What it holds in memory on the
-//! way is bounded by its steps alone, and a string may double with each: minijinja has no limit for that.
+//! way is bounded by its steps alone: a string may double with each, and a value may hold itself, which is walked by
+//! recursion. minijinja has no limits for that. Who runs templates of strangers does it in a process of its own, as
+//! `weighbridge run` does.
 
 use std::io;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value, context};
 
-use super::Error;
 use super::tojson::tojson;
+use super::{Error, limits};
 
 /// Steps that a template may take: thousands of times what real ones do.
 const FUEL: u64 = 5_000_000;
-/// Nested calls of macros, includes and expressions.
+/// Nested calls of macros and expressions.
 const DEPTH: usize = 100;
 /// Bytes that a template may write.
 const OUTPUT: usize = 16 << 20;
@@ -36,6 +38,7 @@ pub struct Message {
 /// `raise_exception` and `strftime_now` (which gives a fixed date: a prompt must not depend on the clock).
 /// Source: transformers `render_jinja_template`, chat_template_utils.py@v4.57.
 pub struct ChatTemplate {
+    source: String,
     environment: Environment<'static>,
 }
 
@@ -51,6 +54,7 @@ impl ChatTemplate {
             let problem = format!("the template has {} bytes, wanted at most {SOURCE}", source.len());
             return Err(Error::malformed(NAME, problem));
         }
+        limits::check(NAME, source)?;
         let mut environment = Environment::new();
         // As transformers sets up Jinja.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -68,7 +72,12 @@ impl ChatTemplate {
         environment
             .add_template_owned(NAME, without_generation_blocks(source))
             .map_err(|e| Error::malformed(NAME, describe(&e)))?;
-        Ok(ChatTemplate { environment })
+        Ok(ChatTemplate { source: source.to_owned(), environment })
+    }
+
+    /// The text that it was compiled from.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Writes a conversation as a prompt. With `add_generation_prompt` it ends where the answer begins.

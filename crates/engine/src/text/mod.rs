@@ -8,6 +8,7 @@ mod bpe;
 mod chat;
 mod error;
 mod json;
+mod limits;
 mod pretokenize;
 mod sentencepiece;
 mod special;

@@ -2,7 +2,8 @@
 
 use insta::assert_snapshot;
 
-use super::assembler::{Pickle, members, zip};
+use super::assembler::members;
+use crate::corpus::pickle::{Pickle, zip};
 use crate::{Dir, open_both};
 
 fn archive(extra: &[(&str, &[u8])]) -> Vec<u8> {

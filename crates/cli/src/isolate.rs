@@ -1,0 +1,89 @@
+//! A chat template, run in a process of its own.
+//!
+//! A template is a program from a stranger's file. Its steps are bounded where it runs, but not what it holds: a
+//! string may double with each step, and a list may hold itself, which is walked by recursion. Here a process that may
+//! take little memory and time runs it, and its end is an error like any other.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use weighbridge::{ChatTemplate, Message};
+
+/// The first argument of such a process.
+pub(crate) const COMMAND: &str = "render-chat-template";
+
+/// Address space of it, in bytes.
+const MEMORY: u64 = 256 << 20;
+/// CPU time of it, in seconds.
+const TIME: u64 = 5;
+
+/// Writes a conversation as a prompt, with `template` of the checkpoint at `path`, as [`ChatTemplate::render`] does.
+pub(crate) fn render(
+    path: &Path,
+    template: &ChatTemplate,
+    messages: &[Message],
+    [bos, eos]: [&str; 2],
+) -> Result<String, String> {
+    let failed = |why: String| format!("`{}`: {why}", path.display());
+    let messages: Vec<Value> =
+        messages.iter().map(|m| json!({"role": m.role, "content": m.content})).collect();
+    let task = json!({"template": template.source(), "messages": messages, "bos": bos, "eos": eos});
+    let system = |e: std::io::Error| failed(format!("cannot run its chat template: {e}"));
+    // The path of this program may be another's by now.
+    let program = Path::new("/proc/self/exe");
+    let program = if program.exists() { program.into() } else { std::env::current_exe().map_err(system)? };
+    let mut child = Command::new(program)
+        .arg(COMMAND)
+        // Walking the stack takes longer than all else.
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(system)?;
+    // It reads all of this before it writes. If it is gone by now, its status says why.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(task.to_string().as_bytes()));
+    let output = child.wait_with_output().map_err(system)?;
+    let text = String::from_utf8(output.stdout).unwrap_or_default();
+    match output.status.code() {
+        Some(0) => Ok(text),
+        Some(1) => Err(failed(text)),
+        _ => Err(failed(format!(
+            "`chat_template`: it takes over {TIME} s, over {} MiB, or values nested too deep",
+            MEMORY >> 20
+        ))),
+    }
+}
+
+/// The process that runs the template: the task on stdin, the prompt on stdout.
+pub(crate) fn process() -> ExitCode {
+    let limits = [(Resource::As, MEMORY), (Resource::Cpu, TIME), (Resource::Core, 0)];
+    for (resource, most) in limits {
+        // Only ever less than there was. Where the system has no such limit, there is none.
+        let most = getrlimit(resource).maximum.map_or(most, |max| max.min(most));
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+    let (text, code) = match task() {
+        Ok(prompt) => (prompt, ExitCode::SUCCESS),
+        Err(why) => (why, ExitCode::from(1)),
+    };
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => code,
+        Err(_) => ExitCode::from(2),
+    }
+}
+
+fn task() -> Result<String, String> {
+    let mut task = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut task).map_err(|e| e.to_string())?;
+    let task: Value = serde_json::from_slice(&task).map_err(|e| e.to_string())?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let messages = task["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let messages: Vec<_> =
+        messages.iter().map(|m| Message { role: text(&m["role"]), content: text(&m["content"]) }).collect();
+    let template = ChatTemplate::new(&text(&task["template"])).map_err(|e| e.to_string())?;
+    template.render(&messages, true, &text(&task["bos"]), &text(&task["eos"])).map_err(|e| e.to_string())
+}
