@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use checkpoint::Checkpoint;
 use load::{Loaded, Pool};
-use model::Model;
+use model::{Model, Rope, RopeScaling};
 use plan::{LoadPlan, PlannedParam};
 
 use crate::pipeline::Wanted;
@@ -39,11 +39,7 @@ pub fn diff(
         report.configuration = configuration(a, b);
     }
     let (a, b) = match layout {
-        Some(LayoutKind::Canonical) => {
-            let (model_a, model_b) = (models.0?, models.1?);
-            report.family = Some(same_family(&model_a, &model_b)?);
-            (Side::canonical(a, &model_a)?, Side::canonical(b, &model_b)?)
-        }
+        Some(LayoutKind::Canonical) => report.canonical((a, &models.0?), (b, &models.1?), pool)?,
         Some(LayoutKind::Source) => (Side::stored(a)?, Side::stored(b)?),
         Some(other) => {
             return Err(Error::Diff {
@@ -54,16 +50,9 @@ pub fn diff(
             });
         }
         None => {
-            let sides = models.0.and_then(|model_a| {
-                let model_b = models.1?;
-                let family = same_family(&model_a, &model_b)?;
-                Ok((family, Side::canonical(a, &model_a)?, Side::canonical(b, &model_b)?))
-            });
+            let sides = models.0.and_then(|model| report.canonical((a, &model), (b, &models.1?), pool));
             match sides {
-                Ok((family, a, b)) => {
-                    report.family = Some(family);
-                    (a, b)
-                }
+                Ok(sides) => sides,
                 Err(why) => {
                     report.why_stored = Some(why.to_string());
                     (Side::stored(a)?, Side::stored(b)?)
@@ -114,6 +103,31 @@ pub fn diff(
     Ok(report)
 }
 
+impl DiffReport {
+    /// Both under the names of the family that claims both.
+    fn canonical<'a>(
+        &mut self,
+        (a, model_a): (&'a Checkpoint, &Model),
+        (b, model_b): (&'a Checkpoint, &Model),
+        pool: &mut Pool,
+    ) -> Result<(Side<'a>, Side<'a>), Error> {
+        let family = same_family(model_a, model_b)?;
+        let mut sides = (Side::canonical(a, model_a)?, Side::canonical(b, model_b)?);
+        for (side, other) in [(&mut sides.0, model_b), (&mut sides.1, model_a)] {
+            if side.says_factors_of(other, pool)? {
+                side.plan.params.retain(|p| p.name != ROPE_FACTORS);
+                self.configuration.retain(|(field, ..)| field != "rope_scaling");
+                self.implied.push(ROPE_FACTORS.to_owned());
+            }
+        }
+        self.family = Some(family);
+        Ok(sides)
+    }
+}
+
+/// What GGUF has as a tensor and config.json as numbers.
+const ROPE_FACTORS: &str = "rope_factors.weight";
+
 /// The family that claims both.
 fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
     if a.family.name() == b.family.name() {
@@ -162,6 +176,20 @@ impl<'a> Side<'a> {
 
     fn stored(checkpoint: &'a Checkpoint) -> Result<Side<'a>, Error> {
         Ok(Side { checkpoint, plan: Wanted::as_stored(checkpoint)?.compile(checkpoint)?.plan })
+    }
+
+    /// Whether its rotary factors are those that follow from the configuration of `model`.
+    fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
+        let at = self.plan.params.iter().position(|p| p.name == ROPE_FACTORS);
+        let scaling = *model.config.rope_scaling;
+        let (Some(at), RopeScaling::Llama3 { .. }) = (at, scaling) else { return Ok(false) };
+        let wanted =
+            Rope { theta: *model.config.rope_theta, dims: *model.config.head_dim, scaling }.factors();
+        let loaded = self.load(at, pool)?;
+        let slots = loaded.get(ROPE_FACTORS).map(load::Tensor::slots).unwrap_or_default();
+        let bytes = slots.first().map(load::Slot::bytes).unwrap_or_default();
+        let found = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
+        Ok(found.len() == wanted.len() && found.zip(&wanted).all(|(a, b)| (a - b).abs() <= 1e-5 * b))
     }
 
     /// The parameter whose slot parameter `i` has.

@@ -56,6 +56,9 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     for (name, a, b) in &report.configuration {
         say(format!("configuration: {name} is {a} in A, {b} in B"));
     }
+    for name in &report.implied {
+        say(format!("{name} is a tensor in one, and follows from the configuration of the other"));
+    }
     for (which, only) in [("A", &report.only_a), ("B", &report.only_b)] {
         for (name, count, held) in gathered(only) {
             let count = if count == 1 { String::new() } else { format!("{count} × ") };
@@ -215,6 +218,7 @@ fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
         "family": report.family,
         "why_stored": report.why_stored,
         "configuration": configuration,
+        "implied": report.implied,
         "only_in_a": only(&report.only_a),
         "only_in_b": only(&report.only_b),
         "groups": groups,

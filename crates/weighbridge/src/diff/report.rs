@@ -114,6 +114,8 @@ pub struct DiffReport {
     pub configuration: Vec<(String, String, String)>,
     /// Parameters that both have, in the order of A.
     pub params: Vec<Compared>,
+    /// Parameters that one has, and that follow from the configuration of the other.
+    pub implied: Vec<String>,
     /// Parameters that only A has.
     pub only_a: Vec<(String, Held)>,
     /// Parameters that only B has.
