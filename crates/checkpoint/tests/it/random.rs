@@ -1,39 +1,14 @@
 //! Random damage and random soundness.
 
-use checkpoint::{Checkpoint, Value};
+#[path = "../../../../fuzz/src/sound.rs"]
+#[allow(unreachable_pub, reason = "the fuzz crate shows it")]
+mod sound;
+
 use proptest::prelude::*;
 
 use crate::build::{F32, Gguf, Q4_0, array, kind, safetensors};
 use crate::{Dir, open_both};
-
-/// What every open checkpoint promises.
-fn assert_sound(checkpoint: &Checkpoint) {
-    let mut ranges = Vec::new();
-    for entry in checkpoint.entries() {
-        assert_eq!(checkpoint.entry(&entry.name), Some(entry));
-        assert_eq!(entry.scheme.byte_len(&entry.shape), Ok(entry.byte_len()));
-        assert_eq!(entry.planes.len(), entry.scheme.planes.len());
-        for plane in &entry.planes {
-            assert!(plane.bytes.start <= plane.bytes.end);
-            assert!(plane.bytes.end <= checkpoint.file(plane.file).len);
-            ranges.push(plane.bytes.clone());
-        }
-    }
-    ranges.retain(|r| r.start < r.end);
-    ranges.sort_by_key(|r| r.start);
-    assert!(ranges.windows(2).all(|w| w[0].end <= w[1].start));
-    if let Some(metadata) = checkpoint.metadata().gguf() {
-        for (key, value) in metadata.iter() {
-            assert_eq!(format!("{:?}", metadata.get(key)), format!("{:?}", Some(value)));
-            if let Value::Array(array) = value {
-                assert_eq!(array.values().count() as u64, array.len());
-            }
-            // None of these may panic, whatever the value.
-            let _ = (metadata.u64(key), metadata.f64(key), metadata.bool(key), metadata.str(key));
-            let _ = (metadata.strs(key).map(|s| s.map(Iterator::count)), metadata.f32s(key).map(|_| ()));
-        }
-    }
-}
+use sound::{assert_dense, assert_sound};
 
 fn sound_gguf() -> Gguf {
     Gguf::new()
@@ -68,6 +43,7 @@ proptest! {
         let dir = Dir::new();
         if let Ok(checkpoint) = open_both(&dir.file("x.gguf", file)) {
             assert_sound(&checkpoint);
+            assert_dense(&checkpoint);
         }
     }
 
@@ -80,6 +56,7 @@ proptest! {
         let dir = Dir::new();
         if let Ok(checkpoint) = open_both(&dir.file("x.safetensors", file)) {
             assert_sound(&checkpoint);
+            assert_dense(&checkpoint);
         }
     }
 
@@ -89,6 +66,7 @@ proptest! {
         let dir = Dir::new();
         if let Ok(checkpoint) = open_both(&dir.file("x.gguf", [start.header(), noise].concat())) {
             assert_sound(&checkpoint);
+            assert_dense(&checkpoint);
         }
     }
 }
@@ -116,6 +94,7 @@ proptest! {
         let dir = Dir::new();
         let checkpoint = open_both(&dir.file("x.gguf", file.build())).expect("sound");
         assert_sound(&checkpoint);
+            assert_dense(&checkpoint);
         let found: Vec<_> = checkpoint.entries().iter()
             .map(|e| (e.name.clone(), e.shape.to_vec(), e.scheme.name.as_ref())).collect();
         prop_assert_eq!(found, wanted.iter().map(|(n, s, k)| (n.clone(), s.clone(), *k)).collect::<Vec<_>>());
