@@ -5,11 +5,14 @@
 
 mod bench;
 mod demo;
+mod fixture;
 mod models;
 mod progress;
 mod test;
 mod tidy;
 mod workspace;
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
@@ -24,6 +27,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "bench",
         "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
     ),
+    ("fixture", "deepseek-v3|many-tensors DIR make a large checkpoint of holes"),
     ("help", "this text"),
 ];
 
@@ -47,6 +51,7 @@ fn run() -> Result<()> {
         "tidy" => no_more(arguments).and_then(|()| tidy::run()),
         "models" => models_task(arguments),
         "bench" => bench_task(arguments),
+        "fixture" => fixture_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -93,6 +98,23 @@ fn models_task(mut arguments: lexopt::Parser) -> Result<()> {
     for model in rows {
         println!("{}", models::fetch(model, check)?.display());
     }
+    Ok(())
+}
+
+fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut word = || match arguments.next()? {
+        Some(Value(word)) => Ok(word),
+        _ => bail!("wanted a name and a directory: `cargo xtask fixture deepseek-v3 DIR`"),
+    };
+    let (name, dir) = (word()?.string()?, PathBuf::from(word()?));
+    let make = match name.as_str() {
+        "deepseek-v3" => fixture::deepseek_v3,
+        "many-tensors" => fixture::many_tensors,
+        other => bail!("there is no fixture `{other}`\nhint: there are `deepseek-v3` and `many-tensors`"),
+    };
+    no_more(arguments)?;
+    let held = make(&dir)?;
+    println!("{}: {} tensors, {} bytes, {} files", dir.display(), held.tensors, held.bytes, held.files);
     Ok(())
 }
 

@@ -1,5 +1,8 @@
 //! Size: large headers open fast, and hostile numbers cost nothing.
 
+#[path = "../../../../xtask/src/fixture.rs"]
+mod fixture;
+
 use std::time::Duration;
 
 use checkpoint::{Io, OpenOptions};
@@ -10,44 +13,63 @@ use crate::{Dir, timed};
 /// CPU time that opening any of these files may take.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 1 });
 
+/// What `work` gives, and how long it took, printed.
 #[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
-fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+fn told<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
     let (result, took) = timed(work);
     println!("{what}: {took:?}");
+    (result, took)
+}
+
+fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (result, took) = told(what, work);
     assert!(took < PATIENCE, "{what} took {took:?}");
     result
 }
 
 #[test]
 fn half_a_million_tensors() {
-    const COUNT: u32 = 500_000;
-    let file =
-        (0..COUNT).fold(Gguf::new(), |g, i| g.f32(&format!("layers.{i}.mlp.experts.up.weight"), &[1, 2]));
     let dir = Dir::new();
-    let path = dir.file("x.gguf", file.build());
-    for io in [Io::Mmap, Io::Pread] {
-        let options = OpenOptions::with_io(io);
-        let checkpoint =
-            in_time("500,000 tensors of GGUF", || checkpoint::open_with(&path, &options)).expect("sound");
-        assert_eq!(checkpoint.entries().len(), COUNT as usize);
-        assert!(checkpoint.entry("layers.499999.mlp.experts.up.weight").is_some());
+    let held = fixture::many_tensors(dir.0.path()).expect("made");
+    assert_eq!((held.tensors, held.files), (1_000_000, 2));
+    for name in ["many.gguf", "many.safetensors"] {
+        for io in [Io::Mmap, Io::Pread] {
+            let options = OpenOptions::with_io(io);
+            let open = || checkpoint::open_with(&dir.path(name), &options);
+            let checkpoint = told(&format!("500,000 tensors of {name} by {io:?}"), open).0.expect("sound");
+            assert_eq!(checkpoint.entries().len() as u64, fixture::MANY);
+            let bytes: u64 = checkpoint.entries().iter().map(tensor::TensorEntry::byte_len).sum();
+            assert_eq!(bytes, held.bytes / 2);
+            let last = checkpoint.entry("model.layers.1666.mlp.experts.66.w1.weight").expect("there");
+            assert_eq!(last.shape, [4, 4].into());
+        }
     }
 }
 
+/// The counts of each dtype are those that Hugging Face shows for deepseek-ai/DeepSeek-V3.
 #[test]
-fn two_hundred_thousand_tensors_of_safetensors() {
-    const COUNT: usize = 200_000;
-    let tensors: Vec<_> = (0..COUNT)
-        .map(|i| {
-            let (from, to) = (8 * i, 8 * i + 8);
-            format!(r#""layers.{i}.up.weight":{{"dtype":"F32","shape":[1,2],"data_offsets":[{from},{to}]}}"#)
-        })
-        .collect();
-    let file = crate::build::safetensors(format!("{{{}}}", tensors.join(",")), 8 * COUNT);
+fn deepseek_v3() {
     let dir = Dir::new();
-    let path = dir.file("x.safetensors", file);
-    let checkpoint = in_time("200,000 tensors of safetensors", || checkpoint::open(&path)).expect("sound");
-    assert_eq!(checkpoint.entries().len(), COUNT);
+    let held = fixture::deepseek_v3(dir.0.path()).expect("made");
+    assert_eq!((held.tensors, held.files), (91_991, 163));
+    let (fp8, bf16, f32) = (680_571_043_840, 3_918_786_560, 41_555_600);
+    assert_eq!(held.bytes, fp8 + 2 * bf16 + 4 * f32);
+    for io in [Io::Mmap, Io::Pread] {
+        let options = OpenOptions::with_io(io);
+        let open = || checkpoint::open_with(dir.0.path(), &options);
+        let checkpoint = told(&format!("DeepSeek-V3 by {io:?}"), open).0.expect("sound");
+        // 45,808 matrices and their factors are one entry each.
+        assert_eq!((checkpoint.entries().len(), checkpoint.files().len()), (91_991 - 45_808, 163));
+        let bytes: u64 = checkpoint.entries().iter().map(tensor::TensorEntry::byte_len).sum();
+        assert_eq!(bytes, held.bytes);
+        let of = |name: &str| {
+            let entry = checkpoint.entry(name).expect(name);
+            (entry.shape.to_vec(), entry.planes.len())
+        };
+        assert_eq!(of("model.layers.61.self_attn.kv_a_proj_with_mqa.weight"), (vec![576, 7168], 2));
+        assert_eq!(of("model.layers.3.mlp.experts.255.down_proj.weight"), (vec![7168, 2048], 2));
+        assert_eq!(of("model.layers.60.mlp.gate.e_score_correction_bias"), (vec![256], 1));
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ mod diff;
 mod files;
 mod hostile;
 #[cfg(target_os = "linux")]
+mod large;
+#[cfg(target_os = "linux")]
 mod moving;
 
 use std::path::{Path, PathBuf};

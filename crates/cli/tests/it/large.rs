@@ -1,0 +1,80 @@
+//! Checkpoints as large as there are, as far as their headers: listed at once, in little memory.
+#![expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
+
+#[path = "../../../../xtask/src/fixture.rs"]
+mod fixture;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::{stdout, weighbridge};
+
+/// Peak memory of listing any of these, in KiB, with the pages of headers that are mapped.
+const MEMORY: u64 = 300_000_000 / 1024;
+
+/// What `inspect --json` says of `path`.
+fn inspect(path: &Path) -> Value {
+    let start = Instant::now();
+    let output = weighbridge([Path::new("inspect"), path, Path::new("--json")]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    println!("{}: {:?}", path.display(), start.elapsed());
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+/// The lines of `inspect --tensors`, and the peak memory of the program when it wrote the first, in KiB.
+fn list(path: &Path, io: &str) -> (Vec<String>, u64) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
+        .args([Path::new("inspect"), path])
+        .args(["--tensors", "--io", io])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    // It waits with what does not fit into the pipe.
+    assert!(!out.fill_buf().unwrap().is_empty());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    let peak = peak.unwrap().parse().unwrap();
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().success());
+    println!("{} by {io}: {} MiB at most", path.display(), peak / 1024);
+    (text.lines().map(str::to_owned).collect(), peak)
+}
+
+#[test]
+fn deepseek_v3_is_listed_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = fixture::deepseek_v3(dir.path()).unwrap();
+    let said = inspect(dir.path());
+    // Without the factors of blocks.
+    assert_eq!(said["parameters"], 684_489_845_504u64);
+    assert_eq!(said["bytes"], held.bytes);
+    for io in ["mmap", "pread"] {
+        let (lines, peak) = list(dir.path(), io);
+        assert!(peak < MEMORY, "{io}: {peak} KiB");
+        for name in ["model.layers.60.mlp.experts.255.down_proj.weight", "model.layers.61.eh_proj.weight"] {
+            assert_eq!(lines.iter().filter(|line| line.contains(name)).count(), 1, "{name}");
+        }
+    }
+}
+
+#[test]
+fn half_a_million_tensors_are_listed_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture::many_tensors(dir.path()).unwrap();
+    for file in ["many.safetensors", "many.gguf"] {
+        let path = dir.path().join(file);
+        for io in ["mmap", "pread"] {
+            let (lines, peak) = list(&path, io);
+            // Half of it are the lines, which are held to be aligned.
+            assert!(peak < 2 * MEMORY, "{file} by {io}: {peak} KiB");
+            let weights = lines.iter().filter(|line| line.contains(".weight")).count() as u64;
+            assert_eq!(weights, fixture::MANY);
+        }
+    }
+}
