@@ -1,9 +1,10 @@
 //! `weighbridge inspect`: what a checkpoint holds, from headers alone.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
-use serde_json::json;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value, json};
 use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, TensorEntry};
 
 use crate::Failure;
@@ -14,8 +15,18 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // A file of an unknown family can still be looked at.
     let model = weighbridge::describe(&checkpoint);
-    let text = if args.json { json(&checkpoint, &model) } else { text(&checkpoint, &model, args.tensors) };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    if args.json {
+        serde_json::to_writer_pretty(
+            &mut out,
+            &Facts { checkpoint: &checkpoint, facts: facts(&checkpoint, &model) },
+        )
+        .map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        out.write_all(text(&checkpoint, &model, args.tensors).as_bytes())?;
+    }
+    Ok(out.flush()?)
 }
 
 /// Elements and bytes of all tensors.
@@ -153,50 +164,72 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-fn json(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> String {
-    let tensors: Vec<_> = checkpoint
-        .entries()
-        .iter()
-        .map(|e| {
-            let planes: Vec<_> = e
-                .planes
-                .iter()
-                .zip(e.scheme.planes.iter())
-                .map(|(data, spec)| {
-                    json!({
-                        "role": spec.role,
-                        "file": checkpoint.file(data.file).path.display().to_string(),
-                        "offset": data.bytes.start,
-                        "bytes": data.bytes.end - data.bytes.start,
-                    })
-                })
-                .collect();
-            json!({
-                "name": e.name,
-                "shape": e.shape.to_vec(),
-                "encoding": e.scheme.name,
-                "bytes": e.byte_len(),
-                "planes": planes,
-                "strides": e.strides,
-            })
+/// What `--json` prints: facts, then tensors, each made when it is written, since there may be very many.
+struct Facts<'a> {
+    checkpoint: &'a Checkpoint,
+    facts: Map<String, Value>,
+}
+
+impl Serialize for Facts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in &self.facts {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry("tensors", &Tensors(self.checkpoint))?;
+        map.end()
+    }
+}
+
+struct Tensors<'a>(&'a Checkpoint);
+
+impl Serialize for Tensors<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.entries().iter().map(|entry| tensor(self.0, entry)))
+    }
+}
+
+fn tensor(checkpoint: &Checkpoint, e: &TensorEntry) -> Value {
+    let planes = e.planes.iter().zip(e.scheme.planes.iter()).map(|(data, spec)| {
+        json!({
+            "role": spec.role,
+            "file": checkpoint.file(data.file).path.display().to_string(),
+            "offset": data.bytes.start,
+            "bytes": data.bytes.end - data.bytes.start,
         })
-        .collect();
+    });
+    json!({
+        "name": e.name,
+        "shape": e.shape.to_vec(),
+        "encoding": e.scheme.name,
+        "bytes": e.byte_len(),
+        "planes": planes.collect::<Vec<_>>(),
+        "strides": e.strides,
+    })
+}
+
+fn facts(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> Map<String, Value> {
     let (elements, bytes) = totals(checkpoint);
-    let metadata: serde_json::Map<String, serde_json::Value> = checkpoint
+    let metadata: Map<String, Value> = checkpoint
         .metadata()
         .gguf()
         .into_iter()
         .flat_map(|g| g.iter().map(|(k, v)| (k.to_owned(), json!(v.to_string()))))
         .collect();
-    let mut facts = json!({
+    let Value::Object(mut facts) = json!({
         "path": checkpoint.path().display().to_string(),
         "format": checkpoint.format().name(),
         "parameters": elements,
         "bytes": bytes,
-    });
+    }) else {
+        return Map::new();
+    };
+    let mut put = |key: &str, value: Value| {
+        facts.insert(key.to_owned(), value);
+    };
     match model {
         Ok(model) => {
-            let config: serde_json::Map<String, serde_json::Value> = model
+            let config: Map<String, Value> = model
                 .config
                 .fields()
                 .into_iter()
@@ -204,18 +237,17 @@ fn json(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> String {
                     (name.to_owned(), json!({"value": value, "from": origin.to_string().replace('`', "")}))
                 })
                 .collect();
-            facts["family"] = json!(model.family.name());
-            facts["fits"] = json!(fit(checkpoint, model).is_ok());
-            facts["config"] = json!(config);
+            put("family", json!(model.family.name()));
+            put("fits", json!(fit(checkpoint, model).is_ok()));
+            put("config", json!(config));
         }
-        Err(error) => facts["problem"] = json!(error.to_string()),
+        Err(error) => put("problem", json!(error.to_string())),
     }
     let ties = checkpoint.ties();
     let name = |tie: &Vec<&TensorEntry>| tie.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
-    facts["ties"] = json!(ties.iter().map(name).collect::<Vec<_>>());
+    put("ties", json!(ties.iter().map(name).collect::<Vec<_>>()));
     let object = |o: &weighbridge::Ignored| json!({"name": o.name, "class": o.class, "tensors": o.tensors});
-    facts["ignored"] = json!(checkpoint.ignored().iter().map(object).collect::<Vec<_>>());
-    facts["metadata"] = json!(metadata);
-    facts["tensors"] = json!(tensors);
-    format!("{facts:#}\n")
+    put("ignored", json!(checkpoint.ignored().iter().map(object).collect::<Vec<_>>()));
+    put("metadata", json!(metadata));
+    facts
 }

@@ -25,11 +25,11 @@ fn inspect(path: &Path) -> Value {
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
-/// The lines of `inspect --tensors`, and the peak memory of the program when it wrote the first, in KiB.
-fn list(path: &Path, io: &str) -> (Vec<String>, u64) {
+/// The lines of `inspect` with `how`, and the peak memory of the program when it wrote the first, in KiB.
+fn list(path: &Path, how: &str, io: &str) -> (Vec<String>, u64) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
         .args([Path::new("inspect"), path])
-        .args(["--tensors", "--io", io])
+        .args([how, "--io", io])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -42,7 +42,7 @@ fn list(path: &Path, io: &str) -> (Vec<String>, u64) {
     let mut text = String::new();
     out.read_to_string(&mut text).unwrap();
     assert!(child.wait().unwrap().success());
-    println!("{} by {io}: {} MiB at most", path.display(), peak / 1024);
+    println!("{} {how} by {io}: {} MiB at most", path.display(), peak / 1024);
     (text.lines().map(str::to_owned).collect(), peak)
 }
 
@@ -54,9 +54,9 @@ fn deepseek_v3_is_listed_in_little_memory() {
     // Without the factors of blocks.
     assert_eq!(said["parameters"], 684_489_845_504u64);
     assert_eq!(said["bytes"], held.bytes);
-    for io in ["mmap", "pread"] {
-        let (lines, peak) = list(dir.path(), io);
-        assert!(peak < MEMORY, "{io}: {peak} KiB");
+    for (how, io) in [("--tensors", "mmap"), ("--tensors", "pread"), ("--json", "mmap")] {
+        let (lines, peak) = list(dir.path(), how, io);
+        assert!(peak < MEMORY, "{how} {io}: {peak} KiB");
         for name in ["model.layers.60.mlp.experts.255.down_proj.weight", "model.layers.61.eh_proj.weight"] {
             assert_eq!(lines.iter().filter(|line| line.contains(name)).count(), 1, "{name}");
         }
@@ -70,7 +70,7 @@ fn half_a_million_tensors_are_listed_in_little_memory() {
     for file in ["many.safetensors", "many.gguf"] {
         let path = dir.path().join(file);
         for io in ["mmap", "pread"] {
-            let (lines, peak) = list(&path, io);
+            let (lines, peak) = list(&path, "--tensors", io);
             // Half of it are the lines, which are held to be aligned.
             assert!(peak < 2 * MEMORY, "{file} by {io}: {peak} KiB");
             let weights = lines.iter().filter(|line| line.contains(".weight")).count() as u64;
