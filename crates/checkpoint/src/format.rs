@@ -15,6 +15,9 @@ mod squish;
 mod toy;
 
 use std::path::Path;
+use std::sync::Arc;
+
+use tensor::Scheme;
 
 use crate::checkpoint::Checkpoint;
 use crate::contents::Contents;
@@ -135,6 +138,17 @@ pub(crate) fn explain_folder(folder: &Folder) -> Error {
         _ => refuse("a `config.json` with a safetensors file, or one GGUF file")
             .with_hint("name the directory that holds the model's files"),
     }
+}
+
+/// `scheme` with the bytes of each cell in the other order, `f32.be`: of the same geometry. It can be listed and moved;
+/// floats are decoded from it, and whoever wants the values of others is refused by this name. Single bytes have no
+/// order.
+fn big_endian(scheme: &Arc<Scheme>) -> Arc<Scheme> {
+    if scheme.dtype().is_some_and(|dtype| dtype.bytes() == 1) {
+        return Arc::clone(scheme);
+    }
+    let name = format!("{}.be", scheme.name);
+    quant::scheme(&name).unwrap_or_else(|| Arc::new(Scheme { name: name.into(), ..Scheme::clone(scheme) }))
 }
 
 fn unknown(path: &Path, head: &[u8]) -> Error {

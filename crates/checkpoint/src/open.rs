@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::folder::Folder;
-use crate::format::{self, Found};
+use crate::format::{self, Found, hf};
 use crate::source::{Io, OpenFile, Trust};
 
 /// How a checkpoint is opened.
@@ -45,7 +45,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
 /// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too), PyTorch or CTranslate2 file, or a directory. In that may be
 /// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, a CTranslate2
 /// `model.bin`, or what squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
-/// the whole.
+/// the whole, and so does the index of a sharded one; a shard by its own path is what it holds.
 ///
 /// Reads headers only. The content of a file says what it is; its extension is believed where the content
 /// says nothing, and is an error where it says another.
@@ -64,6 +64,11 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error
 }
 
 fn open_file(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    if path.file_name().and_then(|n| n.to_str()).is_some_and(hf::is_index) {
+        // The weights are in the files that it names, beside it.
+        let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+        return open_folder(parent, options);
+    }
     let file = OpenFile::open(path, Trust::Caller)?.not_empty()?;
     let head = file.head(format::HEAD)?;
     format::of_file(path, &head)?.open(Found::File(file), options)

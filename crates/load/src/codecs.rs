@@ -12,10 +12,15 @@ impl plan::Codecs for Codecs {
             return Some(Fidelity::Exact);
         }
         let from = quant::codec(&from.name)?;
+        let swapped = from.name().strip_suffix(".be") == Some(&*to.name);
+        if swapped && to.dtype().is_some_and(|d| matches!(d, Dtype::F32 | Dtype::F16 | Dtype::BF16)) {
+            // The other order of bytes: each value has a place in f32 on the way.
+            return Some(Fidelity::Exact);
+        }
         if to.dtype() == Some(Dtype::F32) {
             // Every scheme we decode has values that f32 holds exactly, or defines them by its f32
             // arithmetic; but for one.
-            let narrowed = from.name() == "f64";
+            let narrowed = matches!(from.name(), "f64" | "f64.be");
             return Some(if narrowed {
                 Fidelity::Lossy("f64 is rounded to f32".into())
             } else {

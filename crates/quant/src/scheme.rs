@@ -5,6 +5,7 @@
 
 mod awq;
 mod bf16;
+mod big_endian;
 mod bitnet;
 mod bits;
 mod bnb;
@@ -58,6 +59,7 @@ mod tq2_0;
 
 pub(crate) use awq::AwqFamily;
 pub(crate) use bf16::BF16;
+pub(crate) use big_endian::{BF16_BE, F16_BE, F32_BE, F64_BE};
 pub(crate) use bitnet::BitNet;
 pub(crate) use bnb::{BnbFamily, NESTED as BNB_NESTED, Table as BnbTable, bnb_name};
 pub(crate) use bnb_int8::BnbInt8;

@@ -8,7 +8,7 @@ use tensor::TensorEntry;
 
 use super::hf;
 use crate::contents::Contents;
-use crate::error::{Error, Problem, Problems, Subject};
+use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 
 /// `contents` of the checkpoint at `path`, with one entry in the place of all that hold one weight together. What is
@@ -42,6 +42,32 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
         problems.into_error(path)
     })?;
     let same = entries.len() == before;
+    if same {
+        unread(config, &entries).map_or(Ok(()), |fault| Err(Error::whole(path, fault)))?;
+    }
     let contents = Contents { files, entries, by_name, ignored };
     Ok(if same { contents } else { contents.reindexed() })
+}
+
+/// `quant_method`s that there is a convention for (crates/quant/src/convention).
+const METHODS: [&str; 8] =
+    ["awq", "bitnet", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt", "mxfp4"];
+
+/// Why `entries` are no weights: a method that nobody here reads has spread them over several tensors. The rule is that
+/// some tensor is called as only parts of quantised weights are; what such a method left plain is read.
+fn unread(config: &Value, entries: &[TensorEntry]) -> Option<Fault> {
+    let method = config.pointer("/quantization_config/quant_method")?.as_str()?;
+    let is_part = |e: &&TensorEntry| {
+        let last = e.name.rsplit('.').next().unwrap_or_default();
+        last.contains("scale") || ["qweight", "qzeros", "codes", "codebooks", "absmax"].contains(&last)
+    };
+    let part = entries.iter().find(is_part).filter(|_| !METHODS.contains(&method))?;
+    let what = format!(
+        "has weights in parts, such as {}, that are put together as the `quant_method` {} says, which is not read: \
+         those that are read are {}",
+        Quoted(&part.name),
+        Quoted(method),
+        METHODS.join(", ")
+    );
+    Some(Fault::Unsupported { what })
 }

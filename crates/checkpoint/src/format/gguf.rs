@@ -10,8 +10,8 @@
 //!   bool may be any byte, a string value need not be UTF-8 (reading it as text then fails);
 //! - version 1, which C and gguf-py have ceased to read, has four bytes where later ones have eight: lengths,
 //!   counts, dimensions (docs/gguf.md, "v2"; candle-core/src/quantized/gguf_file.rs reads it);
-//! - big-endian files, which C reads on big-endian machines only, are read for their metadata; their tensors have
-//!   schemes of their own;
+//! - big-endian files, which C reads on big-endian machines only, are read; their tensors have schemes of
+//!   their own, `f32.be`, from which floats are decoded, and blocks are not;
 //! - a header over 256 MiB is refused, which no model has.
 
 mod array;

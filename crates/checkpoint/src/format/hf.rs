@@ -15,6 +15,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::{OpenFile, Trust};
+pub(crate) use weights::is_index;
 pub use write::HfFiles;
 pub(crate) use write::{config_for, pairs};
 

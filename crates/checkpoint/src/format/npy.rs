@@ -1,7 +1,7 @@
 //! npy: a numpy array, or a directory of them.
 //!
-//! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. What is refused: big-endian
-//! arrays, records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`crate::source::Compressed`]).
+//! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. Big-endian arrays have
+//! schemes of their own, `f32.be`. What is refused: records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`crate::source::Compressed`]).
 
 pub(crate) mod header;
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
+use tensor::{FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
@@ -83,14 +83,14 @@ fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
 }
 
 fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
-    let (file, Array { dtype, shape, bytes, strides }) = open(file, options)?;
+    let (file, Array { scheme, shape, bytes, strides }) = open(file, options)?;
     let full = file.name();
     let name = stem(&full).unwrap_or(&full).to_owned();
     if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
         return Err(Error::whole(&file.path, fault));
     }
     let planes = vec![PlaneData { file: FileId(0), bytes }];
-    let entries = vec![TensorEntry { name, shape, scheme: Scheme::plain(dtype), planes, strides }];
+    let entries = vec![TensorEntry { name, shape, scheme, planes, strides }];
     Ok(Contents { files: vec![file], entries, ..Contents::default() }.reindexed())
 }
 
@@ -104,7 +104,8 @@ pub(super) fn read(file: OpenFile, options: &OpenOptions) -> Result<(File, Array
     Err(Error::whole(&file.path, Fault::Unsupported { what }))
 }
 
-fn open(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
+/// A file that is one array, in either order.
+pub(super) fn open(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
     let path = file.path().to_owned();
     let source = file.into_source(options.io)?;
     let mut magic = [0; 4];
@@ -137,7 +138,7 @@ fn compressed(source: Arc<dyn ByteSource>, path: &Path) -> Result<(File, Array),
 /// What the header of an array says.
 #[derive(Debug)]
 pub(super) struct Array {
-    pub(super) dtype: Dtype,
+    pub(super) scheme: Arc<Scheme>,
     /// Slowest axis first.
     pub(super) shape: Shape,
     /// Where its elements lie in the source.
@@ -159,20 +160,21 @@ pub(super) fn array(source: &dyn ByteSource, start: u64, len: u64) -> Result<Arr
     let (header, data) = header::parse(&head)?;
     let (wants, found) = (header.bytes()?, len - data);
     if wants != found {
-        let header::Header { dtype, shape, .. } = header;
-        return Err(Fault::Extent { shape, scheme: dtype.name().to_owned(), wants, found });
+        let scheme = header.scheme().name.to_string();
+        return Err(Fault::Extent { shape: header.shape, scheme, wants, found });
     }
     Ok(Array::at(header, start + data..start + len))
 }
 
 impl Array {
     fn at(header: header::Header, bytes: Range<u64>) -> Array {
-        let header::Header { dtype, shape, fortran } = header;
+        let scheme = header.scheme();
+        let header::Header { shape, fortran, .. } = header;
         let strides = fortran.then(|| {
             // All products are of elements that are there.
             let steps = |step: &mut u64, n: &u64| Some(std::mem::replace(step, step.saturating_mul(*n)));
             shape.iter().scan(1, steps).collect()
         });
-        Array { dtype, shape, bytes, strides }
+        Array { scheme, shape, bytes, strides }
     }
 }

@@ -8,7 +8,7 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
-use tensor::{FileId, PlaneData, Scheme, TensorEntry};
+use tensor::{FileId, PlaneData, TensorEntry};
 
 use super::archive::{self, Member};
 use super::npy::{Array, SUFFIX, array};
@@ -77,8 +77,7 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
             None => array(&**source, start, len),
         };
         match found {
-            Ok(Array { dtype, shape, bytes, strides }) => {
-                let scheme = Scheme::plain(dtype);
+            Ok(Array { scheme, shape, bytes, strides }) => {
                 let planes = vec![PlaneData { file: FileId(0), bytes }];
                 entries.push(TensorEntry { name, shape, scheme, planes, strides });
             }

@@ -7,7 +7,7 @@
 //! ([`crate::Checkpoint::ignored`]); names that no checkpoint has a use for refuse the file.
 //!
 //! Source: torch/serialization.py of torch 2.15. What is refused: TorchScript programs, compressed members,
-//! big-endian data, the tar archives of the first versions; sparse, quantised and lazily conjugated tensors.
+//! the tar archives of the first versions; sparse, quantised and lazily conjugated tensors.
 
 mod archive;
 mod build;

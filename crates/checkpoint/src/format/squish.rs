@@ -147,7 +147,8 @@ fn weight(
     };
     let mut arrays = vec![];
     for plane in way.planes {
-        arrays.extend(members.open(&file(plane), |file| npy::read(file, options))?);
+        let read = if way.scheme.is_empty() { npy::open } else { npy::read };
+        arrays.extend(members.open(&file(plane), |file| read(file, options))?);
     }
     let shape = match &arrays[..] {
         [(_, only)] if way.scheme.is_empty() && !folder.has(&file(SHAPE)) => Some(only.shape.clone()),
@@ -165,8 +166,9 @@ fn weight(
 
 fn assembled(name: &str, shape: Shape, scheme: Arc<Scheme>, arrays: Vec<(File, Array)>) -> Contents {
     let (files, arrays): (Vec<File>, Vec<Array>) = arrays.into_iter().unzip();
+    let strides = arrays.first().and_then(|array| array.strides.clone());
     let planes = (0..).zip(arrays).map(|(i, a)| PlaneData { file: FileId(i), bytes: a.bytes }).collect();
-    let entries = vec![TensorEntry { name: name.to_owned(), shape, scheme, planes, strides: None }];
+    let entries = vec![TensorEntry { name: name.to_owned(), shape, scheme, planes, strides }];
     Contents { files, entries, ..Contents::default() }.reindexed()
 }
 
@@ -180,7 +182,9 @@ impl Way {
         if self.scheme.is_empty() {
             // Only the number of elements is sure to be the same: squish reshapes.
             let same = shape.elements() == codes.shape.elements();
-            return if same { Ok(Scheme::plain(codes.dtype)) } else { Err(unlike()) };
+            // Elements of another order cannot be reshaped where they lie.
+            let same = same && (codes.strides.is_none() || *shape == codes.shape);
+            return if same { Ok(Arc::clone(&codes.scheme)) } else { Err(unlike()) };
         }
         // Arrays are matrices: all axes but the last are rows.
         let Some((k, rows)) = shape.split_last() else {
@@ -203,7 +207,7 @@ impl Way {
         let scheme = if shape.len() == 1 { one_row(&scheme) } else { scheme };
         let fits = |array: &Array, dtype: Dtype, plane: &PlaneSpec| {
             let bytes = array.bytes.end - array.bytes.start;
-            array.dtype == dtype && scheme.plane_bytes(plane, shape) == Ok(bytes)
+            array.scheme.dtype() == Some(dtype) && scheme.plane_bytes(plane, shape) == Ok(bytes)
         };
         let dtype = if self.packed == 1 { Dtype::I8 } else { Dtype::U8 };
         let mut specs = scheme.planes.iter();
@@ -211,13 +215,13 @@ impl Way {
         if columns != Some(*k) || !specs.next().is_some_and(|plane| fits(codes, dtype, plane)) {
             return Err(wrong(format!(
                 "`{codes_name}` is {} {}, for shape {shape}",
-                codes.shape, codes.dtype
+                codes.shape, codes.scheme
             )));
         }
         for ((array, name), plane) in arrays.zip(specs) {
             if !fits(array, Dtype::F32, plane) {
-                let Array { shape: found, dtype, .. } = array;
-                return Err(wrong(format!("`{name}` is {found} {dtype}, for shape {shape} in `{scheme}`")));
+                let Array { shape: found, scheme: held, .. } = array;
+                return Err(wrong(format!("`{name}` is {found} {held}, for shape {shape} in `{scheme}`")));
             }
         }
         Ok(scheme)
@@ -241,8 +245,8 @@ fn shape(file: OpenFile, options: &OpenOptions) -> Result<Shape, Error> {
     let wrong =
         |fault| Problem { at: Some(array.bytes.start), subject: Subject::Whole, fault }.of(&file.path);
     let axes = array.shape.elements().unwrap_or(u64::MAX);
-    if array.dtype != Dtype::I64 || axes > MAX_AXES {
-        let found = format!("{} {}", array.shape, array.dtype);
+    if array.scheme.dtype() != Some(Dtype::I64) || axes > MAX_AXES {
+        let found = format!("{} {}", array.shape, array.scheme);
         return Err(wrong(Fault::Value { wants: "a shape: i64, at most 64 of them", found }));
     }
     let mut bytes = vec![0; usize::try_from(8 * axes).unwrap_or(0)];

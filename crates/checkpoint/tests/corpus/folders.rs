@@ -369,12 +369,7 @@ pub(super) fn splits() -> Vec<Case> {
             Mismatch,
             "key `split.count`",
         ),
-        (
-            "a part of something else",
-            put(two, text("<html>")),
-            Malformed,
-            "wanted the magic `GGUF`, found `<htm`",
-        ),
+        ("a part of something else", put(two, text("<html>")), Unsupported, "the content is HTML"),
         ("an empty part", put(two, text("")), Malformed, "the file is empty"),
         ("a part cut short", put(two, File(b"GGUF\x03\0\0\0".to_vec())), Malformed, "the file ends inside"),
         ("a part that is a pipe", put(two, Pipe), Malformed, "wanted a regular file, found a named pipe"),

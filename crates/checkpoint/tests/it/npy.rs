@@ -73,14 +73,14 @@ fn a_directory_of_arrays() {
     dir.file("m/f.npy", [b"\x93NUMPY\x01\x00\x76\x00", fortran.as_bytes(), &[0; 24]].concat());
     let columns = open_both(&dir.path("m")).expect("sound").entry("f").map(|e| e.strides.clone());
     assert_eq!(columns, Some(Some(vec![1, 2])));
-    dir.file("m/big.npy", filled(">f4", &[2], 0));
+    dir.file("m/big.npy", filled(">V2", &[2], 0));
     dir.file("m/cut.npy", &filled("<f4", &[2], 0)[..130]);
     dir.file("m/pickled.npy", npy("|O", &[1], &[0; 8]));
     dir.file("m/text.npy", "hello");
     symlink("/etc/hostname", dir.path("m/outside.npy")).unwrap();
     assert_snapshot!(dir.error("m"), @r"
     malformed `DIR/m`: 5 problems
-      `big.npy`: has type `>f4`, which is not supported yet (at byte 0)
+      `big.npy`: has type `>V2`, which is not supported yet (at byte 0)
       `cut.npy`: [2] f32 needs 8 bytes, the header gives 2 (at byte 0)
       `outside.npy` leads out of the directory, to `/etc/hostname`
       `pickled.npy`: has type `|O`, which is not supported yet (at byte 0)

@@ -325,3 +325,33 @@ fn a_quantised_weight_may_lie_in_two_shards() {
     dir.file("m/config.json", r#"{"quantization":{"group_size":32,"bits":4}}"#);
     assert_snapshot!(dir.error("m"), @"mismatch in `DIR/m`: tensor `x`: `weight` [2, 8] u32 holds 64 inputs of 4 bits, `scales` [2, 1] are for 32 in groups of 32");
 }
+
+#[test]
+fn an_index_opens_the_whole_and_a_shard_itself() {
+    let dir = model();
+    let whole = open_both(&dir.path("m")).expect("sound");
+    let by_index = open_both(&dir.path("m/model.safetensors.index.json")).expect("sound");
+    assert_eq!(by_index.entries(), whole.entries());
+    assert_eq!(by_index.path(), dir.path("m").as_path());
+    let mut names = vec![];
+    for file in whole.files() {
+        let shard = open_both(&file.path).expect("sound");
+        assert_eq!((shard.files().len(), shard.path()), (1, file.path.as_path()));
+        names.extend(shard.entries().iter().map(|e| e.name.clone()));
+    }
+    assert_eq!(names, whole.entries().iter().map(|e| e.name.clone()).collect::<Vec<_>>());
+    dir.file("m/other.index.json", "{}");
+    assert!(dir.error("m/other.index.json").contains("the content is JSON"));
+}
+
+/// Weights in parts that no convention here puts together.
+#[test]
+fn an_unknown_method_is_refused_by_name() {
+    let dir = Dir::new();
+    dir.file("m/model.safetensors", shard(&["a.codes", "a.scales", "b.weight"]));
+    dir.file("m/config.json", r#"{"quantization_config": {"quant_method": "aqlm"}}"#);
+    assert_snapshot!(dir.error("m"), @"unsupported `DIR/m/model.safetensors`: has weights in parts, such as `a.codes`, that are put together as the `quant_method` `aqlm` says, which is not read: those that are read are awq, bitnet, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4");
+    // Without such parts there is nothing to put together.
+    dir.file("m/model.safetensors", shard(&["b.weight"]));
+    assert_eq!(open_both(&dir.path("m")).expect("sound").entries().len(), 1);
+}

@@ -169,3 +169,15 @@ fn wrong_totals() {
     dir.file(&name(2, 3), Gguf::new().str("split.count", "3").f32("c", &[8]).build());
     assert_snapshot!(dir.error(&name(2, 3)), @"mismatch in `DIR/m/x-00002-of-00003.gguf`: key `split.count`: wanted a whole number that is not negative, found str `3` (at byte 55)");
 }
+
+#[test]
+fn what_is_no_part_says_what_it_is() {
+    let dir = model();
+    dir.file(&name(2, 3), "version https://git-lfs.github.com/spec/v1\n");
+    dir.file(&name(3, 3), part(2, 0, 4).f32("d", &[4]).build());
+    assert_snapshot!(dir.error("m"), @"
+    mismatch in `DIR/m`: 2 problems
+      `x-00003-of-00003.gguf`: key `split.count`: wanted 3, as the name says, found 0 (at byte 69)
+      `x-00002-of-00003.gguf`: the content is a Git LFS pointer, not the file it stands for
+    ");
+}

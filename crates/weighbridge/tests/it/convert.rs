@@ -199,6 +199,43 @@ fn squish_directories_hold_what_squish_reads_in_them() {
     assert_eq!(values(&to), wanted);
 }
 
+/// Floats with the most significant byte first are read as gguf-py, numpy and torch read them.
+#[test]
+fn big_endian_files_hold_what_the_references_read_in_them() {
+    let golden = golden().join("../big-endian");
+    let wanted = values(&golden.join("values.npz"));
+    let value = |name: &str| wanted.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (file, names) in [
+        (
+            "arrays.npz",
+            &[("f2", "npz.f2"), ("f4", "npz.f4"), ("f8", "npz.f8"), ("columns", "npz.columns")][..],
+        ),
+        ("storage.pt", &[("f32", "pt.f32"), ("bf16", "pt.bf16")]),
+        ("squish", &[("a", "npz.f2"), ("b", "npz.columns")]),
+    ] {
+        let (source, to) = (open(&golden.join(file)).unwrap(), dir.path().join(format!("{file}.npz")));
+        let floats: Vec<String> = names.iter().map(|(name, _)| format!("{name}=f32")).collect();
+        let floats: Vec<&str> = floats.iter().map(String::as_str).collect();
+        convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&floats), &to).unwrap();
+        let found = values(&to);
+        for (name, want) in names {
+            let have = &found.iter().find(|(n, _)| n == name).unwrap().1;
+            assert_eq!(have, &value(want), "{name} of {file}");
+        }
+    }
+    let (big, plain) =
+        (values(&golden.join("llama.gguf")), values(&golden.join("../models/llama-tiny/model.gguf")));
+    assert_eq!(big.len(), plain.len());
+    for ((name, big), (same, plain)) in big.iter().zip(&plain) {
+        assert_eq!((name, big.len()), (same, plain.len()));
+        // Matrices were rounded to f16.
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= b.abs() / 2048.0 + 3e-8;
+        assert!(big.iter().zip(plain).all(near), "{name}");
+        assert!(!name.contains("norm") || big == plain, "{name}");
+    }
+}
+
 /// Views of a PyTorch file come out one after another, as torch's `contiguous()` has them.
 #[test]
 fn strided_views_become_dense() {

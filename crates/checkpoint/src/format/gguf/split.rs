@@ -12,9 +12,11 @@ use crate::contents::Contents;
 use crate::error::{Error, Problem, Quoted};
 use crate::fault::Fault;
 use crate::folder::Folder;
+use crate::format::foreign;
 use crate::members::Members;
 use crate::numbered::Numbered;
 use crate::open::OpenOptions;
+use crate::source::OpenFile;
 
 /// Keys (src/llama-arch.cpp).
 pub(super) const NO: &str = "split.no";
@@ -70,7 +72,7 @@ pub(super) fn open(
         let name = numbers.part(no);
         let read = match part.take_if(|_| no == numbers.no) {
             Some(read) => Some(read),
-            None => members.open(&name, |file| read(file, options))?,
+            None => members.open(&name, |file| other(file, options))?,
         };
         let Some(read) = read else { continue };
         let problems = misplaced(&read.metadata, no, numbers.count, metadata.first())?;
@@ -96,6 +98,14 @@ pub(super) fn open(
     Ok(Read { contents, metadata })
 }
 
+/// Another part: a page or a pointer in its place is refused by what it is.
+fn other(file: OpenFile, options: &OpenOptions) -> Result<Read, Error> {
+    match foreign::recognise(&file.head(super::super::HEAD)?) {
+        Some(foreign) => Err(foreign.refuse(file.path())),
+        None => read(file, options),
+    }
+}
+
 /// What does not fit in a part that is `no` (from 1) of `count` by its name, and whose first part is `first`.
 fn misplaced(
     metadata: &GgufMetadata,
@@ -109,7 +119,7 @@ fn misplaced(
         problems.push(metadata.problem(key, Fault::Missing { wants, found }));
     };
     let split = metadata.split()?;
-    let (said, which) = (split.map(|s| s.count), split.and_then(|s| s.no));
+    let (said, which) = (metadata.u64(COUNT)?, split.and_then(|s| s.no));
     let text = |n: Option<u64>| n.map(|n| n.to_string());
     if said == Some(count.into()) {
         if which.unwrap_or(0) != u64::from(no - 1) {

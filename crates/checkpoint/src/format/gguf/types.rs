@@ -6,6 +6,7 @@ use tensor::Scheme;
 
 use super::header::Notation;
 use crate::fault::Fault;
+use crate::format;
 
 /// Ids from here on are damage, not news: there were 43 in the first three years.
 const NEVER: u32 = 256;
@@ -110,21 +111,10 @@ impl Types {
                 return Err(Fault::Value { wants: "a tensor type from 0 to 42", found });
             }
         };
-        let scheme = if self.notation.big { big_endian(scheme) } else { scheme };
+        // Those of blocks are no one's: gguf-py writes them as they are on a little-endian machine
+        // (gguf-py/gguf/gguf_writer.py, `add_tensor`), its `gguf_convert_endian.py` swaps their scales.
+        let scheme = if self.notation.big { format::big_endian(&scheme) } else { scheme };
         self.known.push((id, Arc::clone(&scheme)));
         Ok(scheme)
     }
-}
-
-/// The scheme of a tensor in a big-endian file: `f32.be`, of the same geometry. It can be listed and moved, and
-/// is decoded by nothing, which whoever wants its values says by this name. Single bytes have no order.
-///
-/// That of blocks is no one's: gguf-py writes them as they are on a little-endian machine
-/// (gguf-py/gguf/gguf_writer.py, `add_tensor`), its `gguf_convert_endian.py` swaps their scales.
-fn big_endian(scheme: Arc<Scheme>) -> Arc<Scheme> {
-    if scheme.dtype().is_some_and(|dtype| dtype.bytes() == 1) {
-        return scheme;
-    }
-    let name = format!("{}.be", scheme.name);
-    quant::scheme(&name).unwrap_or_else(|| Arc::new(Scheme { name: name.into(), ..Scheme::clone(&scheme) }))
 }

@@ -51,6 +51,14 @@ struct Weights {
     index: Option<Index>,
 }
 
+/// What is appended to the name of the whole where an index says which files it is in.
+const INDEX: &str = ".index.json";
+
+/// Whether a file called `name` is the index of a sharded checkpoint.
+pub(crate) fn is_index(name: &str) -> bool {
+    name.strip_suffix(INDEX).is_some_and(|whole| KINDS.iter().any(|kind| kind.whole == whole))
+}
+
 /// Opens the weights of a directory, and reports all that is wrong with them.
 pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error> {
     let weights = find(folder)?;
@@ -84,7 +92,7 @@ fn find(folder: &Folder) -> Result<Weights, Error> {
         if folder.has(kind.whole) {
             return Ok(Weights { names: BTreeSet::from([kind.whole.to_owned()]), index: None });
         }
-        let name = format!("{}.index.json", kind.whole);
+        let name = format!("{}{INDEX}", kind.whole);
         if folder.has(&name) {
             let index = Index::read(folder, &name)?;
             return Ok(Weights { names: index.files(), index: Some(index) });

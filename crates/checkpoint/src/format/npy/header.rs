@@ -1,9 +1,12 @@
 //! The header of an array: magic, version, and a Python dictionary of three keys.
 
+use std::sync::Arc;
+
 use tensor::{Dtype, Scheme, Shape};
 
 use crate::error::Quoted;
 use crate::fault::Fault;
+use crate::format;
 
 /// A header is at most this long. Real ones have 128 bytes.
 pub(crate) const MOST: u64 = 16 << 10;
@@ -43,6 +46,8 @@ static DTYPES: &[(&str, Dtype)] = &[
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) dtype: Dtype,
+    /// Whether each element has its most significant byte first.
+    pub(crate) big: bool,
     /// Slowest axis first.
     pub(crate) shape: Shape,
     /// Whether the first axis lies closest together, instead of the last.
@@ -50,9 +55,14 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    pub(crate) fn scheme(&self) -> Arc<Scheme> {
+        let scheme = Scheme::plain(self.dtype);
+        if self.big { format::big_endian(&scheme) } else { scheme }
+    }
+
     /// Bytes of the elements.
     pub(crate) fn bytes(&self) -> Result<u64, Fault> {
-        let scheme = Scheme::plain(self.dtype);
+        let scheme = self.scheme();
         scheme.byte_len(&self.shape).map_err(|why| Fault::geometry(&self.shape, &scheme, why))
     }
 }
@@ -154,7 +164,10 @@ fn dictionary(text: &str) -> Result<Header, Fault> {
     }
     let shape = Shape::from(axes);
     let name = descr.trim_matches(['\'', '"']);
-    let known = DTYPES.iter().find(|(d, _)| *d == name);
+    // `>f4` is `<f4` in the other order. A complex number is two, and what `V` holds is not known.
+    let big = name.starts_with('>') && !name.contains(['c', 'V']);
+    let little = if big { name.replacen('>', "<", 1) } else { name.to_owned() };
+    let known = DTYPES.iter().find(|(d, _)| *d == little);
     let dtype = known.map(|(_, dtype)| *dtype).ok_or_else(|| Fault::TypeUnsupported {
         name: name.chars().take(64).collect::<String>().escape_debug().to_string(),
     })?;
@@ -164,7 +177,7 @@ fn dictionary(text: &str) -> Result<Header, Fault> {
         "True" => shape.iter().filter(|n| **n != 1).count() > 1 && !shape.contains(&0),
         _ => return Err(wrong()),
     };
-    Ok(Header { dtype, shape, fortran })
+    Ok(Header { dtype, big: big && dtype.bytes() > 1, shape, fortran })
 }
 
 #[cfg(test)]
@@ -183,7 +196,8 @@ mod tests {
         for shape in [&[][..], &[7], &[0, 4], &[2, 3, 5]] {
             for dtype in Dtype::ALL {
                 let Some(bytes) = build(*dtype, &shape.to_vec().into()) else { continue };
-                let header = Header { dtype: *dtype, shape: shape.to_vec().into(), fortran: false };
+                let header =
+                    Header { dtype: *dtype, big: false, shape: shape.to_vec().into(), fortran: false };
                 assert_eq!(parse(&bytes).unwrap(), (header, bytes.len() as u64));
             }
         }
@@ -194,7 +208,10 @@ mod tests {
     fn what_is_not_meant_is_refused() {
         let parsed = |text: &str| dictionary(text).map_err(|f| f.to_string());
         let fine = "{'shape': (4L, 2), 'fortran_order': False, 'descr': \"<i8\"}";
-        assert_eq!(parsed(fine), Ok(Header { dtype: Dtype::I64, shape: [4, 2].into(), fortran: false }));
+        assert_eq!(
+            parsed(fine),
+            Ok(Header { dtype: Dtype::I64, big: false, shape: [4, 2].into(), fortran: false })
+        );
         for wrong in [
             "",
             "{}",
@@ -203,13 +220,17 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3}",
             "{'descr': '<f4', 'fortran_order': Perhaps, 'shape': (2, 3)}",
-            "{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}",
+            "{'descr': '>V2', 'fortran_order': False, 'shape': (2, 3)}",
+            "{'descr': '>c8', 'fortran_order': False, 'shape': (2, 3)}",
+            "{'descr': '>', 'fortran_order': False, 'shape': (2, 3)}",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}",
             "{'descr': '|O', 'fortran_order': False, 'shape': (2, 3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'x': 1}",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
+        let swapped = parsed("{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}").unwrap();
+        assert_eq!((swapped.big, &*swapped.scheme().name), (true, "f32.be"));
         let version = b"\x93NUMPY\x09\x00\x76\x00";
         assert!(parse(version).is_err() && parse(b"\x93NUMPY\x01").is_err() && parse(b"PK").is_err());
     }

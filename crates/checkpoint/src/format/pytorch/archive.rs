@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::archive::{Member, members};
+use super::super::big_endian;
 use super::value::{Storage, Wrong};
 use super::{MOST_PICKLE, Parts, Pickle, machine};
 use crate::error::{Error, Problem, Quoted, Subject};
@@ -39,10 +40,12 @@ pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, E
         return Err(Error::whole(path, Fault::Unsupported { what })
             .with_hint("save its weights: `torch.save(torch.jit.load(PATH).state_dict(), …)`"));
     }
+    let mut big = false;
     check_mark(path, source, records.get("byteorder").copied(), |mark| match mark {
         b"little" => Ok(()),
         b"big" => {
-            Err(Fault::Unsupported { what: "says that the data is big-endian, which is not read".to_owned() })
+            big = true;
+            Ok(())
         }
         other => Err(Fault::Value { wants: "`little` or `big`", found: found(other) }),
     })?;
@@ -68,7 +71,12 @@ pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, E
         };
         pickle.error(Wrong { at, fault })
     })?;
-    pickle.parts(&described, |storage| record(&records, storage, &bytes))
+    let mut parts = pickle.parts(&described, |storage| record(&records, storage, &bytes))?;
+    if big {
+        // As torch swaps them (torch/serialization.py, `_load`, `load_tensor`).
+        parts.entries.iter_mut().for_each(|entry| entry.scheme = big_endian(&entry.scheme));
+    }
+    Ok(parts)
 }
 
 /// The member that holds `storage`.
@@ -114,7 +122,7 @@ fn check_mark(
     path: &Path,
     source: &Arc<dyn ByteSource>,
     member: Option<&Member>,
-    check: impl Fn(&[u8]) -> Result<(), Fault>,
+    mut check: impl FnMut(&[u8]) -> Result<(), Fault>,
 ) -> Result<(), Error> {
     const MOST: u64 = 64;
     let Some(member) = member else { return Ok(()) };
