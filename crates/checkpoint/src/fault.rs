@@ -346,6 +346,9 @@ pub enum Fault {
         /// What is there.
         what: &'static str,
     },
+    /// Another process writes to the same place.
+    #[error("another process is writing there")]
+    Busy,
     /// A path that names no file.
     #[error("the path does not end in a name")]
     NoFileName,
@@ -390,6 +393,7 @@ impl Fault {
             | Fault::NoPlace { .. }
             | Fault::Twice
             | Fault::Exists { .. }
+            | Fault::Busy
             | Fault::NoFileName
             | Fault::NoKey { .. }
             | Fault::Lacks { .. } => Blame::Misuse,

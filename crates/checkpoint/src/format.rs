@@ -10,7 +10,7 @@ pub(crate) mod npy;
 pub(crate) mod npz;
 pub(crate) mod pytorch;
 pub(crate) mod safetensors;
-mod squish;
+pub(crate) mod squish;
 #[cfg(test)]
 mod toy;
 

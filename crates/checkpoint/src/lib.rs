@@ -31,4 +31,4 @@ pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, 
 pub use format::hf::{HfFiles, HfMetadata, Member};
 pub use open::{OpenOptions, open, open_with};
 pub use source::{ByteSource, Io};
-pub use write::{Draft, Flavour, Outgoing, Writer};
+pub use write::{Draft, Flavour, Outgoing, Split, WriteOptions, Writer};

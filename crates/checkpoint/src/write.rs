@@ -1,15 +1,17 @@
 //! Entries to bytes: the way back, for formats that can be written.
 //!
-//! A [`Draft`] lists the tensors of a checkpoint to be; making one checks that the format can hold them and
-//! how long the result will be, and touches nothing. [`Draft::create`] starts a [`Writer`], which takes the
-//! planes of one tensor after the other, so that no more than one need be in memory. The result is only put in
-//! its place when it is complete and durable: whoever looks before finds nothing, or what was there.
+//! A [`Draft`] lists the tensors of a checkpoint to be, and the files that will hold them; making one checks that
+//! the format can hold them and how long the files will be, and touches nothing. [`Draft::create`] starts a
+//! [`Writer`], which takes the planes of one tensor after the other, so that no more than one need be in memory.
+//! The result is only put in its place when it is complete and durable: whoever looks before finds nothing, or
+//! what was there.
 
+mod frame;
+mod journal;
 mod place;
+pub(crate) mod shards;
+mod writer;
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,8 +20,11 @@ use tensor::{Scheme, Shape};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::format::hf::HfFiles;
-use crate::format::{gguf, hf, npz, safetensors};
-use place::Place;
+use crate::format::{gguf, hf, npz, safetensors, squish};
+pub(crate) use frame::Frame;
+use place::Kind;
+pub use shards::Split;
+pub use writer::{WriteOptions, Writer};
 
 /// One tensor of a checkpoint that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,140 +49,44 @@ pub enum Flavour {
 /// A checkpoint that can be written: checked, measured, and not begun.
 pub struct Draft {
     tensors: Vec<Outgoing>,
-    form: Box<dyn Form>,
-    /// Of a directory: small files beside the weights, by name.
-    members: Option<Vec<(String, Vec<u8>)>>,
+    kind: Kind,
+    files: Vec<OutFile>,
+    /// Of each tensor: which file holds it, and where each of its planes goes.
+    spots: Vec<Spot>,
 }
 
-/// How one format lays out the file with the tensors.
-pub(crate) trait Form {
-    /// Length of the file in bytes, or a little more.
-    fn bytes(&self) -> u64;
-
-    /// Starts to fill `file`, which is empty.
-    fn start(self: Box<Self>, file: File) -> io::Result<Box<dyn Fill>>;
+/// One file of the result: what is known of it before any tensor is.
+pub(crate) struct OutFile {
+    /// Its name in the directory; of no meaning where the caller's path is that of a file.
+    pub(crate) name: String,
+    /// Its start; of a small file all of it.
+    pub(crate) head: Vec<u8>,
+    /// Its length. Bytes that are neither of the head nor of a tensor are zero.
+    pub(crate) len: u64,
+    /// What else it has, which depends on the tensors' bytes.
+    pub(crate) frame: Option<Box<dyn Frame>>,
 }
 
-/// A file that is being filled.
-pub(crate) trait Fill {
-    /// Writes the planes of tensor `index` of the draft, which come in order.
-    fn tensor(&mut self, index: usize, planes: &[&[u8]]) -> io::Result<()>;
-
-    /// Ends the file, and gives it back with all that was written handed to the system.
-    fn end(self: Box<Self>) -> io::Result<File>;
+/// Where a tensor goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// The file, as counted in the draft.
+    pub(crate) file: usize,
+    /// Offsets in it, one a plane.
+    pub(crate) at: Vec<u64>,
 }
 
-impl Draft {
-    /// An `.npz` file: plain dtypes only. bf16 is stored as `V2`, as `ml_dtypes` and MLX do.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] with every tensor that the format cannot hold.
-    pub fn npz(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
-        let form = npz::Form::new(&tensors)?;
-        Ok(Draft { form: Box::new(form), tensors, members: None })
-    }
-
-    /// A bare `.safetensors` file: plain dtypes only.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] with every tensor that the format cannot hold.
-    pub fn safetensors(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
-        let form = safetensors::form(&tensors, &[], false)?;
-        Ok(Draft { form: Box::new(form), tensors, members: None })
-    }
-
-    /// A GGUF file of version 3 with the given metadata, in that order. Tensors are aligned as its
-    /// `general.alignment` says.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] with every tensor that the format cannot hold.
-    pub fn gguf(tensors: Vec<Outgoing>, metadata: &[(&str, gguf::Value<'_>)]) -> Result<Draft, Error> {
-        let form = gguf::form(&tensors, metadata)?;
-        Ok(Draft { form: Box::new(form), tensors, members: None })
-    }
-
-    /// A directory with `model.safetensors`, a `config.json` that says how its weights are quantised, and the
-    /// small files `beside` them.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] with every tensor that the format cannot hold.
-    pub fn directory(tensors: Vec<Outgoing>, beside: HfFiles, flavour: Flavour) -> Result<Draft, Error> {
-        let config = hf::config_for(&tensors, &beside.config, flavour)?;
-        let form = safetensors::form(&tensors, &hf::pairs(&beside, flavour), true)?;
-        let mut members = vec![(hf::CONFIG.to_owned(), config)];
-        members.extend(beside.members);
-        Ok(Draft { form: Box::new(form), tensors, members: Some(members) })
-    }
-
-    /// The tensors, in the order in which [`Writer::tensor`] wants them.
-    pub fn tensors(&self) -> &[Outgoing] {
-        &self.tensors
-    }
-
-    /// Length of all files together in bytes, or a little more.
-    pub fn bytes(&self) -> u64 {
-        let members = self.members.iter().flatten().map(|(_, content)| content.len() as u64);
-        self.form.bytes().saturating_add(members.sum())
-    }
-
-    /// Begins to write, beside `path`; nothing is at `path` itself before [`Writer::finish`].
-    ///
-    /// # Errors
-    /// If something is at `path` and is not to be overwritten, the disk lacks the space, or the system refuses.
-    pub fn create(self, path: &Path, overwrite: bool) -> Result<Writer, Error> {
-        let bytes = self.bytes();
-        let (place, file) = match self.members {
-            None => Place::file(path, bytes, overwrite)?,
-            Some(members) => Place::directory(path, bytes, overwrite, &members)?,
-        };
-        let fill = self.form.start(file).map_err(|e| Error::io(path, "write", e))?;
-        Ok(Writer { place, fill, tensors: self.tensors, next: 0 })
-    }
+/// One of several files, and which tensors of the draft it holds.
+pub(crate) struct Part {
+    /// Its name; of GGUF only what tells it from others.
+    pub(crate) name: String,
+    /// The tensors, in the order of `flat`.
+    pub(crate) tensors: Vec<usize>,
+    /// Its content.
+    pub(crate) flat: Flat,
 }
 
-/// A checkpoint that is being written. Dropped before [`Writer::finish`], it leaves nothing behind.
-pub struct Writer {
-    place: Place,
-    fill: Box<dyn Fill>,
-    tensors: Vec<Outgoing>,
-    next: usize,
-}
-
-impl Writer {
-    /// Writes the planes of the next tensor of the draft, as its scheme has them.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    ///
-    /// # Panics
-    /// If there is no next tensor, or a plane is not as long as the scheme says: the caller's bugs.
-    pub fn tensor(&mut self, planes: &[&[u8]]) -> Result<(), Error> {
-        let Some(tensor) = self.tensors.get(self.next) else { panic!("all tensors are written") };
-        let wants: Vec<_> =
-            tensor.scheme.planes.iter().map(|p| tensor.scheme.plane_bytes(p, &tensor.shape)).collect();
-        let found: Vec<_> = planes.iter().map(|p| Ok(p.len() as u64)).collect();
-        assert_eq!(wants, found, "bytes of the planes of `{}`", tensor.name);
-        self.fill.tensor(self.next, planes).map_err(|e| Error::io(self.place.path(), "write", e))?;
-        self.next += 1;
-        Ok(())
-    }
-
-    /// Makes everything durable and puts it in its place. Gives its length in bytes.
-    ///
-    /// # Errors
-    /// If the system refuses, or something has come to be at the path meanwhile.
-    ///
-    /// # Panics
-    /// If tensors are missing: the caller's bug.
-    pub fn finish(self) -> Result<u64, Error> {
-        assert_eq!(self.next, self.tensors.len(), "tensors written");
-        let path = self.place.path().to_owned();
-        let file = self.fill.end().map_err(|e| Error::io(&path, "write", e))?;
-        self.place.commit(&file)
-    }
-}
-
-/// A file of a header and of planes at offsets that are known before; bytes between them are zero.
+/// A file of a header and of planes at offsets that are known before.
 pub(crate) struct Flat {
     /// The start of the file.
     pub(crate) head: Vec<u8>,
@@ -187,32 +96,157 @@ pub(crate) struct Flat {
     pub(crate) len: u64,
 }
 
-impl Form for Flat {
-    fn bytes(&self) -> u64 {
-        self.len
-    }
-
-    fn start(self: Box<Self>, mut file: File) -> io::Result<Box<dyn Fill>> {
-        file.set_len(self.len)?;
-        file.write_all(&self.head)?;
-        Ok(Box::new(Filling { file, offsets: self.offsets }))
+impl OutFile {
+    /// A file whose content is known.
+    pub(crate) fn whole(name: impl Into<String>, content: Vec<u8>) -> OutFile {
+        let len = content.len() as u64;
+        OutFile { name: name.into(), head: content, len, frame: None }
     }
 }
 
-struct Filling {
-    file: File,
-    offsets: Vec<Vec<u64>>,
+impl Draft {
+    /// An `.npz` file: plain dtypes only. bf16 is stored as `V2`, as `ml_dtypes` and MLX do.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn npz(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
+        let (flat, frame) = npz::form(&tensors)?;
+        Ok(Draft::one(tensors, flat, Some(Box::new(frame))))
+    }
+
+    /// A bare `.safetensors` file: plain dtypes only.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn safetensors(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
+        let flat = safetensors::form(&tensors, &[], false)?;
+        Ok(Draft::one(tensors, flat, None))
+    }
+
+    /// A GGUF file of version 3 with the given metadata, in that order. Tensors are aligned as its
+    /// `general.alignment` says.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn gguf(tensors: Vec<Outgoing>, metadata: &[(&str, gguf::Value<'_>)]) -> Result<Draft, Error> {
+        let flat = gguf::form(&tensors, metadata)?;
+        Ok(Draft::one(tensors, flat, None))
+    }
+
+    /// GGUF in several files, `NAME-00001-of-00003.gguf` for a path of `NAME.gguf`, as llama-gguf-split cuts
+    /// them; one `NAME.gguf` if that holds all. What was there before under any of these names is the same
+    /// checkpoint, and replaced as one.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold, or if there would be over 65,535 files.
+    pub fn gguf_split(
+        tensors: Vec<Outgoing>,
+        metadata: &[(&str, gguf::Value<'_>)],
+        split: Split,
+    ) -> Result<Draft, Error> {
+        let parts = gguf::parts(&tensors, metadata, split)?;
+        Ok(Draft::several(tensors, Kind::Parts, parts))
+    }
+
+    /// A directory with `model.safetensors`, or shards of it and their index; with a `config.json` that says how
+    /// its weights are quantised, and the small files `beside` them.
+    ///
+    /// Files hold at most `max_shard` bytes of tensors, but for those of a single larger one; without it as much
+    /// as the flavour's own writer has.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn directory(
+        tensors: Vec<Outgoing>,
+        beside: HfFiles,
+        flavour: Flavour,
+        max_shard: Option<u64>,
+    ) -> Result<Draft, Error> {
+        let pairs = hf::pairs(&beside, flavour);
+        let small = small_files(&tensors, beside, flavour)?;
+        let weights = hf::shards(&tensors, &pairs, flavour, max_shard)?;
+        let index = weights.index.map(|json| OutFile::whole(hf::INDEX, json));
+        let mut draft = Draft::several(tensors, Kind::Folder, weights.parts);
+        draft.files.extend(index);
+        draft.files.extend(small);
+        Ok(draft)
+    }
+
+    /// A directory of numpy arrays as squish has them: `tensors/KEY__pt.npy`, and a `manifest.json` of names and
+    /// keys, so that any name will do. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the files that
+    /// stand `beside` the weights of an HF directory it is a model still.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn npy_dir(tensors: Vec<Outgoing>, beside: Option<HfFiles>) -> Result<Draft, Error> {
+        let (parts, mut others) = squish::form(&tensors)?;
+        if let Some(beside) = beside {
+            others.extend(small_files(&tensors, beside, Flavour::Hf)?);
+        }
+        let mut draft = Draft::several(tensors, Kind::Folder, parts);
+        draft.files.extend(others);
+        Ok(draft)
+    }
+
+    fn one(tensors: Vec<Outgoing>, flat: Flat, frame: Option<Box<dyn Frame>>) -> Draft {
+        let all = (0..tensors.len()).collect();
+        let mut draft =
+            Draft::several(tensors, Kind::File, vec![Part { name: String::new(), tensors: all, flat }]);
+        if let Some(file) = draft.files.first_mut() {
+            file.frame = frame;
+        }
+        draft
+    }
+
+    /// Files by name, each with the tensors that it holds.
+    fn several(tensors: Vec<Outgoing>, kind: Kind, parts: Vec<Part>) -> Draft {
+        let mut spots = vec![Spot { file: 0, at: vec![] }; tensors.len()];
+        let mut files = Vec::with_capacity(parts.len());
+        for (file, Part { name, tensors, flat }) in parts.into_iter().enumerate() {
+            let Flat { head, offsets, len } = flat;
+            for (tensor, at) in tensors.into_iter().zip(offsets) {
+                if let Some(spot) = spots.get_mut(tensor) {
+                    *spot = Spot { file, at };
+                }
+            }
+            files.push(OutFile { name, head, len, frame: None });
+        }
+        Draft { tensors, kind, files, spots }
+    }
+
+    /// The tensors, in the order in which [`Writer::tensor`] wants them.
+    pub fn tensors(&self) -> &[Outgoing] {
+        &self.tensors
+    }
+
+    /// Length of all files together in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
+    }
+
+    /// Begins to write, beside `path`; nothing is at `path` itself before [`Writer::finish`].
+    ///
+    /// # Errors
+    /// If something is at `path` and is not to be overwritten, the disk lacks the space, another process is
+    /// writing there, or the system refuses.
+    pub fn create(self, path: &Path, overwrite: bool) -> Result<Writer, Error> {
+        self.create_with(path, &WriteOptions { overwrite, ..WriteOptions::default() })
+    }
+
+    /// Begins to write, or continues what a process that was ended has left, beside `path`.
+    ///
+    /// # Errors
+    /// As [`Draft::create`].
+    pub fn create_with(self, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
+        Writer::new(self, path, options)
+    }
 }
 
-impl Fill for Filling {
-    fn tensor(&mut self, index: usize, planes: &[&[u8]]) -> io::Result<()> {
-        let offsets = self.offsets.get(index).map_or(&[][..], |o| o);
-        planes.iter().zip(offsets).try_for_each(|(plane, at)| self.file.write_all_at(plane, *at))
-    }
-
-    fn end(self: Box<Self>) -> io::Result<File> {
-        Ok(self.file)
-    }
+/// What stands beside the weights of a directory.
+fn small_files(tensors: &[Outgoing], beside: HfFiles, flavour: Flavour) -> Result<Vec<OutFile>, Error> {
+    let config = hf::config_for(tensors, &beside.config, flavour)?;
+    let members = beside.members.into_iter().map(|(name, content)| OutFile::whole(name, content));
+    Ok(std::iter::once(OutFile::whole(hf::CONFIG, config)).chain(members).collect())
 }
 
 /// What a format refuses to hold: one problem for each scheme, with the first tensor of it and how many more.

@@ -9,6 +9,7 @@ mod gguf;
 pub(crate) mod imatrix;
 mod presets;
 mod report;
+mod resume;
 mod rules;
 
 use std::ops::ControlFlow;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing};
+use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
 use model::{DialectName, Model};
 use plan::{LoadPlan, PlannedParam};
@@ -28,6 +29,7 @@ use crate::{Error, LayoutKind, describe};
 use carry::{Beside, Carried, Made};
 
 pub use carry::Left;
+pub use checkpoint::Split;
 pub use imatrix::Imatrix;
 pub use presets::{PRESETS, Preset};
 pub use report::{ConvertReport, Converted, Group};
@@ -46,6 +48,8 @@ pub enum OutputFormat {
     Hf,
     /// A directory as mlx-lm reads it.
     Mlx,
+    /// numpy arrays, a file each, in a directory: plain dtypes.
+    NpyDir,
 }
 
 impl OutputFormat {
@@ -57,6 +61,7 @@ impl OutputFormat {
             OutputFormat::Gguf => "gguf",
             OutputFormat::Hf => "hf",
             OutputFormat::Mlx => "mlx",
+            OutputFormat::NpyDir => "npy-dir",
         }
     }
 
@@ -72,7 +77,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Gguf => Some(DialectName::Gguf),
             OutputFormat::Hf | OutputFormat::Mlx => Some(DialectName::Hf),
-            OutputFormat::Npz | OutputFormat::Safetensors => None,
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => None,
         }
     }
 
@@ -82,7 +87,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
             OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
-            OutputFormat::Npz | OutputFormat::Safetensors => scheme.dtype().is_some(),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => scheme.dtype().is_some(),
         }
     }
 
@@ -136,6 +141,25 @@ pub struct ConvertOptions<'a> {
     pub allow_overflow: bool,
     /// What is at the destination is replaced.
     pub overwrite: bool,
+    /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
+    pub max_shard: Option<u64>,
+    /// GGUF is cut into several files.
+    pub split: Option<Split>,
+    /// After so many bytes all that was written is made durable, and kept if the conversion is ended
+    /// [default: 256 MiB].
+    pub sync_every: Option<u64>,
+}
+
+impl ConvertOptions<'_> {
+    /// Why they mean nothing for `format`, if that is so.
+    fn refuses(&self, format: OutputFormat) -> Option<String> {
+        let name = format.name();
+        if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
+            return Some(format!("{name} has no shards: they are of hf and mlx directories"));
+        }
+        let other = self.split.is_some() && format != OutputFormat::Gguf;
+        other.then(|| format!("{name} is not split: that is done to gguf"))
+    }
 }
 
 /// A parameter that is being converted.
@@ -164,6 +188,8 @@ pub struct Conversion<'a> {
     /// What the source says and the result will not.
     left: Vec<Left>,
     draft: Draft,
+    /// What the values depend on.
+    identity: Vec<u8>,
 }
 
 /// What becomes of one parameter.
@@ -186,7 +212,7 @@ impl<'a> Conversion<'a> {
         format: OutputFormat,
         options: &'a ConvertOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
-        if let Some(what) = format.refuses(checkpoint, layout) {
+        if let Some(what) = format.refuses(checkpoint, layout).or_else(|| options.refuses(format)) {
             return Err(Error::Convert { what });
         }
         let own = dialect_of(checkpoint);
@@ -236,13 +262,17 @@ impl<'a> Conversion<'a> {
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
                 let changes = gguf::Changes::of(&plan, options, own != Some(DialectName::Gguf));
+                let gguf = |tensors, pairs: &[(&str, checkpoint::Value<'_>)]| match options.split {
+                    Some(split) => Draft::gguf_split(tensors, pairs, split),
+                    None => Draft::gguf(tensors, pairs),
+                };
                 match (&beside, metadata) {
                     (Beside::Gguf(pairs), _) => {
                         let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.borrow()));
-                        Draft::gguf(tensors, &changes.pairs(pairs))?
+                        gguf(tensors, &changes.pairs(pairs))?
                     }
-                    (_, Metadata::Gguf(metadata)) => Draft::gguf(tensors, &changes.pairs(metadata.iter()))?,
-                    _ => Draft::gguf(tensors, &[])?,
+                    (_, Metadata::Gguf(metadata)) => gguf(tensors, &changes.pairs(metadata.iter()))?,
+                    _ => gguf(tensors, &[])?,
                 }
             }
             (OutputFormat::Hf | OutputFormat::Mlx, metadata) => {
@@ -252,12 +282,19 @@ impl<'a> Conversion<'a> {
                     _ => HfFiles::default(),
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
-                Draft::directory(tensors, files, flavour)?
+                Draft::directory(tensors, files, flavour, options.max_shard)?
             }
             (OutputFormat::Npz, _) => Draft::npz(tensors)?,
+            (OutputFormat::NpyDir, metadata) => {
+                // Under its own names it is a model still.
+                let own = metadata.hf().filter(|hf| layout == LayoutKind::Source && hf.config().is_some());
+                Draft::npy_dir(tensors, own.map(checkpoint::HfMetadata::files).transpose()?)?
+            }
             (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
-        Ok(Conversion { checkpoint, options, plan, rules, made, left, draft })
+        let mut identity = resume::identity(checkpoint, layout, format, options);
+        identity.extend(made.iter().flat_map(|m| &m.bytes));
+        Ok(Conversion { checkpoint, options, plan, rules, made, left, draft, identity })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -266,7 +303,8 @@ impl<'a> Conversion<'a> {
     }
 
     /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
-    /// `each` is called before each of them, and may end it.
+    /// `each` is called before each of them, and may end it. If a process that did the same was ended before, this
+    /// one continues, and gives the same bytes.
     ///
     /// # Errors
     /// If something is at `path`, the disk is too small, a file cannot be read or written, or values cannot be
@@ -278,11 +316,12 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plan, rules, made, left, draft } = self;
-        let overwrite = options.overwrite;
+        let Conversion { checkpoint, options, plan, rules, made, left, draft, identity } = self;
+        let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
+        write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
         let options = load::Options { importance: Some(&importance), allow_overflow: options.allow_overflow };
-        let mut writer = draft.create(path, overwrite)?;
+        let mut writer = draft.create_with(path, &write)?;
         let mut report = ConvertReport { dropped: plan.dropped, left, ..ConvertReport::default() };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
         let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
@@ -295,21 +334,31 @@ impl<'a> Conversion<'a> {
             let (from, to) = (Arc::clone(&param.moved), Arc::clone(&param.scheme));
             let progress = Progress { index, total, name: &name, from: &from.name, to: &to.name };
             if each(&progress).is_break() {
-                return Err(Error::Interrupted);
+                let kept = writer.kept().map(Path::to_owned);
+                return Err(Error::Interrupted { kept, done: index, total });
             }
             let mut converted = Converted::new(&param, rule);
+            if let Some(note) = writer.again()? {
+                converted.difference = resume::difference(&note);
+                report.continued += 1;
+                report.tensors.push(converted);
+                continue;
+            }
             let one = LoadPlan { params: vec![param], dropped: vec![], unplaced: vec![] };
             let loaded = load::execute_with(&one, checkpoint, pool, options)?;
             let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
-            writer.tensor(&slots.iter().map(Slot::bytes).collect::<Vec<_>>())?;
             let cost = loaded.report();
             converted.difference = cost.differences.get(&name).copied();
+            let planes: Vec<&[u8]> = slots.iter().map(Slot::bytes).collect();
+            writer.tensor_with(&planes, resume::note(converted.difference))?;
             report.peak_memory = report.peak_memory.max(cost.owned_bytes + cost.scratch_peak);
             report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
             report.tensors.push(converted);
         }
         for Made { bytes, .. } in &made {
-            writer.tensor(&[bytes])?;
+            if writer.again()?.is_none() {
+                writer.tensor(&[bytes])?;
+            }
         }
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();

@@ -1,5 +1,7 @@
 //! Any error of the pipeline.
 
+use std::path::{Path, PathBuf};
+
 /// Any error of the pipeline, each with its own message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -98,8 +100,15 @@ pub enum Error {
         path: String,
     },
     /// The caller ended it.
-    #[error("interrupted: nothing was written")]
-    Interrupted,
+    #[error("{}", interrupted(kept.as_deref(), *done, *total))]
+    Interrupted {
+        /// Where what was written is kept; without it, nothing is.
+        kept: Option<PathBuf>,
+        /// Parameters that were written.
+        done: usize,
+        /// Parameters that there are.
+        total: usize,
+    },
     /// Loading failed.
     #[error(transparent)]
     Load(#[from] load::Error),
@@ -148,5 +157,15 @@ impl Error {
             ),
             _ => false,
         }
+    }
+}
+
+fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
+    match kept {
+        None => "interrupted: nothing was written".to_owned(),
+        Some(kept) => format!(
+            "interrupted: {done} of {total} tensors are kept in `{}`\nhint: the same command continues there",
+            kept.display()
+        ),
     }
 }

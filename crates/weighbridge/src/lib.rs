@@ -32,7 +32,7 @@ pub use check::{CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifes
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, Left, OutputFormat,
-    PRESETS, Preset, Progress,
+    PRESETS, Preset, Progress, Split,
 };
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
 pub use engine::sampler::{Sampler, SamplerOptions};

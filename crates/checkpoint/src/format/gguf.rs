@@ -31,7 +31,7 @@ pub use array::{Array, Strings};
 pub use metadata::GgufMetadata;
 pub use owned::{ArrayBuf, ValueBuf};
 pub use value::{Value, ValueType};
-pub(crate) use write::form;
+pub(crate) use write::{form, parts};
 
 /// Whether a GGUF file can hold tensors of this scheme.
 pub fn gguf_holds(scheme: &tensor::Scheme) -> bool {

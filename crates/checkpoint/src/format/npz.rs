@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::index::NameIndex;
 use crate::open::OpenOptions;
 use crate::source::ByteSource;
-pub(crate) use write::Form;
+pub(crate) use write::form;
 
 /// The npz format.
 #[derive(Debug)]

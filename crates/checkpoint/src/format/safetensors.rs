@@ -25,7 +25,7 @@ use crate::open::OpenOptions;
 use crate::source::{ByteSource, OpenFile};
 pub(super) use header::Pairs;
 use header::{Header, Info, Kind};
-pub(crate) use write::form;
+pub(crate) use write::{form, names};
 
 /// The safetensors format: one file.
 #[derive(Debug)]

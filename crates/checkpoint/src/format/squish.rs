@@ -7,6 +7,8 @@
 //! `__shape` the shape; `__pt` plain values; codes, scales and minima of the schemes `squish-…`. Any of them may
 //! be compressed, `….npy.zst`; where both are there, the one that is not is read.
 
+mod write;
+
 use std::sync::Arc;
 
 use tensor::{Dtype, FileId, OUT, PlaneAxis, PlaneData, PlaneSpec, Scheme, Shape, TensorEntry};
@@ -23,14 +25,19 @@ use crate::folder::Folder;
 use crate::members::Members;
 use crate::open::OpenOptions;
 use crate::source::OpenFile;
+pub(crate) use write::form;
 
 /// The squish format.
 #[derive(Debug)]
 pub(crate) struct Squish;
 
 const NAME: &str = "squish";
-const MANIFEST: &str = "manifest.json";
-const TENSORS: &str = "tensors";
+pub(crate) const MANIFEST: &str = "manifest.json";
+pub(crate) const TENSORS: &str = "tensors";
+/// The file in `tensors/` that says that all of them are there.
+const READY: &str = ".manifest_ready";
+/// What names of files of plain values end with.
+const PLAIN: &str = "__pt";
 const SHAPE: &str = "__shape";
 /// A manifest is at most this long.
 const MAX_MANIFEST: u64 = 100_000_000;
@@ -49,7 +56,7 @@ struct Way {
 static WAYS: &[Way] = &[
     Way { scheme: "squish-q4a", planes: &["__q4a", "__s4a", "__z4a"], packed: 2 },
     Way { scheme: "squish-q4", planes: &["__q4", "__s4"], packed: 2 },
-    Way { scheme: "", planes: &["__pt"], packed: 1 },
+    Way { scheme: "", planes: &[PLAIN], packed: 1 },
     Way { scheme: "squish-int8", planes: &["__q", "__s"], packed: 1 },
 ];
 

@@ -1,84 +1,130 @@
 //! Where a checkpoint is written, and how it gets to its place: all at once, or not at all.
+//!
+//! Beside the path `DIR/NAME` a directory `.NAME.partial` holds a journal and, in `output`, what is being written.
+//! Its name is always the same, so that what a process leaves that was killed is found by the next, which
+//! continues it or removes it. Names are only given when everything is durable, and the journal says so: who was
+//! killed between two of them is followed by one who gives the others.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, OFlags, RenameFlags};
 
+use super::OutFile;
+use super::journal::{Identity, Journal};
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::format::{hf, squish};
+use crate::numbered::Numbered;
 
-/// The file of a directory that holds the tensors.
-const WEIGHTS: &str = "model.safetensors";
+/// What a path stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file.
+    File,
+    /// A file `NAME.gguf`, or its parts `NAME-00001-of-00003.gguf`: one of the two, whatever was there before.
+    Parts,
+    /// A directory.
+    Folder,
+}
 
-/// A temporary file or directory beside the path that it will have. Dropped, it is removed.
+/// What ends the names of parts.
+const GGUF: &str = ".gguf";
+
+/// A place that is being written to. Dropped, it is removed if it holds nothing that could be continued.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    temporary: PathBuf,
-    directory: bool,
+    kind: Kind,
     overwrite: bool,
+    work: PathBuf,
+    output: PathBuf,
+    /// Where each file of the draft is while it is written.
+    files: Vec<PathBuf>,
+    /// What gets a name at the end, and which.
+    names: Vec<(PathBuf, PathBuf)>,
+    pub(super) journal: Journal,
     done: bool,
 }
 
 impl Place {
-    /// A place for a file of `bytes`, and the file, empty and open for reading and writing.
-    pub(super) fn file(path: &Path, bytes: u64, overwrite: bool) -> Result<(Place, File), Error> {
-        let place = Place::new(path, bytes, overwrite, false)?;
-        let file = create(&place.temporary)?;
-        Ok((place, file))
-    }
-
-    /// A place for a directory of `bytes` with these members, and its file of weights, empty.
-    pub(super) fn directory(
+    /// The place for `files` with so many tensors, which are identified by `fingerprint`: as it was left if it is
+    /// about the same, else empty.
+    pub(super) fn open(
         path: &Path,
-        bytes: u64,
+        kind: Kind,
+        files: &[OutFile],
+        tensors: usize,
+        fingerprint: &str,
         overwrite: bool,
-        members: &[(String, Vec<u8>)],
-    ) -> Result<(Place, File), Error> {
-        let place = Place::new(path, bytes, overwrite, true)?;
-        fs::create_dir(&place.temporary).map_err(|e| Error::io(&place.temporary, "create", e))?;
-        for (name, content) in members {
-            let member = place.temporary.join(name);
-            let mut file = create(&member)?;
-            let written = file.write_all(content).and_then(|()| file.sync_all());
-            written.map_err(|e| Error::io(&member, "write", e))?;
-        }
-        let file = create(&place.temporary.join(WEIGHTS))?;
-        Ok((place, file))
-    }
-
-    fn new(path: &Path, bytes: u64, overwrite: bool, directory: bool) -> Result<Place, Error> {
+    ) -> Result<Place, Error> {
         let Some(name) = path.file_name() else {
             return Err(Error::whole(path, Fault::NoFileName));
         };
-        if let Ok(there) = fs::symlink_metadata(path) {
-            if !overwrite {
-                return Err(Error::whole(path, Fault::Exists { what: "something is there already" }));
-            }
-            let refused = match (directory, there.is_dir()) {
-                (true, true) => only_a_checkpoint(path)?,
-                (false, false) => None,
-                (true, false) => Some("a file is there, where a directory is to be"),
-                (false, true) => Some("a directory is there, where a file is to be"),
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".partial");
+        let work = path.with_file_name(hidden);
+        let output = work.join("output");
+        let (mut inner, mut names) = (vec![], vec![]);
+        for file in files {
+            let to = match kind {
+                Kind::File => path.to_owned(),
+                Kind::Parts if file.name.is_empty() => path.to_owned(),
+                Kind::Parts => path.with_file_name(format!("{}{}{GGUF}", stem(path), file.name)),
+                Kind::Folder => output.join(&file.name),
             };
-            if let Some(what) = refused {
-                return Err(Error::whole(path, Fault::Exists { what }));
+            if kind == Kind::Folder {
+                inner.push(to);
+                continue;
+            }
+            let from = output.join(to.file_name().unwrap_or(name));
+            inner.push(from.clone());
+            names.push((from, to));
+        }
+        if kind == Kind::Folder {
+            names.push((output.clone(), path.to_owned()));
+        }
+        let fresh = fs::symlink_metadata(&work).is_err();
+        if fresh {
+            // Before anything is made, for nothing is to be left behind.
+            refuse(path, kind, overwrite, &names, &[])?;
+            room(path, files, &output)?;
+        }
+        make(&work)?;
+        let (journal, same) = Journal::open(&work.join("journal"), fingerprint)?;
+        let mut place = Place {
+            path: path.to_owned(),
+            kind,
+            overwrite,
+            work,
+            output,
+            files: inner,
+            names,
+            journal,
+            done: false,
+        };
+        if !fresh {
+            let (placed, rest): (Vec<_>, Vec<_>) =
+                (0..).zip(&place.names).partition(|(i, _)| place.is_placed(*i));
+            let names = |list: Vec<(usize, &(PathBuf, PathBuf))>| -> Vec<_> {
+                list.into_iter().map(|(_, names)| names.clone()).collect()
+            };
+            refuse(path, kind, overwrite, &names(rest), &names(placed))?;
+        }
+        if !same || !place.is_sound(tensors) {
+            place.clear().map_err(|e| Error::io(&place.work, "remove", e))?;
+            place.journal.restart(0)?;
+        }
+        if place.journal.complete.is_none() {
+            room(path, files, &place.output)?;
+            for folder in place.folders() {
+                make(folder)?;
             }
         }
-        let parent = parent(path);
-        let free = rustix::fs::statvfs(parent).map_err(|e| Error::io(parent, "look at", e.into()))?;
-        let free = free.f_bavail.saturating_mul(free.f_frsize);
-        if free < bytes {
-            let what = format!("{bytes} bytes are needed, {free} are free on its disk");
-            return Err(Error::io(path, "write", io::Error::new(io::ErrorKind::StorageFull, what)));
-        }
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
-        Ok(Place { path: path.to_owned(), temporary, directory, overwrite, done: false })
+        Ok(place)
     }
 
     /// The path that it will have.
@@ -86,63 +132,217 @@ impl Place {
         &self.path
     }
 
-    /// Makes `file` and what is beside it durable, and puts all in its place. Gives the length of `file`.
-    pub(super) fn commit(mut self, file: &File) -> Result<u64, Error> {
-        let failed = |doing| move |path: &Path, e| Error::io(path, doing, e);
-        let bytes =
-            file.sync_all().and_then(|()| file.metadata()).map_err(|e| failed("write")(&self.path, e))?;
-        if self.directory {
-            sync(&self.temporary).map_err(|e| failed("write")(&self.temporary, e))?;
-        }
-        self.rename().map_err(|e| {
-            if e.kind() == io::ErrorKind::AlreadyExists {
-                Error::whole(&self.path, Fault::Exists { what: "something has come to be there meanwhile" })
-            } else {
-                failed("rename")(&self.path, e)
-            }
-        })?;
-        self.done = true;
-        let parent = parent(&self.path);
-        sync(parent).map_err(|e| failed("write")(parent, e))?;
-        Ok(bytes.len())
+    /// The directory beside it that all is in until then.
+    pub(super) fn work(&self) -> &Path {
+        &self.work
     }
 
-    fn rename(&self) -> io::Result<()> {
-        let rename = |flags| rustix::fs::renameat_with(CWD, &self.temporary, CWD, &self.path, flags);
+    /// Opens file `index` of the draft for reading and writing, and makes it if it is not there.
+    pub(super) fn file(&self, index: usize) -> Result<File, Error> {
+        let path = self.files.get(index).map_or(&*self.output, PathBuf::as_path);
+        open(path).map_err(|e| Error::io(path, "create", e))
+    }
+
+    /// The directories that hold files, outer ones first.
+    fn folders(&self) -> Vec<&Path> {
+        let mut folders: Vec<&Path> = self.files.iter().filter_map(|file| file.parent()).collect();
+        folders.push(&self.output);
+        folders.sort_unstable();
+        folders.dedup();
+        folders
+    }
+
+    /// Makes the names of all files that are there durable.
+    pub(super) fn sync_names(&self) -> Result<(), Error> {
+        let folders = self.folders().into_iter().chain([&*self.work, parent(&self.path)]);
+        folders.into_iter().try_for_each(|folder| sync(folder).map_err(|e| Error::io(folder, "write", e)))
+    }
+
+    /// Whether name `index` stands for what was written.
+    fn is_placed(&self, index: usize) -> bool {
+        let complete = self.journal.complete.as_ref().and_then(|c| c.get(index));
+        complete.is_some_and(|id| self.names.get(index).and_then(|(_, to)| Identity::of(to)) == Some(*id))
+    }
+
+    /// Whether what the journal says is complete is there, with its name or without.
+    fn is_sound(&self, tensors: usize) -> bool {
+        let done = self.journal.done.len();
+        let Some(complete) = &self.journal.complete else { return done <= tensors };
+        let there = |(id, (from, to)): (&Identity, &(PathBuf, PathBuf))| {
+            Identity::of(from) == Some(*id) || Identity::of(to) == Some(*id)
+        };
+        done == tensors && complete.len() == self.names.len() && complete.iter().zip(&self.names).all(there)
+    }
+
+    /// Gives all their names. Everything is durable.
+    pub(super) fn commit(&mut self) -> Result<(), Error> {
+        if self.journal.complete.is_none() {
+            self.sync_names()?;
+            let identity = |(from, _): &(PathBuf, PathBuf)| Identity::of(from);
+            let complete: Option<Vec<Identity>> = self.names.iter().map(identity).collect();
+            let gone = || Error::io(&self.output, "find", io::ErrorKind::NotFound.into());
+            self.journal.complete(complete.ok_or_else(gone)?)?;
+        }
+        self.rename().map_err(|(path, e)| {
+            if e.kind() == io::ErrorKind::AlreadyExists {
+                let error =
+                    Error::whole(&path, Fault::Exists { what: "something has come to be there meanwhile" });
+                error.with_hint(format!(
+                    "what was written is complete, in `{}`: the same again only gives the names",
+                    self.work.display()
+                ))
+            } else {
+                Error::io(&path, "rename", e)
+            }
+        })?;
+        let parent = parent(&self.path);
+        sync(parent).map_err(|e| Error::io(parent, "write", e))?;
+        self.done = true;
+        self.remove().map_err(|e| Error::io(&self.work, "remove", e))
+    }
+
+    /// Renames what has not got its name yet: of several files the first comes last, as readers begin with it.
+    fn rename(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        let stale = if self.kind == Kind::Parts && self.overwrite { self.stale()? } else { vec![] };
+        let order = (1..self.names.len()).chain([0]).filter(|i| !self.is_placed(*i));
+        let order: Vec<&(PathBuf, PathBuf)> = order.filter_map(|i| self.names.get(i)).collect();
+        if let (true, [_, .., (_, first)]) = (self.overwrite, &order[..]) {
+            // Parts of what was and of what will be must not be taken for one: without its first part, what
+            // was is refused by every reader.
+            let removed = fs::remove_file(first).or_else(|e| ignore(e, io::ErrorKind::NotFound));
+            removed.map_err(|e| (first.clone(), e))?;
+        }
+        for (n, (from, to)) in order.iter().enumerate() {
+            if let Err(e) = self.rename_one(from, to) {
+                // Someone else has made one of them meanwhile: the others go back.
+                for (from, to) in order.iter().take(n).filter(|_| !self.overwrite) {
+                    let _ = fs::rename(to, from);
+                }
+                return Err((to.clone(), e));
+            }
+        }
+        stale.into_iter().try_for_each(|path| fs::remove_file(&path).map_err(|e| (path, e)))
+    }
+
+    fn rename_one(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let rename = |flags| rustix::fs::renameat_with(CWD, from, CWD, to, flags);
         if !self.overwrite {
             return match rename(RenameFlags::NOREPLACE) {
                 // Some file systems know no flags: there the check at the start has to do.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                    fs::rename(&self.temporary, &self.path)
-                }
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(from, to),
                 other => Ok(other?),
             };
         }
-        if self.directory && self.path.is_dir() {
-            // A directory that is not empty cannot be replaced, but exchanged; then the old one goes.
-            rename(RenameFlags::EXCHANGE)?;
-            return fs::remove_dir_all(&self.temporary);
+        if self.kind == Kind::Folder && to.is_dir() {
+            // A directory that is not empty cannot be replaced, but exchanged; the old one goes with the rest.
+            return Ok(rename(RenameFlags::EXCHANGE)?);
         }
-        fs::rename(&self.temporary, &self.path)
+        fs::rename(from, to)
+    }
+
+    /// What stands for the same checkpoint under names that it will not have.
+    fn stale(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+        let family = family(&self.path).map_err(|e| (self.path.clone(), e))?;
+        Ok(family.into_iter().filter(|path| self.names.iter().all(|(_, to)| to != path)).collect())
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.output).or_else(|e| ignore(e, io::ErrorKind::NotFound))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        self.clear()?;
+        // In this order: whoever finds a journal waits for its lock, and sees then that it is gone.
+        fs::remove_file(self.work.join("journal"))?;
+        fs::remove_dir(&self.work)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.done && self.journal.done.is_empty() && self.journal.complete.is_none() {
             // There is nobody to tell; the name says that it is temporary.
-            let _ = if self.directory {
-                fs::remove_dir_all(&self.temporary)
-            } else {
-                fs::remove_file(&self.temporary)
-            };
+            let _ = self.remove();
         }
     }
 }
 
-fn create(path: &Path) -> Result<File, Error> {
-    let file = File::options().read(true).write(true).create_new(true).open(path);
-    file.map_err(|e| Error::io(path, "create", e))
+/// Why nothing may be written to `path`, where `names` are to be given, and those in `placed` have been.
+fn refuse(
+    path: &Path,
+    kind: Kind,
+    overwrite: bool,
+    names: &[(PathBuf, PathBuf)],
+    placed: &[(PathBuf, PathBuf)],
+) -> Result<(), Error> {
+    let mut there: Vec<PathBuf> = names.iter().map(|(_, to)| to.clone()).collect();
+    if kind == Kind::Parts && !names.is_empty() {
+        there.extend(family(path).map_err(|e| Error::io(parent(path), "list", e))?);
+        there.sort_unstable();
+        there.dedup();
+    }
+    for path in there.into_iter().filter(|path| placed.iter().all(|(_, to)| to != path)) {
+        let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        let refused = match (kind == Kind::Folder, found.is_dir()) {
+            _ if !overwrite => Some("something is there already"),
+            (true, true) => only_a_checkpoint(&path)?,
+            (false, false) => None,
+            (true, false) => Some("a file is there, where a directory is to be"),
+            (false, true) => Some("a directory is there, where a file is to be"),
+        };
+        if let Some(what) = refused {
+            return Err(Error::whole(&path, Fault::Exists { what }));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the disk has room for `files`, but for what of them is there already.
+fn room(path: &Path, files: &[OutFile], output: &Path) -> Result<(), Error> {
+    let parent = parent(path);
+    let disk = rustix::fs::statvfs(parent).map_err(|e| Error::io(parent, "look at", e.into()))?;
+    let block = disk.f_frsize.max(1);
+    let whole = |len: u64| len.div_ceil(block).saturating_mul(block);
+    let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(whole(file.len)));
+    let wants = bytes.saturating_sub(allocated(output));
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if wants <= free {
+        return Ok(());
+    }
+    let what = format!("{wants} bytes are needed, {free} are free on its disk");
+    Err(Error::io(path, "write", io::Error::new(io::ErrorKind::StorageFull, what)))
+}
+
+/// Bytes that the files below `folder` take on the disk; 0 of what is not there.
+fn allocated(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let taken = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => allocated(&entry.path()),
+        Ok(found) => found.blocks().saturating_mul(512),
+        Err(_) => 0,
+    };
+    entries.flatten().map(taken).fold(0, u64::saturating_add)
+}
+
+/// Makes a directory, or finds one that is ours.
+fn make(path: &Path) -> Result<(), Error> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(path).map_err(|e| Error::io(path, "look at", e))?;
+            if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+                return Ok(());
+            }
+            let what = "something is there that is not ours, where the unfinished result is to be";
+            Err(Error::whole(path, Fault::Exists { what }))
+        }
+        other => other.map_err(|e| Error::io(path, "create", e)),
+    }
+}
+
+/// Opens a file for reading and writing, or makes it; follows no link.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
 /// Makes the names in a directory durable.
@@ -150,21 +350,139 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+fn ignore(error: io::Error, kind: io::ErrorKind) -> io::Result<()> {
+    if error.kind() == kind { Ok(()) } else { Err(error) }
+}
+
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// The name of `path` without the extension of GGUF.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.strip_suffix(GGUF).map_or_else(|| name.clone(), str::to_owned)
+}
+
+/// What is at `path` and beside it under the names of its parts, sorted.
+fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let stem = stem(path);
+    let mut found = vec![];
+    for entry in fs::read_dir(parent(path))? {
+        let name = entry?.file_name();
+        let is_part =
+            |name: &str| Numbered::parse(name).is_some_and(|part| part.prefix == stem && part.suffix == GGUF);
+        if Some(&*name) == path.file_name() || name.to_str().is_some_and(is_part) {
+            found.push(path.with_file_name(name));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Why a directory must not be replaced: it holds more than a checkpoint.
 fn only_a_checkpoint(path: &Path) -> Result<Option<&'static str>, Error> {
     let failed = |e| Error::io(path, "list", e);
-    let (mut config, mut empty) = (false, true);
+    let (mut model, mut arrays, mut deeper) = (false, false, false);
+    let mut empty = true;
     for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         empty = false;
-        config |= entry.file_name() == crate::format::hf::CONFIG;
+        model |= entry.file_name() == hf::CONFIG || entry.file_name() == squish::MANIFEST;
         if entry.file_type().map_err(failed)?.is_dir() {
-            return Ok(Some("the directory there has directories in it, so it is not replaced"));
+            let folder = entry.path();
+            let plain = entry.file_name() == squish::TENSORS && only_files(&folder).map_err(failed)?;
+            (arrays, deeper) = (arrays || plain, deeper || !plain);
         }
     }
-    Ok((!config && !empty).then_some("the directory there is no model, so it is not replaced"))
+    if deeper || (arrays && !path.join(squish::MANIFEST).is_file()) {
+        return Ok(Some("the directory there has directories in it, so it is not replaced"));
+    }
+    Ok((!model && !empty).then_some("the directory there is no model, so it is not replaced"))
+}
+
+fn only_files(folder: &Path) -> io::Result<bool> {
+    fs::read_dir(folder)?.try_fold(true, |all, entry| Ok(all && !entry?.file_type()?.is_dir()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place with `files` written, as [`super::super::Writer`] writes them.
+    fn written(path: &Path, kind: Kind, files: &[OutFile], overwrite: bool) -> Place {
+        let place = Place::open(path, kind, files, 0, "abc", overwrite).unwrap();
+        if place.journal.complete.is_none() {
+            for (i, file) in files.iter().enumerate() {
+                place.file(i).unwrap();
+                fs::write(&place.files[i], &file.head).unwrap();
+            }
+        }
+        place
+    }
+
+    fn list(dir: &Path) -> Vec<String> {
+        let name = |e: io::Result<fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
+        let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Killed after the new directory has got its name and before the old one is gone: it does not come back.
+    #[test]
+    fn an_exchange_is_not_done_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let content = |text: &str| [OutFile::whole(hf::CONFIG, text.as_bytes().to_vec())];
+        written(&path, Kind::Folder, &content("old"), true).commit().unwrap();
+        let mut place = written(&path, Kind::Folder, &content("new"), true);
+        place.journal.complete(vec![Identity::of(&place.output).unwrap()]).unwrap();
+        place.rename().unwrap();
+        drop(place);
+        assert_eq!(list(dir.path()), [".m.partial", "m"]);
+        assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
+        assert_eq!(fs::read(dir.path().join(".m.partial/output/config.json")).unwrap(), b"old");
+        written(&path, Kind::Folder, &content("new"), true).commit().unwrap();
+        assert_eq!(list(dir.path()), ["m"]);
+        assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
+    }
+
+    /// Killed after each of the renames: no reader ever finds a first part with others that are not its own, and who
+    /// comes next gives the rest of the names.
+    #[test]
+    fn parts_get_the_rest_of_their_names() {
+        let files = |text: &str| -> Vec<OutFile> {
+            let name = |i: u32| format!("-{i:05}-of-00003");
+            (1..=3).map(|i| OutFile::whole(name(i), format!("{text}{i}").into_bytes())).collect()
+        };
+        for (done, overwrite) in (0..=3).flat_map(|done| [(done, false), (done, true)]) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("x.gguf");
+            if overwrite {
+                written(&path, Kind::Parts, &files("old"), true).commit().unwrap();
+            }
+            let mut place = written(&path, Kind::Parts, &files("new"), overwrite);
+            place
+                .journal
+                .complete(place.names.iter().filter_map(|(n, _)| Identity::of(n)).collect())
+                .unwrap();
+            let names = place.names.clone();
+            if done > 0 && overwrite {
+                fs::remove_file(&names[0].1).unwrap();
+            }
+            for i in [1, 2, 0].into_iter().take(done) {
+                fs::rename(&names[i].0, &names[i].1).unwrap();
+            }
+            drop(place);
+            let text = |i: usize| fs::read_to_string(&names[i].1).ok();
+            match (done, text(0).as_deref()) {
+                (0, first) => assert_eq!(first, overwrite.then_some("old1")),
+                (3, first) => assert_eq!(first, Some("new1")),
+                (_, first) => assert_eq!(first, None),
+            }
+            written(&path, Kind::Parts, &files("new"), overwrite).commit().unwrap();
+            assert_eq!((0..3).map(|i| text(i).unwrap()).collect::<Vec<_>>(), ["new1", "new2", "new3"]);
+            assert_eq!(list(dir.path()).len(), 3);
+        }
+    }
 }

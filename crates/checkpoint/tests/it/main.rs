@@ -24,6 +24,8 @@ mod shards;
 mod split;
 mod truncated;
 mod write;
+mod write_again;
+mod write_files;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -28,6 +28,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         imatrix: imatrix.as_ref(),
         allow_overflow: args.allow_overflow,
         overwrite: args.force,
+        max_shard: args.max_shard_size,
+        split: args.split(),
+        sync_every: args.sync_every,
     };
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
     let stop = stop_on_interrupt();
@@ -43,11 +46,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// Whether Ctrl-C was pressed: the temporary file goes, and so do we.
+/// Whether Ctrl-C was pressed: what is worth continuing is kept, and we go.
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    // Without a handler Ctrl-C ends the program, and only leaves the temporary file.
+    // Without a handler Ctrl-C ends the program, and what was written since it was last durable is written again.
     let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
     stop
 }
@@ -73,6 +76,14 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         Bytes(report.peak_memory),
     );
     // Writing to a `String` cannot fail.
+    if report.continued > 0 {
+        let of = report.tensors.len();
+        let _ = if report.continued < of {
+            writeln!(out, "  continued at tensor {} of {of}", report.continued + 1)
+        } else {
+            writeln!(out, "  all {of} tensors were there already")
+        };
+    }
     if let Some(d) = report.difference() {
         let (rmse, max, cosine) = (d.rmse(), d.max, d.cosine());
         let _ =
@@ -181,6 +192,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
         "bytes_before": before,
         "bytes": after,
         "file_bytes": report.file_bytes,
+        "continued": report.continued,
         "bytes_read": report.bytes_read,
         "peak_memory": report.peak_memory,
         "seconds": report.seconds,

@@ -148,7 +148,7 @@ fn what_cannot_be_is_refused() {
     };
     assert_snapshot!(fails(&[from, &target("x")]), @"
     error: the name of `x` does not say its format
-    hint: say it: --to npz, safetensors, gguf, hf or mlx
+    hint: say it: --to npz, safetensors, gguf, hf, mlx or npy-dir
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--encode", "blk.*=f16", "--encode", "blk.0.*=f32", "--encode", "blk.0.attn_qq.weight=f32"]), @"

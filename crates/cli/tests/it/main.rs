@@ -15,6 +15,7 @@ mod hostile;
 mod large;
 #[cfg(target_os = "linux")]
 mod moving;
+mod resume;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

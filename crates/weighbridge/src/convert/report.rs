@@ -94,9 +94,11 @@ pub struct ConvertReport {
     pub dropped: Vec<(String, String)>,
     /// What the source says besides tensors, and the result does not.
     pub left: Vec<Left>,
+    /// The first so many parameters were written by an earlier process that was ended.
+    pub continued: usize,
     /// Bytes of tensors that were read.
     pub bytes_read: u64,
-    /// Bytes of the file that holds the tensors.
+    /// Bytes of the files that hold the tensors.
     pub file_bytes: u64,
     /// The most bytes that were held for parameters at one time, buffers included.
     pub peak_memory: u64,

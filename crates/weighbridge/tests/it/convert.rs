@@ -126,7 +126,7 @@ fn a_conversion_that_is_ended_leaves_nothing() {
         seen.push((p.index, p.total));
         if p.index == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    assert!(matches!(result, Err(Error::Interrupted)));
+    assert!(matches!(result, Err(Error::Interrupted { kept: None, .. })));
     assert_eq!(seen, [(0, 21), (1, 21), (2, 21), (3, 21)]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

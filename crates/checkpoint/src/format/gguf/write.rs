@@ -1,23 +1,24 @@
 //! GGUF version 3, written: the header, and where each tensor's data goes.
 
-use super::types;
+use std::path::Path;
+
 use super::value::Value;
 use super::{MAGIC, MAX_DIMS, MAX_NAME};
+use super::{split, types};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::write::{Flat, Outgoing, Refusals};
+use crate::write::shards::{self, Split};
+use crate::write::{Flat, Outgoing, Part, Refusals};
 
 const VERSION: u32 = 3;
 /// gguf.h, `GGUF_DEFAULT_ALIGNMENT`.
 const DEFAULT_ALIGNMENT: u64 = 32;
+const ALIGNMENT: &str = "general.alignment";
 
 /// The file of `tensors` with `metadata`. As ggml does, data is padded after the last tensor too
 /// (ggml/src/gguf.cpp, `gguf_add_tensor`).
 pub(crate) fn form(tensors: &[Outgoing], metadata: &[(&str, Value<'_>)]) -> Result<Flat, Error> {
-    let alignment = metadata.iter().find(|(key, _)| *key == "general.alignment");
-    let alignment = alignment.and_then(|(_, v)| v.as_u64()).filter(|a| a.is_power_of_two());
-    let alignment = alignment.unwrap_or(DEFAULT_ALIGNMENT);
-
+    let alignment = alignment(metadata);
     let mut head = MAGIC.to_vec();
     head.extend(VERSION.to_le_bytes());
     head.extend((tensors.len() as u64).to_le_bytes());
@@ -33,7 +34,7 @@ pub(crate) fn form(tensors: &[Outgoing], metadata: &[(&str, Value<'_>)]) -> Resu
     for tensor in tensors {
         starts.push(next);
         match info(&mut head, tensor, next) {
-            Ok(bytes) => next = next.saturating_add(bytes.saturating_add(alignment - 1) & !(alignment - 1)),
+            Ok(bytes) => next = next.saturating_add(padded(bytes, alignment)),
             Err(Some(fault)) => refused.push(tensor, fault),
             Err(None) => refused.scheme(tensor),
         }
@@ -43,6 +44,61 @@ pub(crate) fn form(tensors: &[Outgoing], metadata: &[(&str, Value<'_>)]) -> Resu
         if tensors.is_empty() { head.len() as u64 } else { (head.len() as u64).next_multiple_of(alignment) };
     let offsets = starts.into_iter().map(|start| vec![data + start]).collect();
     Ok(Flat { head, offsets, len: data.saturating_add(next) })
+}
+
+/// The files of `tensors`, with their names' ends and the tensors in each. The first has all of `metadata`, the
+/// others no more than what part they are, and how they are aligned if that is not as usual.
+///
+/// Where they are cut, and keys in which order: tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098
+/// (`split_strategy`). As gguf-py has it (gguf_writer.py, `format_shard_names`), what fits in one file is no part.
+pub(crate) fn parts(
+    tensors: &[Outgoing],
+    metadata: &[(&str, Value<'_>)],
+    cut: Split,
+) -> Result<Vec<Part>, Error> {
+    // All that is refused, before any of it is cut.
+    let whole = form(tensors, metadata)?;
+    let ranges = match cut {
+        Split::Bytes(most) => {
+            let size = |t: &Outgoing| t.scheme.byte_len(&t.shape).unwrap_or(u64::MAX);
+            let sizes: Vec<u64> = tensors.iter().map(|t| padded(size(t), alignment(metadata))).collect();
+            shards::in_order(&sizes, most)
+        }
+        Split::Tensors(most) => shards::in_order(&vec![1; tensors.len()], most),
+    };
+    if ranges.len() == 1 {
+        return Ok(vec![Part { name: String::new(), tensors: (0..tensors.len()).collect(), flat: whole }]);
+    }
+    let limit = |what, found: usize, limit| {
+        let fault = Fault::Limit { what, found: found as u64, limit };
+        Error::whole(Path::new("gguf"), fault).with_hint("let the files be longer")
+    };
+    let count =
+        u16::try_from(ranges.len()).map_err(|_| limit("number of files", ranges.len(), u16::MAX.into()))?;
+    let total = i32::try_from(tensors.len())
+        .map_err(|_| limit("number of tensors in several files", tensors.len(), i32::MAX as u64))?;
+    let part = |(no, range): (u16, std::ops::Range<usize>)| {
+        let all = |(key, _): &&(&str, Value<'_>)| no == 0 || *key == ALIGNMENT;
+        let mut pairs: Vec<(&str, Value<'_>)> =
+            metadata.iter().filter(|(key, _)| !key.starts_with("split.")).filter(all).copied().collect();
+        pairs.push((split::NO, Value::U16(no)));
+        pairs.push((split::TENSORS, Value::I32(total)));
+        pairs.push((split::COUNT, Value::U16(count)));
+        let name = format!("-{:05}-of-{count:05}", u32::from(no) + 1);
+        let held = tensors.get(range.clone()).unwrap_or_default();
+        Ok(Part { name, tensors: range.collect(), flat: form(held, &pairs)? })
+    };
+    (0..).zip(ranges).map(part).collect()
+}
+
+fn alignment(metadata: &[(&str, Value<'_>)]) -> u64 {
+    let alignment = metadata.iter().find(|(key, _)| *key == ALIGNMENT);
+    let alignment = alignment.and_then(|(_, v)| v.as_u64()).filter(|a| a.is_power_of_two());
+    alignment.unwrap_or(DEFAULT_ALIGNMENT)
+}
+
+fn padded(bytes: u64, alignment: u64) -> u64 {
+    bytes.saturating_add(alignment - 1) & !(alignment - 1)
 }
 
 /// Writes a tensor info; gives the tensor's bytes, or what is wrong: with the scheme if nothing else.

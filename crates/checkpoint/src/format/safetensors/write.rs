@@ -79,6 +79,11 @@ pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: 
     Ok(Flat { head, offsets, len: at })
 }
 
+/// The names under which a file holds `tensor`, which [`form`] has taken.
+pub(crate) fn names(tensor: &Outgoing) -> Vec<String> {
+    split(0, tensor).unwrap_or_default().into_iter().map(|plane| plane.name).collect()
+}
+
 /// The tensors of the file that hold `tensor`, or what is wrong: with the scheme if nothing else.
 fn split(index: usize, tensor: &Outgoing) -> Result<Vec<Plane>, Option<Fault>> {
     let Outgoing { name, shape, scheme } = tensor;

@@ -1,0 +1,197 @@
+//! What has been written and is durable: kept beside it, so that a process that was ended can be followed by another.
+//!
+//! Lines of JSON. The first says what is being written, by its fingerprint; each of the others that a tensor is on
+//! the disk, with the digest of its bytes; the last that all is, and under which numbers the file system knows it. A
+//! line is only written when what it says is true of the disk; one that was cut short says nothing.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// Lines longer than all that a journal says of 500,000 tensors are none of ours.
+const LONGEST: u64 = 1 << 30;
+
+/// A tensor that is on the disk.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Done {
+    /// The BLAKE3 of its planes, one after the other, in hexadecimal digits.
+    pub(super) digest: String,
+    /// What the caller wants to know of it again.
+    pub(super) note: Value,
+}
+
+/// The number of a file on its file system; it stays the same when the file gets another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64, u64);
+
+impl Identity {
+    /// That of what is at `path`, if something is.
+    pub(super) fn of(path: &Path) -> Option<Identity> {
+        fs::symlink_metadata(path).ok().map(|m| Identity(m.dev(), m.ino()))
+    }
+}
+
+/// The journal, open and locked: as long as it lives, no other process has it.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    fingerprint: String,
+    /// Tensors that are on the disk, in order.
+    pub(super) done: Vec<Done>,
+    /// When all is durable: what is to get the names of the result.
+    pub(super) complete: Option<Vec<Identity>>,
+    /// Lines of tensors in the file.
+    written: usize,
+}
+
+impl Journal {
+    /// Opens or makes the journal at `path` in a directory that is there. What it says is forgotten if it is about
+    /// another result than that of `fingerprint`; the second value says whether it is about the same.
+    pub(super) fn open(path: &Path, fingerprint: &str) -> Result<(Journal, bool), Error> {
+        let failed = |doing| move |e: io::Error| Error::io(path, doing, e);
+        let busy = || Error::whole(path.parent().unwrap_or(path), Fault::Busy);
+        let mut file = super::place::open(path).map_err(failed("create"))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Some file systems know no locks: there two at a time are not told apart.
+            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy()),
+            Err(e) => return Err(failed("lock")(e.into())),
+        }
+        // Between opening and locking, who had it may have ended and removed it.
+        let found = file.metadata().map_err(failed("read"))?;
+        if Identity::of(path) != Some(Identity(found.dev(), found.ino())) {
+            return Err(busy());
+        }
+        let mut text = vec![];
+        (&mut file).take(LONGEST).read_to_end(&mut text).map_err(failed("read"))?;
+        let mut journal = Journal {
+            file,
+            path: path.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            done: vec![],
+            complete: None,
+            written: 0,
+        };
+        let same = journal.parse(&text);
+        Ok((journal, same))
+    }
+
+    /// Takes in what `text` says, up to the first line that says nothing.
+    fn parse(&mut self, text: &[u8]) -> bool {
+        let mut lines = text.split_inclusive(|b| *b == b'\n');
+        let line = |line: &[u8]| -> Option<Value> { serde_json::from_slice(line.strip_suffix(b"\n")?).ok() };
+        let first = lines.next().and_then(line);
+        if first.is_none_or(|v| v != head(&self.fingerprint)) {
+            return false;
+        }
+        for value in lines.map_while(line) {
+            if let Some(digest) = value.get("blake3").and_then(Value::as_str) {
+                if value.get("tensor").and_then(Value::as_u64) != Some(self.done.len() as u64) {
+                    break;
+                }
+                let note = value.get("note").cloned().unwrap_or_default();
+                self.done.push(Done { digest: digest.to_owned(), note });
+            } else if let Some(complete) = value.get("complete").and_then(Value::as_array) {
+                let number = |v: &Value, i: usize| v.get(i)?.as_u64();
+                let identity = |v: &Value| Some(Identity(number(v, 0)?, number(v, 1)?));
+                self.complete = complete.iter().map(identity).collect();
+            }
+        }
+        true
+    }
+
+    /// Forgets all but the first `tensors`: what is written from now on comes after them.
+    pub(super) fn restart(&mut self, tensors: usize) -> Result<(), Error> {
+        self.done.truncate(tensors);
+        (self.complete, self.written) = (None, 0);
+        let failed = |e| Error::io(&self.path, "write", e);
+        self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(failed)?;
+        let head = format!("{}\n", head(&self.fingerprint));
+        self.file.write_all(head.as_bytes()).map_err(failed)?;
+        self.append()
+    }
+
+    /// Writes down the tensors in `done` that it does not say yet; they are on the disk.
+    pub(super) fn append(&mut self) -> Result<(), Error> {
+        let new = self.done.iter().enumerate().skip(self.written);
+        let line = |(i, d): (usize, &Done)| {
+            format!("{}\n", json!({"tensor": i, "blake3": d.digest, "note": d.note}))
+        };
+        let lines: String = new.map(line).collect();
+        self.written = self.done.len();
+        self.put(&lines)
+    }
+
+    /// Writes down that all is on the disk.
+    pub(super) fn complete(&mut self, what: Vec<Identity>) -> Result<(), Error> {
+        let list: Vec<_> = what.iter().map(|Identity(dev, ino)| json!([dev, ino])).collect();
+        self.complete = Some(what);
+        self.put(&format!("{}\n", json!({"complete": list})))
+    }
+
+    fn put(&mut self, lines: &str) -> Result<(), Error> {
+        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|e| Error::io(&self.path, "write", e))
+    }
+}
+
+fn head(fingerprint: &str) -> Value {
+    json!({"weighbridge": 1, "fingerprint": fingerprint})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(text: &str) -> Done {
+        Done { digest: text.to_owned(), note: json!({"n": text}) }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let open = || Journal::open(&path, "abc").unwrap();
+        let (mut journal, same) = open();
+        assert!(!same);
+        journal.restart(0).unwrap();
+        journal.done = vec![done("a"), done("b")];
+        journal.append().unwrap();
+        journal.done.push(done("c"));
+        journal.append().unwrap();
+        journal.complete(vec![Identity(1, 2)]).unwrap();
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        let ends: Vec<usize> = (0..whole.len()).filter(|i| whole[*i] == b'\n').collect();
+        assert_eq!(ends.len(), 5);
+        for cut in 0..=whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let (journal, same) = open();
+            let lines = ends.iter().filter(|end| **end < cut).count();
+            assert_eq!(same, lines > 0, "{cut}");
+            assert_eq!(journal.done, [done("a"), done("b"), done("c")][..lines.saturating_sub(1).min(3)]);
+            assert_eq!(journal.complete, (lines == 5).then(|| vec![Identity(1, 2)]));
+        }
+        // What is begun anew after the second says nothing of what was after it.
+        let (mut journal, _) = open();
+        journal.restart(2).unwrap();
+        journal.done.push(done("d"));
+        journal.append().unwrap();
+        drop(journal);
+        let (journal, same) = open();
+        assert_eq!((same, &journal.done[..]), (true, &[done("a"), done("b"), done("d")][..]));
+        assert_eq!(journal.complete, None);
+        drop(journal);
+        let (journal, same) = Journal::open(&path, "abd").unwrap();
+        assert!(!same && journal.done.is_empty());
+        assert!(matches!(Journal::open(&path, "abd"), Err(Error::Misuse(_))), "it is locked");
+    }
+}

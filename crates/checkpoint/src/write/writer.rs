@@ -1,0 +1,336 @@
+//! Tensors to files, one after the other, and never more lost than was written since the last time all was durable.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::journal::Done;
+use super::place::{Kind, Place};
+use super::{Draft, OutFile, Outgoing, Spot};
+use crate::error::Error;
+
+/// Files that are open at one time.
+const OPEN: usize = 64;
+
+/// How a [`Draft`] is written.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    /// What is at the path is replaced.
+    pub overwrite: bool,
+    /// After so many bytes what was written is made durable: if the process is ended later, the next one that writes
+    /// the same to the same path continues from there. A shorter result leaves nothing behind.
+    pub sync_every: u64,
+    /// What the bytes of the tensors depend on, beyond what the draft says: a result is only continued where this
+    /// is the same.
+    pub identity: Vec<u8>,
+}
+
+impl Default for WriteOptions {
+    fn default() -> WriteOptions {
+        WriteOptions { overwrite: false, sync_every: 256 << 20, identity: vec![] }
+    }
+}
+
+/// A checkpoint that is being written. Dropped before [`Writer::finish`], it leaves what is worth continuing in a
+/// hidden directory beside the path, and nothing else.
+pub struct Writer {
+    place: Place,
+    tensors: Vec<Outgoing>,
+    spots: Vec<Spot>,
+    files: Vec<OutFile>,
+    sync_every: u64,
+    /// The tensor that is next.
+    next: usize,
+    /// Tensors that an earlier process says are on the disk.
+    claimed: usize,
+    /// What was written since all was durable.
+    ahead: Vec<Done>,
+    bytes_ahead: u64,
+    /// The file that was written to last.
+    current: Option<(usize, Arc<File>)>,
+    /// Others that were written to since all was durable.
+    others: Vec<Arc<File>>,
+    /// Files whose head has been written.
+    begun: Vec<bool>,
+    failed: bool,
+}
+
+impl Writer {
+    pub(super) fn new(draft: Draft, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
+        let fingerprint = draft.fingerprint(&options.identity);
+        let Draft { tensors, kind, files, spots } = draft;
+        let place = Place::open(path, kind, &files, tensors.len(), &fingerprint, options.overwrite)?;
+        let claimed = place.journal.done.len();
+        let begun = vec![false; files.len()];
+        let sync_every = options.sync_every;
+        Ok(Writer {
+            place,
+            tensors,
+            spots,
+            files,
+            sync_every,
+            next: 0,
+            claimed,
+            ahead: vec![],
+            bytes_ahead: 0,
+            current: None,
+            others: vec![],
+            begun,
+            failed: false,
+        })
+    }
+
+    /// Goes past the next tensor if an earlier process has written it and it is there unchanged; gives the note that
+    /// it was written with.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn again(&mut self) -> Result<Option<Value>, Error> {
+        if self.next >= self.claimed {
+            return Ok(None);
+        }
+        let Some(done) = self.place.journal.done.get(self.next).cloned() else { return Ok(None) };
+        if self.place.journal.complete.is_some() {
+            self.next += 1;
+            return Ok(Some(done.note));
+        }
+        if !self.is_there(&done)? {
+            self.forget()?;
+            return Ok(None);
+        }
+        self.next += 1;
+        Ok(Some(done.note))
+    }
+
+    /// What an earlier process has written from the next tensor on is written anew.
+    fn forget(&mut self) -> Result<(), Error> {
+        self.claimed = self.next;
+        self.place.journal.restart(self.next)
+    }
+
+    /// Whether the next tensor is on the disk as the journal says.
+    fn is_there(&mut self, done: &Done) -> Result<bool, Error> {
+        let (Some(tensor), Some(spot)) = (self.tensors.get(self.next), self.spots.get(self.next).cloned())
+        else {
+            return Ok(false);
+        };
+        let mut planes: Vec<Vec<u8>> = vec![];
+        for plane in tensor.scheme.planes.iter() {
+            let bytes = tensor.scheme.plane_bytes(plane, &tensor.shape).unwrap_or(0);
+            planes.push(vec![0; usize::try_from(bytes).unwrap_or(0)]);
+        }
+        let file = self.file(spot.file)?;
+        for (plane, at) in planes.iter_mut().zip(&spot.at) {
+            match file.read_exact_at(plane, *at) {
+                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
+                other => other.map_err(|e| Error::io(self.place.path(), "read", e))?,
+            }
+        }
+        let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
+        if digest(&planes) != done.digest {
+            return Ok(false);
+        }
+        self.lead(&spot, &planes)?;
+        Ok(true)
+    }
+
+    /// Writes the planes of the next tensor of the draft, as its scheme has them.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    ///
+    /// # Panics
+    /// If there is no next tensor, or a plane is not as long as the scheme says: the caller's bugs.
+    pub fn tensor(&mut self, planes: &[&[u8]]) -> Result<(), Error> {
+        self.tensor_with(planes, Value::Null)
+    }
+
+    /// Writes the next tensor, with a note that [`Writer::again`] gives a later process.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    ///
+    /// # Panics
+    /// As [`Writer::tensor`].
+    pub fn tensor_with(&mut self, planes: &[&[u8]], note: Value) -> Result<(), Error> {
+        let Some(tensor) = self.tensors.get(self.next) else { panic!("all tensors are written") };
+        let wants: Vec<_> =
+            tensor.scheme.planes.iter().map(|p| tensor.scheme.plane_bytes(p, &tensor.shape)).collect();
+        let found: Vec<_> = planes.iter().map(|p| Ok(p.len() as u64)).collect();
+        assert_eq!(wants, found, "bytes of the planes of `{}`", tensor.name);
+        if self.place.journal.complete.is_some() {
+            // It is there, and perhaps has its name already.
+            self.next += 1;
+            return Ok(());
+        }
+        if self.next < self.claimed {
+            self.forget()?;
+        }
+        let written = self.put(planes).and_then(|()| {
+            self.ahead.push(Done { digest: digest(planes), note });
+            self.next += 1;
+            self.bytes_ahead += planes.iter().map(|p| p.len() as u64).sum::<u64>();
+            if self.bytes_ahead >= self.sync_every { self.sync() } else { Ok(()) }
+        });
+        self.failed |= written.is_err();
+        written.map_err(|error| match self.kept() {
+            Some(kept) => error.with_hint(format!(
+                "the tensors before are kept in `{}`: the same again continues there, once the cause is removed",
+                kept.display()
+            )),
+            None => error,
+        })
+    }
+
+    /// The directory that is left if the writer is dropped now, and holds what can be continued.
+    pub fn kept(&self) -> Option<&Path> {
+        let kept = !self.place.journal.done.is_empty() || self.place.journal.complete.is_some();
+        kept.then(|| self.place.work())
+    }
+
+    fn put(&mut self, planes: &[&[u8]]) -> Result<(), Error> {
+        let Some(spot) = self.spots.get(self.next).cloned() else { return Ok(()) };
+        self.lead(&spot, planes)?;
+        let file = self.file(spot.file)?;
+        let written = planes.iter().zip(&spot.at).try_for_each(|(plane, at)| file.write_all_at(plane, *at));
+        written.map_err(|e| Error::io(self.place.path(), "write", e))
+    }
+
+    /// Writes what its file has right before the next tensor.
+    fn lead(&mut self, spot: &Spot, planes: &[&[u8]]) -> Result<(), Error> {
+        let index = self.next;
+        let lead =
+            self.files.get_mut(spot.file).and_then(|f| f.frame.as_mut()).map(|f| f.lead(index, planes));
+        let (Some(lead), Some(at)) = (lead, spot.at.first()) else { return Ok(()) };
+        let at = at.saturating_sub(lead.len() as u64);
+        let written = self.file(spot.file)?.write_all_at(&lead, at);
+        written.map_err(|e| Error::io(self.place.path(), "write", e))
+    }
+
+    /// File `index`, with its head.
+    fn file(&mut self, index: usize) -> Result<Arc<File>, Error> {
+        if let Some((_, file)) = self.current.as_ref().filter(|(i, _)| *i == index) {
+            return Ok(Arc::clone(file));
+        }
+        self.others.extend(self.current.take().map(|(_, file)| file));
+        if self.others.len() >= OPEN {
+            self.sync_files()?;
+        }
+        let file = Arc::new(self.place.file(index)?);
+        if let (Some(begun), Some(out)) = (self.begun.get_mut(index), self.files.get(index))
+            && !std::mem::replace(begun, true)
+        {
+            file.write_all_at(&out.head, 0).map_err(|e| Error::io(self.place.path(), "write", e))?;
+        }
+        self.current = Some((index, Arc::clone(&file)));
+        Ok(file)
+    }
+
+    fn sync_files(&mut self) -> Result<(), Error> {
+        let files = self.others.drain(..);
+        let failed = |e| Error::io(self.place.path(), "write", e);
+        files.into_iter().try_for_each(|file| file.sync_data()).map_err(failed)?;
+        match &self.current {
+            Some((_, file)) => file.sync_data().map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes all that was written durable, and writes that down.
+    fn sync(&mut self) -> Result<(), Error> {
+        self.sync_files()?;
+        self.place.sync_names()?;
+        self.place.journal.done.append(&mut self.ahead);
+        self.bytes_ahead = 0;
+        self.place.journal.append()
+    }
+
+    /// Makes everything durable and puts it in its place. Gives the length of the files with tensors in bytes.
+    ///
+    /// # Errors
+    /// If the system refuses, or something has come to be at the path meanwhile.
+    ///
+    /// # Panics
+    /// If tensors are missing: the caller's bug.
+    pub fn finish(mut self) -> Result<u64, Error> {
+        assert_eq!(self.next, self.tensors.len(), "tensors written");
+        if self.place.journal.complete.is_none() {
+            let ended = (0..self.files.len()).try_for_each(|index| self.end(index));
+            self.failed |= ended.is_err();
+            ended?;
+            self.place.journal.done.append(&mut self.ahead);
+            self.place.journal.append()?;
+        }
+        // Whatever happens now, there is no more to be written.
+        self.failed = true;
+        self.place.commit()?;
+        let mut holds = vec![self.tensors.is_empty(); self.files.len()];
+        for spot in &self.spots {
+            holds.iter_mut().skip(spot.file).take(1).for_each(|holds| *holds = true);
+        }
+        Ok(self.files.iter().zip(holds).filter(|(_, holds)| *holds).map(|(file, _)| file.len).sum())
+    }
+
+    /// Writes what is still missing of file `index`, and makes it durable.
+    fn end(&mut self, index: usize) -> Result<(), Error> {
+        let Some(file) = self.files.get(index) else { return Ok(()) };
+        let (len, tail) = (file.len, file.frame.as_ref().map(|f| f.tail()).unwrap_or_default());
+        let file = self.file(index)?;
+        let written = file
+            .write_all_at(&tail, len.saturating_sub(tail.len() as u64))
+            .and_then(|()| file.set_len(len))
+            .and_then(|()| file.sync_all());
+        written.map_err(|e| Error::io(self.place.path(), "write", e))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // What can be continued at all is continued from here; nobody is there to tell if not.
+        if !self.failed && !self.place.journal.done.is_empty() && self.place.journal.complete.is_none() {
+            let _ = self.sync();
+        }
+    }
+}
+
+impl Draft {
+    /// What tells this result from any other, in hexadecimal digits.
+    fn fingerprint(&self, identity: &[u8]) -> String {
+        let mut hash = blake3::Hasher::new();
+        let mut put = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        put(env!("CARGO_PKG_VERSION").as_bytes());
+        put(identity);
+        put(match self.kind {
+            Kind::File => b"file",
+            Kind::Parts => b"parts",
+            Kind::Folder => b"folder",
+        });
+        for OutFile { name, head, len, .. } in &self.files {
+            put(name.as_bytes());
+            put(head);
+            put(&len.to_le_bytes());
+        }
+        for (Outgoing { name, shape, scheme }, spot) in self.tensors.iter().zip(&self.spots) {
+            put(name.as_bytes());
+            shape.iter().for_each(|n| put(&n.to_le_bytes()));
+            put(scheme.name.as_bytes());
+            put(&(spot.file as u64).to_le_bytes());
+            spot.at.iter().for_each(|at| put(&at.to_le_bytes()));
+        }
+        hash.finalize().to_hex().to_string()
+    }
+}
+
+fn digest(planes: &[&[u8]]) -> String {
+    let mut hash = blake3::Hasher::new();
+    for plane in planes {
+        hash.update(plane);
+    }
+    hash.finalize().to_hex().to_string()
+}
