@@ -22,6 +22,7 @@ mod pytorch;
 mod random;
 mod shards;
 mod split;
+mod strictness;
 mod truncated;
 mod write;
 mod write_again;
