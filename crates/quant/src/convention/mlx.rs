@@ -136,7 +136,11 @@ impl Modules {
                 Value::Object(_) => Some(Params::read(&format!("quantization.{path}"), value)?),
                 Value::Bool(true) => Some(usual),
                 Value::Bool(false) => None,
-                _ => continue,
+                // Of the whole: numbers, the mode, and what tools add.
+                _ if !path.contains('.') => continue,
+                _ => {
+                    return Err(format!("`quantization.{path}` is {value}, wanted an object, true or false"));
+                }
             };
             apart.insert(path.clone(), params);
         }

@@ -13,6 +13,7 @@ use model::{Model, Role};
 use plan::{PlannedParam, Resolved};
 use tensor::{Expr, Scheme, Shape, Target};
 
+use super::rules;
 use Layers::{All, More};
 use Part::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
 
@@ -241,7 +242,7 @@ fn fitting(wanted: &str, shape: &Shape, stored: &Scheme) -> Option<(Arc<Scheme>,
     let mut fell = false;
     loop {
         let scheme = quant::scheme(&name)?;
-        if scheme.byte_len(shape).is_ok() {
+        if rules::fits(&scheme, shape).is_ok() {
             return Some((scheme, fell));
         }
         name = FALLBACKS.iter().find(|(from, _)| *from == name)?.1.to_owned();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plan::PlannedParam;
-use tensor::{Dtype, Pattern, Scheme, Shape, nearest};
+use tensor::{Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
 
 use super::Imatrix;
 use crate::Error;
@@ -93,6 +93,27 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
     scheme.dtype().is_none_or(|d| floats.contains(&d))
 }
 
+/// Whether a tensor of `shape` can be encoded so. `mx.quantize` of mlx 0.32 takes whole groups alone, where a scheme by
+/// itself may end a row with a part of one.
+///
+/// # Errors
+/// What is in the way.
+pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
+    scheme.byte_len(shape).map_err(|why| why.to_string())?;
+    let columns = shape.last().copied().unwrap_or(1);
+    let cells = scheme.planes.iter().flat_map(|plane| plane.axes.iter());
+    let group = cells.filter_map(|axis| match axis {
+        PlaneAxis::Cells { axis: IN, per, .. } => Some(*per),
+        _ => None,
+    });
+    match group.filter(|per| columns % per != 0).max() {
+        Some(group) if scheme.name.starts_with("mlx-") => {
+            Err(format!("its {columns} columns are no whole groups of {group}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The scheme nearest to `wanted` in bits a weight that can hold `shape`.
 fn legal(wanted: &Scheme, shape: &Shape) -> Option<String> {
     let bits = |scheme: &Scheme| {
@@ -100,7 +121,7 @@ fn legal(wanted: &Scheme, shape: &Shape) -> Option<String> {
         let square = Shape::from([4096, 4096]);
         scheme.byte_len(&square).map_or(0.0, |bytes| bytes as f64 * 8.0 / (4096.0 * 4096.0))
     };
-    let fits = |name: &String| quant::scheme(name).filter(|s| s.byte_len(shape).is_ok());
+    let fits = |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok());
     let fitting = encodable().into_iter().filter_map(|name| fits(&name).map(|s| (name, s)));
     let distance = |s: &Scheme| (bits(s) - bits(wanted)).abs();
     fitting.min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1))).map(|(name, _)| name)
@@ -129,7 +150,7 @@ impl Misfits {
 
     /// A parameter that cannot take `scheme`.
     pub(super) fn check(&mut self, param: &PlannedParam, scheme: &Scheme) {
-        let Err(why) = scheme.byte_len(&param.shape) else { return };
+        let Err(why) = fits(scheme, &param.shape) else { return };
         let key = (Pattern::of(&param.name).to_string(), param.shape.to_string(), scheme.name.to_string());
         let message = || {
             let hint = legal(scheme, &param.shape);

@@ -143,6 +143,11 @@ fn a_real_gguf_comes_back_from_a_directory() {
     let back = convert(&hf, &again, OutputFormat::Gguf, &[]);
     assert!(back.difference().is_none());
     assert!(stored(&first) == stored(&again));
+    // By way of mlx too, whose directories are HF's with another `format`.
+    let (mlx, third) = (dir.path().join("mlx"), dir.path().join("third"));
+    convert(&hf, &mlx, OutputFormat::Mlx, &[]);
+    convert(&mlx, &third, OutputFormat::Hf, &[]);
+    assert!(stored(&hf) == stored(&third));
     let (a, b) = (open(&first).unwrap(), open(&again).unwrap());
     assert_eq!(describe(&a).unwrap().unlike(&describe(&b).unwrap()), []);
     let (was, is) = (pairs(&a), pairs(&b));

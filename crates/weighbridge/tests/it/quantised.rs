@@ -79,3 +79,25 @@ fn integers_with_a_scale_a_row_have_kernels() {
 fn blocks_of_eight_bit_floats_run_unfused() {
     run(OutputFormat::Hf, &preset("fp8-block"), true);
 }
+
+/// Rows of 96 columns are no whole groups of 64, which mlx wants: they stay as they are, and the rest is encoded.
+#[test]
+fn a_preset_of_mlx_leaves_what_it_has_no_groups_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (checkpoint, path) = (open(&golden().join("llama-tiny")).unwrap(), dir.path().join("model"));
+    let report = Conversion::new(&checkpoint, LayoutKind::Source, OutputFormat::Mlx, &preset("mlx-4bit"))
+        .unwrap()
+        .run(&path, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))
+        .unwrap();
+    for tensor in report.tensors.iter().filter(|t| t.shape.len() == 2) {
+        let whole = tensor.shape[1] % 64 == 0;
+        assert_eq!(tensor.to.starts_with("mlx-affine:b4,g64"), whole, "{} is {}", tensor.name, tensor.to);
+    }
+    assert!(logits(&path, BackendKind::Cpu).iter().all(|x| x.is_finite()));
+    let told = |options: &ConvertOptions<'_>| {
+        let made = Conversion::new(&checkpoint, LayoutKind::Source, OutputFormat::Mlx, options);
+        made.map(|_| ()).unwrap_err().to_string()
+    };
+    let text = told(&rules(&["*down_proj.weight=mlx-affine:b4,g64,f32"]));
+    assert!(text.contains("its 96 columns are no whole groups of 64"), "{text}");
+}

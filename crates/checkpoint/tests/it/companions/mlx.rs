@@ -105,5 +105,6 @@ fn a_configuration_that_makes_no_sense() {
     assert_snapshot!(error(r#"{"bits":-4}"#), @"mismatch in `DIR/m/config.json`: `quantization.bits` is `-4`, wanted a whole number");
     assert_snapshot!(error(r#"{"mode":"q4_k"}"#), @"mismatch in `DIR/m/config.json`: `quantization.mode` is `q4_k`, wanted one of affine, mxfp4, nvfp4, mxfp8");
     assert_snapshot!(error(r#"{"bits":4,"a.b":{"mode":"nvfp4","group_size":32}}"#), @"mismatch in `DIR/m/config.json`: `quantization.a.b.group_size` is 32, wanted 16 for mode `nvfp4`");
+    assert_snapshot!(error(r#"{"bits":4,"a.b":"mxfp4"}"#), @r#"mismatch in `DIR/m/config.json`: `quantization.a.b` is "mxfp4", wanted an object, true or false"#);
     assert_snapshot!(error(r#""4bit""#), @r#"mismatch in `DIR/m/config.json`: `quantization` is `"4bit"`, wanted an object"#);
 }
