@@ -288,7 +288,11 @@ impl<'a> Conversion<'a> {
             (OutputFormat::NpyDir, metadata) => {
                 // Under its own names it is a model still.
                 let own = metadata.hf().filter(|hf| layout == LayoutKind::Source && hf.config().is_some());
-                Draft::npy_dir(tensors, own.map(checkpoint::HfMetadata::files).transpose()?)?
+                let files = match beside {
+                    Beside::Hf(files) => Some(carry::with_dtype(*files, &plan)),
+                    _ => own.map(checkpoint::HfMetadata::files).transpose()?,
+                };
+                Draft::npy_dir(tensors, files)?
             }
             (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
@@ -366,6 +370,13 @@ impl<'a> Conversion<'a> {
     }
 }
 
+/// The same floats in the byte order that is written, if `scheme` has them in the other: every value is kept.
+fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
+    let name = scheme.name.strip_suffix(".be")?;
+    let kept = [Dtype::F32, Dtype::F16, Dtype::BF16].into_iter().map(Scheme::plain);
+    kept.into_iter().find(|plain| *plain.name == *name)
+}
+
 /// What becomes of each parameter: rules first, then the preset, else as the layout has it.
 fn choose(
     checkpoint: &Checkpoint,
@@ -418,6 +429,9 @@ fn choose(
             {
                 let rule = format!("decoded: {} has no {}", format.name(), param.scheme);
                 Choice { scheme: Some(Scheme::plain(Dtype::F32)), rule }
+            }
+            (None, None) if let Some(plain) = little(&param.scheme) => {
+                Choice { scheme: Some(plain), rule: "byte order".to_owned() }
             }
             (None, None) if param.scheme != param.moved => kept(layout.name()),
             (None, None) => kept("as stored"),

@@ -198,4 +198,10 @@ fn plain_formats_take_the_names_of_any_ecosystem() {
     let to = dir.path().join("own.npz");
     let report = plain.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(report.left.is_empty() && open(&to).unwrap().entry("token_embd.weight").is_some());
+    // A directory of arrays has room for what is said besides, and is a model then.
+    let arrays = Conversion::new(&source, layout, OutputFormat::NpyDir, &options).unwrap();
+    let to = dir.path().join("arrays");
+    arrays.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
+    let (model, wanted) = (describe(&open(&to).unwrap()).unwrap(), describe(&source).unwrap());
+    assert_eq!(wanted.unlike(&model), []);
 }
