@@ -417,6 +417,9 @@ pub(crate) struct ConvertArgs {
     /// Of GGUF: tensors in a file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     split_max_tensors: Option<u64>,
+    /// Of GGUF: where tensors begin, in bytes, a power of two from 8 on [default: as in the source, or 32]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) alignment: Option<u32>,
     /// After so many bytes make all that was written durable, so that no more is lost if this is ended; a shorter
     /// result is not kept [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]

@@ -145,6 +145,8 @@ pub struct ConvertOptions<'a> {
     pub max_shard: Option<u64>,
     /// GGUF is cut into several files.
     pub split: Option<Split>,
+    /// Tensors of GGUF begin at multiples of this many bytes, a power of two from 8 on [default: as the source's do, or 32].
+    pub alignment: Option<u32>,
     /// After so many bytes all that was written is made durable, and kept if the conversion is ended
     /// [default: 256 MiB].
     pub sync_every: Option<u64>,
@@ -157,8 +159,18 @@ impl ConvertOptions<'_> {
         if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
             return Some(format!("{name} has no shards: they are of hf and mlx directories"));
         }
-        let other = self.split.is_some() && format != OutputFormat::Gguf;
-        other.then(|| format!("{name} is not split: that is done to gguf"))
+        if self.split.is_some() && format != OutputFormat::Gguf {
+            return Some(format!("{name} is not split: that is done to gguf"));
+        }
+        match self.alignment {
+            Some(_) if format != OutputFormat::Gguf => {
+                Some(format!("{name} has no alignment to choose: that is done to gguf"))
+            }
+            Some(n) if !n.is_power_of_two() || n < 8 => {
+                Some(format!("gguf cannot be aligned to {n} bytes: wanted a power of two from 8 on"))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         overwrite: args.force,
         max_shard: args.max_shard_size,
         split: args.split(),
+        alignment: args.alignment,
         sync_every: args.sync_every,
     };
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;

@@ -63,6 +63,7 @@ impl Changes {
                 numbers.push(("general.quantization_version", QUANTISATION_VERSION));
             }
         }
+        numbers.extend(options.alignment.map(|n| ("general.alignment", n)));
         // As tools/quantize/quantize.cpp has them.
         if let Some(imatrix) = options.imatrix.filter(|_| changed) {
             texts.push(("quantize.imatrix.file", imatrix.path().display().to_string()));

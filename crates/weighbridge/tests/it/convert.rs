@@ -266,3 +266,31 @@ fn strided_views_become_dense() {
         }
     }
 }
+
+/// Tensors of GGUF begin where it is asked for, and the file says so.
+#[test]
+fn gguf_is_aligned_as_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = golden().join("llama-tiny/model.gguf");
+    for (source, alignment) in [(gguf.clone(), 4096), (golden().join("llama-tiny"), 8)] {
+        let to = dir.path().join(format!("{alignment}.gguf"));
+        let options = ConvertOptions { alignment: Some(alignment), ..ConvertOptions::default() };
+        let source = open(&source).unwrap();
+        convert(&source, LayoutKind::Source, OutputFormat::Gguf, &options, &to).unwrap();
+        let made = open(&to).unwrap();
+        assert_eq!(made.metadata().gguf().unwrap().alignment(), u64::from(alignment));
+        let starts = made.entries().iter().map(|e| e.planes[0].bytes.start);
+        assert!(starts.into_iter().all(|at| at % u64::from(alignment) == 0));
+        assert_eq!(values(&to), values(&gguf));
+    }
+    let refused = |format, alignment| {
+        let options = ConvertOptions { alignment: Some(alignment), ..ConvertOptions::default() };
+        let source = open(&gguf).unwrap();
+        Conversion::new(&source, LayoutKind::Source, format, &options).err().unwrap().to_string()
+    };
+    assert_eq!(
+        refused(OutputFormat::Gguf, 24),
+        "gguf cannot be aligned to 24 bytes: wanted a power of two from 8 on"
+    );
+    assert_eq!(refused(OutputFormat::Npz, 64), "npz has no alignment to choose: that is done to gguf");
+}
