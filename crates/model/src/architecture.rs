@@ -110,11 +110,17 @@ impl Rope {
             .collect()
     }
 
+    /// Whether its [factors](Rope::factors) are these, but for rounding.
+    pub fn has_factors(&self, factors: &[f32]) -> bool {
+        let own = self.factors();
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
+        own.len() == factors.len() && own.iter().zip(factors).all(near)
+    }
+
     /// The scaling whose [factors](Rope::factors) these are, if it is one of Llama 3's: its low and high frequency
     /// factors are 1 and 4 in every released model, and the first context is a power of two.
     pub fn scaling_of(&self, factors: &[f32]) -> Option<RopeScaling> {
         let factor = factors.iter().copied().fold(0.0, f32::max);
-        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
         (6..24).map(|power| f64::from(1u32 << power)).find_map(|original_context| {
             let (low_freq_factor, high_freq_factor) = (1.0, 4.0);
             let scaling = RopeScaling::Llama3 {
@@ -123,8 +129,7 @@ impl Rope {
                 high_freq_factor,
                 original_context,
             };
-            let made = Rope { scaling, ..*self }.factors();
-            (made.len() == factors.len() && made.iter().zip(factors).all(near)).then_some(scaling)
+            Rope { scaling, ..*self }.has_factors(factors).then_some(scaling)
         })
     }
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use checkpoint::Checkpoint;
 use load::{Loaded, Pool};
-use model::{Model, Rope, RopeScaling};
+use model::{Model, RopeScaling};
 use plan::{LoadPlan, PlannedParam};
 
 use crate::pipeline::Wanted;
-use crate::{Error, LayoutKind, describe};
+use crate::{Error, LayoutKind, describe, rope};
 
 pub use report::{Compared, DiffGroup, DiffReport, Held, Outcome};
 
@@ -115,18 +115,15 @@ impl DiffReport {
         let mut sides = (Side::canonical(a, model_a)?, Side::canonical(b, model_b)?);
         for (side, other) in [(&mut sides.0, model_b), (&mut sides.1, model_a)] {
             if side.says_factors_of(other, pool)? {
-                side.plan.params.retain(|p| p.name != ROPE_FACTORS);
+                side.plan.params.retain(|p| p.name != rope::FACTORS);
                 self.configuration.retain(|(field, ..)| field != "rope_scaling");
-                self.implied.push(ROPE_FACTORS.to_owned());
+                self.implied.push(rope::FACTORS.to_owned());
             }
         }
         self.family = Some(family);
         Ok(sides)
     }
 }
-
-/// What GGUF has as a tensor and config.json as numbers.
-const ROPE_FACTORS: &str = "rope_factors.weight";
 
 /// The family that claims both.
 fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
@@ -180,16 +177,10 @@ impl<'a> Side<'a> {
 
     /// Whether its rotary factors are those that follow from the configuration of `model`.
     fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
-        let at = self.plan.params.iter().position(|p| p.name == ROPE_FACTORS);
-        let scaling = *model.config.rope_scaling;
-        let (Some(at), RopeScaling::Llama3 { .. }) = (at, scaling) else { return Ok(false) };
-        let wanted =
-            Rope { theta: *model.config.rope_theta, dims: *model.config.head_dim, scaling }.factors();
-        let loaded = self.load(at, pool)?;
-        let slots = loaded.get(ROPE_FACTORS).map(load::Tensor::slots).unwrap_or_default();
-        let bytes = slots.first().map(load::Slot::bytes).unwrap_or_default();
-        let found = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
-        Ok(found.len() == wanted.len() && found.zip(&wanted).all(|(a, b)| (a - b).abs() <= 1e-5 * b))
+        let at = self.plan.params.iter().position(|p| p.name == rope::FACTORS);
+        let rope = rope::of(model);
+        let (Some(at), RopeScaling::Llama3 { .. }) = (at, rope.scaling) else { return Ok(false) };
+        Ok(rope.has_factors(&rope::values(&self.load(at, pool)?)))
     }
 
     /// The parameter whose slot parameter `i` has.

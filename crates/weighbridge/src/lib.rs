@@ -25,6 +25,7 @@ mod diff;
 mod error;
 mod pipeline;
 mod quants;
+mod rope;
 mod runtime;
 mod text;
 

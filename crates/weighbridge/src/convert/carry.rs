@@ -7,13 +7,13 @@ mod to_hf;
 use std::collections::{BTreeSet, HashSet};
 
 use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
-use load::{Pool, Slot};
-use model::{Description, DialectName, Model, Noting, Rope, RopeScaling};
+use load::Pool;
+use model::{Description, DialectName, Model, Noting, RopeScaling};
 use plan::LoadPlan;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
-use crate::Error;
 use crate::pipeline::Wanted;
+use crate::{Error, rope};
 
 use to_gguf::to_gguf;
 use to_hf::to_hf;
@@ -46,9 +46,6 @@ pub(super) struct Carried {
     pub(super) left: Vec<Left>,
 }
 
-/// The one parameter that one ecosystem has as a tensor and the other as numbers of the configuration.
-const ROPE_FACTORS: &str = "rope_factors.weight";
-
 impl Carried {
     /// What `checkpoint` says, as files of `home` say it.
     ///
@@ -66,18 +63,14 @@ impl Carried {
         let own = |name: &str| own.contains(name);
         let metadata = checkpoint.metadata();
         let mut nameless = wanted.nameless.clone();
-        let rope = Rope {
-            theta: *model.config.rope_theta,
-            dims: *model.config.head_dim,
-            scaling: RopeScaling::None,
-        };
-        let scaling = *model.config.rope_scaling;
+        let rope = rope::of(model);
+        let scaling = rope.scaling;
         match (home, metadata) {
             (DialectName::Gguf, Metadata::Hf(hf)) => {
                 let mut made = vec![];
                 let mut said = RopeScaling::None;
                 if matches!(scaling, RopeScaling::Llama3 { .. }) {
-                    made.push(floats("rope_freqs.weight", &Rope { scaling, ..rope }.factors()));
+                    made.push(floats("rope_freqs.weight", &rope.factors()));
                 } else {
                     said = scaling;
                 }
@@ -87,11 +80,11 @@ impl Carried {
             }
             (DialectName::Hf, Metadata::Gguf(gguf)) => {
                 let mut said = scaling;
-                if nameless.iter().any(|name| name == ROPE_FACTORS)
+                if nameless.iter().any(|name| name == rope::FACTORS)
                     && let Some(found) = rope.scaling_of(&values(checkpoint, wanted)?)
                 {
                     said = found;
-                    nameless.retain(|name| name != ROPE_FACTORS);
+                    nameless.retain(|name| name != rope::FACTORS);
                 }
                 no_name(home, &nameless)?;
                 to_hf(gguf, metadata, &scaled(model, said), &own)
@@ -143,15 +136,13 @@ fn floats(name: &str, values: &[f32]) -> Made {
     Made { outgoing, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
 }
 
-/// The values of [`ROPE_FACTORS`].
+/// The values of [`rope::FACTORS`].
 fn values(checkpoint: &Checkpoint, wanted: &Wanted) -> Result<Vec<f32>, Error> {
     let scheme = Some(Scheme::plain(Dtype::F32));
-    let only = Target { name: ROPE_FACTORS.to_owned(), expr: Expr::source(ROPE_FACTORS), scheme };
+    let only = Target { name: rope::FACTORS.to_owned(), expr: Expr::source(rope::FACTORS), scheme };
     let plan = wanted.only(checkpoint, only)?;
     let loaded = load::execute(&plan, checkpoint, &mut Pool::new(1))?;
-    let slots = loaded.get(ROPE_FACTORS).map(load::Tensor::slots).unwrap_or_default();
-    let bytes = slots.first().map(Slot::bytes).unwrap_or_default();
-    Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    Ok(rope::values(&loaded))
 }
 
 /// Something that the source says and the result does not.
