@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
-    BackendKind, DialectName, EncodeRule, Io, LayoutKind, OpenOptions, Options, OutputFormat, Preset,
-    SamplerOptions, Split,
+    BackendKind, DialectName, EncodeRule, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options,
+    OutputFormat, Preset, SamplerOptions, Split,
 };
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
@@ -69,6 +69,14 @@ pub(crate) struct PlanArgs {
     /// How the runtime wants the parameters
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
+    /// Plan every rank, and print what each of them reads and holds
+    #[arg(long, conflicts_with_all = ["rank", "explain"])]
+    pub(crate) all_ranks: bool,
+    /// Prove that all ranks together use every byte of the checkpoint
+    #[arg(long, conflicts_with_all = ["rank", "explain"])]
+    pub(crate) verify: bool,
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM")]
     pub(crate) explain: Option<String>,
@@ -78,6 +86,45 @@ pub(crate) struct PlanArgs {
     /// How to read the file
     #[arg(long, value_enum, default_value_t = IoArg::Auto)]
     pub(crate) io: IoArg,
+}
+
+/// The ranks that share a model, and whose share it is.
+#[derive(ClapArgs)]
+pub(crate) struct MeshArgs {
+    /// Ranks that share each layer (tensor parallel)
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    tp: u64,
+    /// Stages that the layers are dealt to (pipeline parallel)
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    pp: u64,
+    /// Groups that the experts are dealt to (expert parallel)
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    ep: u64,
+    /// How experts are dealt out
+    #[arg(long, value_enum, default_value_t = ExpertsArg::Linear)]
+    experts: ExpertsArg,
+    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
+    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
+    pub(crate) rank: u64,
+}
+
+impl MeshArgs {
+    pub(crate) fn mesh(&self) -> Mesh {
+        let experts = match self.experts {
+            ExpertsArg::Linear => ExpertPlacement::Linear,
+            ExpertsArg::RoundRobin => ExpertPlacement::RoundRobin,
+        };
+        Mesh { tp: self.tp, pp: self.pp, ep: self.ep, experts }
+    }
+}
+
+/// How experts are dealt to groups of ranks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExpertsArg {
+    /// Neighbours together
+    Linear,
+    /// One after the other
+    RoundRobin,
 }
 
 /// A layout by name.
@@ -93,7 +140,12 @@ pub(crate) enum LayoutArg {
     Gguf,
     /// Names and shapes of transformers, whatever the file is
     Hf,
+    /// As vLLM's layers hold them: fused, encoded as stored, the vocabulary padded to 64
+    Vllm,
+    /// What the modules of the family hold: canonical names, fused
+    Modules,
     /// Fused, rows interleaved: what runs fastest
+    #[value(alias = "native")]
     Packed,
 }
 
@@ -106,6 +158,8 @@ impl LayoutArg {
             LayoutArg::InPlace => LayoutKind::InPlace,
             LayoutArg::Gguf => LayoutKind::Named(DialectName::Gguf),
             LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
+            LayoutArg::Vllm => LayoutKind::Vllm,
+            LayoutArg::Modules => LayoutKind::Modules,
             LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
         })
     }

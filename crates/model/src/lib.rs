@@ -11,6 +11,9 @@
     reason = "numbers of a configuration: f64 as read, f32 as run; counts are at most 2^32"
 )]
 
+// The derive of `Module` names the crate that users add.
+extern crate self as weighbridge;
+
 mod architecture;
 mod config;
 mod dialect;
@@ -18,6 +21,8 @@ mod error;
 mod facts;
 mod family;
 mod layout;
+mod mesh;
+pub mod module;
 mod param;
 
 pub use architecture::{Activation, Architecture, Attention, Norm, Positions, Rope, RopeOrder, RopeScaling};
@@ -27,8 +32,10 @@ pub use dialect::{Dialect, DialectName, Rule};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts, Noting};
 pub use family::{FAMILIES, Family};
-pub use layout::{Canonical, Export, InPlace, Layout, Named, Packed, Param, RuntimeLayout};
-pub use param::{Axis, ParamSpec, Role};
+pub use layout::{Canonical, Export, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout, Vllm};
+pub use mesh::{ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
+pub use module::{Module, Tree};
+pub use param::{Along, Axis, ParamSpec, Place, Role};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.
 pub struct Model {
@@ -76,6 +83,11 @@ impl Model {
         // Said in other words in each ecosystem.
         unlike.retain(|(name, a, b)| a != b && *name != "tied");
         unlike
+    }
+
+    /// What its modules declare and hold.
+    pub fn tree(&self) -> Tree {
+        self.family.tree(&self.config)
     }
 
     /// The canonical parameters, each as an expression over the entries of this dialect.

@@ -2,23 +2,64 @@
 
 use tensor::{Presence, Shape};
 
-/// What a logical axis ranges over.
+/// What a logical axis ranges over, which decides how ranks share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Tokens of the vocabulary.
+    /// Tokens of the vocabulary: padded, and divided among the ranks of a tensor-parallel group.
     Vocab,
-    /// The residual stream.
+    /// The residual stream: whole on every rank.
     Hidden,
-    /// Query heads × head dimension.
+    /// Query heads × head dimension: divided.
     Heads,
-    /// Key and value heads × head dimension.
+    /// Key and value heads × head dimension: divided; where there are more ranks than heads, each head is repeated.
     KvHeads,
-    /// One head's dimension.
+    /// One head's dimension: whole.
     HeadDim,
-    /// The feed-forward network's inner dimension.
+    /// The feed-forward network's inner dimension: divided.
     Ffn,
-    /// Positions with a learned embedding.
+    /// Experts: dealt out among the ranks of an expert-parallel group.
+    Expert,
+    /// The inner dimension of a low-rank projection: whole.
+    Latent,
+    /// Positions with a learned embedding: whole.
     Position,
+    /// Any other axis that is divided.
+    Divided,
+    /// Any other axis that is whole on every rank.
+    Whole,
+}
+
+/// One logical axis of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Along {
+    /// What it ranges over.
+    pub axis: Axis,
+    /// Its extent, in elements.
+    pub extent: u64,
+    /// Elements that stay together wherever it is divided: a head. Divides `extent`.
+    pub unit: u64,
+}
+
+impl Axis {
+    /// This axis, so many elements long.
+    pub const fn of(self, extent: u64) -> Along {
+        Along { axis: self, extent, unit: 1 }
+    }
+
+    /// This axis, `count` times `unit` elements long, in units that stay together.
+    ///
+    /// # Panics
+    /// If that overflows: configurations are checked before.
+    pub const fn of_units(self, count: u64, unit: u64) -> Along {
+        Along { axis: self, extent: count * unit, unit }
+    }
+}
+
+/// An extent alone is of an axis that is whole on every rank.
+impl From<u64> for Along {
+    fn from(extent: u64) -> Along {
+        Axis::Whole.of(extent)
+    }
 }
 
 /// What a parameter is for, which decides how a runtime stores it.
@@ -32,38 +73,49 @@ pub enum Role {
     Vector,
 }
 
+/// Where in a pipeline a parameter is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before the layers: on the first stage.
+    Before,
+    /// In this layer, counted from 0.
+    Layer(u64),
+    /// After the layers: on the last stage.
+    After,
+}
+
 /// A canonical parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamSpec {
     /// Canonical name: `layers.0.attention.q.weight`.
     pub name: String,
-    /// Logical axes, slowest first, with their extents in elements.
-    pub axes: Vec<(Axis, u64)>,
+    /// Logical axes, slowest first.
+    pub axes: Vec<Along>,
     /// What it is for.
     pub role: Role,
     /// What its absence means.
     pub presence: Presence,
+    /// Where in a pipeline it is used.
+    pub place: Place,
+    /// It is added once to what all ranks of a tensor-parallel group have summed up: the bias of a row-parallel layer.
+    pub once: bool,
 }
 
 impl ParamSpec {
-    /// A required `[out, in]` matrix.
-    pub fn matrix(name: impl Into<String>, out: (Axis, u64), input: (Axis, u64)) -> ParamSpec {
-        ParamSpec {
-            name: name.into(),
-            axes: vec![out, input],
-            role: Role::Matrix,
-            presence: Presence::Required,
-        }
+    /// A required parameter; its module gives it a name and a place.
+    pub fn new(role: Role, axes: impl Into<Vec<Along>>) -> ParamSpec {
+        let (name, presence, place) = (String::new(), Presence::Required, Place::Before);
+        ParamSpec { name, axes: axes.into(), role, presence, place, once: false }
     }
 
-    /// A required `[rows, in]` table whose rows are looked up.
-    pub fn embedding(name: impl Into<String>, rows: (Axis, u64), width: (Axis, u64)) -> ParamSpec {
-        ParamSpec { role: Role::Embedding, ..ParamSpec::matrix(name, rows, width) }
+    /// A required `[out, in]` matrix.
+    pub fn matrix(out: Along, input: Along) -> ParamSpec {
+        ParamSpec::new(Role::Matrix, [out, input])
     }
 
     /// A required vector.
-    pub fn vector(name: impl Into<String>, axis: (Axis, u64)) -> ParamSpec {
-        ParamSpec { name: name.into(), axes: vec![axis], role: Role::Vector, presence: Presence::Required }
+    pub fn vector(axis: Along) -> ParamSpec {
+        ParamSpec::new(Role::Vector, [axis])
     }
 
     /// The same, but the model does without it.
@@ -80,6 +132,6 @@ impl ParamSpec {
 
     /// The shape.
     pub fn shape(&self) -> Shape {
-        self.axes.iter().map(|a| a.1).collect::<Vec<_>>().into()
+        self.axes.iter().map(|a| a.extent).collect::<Vec<_>>().into()
     }
 }

@@ -1,5 +1,6 @@
 //! Stage 2: what the runtime wants, lowered to pieces, each proved to cover its slot.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -154,7 +155,7 @@ impl Compiler<'_> {
         let root = expr.substitute::<Infallible>(&mut |name| {
             let to = self.canonical.get(name).and_then(|p| p.tied_to.as_deref());
             tied |= to.is_some() || self.roots.contains(name);
-            Ok(Expr::source(to.unwrap_or(name)))
+            Ok(Cow::Owned(Expr::source(to.unwrap_or(name))))
         });
         root.ok().filter(|_| tied)
     }
@@ -171,7 +172,10 @@ impl Compiler<'_> {
                 let near = nearest(n, self.canonical.keys().copied()).map(str::to_string);
                 Problem::Unknown { param: name(), name: n.into(), nearest: near }
             })?;
-            Ok(apply(param.expr.clone(), &param.steps))
+            Ok(match &param.steps[..] {
+                [] => Cow::Borrowed(&param.expr),
+                steps => Cow::Owned(apply(param.expr.clone(), steps)),
+            })
         })?;
         let canonical = |n: &str| self.canonical.get(n).map(|p| p.shape.clone());
         let shape = shape_of(&target.expr, &canonical).map_err(|why| {

@@ -41,6 +41,7 @@ mod sources;
 mod steps;
 mod summary;
 mod view;
+mod whole;
 
 pub use as_stored::as_stored;
 pub use codecs::{Codecs, Fidelity};
@@ -56,3 +57,4 @@ pub use sources::Sources;
 pub use steps::Clash;
 pub use summary::{CodecUse, Summary, summary};
 pub use tensor::{Binding, Bindings, Drop, Presence, Target};
+pub use whole::{Replicated, Untaken, Whole};

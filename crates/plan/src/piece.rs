@@ -12,7 +12,7 @@ pub struct PieceSource {
 }
 
 /// One dimension of a strided box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// Number of steps, at least 2.
     pub extent: u64,
@@ -23,7 +23,7 @@ pub struct Dim {
 }
 
 /// A strided box of bytes without a direction: `run` bytes at each point of `dims`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// Where the bytes come from; `None` means zeros.
     pub source: Option<PieceSource>,

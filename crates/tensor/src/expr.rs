@@ -3,6 +3,7 @@
 //! A dialect writes each canonical parameter as an expression over checkpoint entries, a layout writes
 //! each runtime parameter as one over canonical parameters, and the plan substitutes one into the other.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -149,14 +150,15 @@ impl Expr {
         }
     }
 
-    /// Replaces every source by what `f` gives for its name.
+    /// Replaces every source by what `f` gives for its name. Of a stack that is sliced at once, only what is kept of it
+    /// is copied: a rank's few experts of many.
     ///
     /// # Errors
     /// The first error of `f`.
-    pub fn substitute<E>(&self, f: &mut impl FnMut(&str) -> Result<Expr, E>) -> Result<Expr, E> {
+    pub fn substitute<'e, E>(&self, f: &mut impl FnMut(&str) -> Result<Cow<'e, Expr>, E>) -> Result<Expr, E> {
         let mut inside = |of: &Expr| of.substitute(f).map(Box::new);
         Ok(match self {
-            Expr::Source(name) => return f(name),
+            Expr::Source(name) => return Ok(f(name)?.into_owned()),
             Expr::Zero(shape) => Expr::Zero(shape.clone()),
             Expr::Concat { axis, parts } => {
                 let parts = parts.iter().map(|p| p.substitute(f)).collect::<Result<_, E>>()?;
@@ -166,6 +168,10 @@ impl Expr {
                 Expr::Stack(parts.iter().map(|p| p.substitute(f)).collect::<Result<_, E>>()?)
             }
             Expr::Slice { axis, range, of } => {
+                if let (Expr::Source(name), 0) = (&**of, *axis) {
+                    let of = f(name)?;
+                    return Ok(of.kept(range).unwrap_or_else(|| of.into_owned().slice(0, range.clone())));
+                }
                 Expr::Slice { axis: *axis, range: range.clone(), of: inside(of)? }
             }
             Expr::Split { axis, inner, of } => Expr::Split { axis: *axis, inner: *inner, of: inside(of)? },
@@ -173,5 +179,12 @@ impl Expr {
             Expr::Permute { axes, of } => Expr::Permute { axes: axes.clone(), of: inside(of)? },
             Expr::Encode { step, of } => Expr::Encode { step: step.clone(), of: inside(of)? },
         })
+    }
+
+    /// Elements `range` of the first axis of a stack, as a stack of those parts.
+    fn kept(&self, range: &Range<u64>) -> Option<Expr> {
+        let Expr::Stack(parts) = self else { return None };
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        parts.get(range).filter(|kept| !kept.is_empty()).map(|kept| Expr::Stack(kept.to_vec()))
     }
 }

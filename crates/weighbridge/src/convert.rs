@@ -23,7 +23,8 @@ use model::{DialectName, Model};
 use plan::{LoadPlan, PlannedParam};
 use tensor::{Dtype, Scheme, Shape};
 
-use crate::pipeline::{Wanted, shown};
+use crate::pipeline::shown;
+use crate::wanted::Wanted;
 use crate::{Error, LayoutKind, describe};
 
 use carry::{Beside, Carried, Made};

@@ -11,7 +11,7 @@ use load::{Loaded, Pool};
 use model::{Model, RopeScaling};
 use plan::{LoadPlan, PlannedParam};
 
-use crate::pipeline::Wanted;
+use crate::wanted::Wanted;
 use crate::{Error, LayoutKind, describe, rope};
 
 pub use report::{Compared, DiffGroup, DiffReport, Held, Outcome};

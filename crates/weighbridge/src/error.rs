@@ -46,6 +46,24 @@ pub enum Error {
         /// What is in the way.
         why: &'static str,
     },
+    /// The model cannot be shared as asked.
+    #[error("the model cannot be shared so:{}", undivided(problems))]
+    Undivided {
+        /// Every parameter that cannot be divided.
+        problems: Vec<model::Undivided>,
+    },
+    /// A mesh or a rank that cannot be.
+    #[error("{what}")]
+    Mesh {
+        /// What is wrong, with hints on lines of their own.
+        what: String,
+    },
+    /// Two modules of one's own model own one name.
+    #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
+    Owners {
+        /// Every such name.
+        problems: Vec<model::module::TwoOwners>,
+    },
     /// Nothing runs this layout.
     #[error("the layout `{layout}` cannot be run\nhint: it is for `plan` and `convert`")]
     NotRunnable {
@@ -144,6 +162,9 @@ impl Error {
         match self {
             Error::Isa(_)
             | Error::NotRunnable { .. }
+            | Error::Undivided { .. }
+            | Error::Mesh { .. }
+            | Error::Owners { .. }
             | Error::Convert { .. }
             | Error::Diff { .. }
             | Error::ManifestThere { .. }
@@ -168,4 +189,25 @@ fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
             kept.display()
         ),
     }
+}
+
+/// One line for each kind of parameter.
+fn undivided(problems: &[model::Undivided]) -> String {
+    let mut groups: Vec<(String, &model::Undivided, usize)> = vec![];
+    for problem in problems {
+        let pattern = tensor::Pattern::of(&problem.name).to_string();
+        match groups.iter_mut().find(|g| g.0 == pattern && g.1.what == problem.what) {
+            Some(group) => group.2 += 1,
+            None => groups.push((pattern, problem, 1)),
+        }
+    }
+    let line = |(pattern, problem, count): &(String, &model::Undivided, usize)| {
+        let name = if *count == 1 { problem.name.clone() } else { format!("{pattern}` ({count} of them)") };
+        let quote = if *count == 1 { "`" } else { "" };
+        format!(
+            "\n  `{name}{quote}: {} among {} ranks, wanted {}",
+            problem.what, problem.ranks, problem.wanted
+        )
+    };
+    groups.iter().map(line).collect()
 }

@@ -19,33 +19,37 @@
 //! [`Runtime`] does all of it and runs the model.
 
 mod bands;
+mod builder;
 mod check;
 mod convert;
 mod diff;
 mod error;
+mod layout;
 mod pipeline;
 mod quants;
 mod rope;
 mod runtime;
 mod text;
+mod wanted;
 
+pub use builder::{PlanBuilder, Ranks};
 pub use check::{CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Wrong, check};
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, Left, OutputFormat,
     PRESETS, Preset, Progress, Split,
 };
+pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
+pub use layout::{LayoutKind, packed_layout};
 pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
-pub use model::{DialectName, Model, Origin, Role};
-pub use pipeline::{
-    LayoutKind, Planned, describe, load, open, open_with, packed_layout, plan, plan_as_stored, resolve,
-};
-pub use plan::{LoadPlan, Problems, Resolved, explain, reads, summary};
+pub use model::{DialectName, ExpertPlacement, Mesh, Model, Module, Origin, Rank, Role, Tree, module};
+pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
+pub use plan::{LoadPlan, Problems, Replicated, Resolved, Summary, Untaken, Whole, explain, reads, summary};
 pub use quant::Difference;
 pub use quants::{Quant, quants};
 pub use runtime::{BackendKind, Options, Runtime};

@@ -12,7 +12,7 @@ use engine::{Decoder, Limits, Stats};
 use load::{LoadReport, Pool};
 use model::Model;
 
-use crate::pipeline::isa;
+use crate::layout::isa;
 use crate::{Error, LayoutKind, describe, load, open_with, plan, text};
 
 /// Which backend runs the model.

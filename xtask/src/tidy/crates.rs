@@ -6,13 +6,13 @@ use super::{Problem, Text};
 
 /// From the one that knows nothing to the one that a user runs.
 const ORDER: &[&str] =
-    &["tensor", "quant", "checkpoint", "model", "plan", "load", "engine", "weighbridge", "cli"];
+    &["derive", "tensor", "quant", "checkpoint", "model", "plan", "load", "engine", "weighbridge", "cli"];
 
 /// What a crate may not use although it stands above it: `plan` knows neither files nor names.
 const FORBIDDEN: &[(&str, &[&str])] = &[("plan", &["checkpoint", "model", "load"])];
 
 /// Crates without `unsafe`.
-const SAFE: &[&str] = &["tensor", "plan"];
+const SAFE: &[&str] = &["derive", "tensor", "plan"];
 
 /// Checks the manifests that `cargo metadata` shows, and the crates that forbid `unsafe`.
 pub(super) fn check(metadata: &Value, texts: &[Text]) -> Vec<Problem> {
@@ -84,7 +84,7 @@ mod tests {
             path: "crates/plan/Cargo.toml".into(),
             content: "[dependencies]\ntensor.workspace = true\nmodel.workspace = true\n".into(),
         };
-        let problems = check(&metadata, &[safe("tensor"), safe("plan"), manifest]);
+        let problems = check(&metadata, &[safe("derive"), safe("tensor"), safe("plan"), manifest]);
         problems.iter().map(|problem| format!("{}:{} {}", problem.path, problem.line, problem.what)).collect()
     }
 
@@ -106,7 +106,7 @@ mod tests {
             found(packages),
             [
                 "crates/quant/Cargo.toml:0 `quant` must not depend on `weighbridge`: dependencies point up the \
-                 list tensor < quant < checkpoint < model < plan < load < engine < weighbridge < cli",
+                 list derive < tensor < quant < checkpoint < model < plan < load < engine < weighbridge < cli",
                 "crates/plan/Cargo.toml:3 `plan` must know nothing of `model`",
             ]
         );
@@ -117,6 +117,6 @@ mod tests {
         let text = Text { path: "crates/tensor/src/lib.rs".into(), content: "#![deny(unsafe_code)]".into() };
         let problems = check(&serde_json::json!({}), &[text]);
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
-        assert_eq!(paths, ["crates/tensor/src/lib.rs", "crates/plan/src/lib.rs"]);
+        assert_eq!(paths, ["crates/derive/src/lib.rs", "crates/tensor/src/lib.rs", "crates/plan/src/lib.rs"]);
     }
 }

@@ -1,9 +1,9 @@
 //! `weighbridge plan`: how a checkpoint would be loaded, from headers alone.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde_json::json;
-use weighbridge::LayoutKind;
+use weighbridge::{Bytes, Checkpoint, LayoutKind, Model, Plan, Ranks, Summary, Whole};
 
 use crate::Failure;
 use crate::args::PlanArgs;
@@ -17,12 +17,16 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
-    let planned = match &model {
-        Some(model) => weighbridge::plan(&checkpoint, model, layout)?,
-        None => weighbridge::plan_as_stored(&checkpoint)?,
-    };
+    let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.mesh.rank);
+    if let Some(model) = &model {
+        builder = builder.model(model);
+    }
+    let mut out = io::stdout().lock();
+    if args.all_ranks || args.verify {
+        return all_ranks(args, &checkpoint, &builder.ranks()?, &mut out);
+    }
+    let planned = builder.build()?;
     let entries = checkpoint.entries();
-    let mut out = std::io::stdout().lock();
     if let Some(name) = &args.explain {
         let text =
             weighbridge::explain(&planned.plan, entries, name).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -31,49 +35,195 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     let summary = weighbridge::summary(&planned.plan, entries, READ_GAP);
     if args.json {
-        let params: Vec<_> = planned
-            .plan
-            .params
-            .iter()
-            .map(|p| {
-                json!({
-                    "name": p.name,
-                    "shape": p.shape.to_vec(),
-                    "scheme": p.scheme.name,
-                    "moved_as": p.moved.name,
-                    "pieces": p.planes.iter().map(|plane| plane.copy.len()).sum::<usize>(),
-                    "borrowable": p.borrowable(),
-                    "tied_to": p.tied_to.map(|i| planned.plan.params[i].name.clone()),
-                })
-            })
-            .collect();
-        let facts = json!({
-            "path": args.path.display().to_string(),
-            "family": model.as_ref().map(|m| m.family.name()),
-            "dialect": model.as_ref().map(|m| m.dialect.to_string()),
-            "layout": layout.name(),
-            "bytes_read": summary.read_bytes,
-            "bytes_borrowable": summary.borrowable_bytes,
-            "bytes_copied": summary.copied_bytes,
-            "bytes_in_slots": summary.slot_bytes,
-            "reads": summary.reads,
-            "dropped": planned.plan.dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
-            "params": params,
-        });
-        writeln!(out, "{facts:#}")?;
+        writeln!(out, "{:#}", facts(args, &planned, model.as_ref(), &summary))?;
         return Ok(());
     }
     let fits = model.map_or_else(|| "as stored".to_owned(), |m| format!("fits {}", m.family.name()));
     writeln!(out, "{}", style::heading(&format!("{} {fits}", args.path.display())))?;
     writeln!(
         out,
-        "  {} tensors → {} parameters, {} layout",
+        "  {} tensors → {} parameters, {} layout{}",
         entries.len(),
         planned.plan.params.len(),
-        layout.name()
+        layout.name(),
+        place(args)
     )?;
     for line in summary.to_string().lines() {
         writeln!(out, "  {line}")?;
+    }
+    if !planned.nameless.is_empty() {
+        writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;
+    }
+    Ok(())
+}
+
+/// `, rank 3 of tp 8`, if there are several.
+fn place(args: &PlanArgs) -> String {
+    let mesh = args.mesh.mesh();
+    if mesh.is_many() { format!(", rank {} of {}", args.mesh.rank, shape(args)) } else { String::new() }
+}
+
+/// `tp 8 × pp 2`: the dimensions that there are.
+fn shape(args: &PlanArgs) -> String {
+    let mesh = args.mesh.mesh();
+    let many = [("tp", mesh.tp), ("pp", mesh.pp), ("ep", mesh.ep)].into_iter().filter(|(_, n)| *n != 1);
+    let text: Vec<String> = many.map(|(name, n)| format!("{name} {n}")).collect();
+    if text.is_empty() { "one rank".to_owned() } else { text.join(" × ") }
+}
+
+fn facts(args: &PlanArgs, planned: &Plan, model: Option<&Model>, summary: &Summary) -> serde_json::Value {
+    let params: Vec<_> = planned
+        .plan
+        .params
+        .iter()
+        .map(|p| {
+            json!({
+                "name": p.name,
+                "shape": p.shape.to_vec(),
+                "scheme": p.scheme.name,
+                "moved_as": p.moved.name,
+                "pieces": p.planes.iter().map(|plane| plane.copy.len()).sum::<usize>(),
+                "borrowable": p.borrowable(),
+                "tied_to": p.tied_to.map(|i| planned.plan.params[i].name.clone()),
+            })
+        })
+        .collect();
+    let mut facts = json!({
+        "path": args.path.display().to_string(),
+        "family": model.map(|m| m.family.name()),
+        "dialect": model.map(|m| m.dialect.to_string()),
+        "layout": planned.layout.name(),
+        "bytes_read": summary.read_bytes,
+        "bytes_borrowable": summary.borrowable_bytes,
+        "bytes_copied": summary.copied_bytes,
+        "bytes_in_slots": summary.slot_bytes,
+        "reads": summary.reads,
+        "dropped": planned.plan.dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
+        "params": params,
+    });
+    let mesh = args.mesh.mesh();
+    if mesh.is_many() {
+        facts["mesh"] = json!({"tp": mesh.tp, "pp": mesh.pp, "ep": mesh.ep, "rank": args.mesh.rank});
+    }
+    facts
+}
+
+/// What one rank reads and holds.
+struct Line {
+    rank: u64,
+    params: usize,
+    slots: u64,
+    reads: usize,
+    read: u64,
+    padding: u64,
+}
+
+/// Every rank, one line each, and what they have in common.
+fn all_ranks(
+    args: &PlanArgs,
+    checkpoint: &Checkpoint,
+    ranks: &Ranks<'_>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (mut whole, mut lines) = (Whole::default(), vec![]);
+    for rank in 0..ranks.count() {
+        let plan = ranks.plan(rank)?;
+        whole.add(&plan.plan);
+        let summary = weighbridge::summary(&plan.plan, checkpoint.entries(), READ_GAP);
+        lines.push(Line {
+            rank,
+            params: summary.params,
+            slots: summary.slot_bytes,
+            reads: summary.reads,
+            read: summary.read_bytes,
+            padding: summary.zero_bytes,
+        });
+    }
+    let entries = checkpoint.entries();
+    let stored: u64 = entries.iter().map(weighbridge::TensorEntry::byte_len).sum();
+    let replicated = whole.replicated(entries);
+    let untaken = if args.verify { whole.untaken(entries) } else { vec![] };
+    let read: u64 = lines.iter().map(|l| l.read).sum();
+    let more: u64 = replicated.iter().map(|r| r.bytes).sum();
+    if args.json {
+        let line = |l: &Line| {
+            let at = ranks.mesh().rank(l.rank);
+            json!({"rank": l.rank, "tp": at.tp, "pp": at.pp, "ep": at.ep, "params": l.params, "bytes_in_slots": l.slots,
+                "bytes_read": l.read, "reads": l.reads, "bytes_padding": l.padding})
+        };
+        let group = |r: &weighbridge::Replicated| json!({"pattern": r.pattern, "entries": r.entries, "bytes": r.bytes});
+        let mut facts = json!({
+            "ranks": lines.iter().map(line).collect::<Vec<_>>(),
+            "bytes_stored": stored,
+            "bytes_read": read,
+            "replicated": replicated.iter().map(group).collect::<Vec<_>>(),
+        });
+        if args.verify {
+            facts["untaken"] =
+                untaken.iter().map(|u| json!({"entry": u.entry, "plane": u.plane, "byte": u.byte})).collect();
+        }
+        writeln!(out, "{facts:#}")?;
+    } else {
+        writeln!(out, "{}", style::heading(&format!("{} on {}", args.path.display(), shape(args))))?;
+        if args.all_ranks {
+            table(&lines, ranks, out)?;
+        }
+        let over = 100.0 * (read as f64 / stored.max(1) as f64 - 1.0);
+        writeln!(
+            out,
+            "  all read {} of {} stored ({over:+.1} %), {} of it more than once",
+            Bytes(read),
+            Bytes(stored),
+            Bytes(more)
+        )?;
+        for group in replicated.iter().take(REPLICATED) {
+            writeln!(out, "    {} {} ({} entries)", Bytes(group.bytes), group.pattern, group.entries)?;
+        }
+        if replicated.len() > REPLICATED {
+            writeln!(out, "    … and {} more patterns", replicated.len() - REPLICATED)?;
+        }
+    }
+    if !untaken.is_empty() {
+        let one = |u: &weighbridge::Untaken| match u.byte {
+            Some(byte) => format!("\n  `{}`: byte {byte} of the {} of its {}", u.entry, u.bytes, u.plane),
+            None => format!("\n  `{}`: shares of its {} overlap too finely to tell", u.entry, u.plane),
+        };
+        let list: String = untaken.iter().take(40).map(one).collect();
+        return Err(Failure::Other(format!(
+            "{} planes are not used whole by the ranks:{list}",
+            untaken.len()
+        )));
+    }
+    if args.verify && !args.json {
+        let (n, ranks) = (entries.len(), ranks.count());
+        writeln!(
+            out,
+            "  proved: {ranks} ranks use every byte of {n} tensors, and every byte of their slots is written once"
+        )?;
+    }
+    Ok(())
+}
+
+/// Patterns that are listed.
+const REPLICATED: usize = 8;
+
+fn table(lines: &[Line], ranks: &Ranks<'_>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "  rank  tp pp ep  parameters      slots       read  reads    padding")?;
+    for l in lines {
+        let at = ranks.mesh().rank(l.rank);
+        writeln!(
+            out,
+            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>5}  {:>9}",
+            l.rank,
+            at.tp,
+            at.pp,
+            at.ep,
+            l.params,
+            Bytes(l.slots).to_string(),
+            Bytes(l.read).to_string(),
+            l.reads,
+            Bytes(l.padding).to_string()
+        )?;
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 
 mod tables;
 
+use std::collections::HashMap;
+
 use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
 
 use crate::{Config, Family};
@@ -51,6 +53,25 @@ impl Rule {
         Rule { param, entry, prefixed: true, how: Some(how) }
     }
 
+    /// The pattern of the canonical parameter.
+    pub(crate) fn param(&self) -> &'static str {
+        self.param
+    }
+
+    /// The entry that holds the parameter called `name`: of its layer, if it is in one.
+    pub(crate) fn entry_in(&self, name: &str) -> String {
+        let layer = name.split('.').nth(1).filter(|_| name.starts_with("layers."));
+        self.entry.replace("{n}", layer.unwrap_or_default())
+    }
+
+    /// The parameter, made of the entry.
+    pub(crate) fn made_of(&self, entry: Expr, config: &Config, rank: usize) -> Expr {
+        match self.how {
+            Some(how) => how(entry, config, rank),
+            None => entry,
+        }
+    }
+
     /// Stored as it is, outside the dialect's prefix.
     pub(crate) const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
         Rule { param, entry, prefixed: false, how: None }
@@ -79,18 +100,20 @@ impl Dialect {
         entries: impl Iterator<Item = &'a str> + Clone,
     ) -> Bindings {
         let prefix = self.prefix(entries);
+        let mut by_param: HashMap<&str, &Rule> = HashMap::new();
+        for rule in self.rules() {
+            by_param.entry(rule.param).or_insert(rule);
+        }
         let bindings = family
             .params(config)
             .into_iter()
             .filter_map(|spec| {
-                let layer = spec.name.split('.').nth(1).filter(|_| spec.name.starts_with("layers."));
                 let pattern = Pattern::of(&spec.name);
-                let rule = self.rules().find(|r| r.param == pattern.as_str())?;
-                let entry = rule.entry.replace("{n}", layer.unwrap_or_default());
+                let rule = by_param.get(pattern.as_str())?;
+                let entry = rule.entry_in(&spec.name);
                 let entry = if rule.prefixed { format!("{prefix}{entry}") } else { entry };
-                let source = Expr::source(entry);
                 let shape = spec.shape();
-                let expr = rule.how.map_or(source.clone(), |how| how(source, config, shape.len()));
+                let expr = rule.made_of(Expr::source(entry), config, shape.len());
                 Some(Binding { name: spec.name, shape, expr, presence: spec.presence })
             })
             .collect();

@@ -4,13 +4,15 @@
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, Attention, Norm, Rope, RopeScaling};
+use crate::architecture::{self, Activation, Architecture, Norm, Rope, RopeScaling};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
-use crate::param::{Axis, ParamSpec};
+use crate::layout::VLLM_DECODER;
+use crate::module::Module;
 
 use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
 
 /// The unit that stands for the family in the table.
 pub(super) struct Gemma3;
@@ -90,35 +92,13 @@ impl Family for Gemma3 {
         d
     }
 
-    fn params(&self, c: &Config) -> Vec<ParamSpec> {
-        let hidden = (Axis::Hidden, *c.hidden);
-        let heads = (Axis::Heads, *c.heads * *c.head_dim);
-        let kv = (Axis::KvHeads, *c.kv_heads * *c.head_dim);
-        let head_dim = (Axis::HeadDim, *c.head_dim);
-        let ffn = (Axis::Ffn, *c.ffn);
-        let vocab = (Axis::Vocab, *c.vocab);
-        let mut params = vec![ParamSpec::embedding("token_embedding.weight", vocab, hidden)];
-        for n in 0..*c.layers {
-            let at = |rest: &str| format!("layers.{n}.{rest}");
-            params.extend([
-                ParamSpec::vector(at("attention_norm.weight"), hidden),
-                ParamSpec::matrix(at("attention.q.weight"), heads, hidden),
-                ParamSpec::matrix(at("attention.k.weight"), kv, hidden),
-                ParamSpec::matrix(at("attention.v.weight"), kv, hidden),
-                ParamSpec::vector(at("attention.q_norm.weight"), head_dim),
-                ParamSpec::vector(at("attention.k_norm.weight"), head_dim),
-                ParamSpec::matrix(at("attention.output.weight"), hidden, heads),
-                ParamSpec::vector(at("attention_post_norm.weight"), hidden),
-                ParamSpec::vector(at("ffn_norm.weight"), hidden),
-                ParamSpec::matrix(at("ffn.gate.weight"), ffn, hidden),
-                ParamSpec::matrix(at("ffn.up.weight"), ffn, hidden),
-                ParamSpec::matrix(at("ffn.down.weight"), hidden, ffn),
-                ParamSpec::vector(at("ffn_post_norm.weight"), hidden),
-            ]);
-        }
-        params.push(ParamSpec::vector("output_norm.weight", hidden));
-        params.push(super::output(c, vocab, hidden));
-        params
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            let attention = Attention::new(c, Bias::No, Bias::No).with_head_norms(c);
+            Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
+                .with_post_norms(c, blocks::Norm::rms)
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block))
     }
 
     fn architecture(&self, c: &Config) -> Architecture {
@@ -126,9 +106,9 @@ impl Family for Gemma3 {
         let local = Rope { theta: *c.rope_local_theta, scaling: RopeScaling::None, ..global };
         let layer = |n: u64| {
             if *c.window == 0 || (n + 1).is_multiple_of(*c.window_pattern) {
-                Attention { window: None, rope: Some(global) }
+                architecture::Attention { window: None, rope: Some(global) }
             } else {
-                Attention { window: Some(*c.window), rope: Some(local) }
+                architecture::Attention { window: Some(*c.window), rope: Some(local) }
             }
         };
         let norm = Norm::Rms { eps: *c.norm_eps as f32 };
@@ -156,6 +136,10 @@ impl Family for Gemma3 {
             },
         }
     }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM, VLLM_DECODER]
+    }
 }
 
 /// What scores are scaled by where no key says it: the 27B model, which has 62 layers, was trained with another rule.
@@ -182,6 +166,25 @@ static GGUF: &[Rule] = &[
 /// `post_attention_layernorm` is the norm after attention here; in Llama the same name is the one before
 /// the feed-forward network.
 static HF: &[Rule] = &[
+    Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
+    Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
+    Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
+    Rule::with(
+        "layers.{n}.attention_post_norm.weight",
+        "model.layers.{n}.post_attention_layernorm.weight",
+        add_one,
+    ),
+    Rule::with("layers.{n}.ffn_norm.weight", "model.layers.{n}.pre_feedforward_layernorm.weight", add_one),
+    Rule::with(
+        "layers.{n}.ffn_post_norm.weight",
+        "model.layers.{n}.post_feedforward_layernorm.weight",
+        add_one,
+    ),
+    Rule::with("output_norm.weight", "model.norm.weight", add_one),
+];
+
+/// Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.11.
+static VLLM: &[Rule] = &[
     Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
     Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
     Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),

@@ -3,15 +3,17 @@
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, Attention, Norm, Positions};
+use crate::architecture::{self, Activation, Architecture, Norm, Positions};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
-use crate::param::{Axis, ParamSpec};
+use crate::layout::VLLM_GPT2;
+use crate::module::Module;
 
 use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, Ffn};
 
 /// The unit that stands for the family in the table.
 pub(super) struct Gpt2;
@@ -53,47 +55,21 @@ impl Family for Gpt2 {
         d
     }
 
-    fn params(&self, c: &Config) -> Vec<ParamSpec> {
-        let hidden = (Axis::Hidden, *c.hidden);
-        let heads = (Axis::Heads, *c.heads * *c.head_dim);
-        let ffn = (Axis::Ffn, *c.ffn);
-        let vocab = (Axis::Vocab, *c.vocab);
-        let mut params = vec![
-            ParamSpec::embedding("token_embedding.weight", vocab, hidden),
-            ParamSpec::embedding("position_embedding.weight", (Axis::Position, *c.context), hidden),
-        ];
-        for n in 0..*c.layers {
-            let at = |rest: &str| format!("layers.{n}.{rest}");
-            params.extend([
-                ParamSpec::vector(at("attention_norm.weight"), hidden),
-                ParamSpec::vector(at("attention_norm.bias"), hidden),
-                ParamSpec::matrix(at("attention.q.weight"), heads, hidden),
-                ParamSpec::matrix(at("attention.k.weight"), heads, hidden),
-                ParamSpec::matrix(at("attention.v.weight"), heads, hidden),
-                ParamSpec::vector(at("attention.q.bias"), heads),
-                ParamSpec::vector(at("attention.k.bias"), heads),
-                ParamSpec::vector(at("attention.v.bias"), heads),
-                ParamSpec::matrix(at("attention.output.weight"), hidden, heads),
-                ParamSpec::vector(at("attention.output.bias"), hidden),
-                ParamSpec::vector(at("ffn_norm.weight"), hidden),
-                ParamSpec::vector(at("ffn_norm.bias"), hidden),
-                ParamSpec::matrix(at("ffn.up.weight"), ffn, hidden),
-                ParamSpec::vector(at("ffn.up.bias"), ffn),
-                ParamSpec::matrix(at("ffn.down.weight"), hidden, ffn),
-                ParamSpec::vector(at("ffn.down.bias"), hidden),
-            ]);
-        }
-        params.extend([
-            ParamSpec::vector("output_norm.weight", hidden),
-            ParamSpec::vector("output_norm.bias", hidden),
-            super::output(c, vocab, hidden),
-        ]);
-        params
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            Block::new(
+                c,
+                blocks::Norm::layer,
+                Attention::new(c, Bias::Yes, Bias::Yes),
+                Ffn::new(c, Bias::Yes),
+            )
+        };
+        Box::new(Decoder::new(c, blocks::Norm::layer, block).with_positions(c))
     }
 
     fn architecture(&self, c: &Config) -> Architecture {
         let norm = Norm::Layer { eps: *c.norm_eps as f32 };
-        let layer = Attention { window: None, rope: None };
+        let layer = architecture::Attention { window: None, rope: None };
         Architecture {
             positions: Positions::Learned,
             activation: Activation::GeluTanh,
@@ -116,6 +92,10 @@ impl Family for Gpt2 {
                 ],
             },
         }
+    }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM_GPT2]
     }
 }
 

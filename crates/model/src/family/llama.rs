@@ -2,13 +2,14 @@
 //!
 //! Source: transformers `LlamaForCausalLM`; llama.cpp src/models/llama.cpp@0c1e57098.
 
-use crate::architecture::{Architecture, Attention, Norm, Rope};
+use crate::architecture::{self, Architecture, Norm, Rope};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, unpermute_rope};
-use crate::param::{Axis, ParamSpec};
+use crate::module::Module;
 
 use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
 
 /// The unit that stands for the family in the table.
 pub(super) struct Llama;
@@ -49,43 +50,17 @@ impl Family for Llama {
         }
     }
 
-    fn params(&self, c: &Config) -> Vec<ParamSpec> {
-        let hidden = (Axis::Hidden, *c.hidden);
-        let heads = (Axis::Heads, *c.heads * *c.head_dim);
-        let kv = (Axis::KvHeads, *c.kv_heads * *c.head_dim);
-        let ffn = (Axis::Ffn, *c.ffn);
-        let vocab = (Axis::Vocab, *c.vocab);
-        let mut params = vec![ParamSpec::embedding("token_embedding.weight", vocab, hidden)];
-        for n in 0..*c.layers {
-            let at = |rest: &str| format!("layers.{n}.{rest}");
-            params.extend([
-                ParamSpec::vector(at("attention_norm.weight"), hidden),
-                ParamSpec::matrix(at("attention.q.weight"), heads, hidden),
-                ParamSpec::matrix(at("attention.k.weight"), kv, hidden),
-                ParamSpec::matrix(at("attention.v.weight"), kv, hidden),
-                ParamSpec::matrix(at("attention.output.weight"), hidden, heads),
-                ParamSpec::vector(at("attention.q.bias"), heads).optional(),
-                ParamSpec::vector(at("attention.k.bias"), kv).optional(),
-                ParamSpec::vector(at("attention.v.bias"), kv).optional(),
-                ParamSpec::vector(at("attention.output.bias"), hidden).optional(),
-                ParamSpec::vector(at("ffn_norm.weight"), hidden),
-                ParamSpec::matrix(at("ffn.gate.weight"), ffn, hidden),
-                ParamSpec::matrix(at("ffn.up.weight"), ffn, hidden),
-                ParamSpec::matrix(at("ffn.down.weight"), hidden, ffn),
-                ParamSpec::vector(at("ffn.gate.bias"), ffn).optional(),
-                ParamSpec::vector(at("ffn.up.bias"), ffn).optional(),
-                ParamSpec::vector(at("ffn.down.bias"), hidden).optional(),
-            ]);
-        }
-        params.push(ParamSpec::vector("output_norm.weight", hidden));
-        params.push(super::output(c, vocab, hidden));
-        params.push(ParamSpec::vector("rope_factors.weight", (Axis::HeadDim, *c.head_dim / 2)).optional());
-        params
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            let attention = Attention::new(c, Bias::Optional, Bias::Optional);
+            Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::Optional))
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
     }
 
     fn architecture(&self, c: &Config) -> Architecture {
         let rope = Rope { theta: *c.rope_theta, dims: *c.head_dim, scaling: *c.rope_scaling };
-        let layer = Attention { window: None, rope: Some(rope) };
+        let layer = architecture::Attention { window: None, rope: Some(rope) };
         Architecture::new(c, Norm::Rms { eps: *c.norm_eps as f32 }, vec![layer; *c.layers as usize])
     }
 

@@ -1,12 +1,15 @@
 //! The table of families.
 
+mod blocks;
 mod gemma3;
 mod gpt2;
 mod llama;
 
 use crate::config::Reader;
-use crate::dialect::{Dialect, DialectName};
-use crate::{Architecture, Axis, Config, Description, Error, Fact, Facts, ParamSpec};
+use crate::dialect::{Dialect, DialectName, Rule};
+use crate::layout::VLLM_DECODER;
+use crate::module::Module;
+use crate::{Architecture, Config, Description, Error, Fact, Facts, ParamSpec, Tree};
 
 /// A family: one file here, one line in [`FAMILIES`].
 pub trait Family: Sync {
@@ -21,12 +24,29 @@ pub trait Family: Sync {
     /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same. `own` says whether a
     /// canonical parameter is there and shares its bytes with none before it.
     fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
-    /// The canonical parameters, with logical axes.
-    fn params(&self, config: &Config) -> Vec<ParamSpec>;
+    /// The modules that own the canonical parameters.
+    fn module(&self, config: &Config) -> Box<dyn Module>;
     /// The block that the engine runs.
     fn architecture(&self, config: &Config) -> Architecture;
     /// How an ecosystem names and lays out the parameters.
     fn dialect(&self, name: DialectName) -> Dialect;
+    /// How vLLM names what its layers hold, fused or not: the first rule for a parameter is the one.
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM_DECODER]
+    }
+}
+
+impl dyn Family + '_ {
+    /// What the modules of the family declare and hold.
+    pub fn tree(&self, config: &Config) -> Tree {
+        // A family whose modules own a name twice is a bug of ours, which the tests of every family would show.
+        Tree::canonical(&*self.module(config)).unwrap_or_default()
+    }
+
+    /// The canonical parameters, with logical axes.
+    pub fn params(&self, config: &Config) -> Vec<ParamSpec> {
+        self.tree(config).declared().iter().map(|d| d.spec.clone()).collect()
+    }
 }
 
 /// Every family.
@@ -67,14 +87,5 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
             let known: Vec<&str> = FAMILIES.iter().flat_map(|f| claims(*f).iter().copied()).collect();
             Err(Error::Unsupported { name: name.clone(), known: list(&known) })
         }
-    }
-}
-
-/// The output matrix. Tied, it is the token embedding, which a file may or may not repeat.
-fn output(config: &Config, vocab: (Axis, u64), hidden: (Axis, u64)) -> ParamSpec {
-    let output = ParamSpec::matrix("output.weight", vocab, hidden);
-    match *config.tied {
-        Some(false) => output,
-        Some(true) | None => output.tied_to("token_embedding.weight"),
     }
 }

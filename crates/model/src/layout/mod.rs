@@ -1,7 +1,9 @@
 //! Layouts: how a runtime wants the parameters, as expressions over canonical names.
 
+mod modules;
 mod named;
 mod packed;
+mod vllm;
 
 use std::sync::Arc;
 
@@ -9,10 +11,13 @@ use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
 use crate::architecture::RopeOrder;
 use crate::dialect::permute_rope;
-use crate::{DialectName, Model, Role};
+use crate::{DialectName, Model, Role, Tree};
 
+pub use modules::Modules;
 pub use named::{Export, Named};
 pub use packed::Packed;
+pub use vllm::Vllm;
+pub(crate) use vllm::{VLLM_DECODER, VLLM_GPT2};
 
 /// A canonical parameter as the checkpoint can give it.
 #[derive(Clone, Debug)]
@@ -54,7 +59,7 @@ impl Layout for Canonical {
     }
 
     fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
-        let roles = Roles::of(model);
+        let roles = Roles::of(&model.tree());
         let targets = params.iter().map(|p| roles.target(p, Expr::source(&p.name))).collect();
         RuntimeLayout { targets, rope_order: RopeOrder::Half }
     }
@@ -70,7 +75,7 @@ impl Layout for InPlace {
     }
 
     fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
-        let roles = Roles::of(model);
+        let roles = Roles::of(&model.tree());
         let permuted = model.dialect == DialectName::Gguf && model.family.name() == "llama";
         let expr = |p: &Param| {
             let source = Expr::source(&p.name);
@@ -93,8 +98,8 @@ impl Layout for InPlace {
 struct Roles(std::collections::HashMap<String, Role>);
 
 impl Roles {
-    fn of(model: &Model) -> Roles {
-        Roles(model.family.params(&model.config).into_iter().map(|s| (s.name, s.role)).collect())
+    fn of(tree: &Tree) -> Roles {
+        Roles(tree.declared().iter().map(|d| (d.spec.name.clone(), d.spec.role)).collect())
     }
 
     fn of_param(&self, param: &Param) -> Role {

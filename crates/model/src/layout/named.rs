@@ -6,7 +6,7 @@ use tensor::{Dtype, Made, OneWay, Scheme, Target};
 
 use super::{Param, RuntimeLayout};
 use crate::architecture::RopeOrder;
-use crate::{Axis, DialectName, Model, Role};
+use crate::{Along, Axis, DialectName, Model, Role};
 
 /// Names and shapes of a dialect: the inverse of what its rules say, which is derived.
 pub struct Named(pub DialectName);
@@ -40,7 +40,7 @@ impl Named {
         let floats: HashSet<String> = match self.0 {
             DialectName::Gguf => {
                 let specs = model.family.params(&model.config).into_iter();
-                let position = |axes: &[(Axis, u64)]| axes.first().is_some_and(|a| a.0 == Axis::Position);
+                let position = |axes: &[Along]| axes.first().is_some_and(|a| a.axis == Axis::Position);
                 specs.filter(|s| s.role == Role::Vector || position(&s.axes)).map(|s| s.name).collect()
             }
             DialectName::Hf => HashSet::new(),

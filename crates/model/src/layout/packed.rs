@@ -8,7 +8,8 @@ use tensor::{Dtype, Expr, Scheme, Target};
 
 use super::{Layout, Param, Roles, RuntimeLayout};
 use crate::architecture::RopeOrder;
-use crate::{Model, Role};
+use crate::module::Held;
+use crate::{Model, Role, Tree};
 
 /// Fused and row-interleaved. Rows are padded with zeros to whole groups.
 pub struct Packed<'a> {
@@ -18,33 +19,28 @@ pub struct Packed<'a> {
     pub interleaved: &'a dyn Fn(&Scheme, u64) -> Option<Arc<Scheme>>,
 }
 
-/// What is fused, and into what.
-const FUSED: &[(&str, &[&str])] = &[
-    ("attention.qkv", &["attention.q", "attention.k", "attention.v"]),
-    ("ffn.gate_up", &["ffn.gate", "ffn.up"]),
-];
-
 impl Layout for Packed<'_> {
     fn name(&self) -> &'static str {
         "packed"
     }
 
     fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
-        let roles = Roles::of(model);
-        let by_name: HashMap<&str, &Param> = params.iter().map(|p| (p.name.as_str(), p)).collect();
+        let tree = model.tree();
+        let roles = Roles::of(&tree);
+        let fusions = Fusions::of(&tree, params);
         let mut targets = Vec::with_capacity(params.len());
         for param in params {
-            match fusion(param, &by_name) {
+            match fusions.of_param(param) {
                 Fusion::Alone => targets.push(match roles.of_param(param) {
                     Role::Matrix => self.matrix(&param.name, vec![param]),
                     Role::Embedding | Role::Vector => roles.target(param, Expr::source(&param.name)),
                 }),
                 Fusion::First { name, parts } if name.ends_with(".bias") => targets.push(Target {
                     expr: concat(&parts),
-                    name,
+                    name: name.to_owned(),
                     scheme: Some(Scheme::plain(Dtype::F32)),
                 }),
-                Fusion::First { name, parts } => targets.push(self.matrix(&name, parts)),
+                Fusion::First { name, parts } => targets.push(self.matrix(name, parts)),
                 Fusion::Later => {}
             }
         }
@@ -75,50 +71,59 @@ enum Fusion<'a> {
     /// It is not fused.
     Alone,
     /// It is the first of `parts`, which become one.
-    First { name: String, parts: Vec<&'a Param> },
+    First { name: &'a str, parts: Vec<&'a Param> },
     /// It is one of the others: the first takes it along.
     Later,
 }
 
-/// Parts are fused if all of them are there, in one encoding whose cells hold rows of one part alone.
-fn fusion<'a>(param: &'a Param, by_name: &HashMap<&str, &'a Param>) -> Fusion<'a> {
-    let Some((prefix, rest)) = split_layer(&param.name) else { return Fusion::Alone };
-    let Some((stem, kind)) = rest.rsplit_once('.') else { return Fusion::Alone };
-    let Some((whole, parts)) = FUSED.iter().find(|(_, parts)| parts.contains(&stem)) else {
-        return Fusion::Alone;
-    };
-    let found: Option<Vec<&Param>> =
-        parts.iter().map(|part| by_name.get(format!("{prefix}.{part}.{kind}").as_str()).copied()).collect();
-    match found {
-        // Biases follow their weights, whose encodings decide: both are fused, or neither is.
-        Some(found) if fusible(&found) && weights_fusible(prefix, parts, by_name) => {
-            if found[0].name == param.name {
-                Fusion::First { name: format!("{prefix}.{whole}.{kind}"), parts: found }
-            } else {
-                Fusion::Later
-            }
-        }
-        _ => Fusion::Alone,
-    }
+/// What the modules of a model fuse, of the parameters that are there.
+struct Fusions<'a> {
+    by_name: HashMap<&'a str, &'a Param>,
+    /// For each part, the parameter that it is fused into.
+    fused: HashMap<&'a str, &'a Held>,
+    held: HashMap<&'a str, &'a Held>,
 }
 
-fn weights_fusible(prefix: &str, parts: &[&str], by_name: &HashMap<&str, &Param>) -> bool {
-    let weights: Option<Vec<&Param>> =
-        parts.iter().map(|part| by_name.get(format!("{prefix}.{part}.weight").as_str()).copied()).collect();
-    let biases = parts.iter().filter(|part| by_name.contains_key(format!("{prefix}.{part}.bias").as_str()));
-    let biases = biases.count();
-    weights.is_some_and(|w| fusible(&w)) && (biases == 0 || biases == parts.len())
+impl<'a> Fusions<'a> {
+    fn of(tree: &'a Tree, params: &'a [Param]) -> Fusions<'a> {
+        let rows = tree.held().iter().filter(|h| matches!(&h.expr, Expr::Concat { axis: 0, .. }));
+        let held: HashMap<&str, &Held> = rows.map(|h| (h.name.as_str(), h)).collect();
+        let fused = held.values().flat_map(|h| h.parts().into_iter().map(|part| (part, *h))).collect();
+        Fusions { by_name: params.iter().map(|p| (p.name.as_str(), p)).collect(), fused, held }
+    }
+
+    /// Parts are fused if all of them are there, in one encoding whose cells hold rows of one part alone.
+    fn of_param(&self, param: &'a Param) -> Fusion<'a> {
+        let Some(held) = self.fused.get(param.name.as_str()) else { return Fusion::Alone };
+        match self.parts(held) {
+            // Biases follow their weights, whose encodings decide: both are fused, or neither is.
+            Some(parts) if fusible(&parts) && self.weights_fusible(held) => {
+                if parts[0].name == param.name {
+                    Fusion::First { name: &held.name, parts }
+                } else {
+                    Fusion::Later
+                }
+            }
+            _ => Fusion::Alone,
+        }
+    }
+
+    fn weights_fusible(&self, held: &Held) -> bool {
+        let stem = held.name.rsplit_once('.').map_or(held.name.as_str(), |(stem, _)| stem);
+        let of = |kind: &str| self.held.get(format!("{stem}.{kind}").as_str()).copied();
+        let there = |bias: &Held| bias.parts().iter().filter(|p| self.by_name.contains_key(**p)).count();
+        let biases = of("bias").map_or((0, 0), |bias| (there(bias), bias.parts().len()));
+        let weights = of("weight").and_then(|weight| self.parts(weight));
+        weights.is_some_and(|w| fusible(&w)) && (biases.0 == 0 || biases.0 == biases.1)
+    }
+
+    fn parts(&self, held: &Held) -> Option<Vec<&'a Param>> {
+        held.parts().iter().map(|part| self.by_name.get(part).copied()).collect()
+    }
 }
 
 fn fusible(parts: &[&Param]) -> bool {
     let rows: Vec<u64> = parts.iter().map(|p| p.shape.first().copied().unwrap_or(1)).collect();
     parts.iter().all(|p| p.scheme == parts[0].scheme && p.encoded == parts[0].encoded)
         && parts[0].scheme.stacks(&rows)
-}
-
-/// `layers.3.attention.q.weight` as `layers.3` and `attention.q.weight`.
-fn split_layer(name: &str) -> Option<(&str, &str)> {
-    let mut dots = name.match_indices('.').map(|(i, _)| i);
-    let (_, second) = (dots.next()?, dots.next()?);
-    name.starts_with("layers.").then(|| (&name[..second], &name[second + 1..]))
 }

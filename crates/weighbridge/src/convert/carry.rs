@@ -12,7 +12,7 @@ use model::{Description, DialectName, Model, Noting, RopeScaling};
 use plan::LoadPlan;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
-use crate::pipeline::Wanted;
+use crate::wanted::Wanted;
 use crate::{Error, rope};
 
 use to_gguf::to_gguf;

@@ -1,0 +1,204 @@
+//! The modules that families put together: a decoder, its blocks and their parts, by canonical names.
+
+use derive::Module;
+
+use crate::Config;
+use crate::module::{
+    Embedding, LayerNorm, Layers, MergedColumnParallelLinear, Module, ParallelLmHead, Part,
+    QkvParallelLinear, RmsNorm, RowParallelLinear, Table, Tree, VocabParallelEmbedding,
+};
+use crate::param::{Along, Axis};
+
+/// A decoder.
+#[derive(Module)]
+pub(super) struct Decoder {
+    pub(super) token_embedding: VocabParallelEmbedding,
+    pub(super) position_embedding: Option<Embedding>,
+    pub(super) layers: Layers<Block>,
+    pub(super) output_norm: Norm,
+    pub(super) output: ParallelLmHead,
+    pub(super) rope_factors: Option<Table>,
+}
+
+impl Decoder {
+    /// As Llama has it: `block` gives each layer, `norm` the last norm.
+    pub(super) fn new(c: &Config, norm: fn(&Config) -> Norm, block: impl Fn(u64) -> Block) -> Decoder {
+        let hidden = Axis::Hidden.of(*c.hidden);
+        let output = ParallelLmHead::new(hidden, *c.vocab);
+        Decoder {
+            token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
+            position_embedding: None,
+            layers: Layers((0..*c.layers).map(block).collect()),
+            output_norm: norm(c),
+            // Tied, it is the token embedding, which a file may or may not repeat.
+            output: match *c.tied {
+                Some(false) => output,
+                Some(true) | None => output.tied_to("token_embedding.weight"),
+            },
+            rope_factors: None,
+        }
+    }
+
+    /// With learned positions.
+    pub(super) fn with_positions(self, c: &Config) -> Decoder {
+        let table = Embedding::new(Axis::Position.of(*c.context), Axis::Hidden.of(*c.hidden));
+        Decoder { position_embedding: Some(table), ..self }
+    }
+
+    /// With the factors of rotary frequencies that GGUF may have.
+    pub(super) fn with_rope_factors(self, c: &Config) -> Decoder {
+        Decoder { rope_factors: Some(Table::new(Axis::HeadDim.of(*c.head_dim / 2)).optional()), ..self }
+    }
+}
+
+/// One layer.
+#[derive(Module)]
+pub(super) struct Block {
+    pub(super) attention_norm: Norm,
+    pub(super) attention: Box<dyn Module>,
+    pub(super) attention_post_norm: Option<Norm>,
+    pub(super) ffn_norm: Norm,
+    pub(super) ffn: Box<dyn Module>,
+    pub(super) ffn_post_norm: Option<Norm>,
+}
+
+impl Block {
+    /// Norms before attention and before the feed-forward network.
+    pub(super) fn new(
+        c: &Config,
+        norm: fn(&Config) -> Norm,
+        attention: impl Module + 'static,
+        ffn: impl Module + 'static,
+    ) -> Block {
+        Block {
+            attention_norm: norm(c),
+            attention: Box::new(attention),
+            attention_post_norm: None,
+            ffn_norm: norm(c),
+            ffn: Box::new(ffn),
+            ffn_post_norm: None,
+        }
+    }
+
+    /// With norms after both, too.
+    pub(super) fn with_post_norms(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
+        Block { attention_post_norm: Some(norm(c)), ffn_post_norm: Some(norm(c)), ..self }
+    }
+}
+
+/// The norm of the residual stream.
+pub(super) enum Norm {
+    Rms(RmsNorm),
+    Layer(LayerNorm),
+}
+
+impl Norm {
+    pub(super) fn rms(c: &Config) -> Norm {
+        Norm::Rms(RmsNorm::new(Axis::Hidden.of(*c.hidden)))
+    }
+
+    pub(super) fn layer(c: &Config) -> Norm {
+        Norm::Layer(LayerNorm::new(Axis::Hidden.of(*c.hidden)))
+    }
+}
+
+impl Module for Norm {
+    fn declare(&self, tree: &mut Tree) {
+        match self {
+            Norm::Rms(norm) => norm.declare(tree),
+            Norm::Layer(norm) => norm.declare(tree),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Norm::Rms(_) => "RmsNorm",
+            Norm::Layer(_) => "LayerNorm",
+        }
+    }
+}
+
+/// Whether the linear layers of a part have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bias {
+    No,
+    Optional,
+    Yes,
+}
+
+macro_rules! with {
+    ($layer:expr, $bias:expr) => {
+        match $bias {
+            Bias::No => $layer,
+            Bias::Optional => $layer.with_optional_bias(),
+            Bias::Yes => $layer.with_bias(),
+        }
+    };
+}
+
+/// Attention with grouped queries.
+#[derive(Module)]
+pub(super) struct Attention {
+    qkv: QkvParallelLinear,
+    q_norm: Option<RmsNorm>,
+    k_norm: Option<RmsNorm>,
+    output: RowParallelLinear,
+}
+
+impl Attention {
+    /// With biases of queries, keys and values, and of the output.
+    pub(super) fn new(c: &Config, qkv: Bias, output: Bias) -> Attention {
+        let hidden = Axis::Hidden.of(*c.hidden);
+        let heads = Axis::Heads.of_units(*c.heads, *c.head_dim);
+        Attention {
+            qkv: with!(
+                QkvParallelLinear::new(hidden, *c.heads, *c.kv_heads, *c.head_dim).named(["q", "k", "v"]),
+                qkv
+            ),
+            q_norm: None,
+            k_norm: None,
+            output: with!(RowParallelLinear::new(heads, hidden), output),
+        }
+    }
+
+    /// With norms of each head's query and key.
+    pub(super) fn with_head_norms(self, c: &Config) -> Attention {
+        let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)));
+        Attention { q_norm: norm(), k_norm: norm(), ..self }
+    }
+}
+
+/// A gated feed-forward network: `down(act(gate(x)) · up(x))`.
+#[derive(Module)]
+pub(super) struct GatedFfn {
+    gate_up: MergedColumnParallelLinear,
+    down: RowParallelLinear,
+}
+
+impl GatedFfn {
+    pub(super) fn new(c: &Config, ffn: u64, bias: Bias) -> GatedFfn {
+        let (hidden, ffn) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(ffn));
+        let parts = [Part::new("gate", ffn), Part::new("up", ffn)];
+        GatedFfn {
+            gate_up: with!(MergedColumnParallelLinear::new(hidden, parts), bias),
+            down: with!(RowParallelLinear::new(ffn, hidden), bias),
+        }
+    }
+}
+
+/// A feed-forward network without a gate: `down(act(up(x)))`.
+#[derive(Module)]
+pub(super) struct Ffn {
+    up: crate::module::ColumnParallelLinear,
+    down: RowParallelLinear,
+}
+
+impl Ffn {
+    pub(super) fn new(c: &Config, bias: Bias) -> Ffn {
+        let (hidden, ffn): (Along, Along) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(*c.ffn));
+        Ffn {
+            up: with!(crate::module::ColumnParallelLinear::new(hidden, ffn), bias),
+            down: with!(RowParallelLinear::new(ffn, hidden), bias),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The layout of the modules themselves.
+
+use std::collections::HashSet;
+
+use tensor::{Expr, Target};
+
+use super::{Layout, Param, RuntimeLayout};
+use crate::Model;
+use crate::architecture::RopeOrder;
+
+/// What the modules of a model hold, under their own names, encoded as stored.
+pub struct Modules;
+
+impl Layout for Modules {
+    fn name(&self) -> &'static str {
+        "modules"
+    }
+
+    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+        let there: HashSet<&str> = params.iter().map(|p| p.name.as_str()).collect();
+        let mut targets = Vec::with_capacity(params.len());
+        for held in model.tree().held() {
+            let parts = held.parts();
+            if parts.iter().all(|part| there.contains(part)) {
+                targets.push(Target { name: held.name.clone(), expr: held.expr.clone(), scheme: None });
+            } else {
+                // What cannot be fused for want of a part stays apart.
+                let alone = parts.iter().filter(|part| there.contains(**part));
+                let target = |part: &&str| Target {
+                    name: (*part).to_owned(),
+                    expr: Expr::source(*part),
+                    scheme: None,
+                };
+                targets.extend(alone.map(target));
+            }
+        }
+        RuntimeLayout { targets, rope_order: RopeOrder::Half }
+    }
+}

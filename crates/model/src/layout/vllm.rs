@@ -1,0 +1,102 @@
+//! The layout of vLLM's layers: its names, and what each layer holds on a rank of a tensor-parallel group.
+//!
+//! Source: vllm/model_executor/models, v0.11; of each family, the file of its architecture.
+
+use std::collections::{HashMap, HashSet};
+
+use tensor::{Expr, Made, OneWay, Pattern, Target};
+
+use super::{Export, Param, RuntimeLayout};
+use crate::architecture::RopeOrder;
+use crate::mesh::{Holding, VOCAB_PADDING};
+use crate::{Model, Rule};
+
+/// As vLLM's layers hold the parameters: fused, encoded as stored.
+pub struct Vllm;
+
+impl Vllm {
+    /// The vocabulary is padded also on one rank, and every rank has the biases of row-parallel layers.
+    pub const HOLDING: Holding = Holding { vocab: Some(VOCAB_PADDING), once_everywhere: true };
+
+    /// The parameters of vLLM's model, for those of the checkpoint that are there.
+    ///
+    /// # Errors
+    /// If the rules of the family have no way back.
+    pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
+        let (tree, rules) = (model.tree(), model.family.vllm());
+        let there: HashMap<&str, &Param> = params.iter().map(|p| (p.name.as_str(), p)).collect();
+        let mut placed = HashSet::new();
+        let mut targets = Vec::new();
+        for held in tree.held() {
+            let pattern = Pattern::of(&held.name);
+            let rule = rules.iter().copied().flatten().find(|rule| rule.param() == pattern.as_str());
+            let parts = held.parts();
+            let Some(rule) = rule.filter(|_| parts.iter().all(|part| there.contains_key(part))) else {
+                continue;
+            };
+            let name = rule.entry_in(&held.name);
+            let expr = match rule.made_of(Expr::source(&name), &model.config, 1) {
+                made if made == Expr::source(&name) => held.expr.clone(),
+                expr => {
+                    let shape = parts.first().map_or_else(|| [].into(), |part| there[part].shape.clone());
+                    let back = tensor::invert(&[Made { name: held.name.clone(), shape, expr }])?;
+                    let back = back.into_iter().next().map_or_else(|| held.expr.clone(), |made| made.expr);
+                    substituted(&back, &held.expr)
+                }
+            };
+            placed.extend(parts.iter().map(|part| (*part).to_owned()));
+            targets.push(Target { name, expr, scheme: None });
+        }
+        let nameless = params.iter().filter(|p| !placed.contains(&p.name)).map(|p| p.name.clone()).collect();
+        Ok(Export { layout: RuntimeLayout { targets, rope_order: RopeOrder::Half }, nameless })
+    }
+}
+
+/// `of` with its source replaced by `by`.
+fn substituted(of: &Expr, by: &Expr) -> Expr {
+    let by = of.substitute::<std::convert::Infallible>(&mut |_| Ok(std::borrow::Cow::Borrowed(by)));
+    by.unwrap_or_else(|never| match never {})
+}
+
+/// Decoders after Llama. Source: vllm/model_executor/models/llama.py, v0.11.
+pub(crate) static VLLM_DECODER: &[Rule] = &[
+    Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
+    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.self_attn.qkv_proj.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.self_attn.qkv_proj.bias"),
+    Rule::same("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight"),
+    Rule::same("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight"),
+    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.self_attn.o_proj.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.self_attn.o_proj.bias"),
+    Rule::same("layers.{n}.ffn_norm.weight", "model.layers.{n}.post_attention_layernorm.weight"),
+    Rule::same("layers.{n}.ffn.gate_up.weight", "model.layers.{n}.mlp.gate_up_proj.weight"),
+    Rule::same("layers.{n}.ffn.gate_up.bias", "model.layers.{n}.mlp.gate_up_proj.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.down_proj.bias"),
+    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
+    Rule::same("layers.{n}.ffn.experts.gate_up.weight", "model.layers.{n}.mlp.experts.w13_weight"),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.w2_weight"),
+    Rule::same("output_norm.weight", "model.norm.weight"),
+    Rule::same("output.weight", "lm_head.weight"),
+];
+
+/// GPT-2, whose matrices vLLM holds `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.11.
+pub(crate) static VLLM_GPT2: &[Rule] = &[
+    Rule::same("token_embedding.weight", "transformer.wte.weight"),
+    Rule::same("position_embedding.weight", "transformer.wpe.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "transformer.h.{n}.ln_1.weight"),
+    Rule::same("layers.{n}.attention_norm.bias", "transformer.h.{n}.ln_1.bias"),
+    Rule::same("layers.{n}.attention.qkv.weight", "transformer.h.{n}.attn.c_attn.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "transformer.h.{n}.attn.c_attn.bias"),
+    Rule::same("layers.{n}.attention.output.weight", "transformer.h.{n}.attn.c_proj.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "transformer.h.{n}.attn.c_proj.bias"),
+    Rule::same("layers.{n}.ffn_norm.weight", "transformer.h.{n}.ln_2.weight"),
+    Rule::same("layers.{n}.ffn_norm.bias", "transformer.h.{n}.ln_2.bias"),
+    Rule::same("layers.{n}.ffn.up.weight", "transformer.h.{n}.mlp.c_fc.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "transformer.h.{n}.mlp.c_fc.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "transformer.h.{n}.mlp.c_proj.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "transformer.h.{n}.mlp.c_proj.bias"),
+    Rule::same("output_norm.weight", "transformer.ln_f.weight"),
+    Rule::same("output_norm.bias", "transformer.ln_f.bias"),
+    Rule::same("output.weight", "lm_head.weight"),
+];

@@ -1,0 +1,274 @@
+//! Modules: a model as a tree in which each layer owns its parameters.
+//!
+//! A module declares what it holds, and its children, under names of their own; nesting composes the names. From the
+//! tree come the parameters that a checkpoint must have, what a fused layer is made of, and how ranks share it all;
+//! nothing is loaded here, and parameters carry no loader. The families of this crate are declared so, and a user's
+//! own model is:
+//!
+//! ```ignore
+//! #[derive(Module)]
+//! struct Block {
+//!     input_layernorm: RmsNorm,
+//!     self_attn: Attention,
+//! }
+//!
+//! #[derive(Module)]
+//! struct Attention {
+//!     qkv_proj: QkvParallelLinear, // made of q_proj, k_proj and v_proj
+//!     o_proj: RowParallelLinear,
+//! }
+//! ```
+
+mod layers;
+
+use std::collections::HashMap;
+
+use tensor::{Expr, Presence};
+
+use crate::param::{ParamSpec, Place};
+
+pub use layers::{
+    ColumnParallelLinear, Embedding, FusedMoe, LayerNorm, Linear, MergedColumnParallelLinear, ParallelLmHead,
+    Part, QkvParallelLinear, RmsNorm, RowParallelLinear, Table, VocabParallelEmbedding,
+};
+
+/// A part of a model that owns parameters, or parts that do. Usually derived.
+pub trait Module {
+    /// Declares what it owns.
+    fn declare(&self, tree: &mut Tree);
+
+    /// What it is, for messages.
+    fn kind(&self) -> &'static str {
+        let name = std::any::type_name::<Self>();
+        name.split('<').next().and_then(|n| n.rsplit("::").next()).unwrap_or(name)
+    }
+}
+
+/// A parameter that a checkpoint must have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// What it is.
+    pub spec: ParamSpec,
+    /// How it is made of a checkpoint's entries that have the tree's own names; `None`: it is the entry of its name.
+    pub stored: Option<Expr>,
+    /// The module that owns it: `layers.0.attention.qkv (QkvParallelLinear)`.
+    pub owner: String,
+}
+
+/// A parameter that a module holds when it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// How it is made of declared parameters: one, or several that are fused. It has no sizes in it, so that it is as
+    /// true of the shares of a rank as of the whole.
+    pub expr: Expr,
+    /// The module that owns it.
+    pub owner: String,
+}
+
+impl Held {
+    /// Whether it is a declared parameter under its own name.
+    pub fn is_plain(&self) -> bool {
+        self.expr == Expr::source(&self.name)
+    }
+
+    /// The declared parameters that it is made of.
+    pub fn parts(&self) -> Vec<&str> {
+        let mut parts = Vec::new();
+        self.expr.for_each_source(&mut |name| parts.push(name));
+        parts
+    }
+}
+
+/// Two modules own one name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("two modules own `{name}`: {} and {}", owners[0], owners[1])]
+pub struct TwoOwners {
+    /// The name.
+    pub name: String,
+    /// The modules.
+    pub owners: [String; 2],
+}
+
+/// What the modules of a model declare.
+#[derive(Debug, Default)]
+pub struct Tree {
+    declared: Vec<Declared>,
+    held: Vec<Held>,
+    path: Vec<String>,
+    owner: Vec<&'static str>,
+    place: Option<Place>,
+    /// Whether there were layers.
+    layered: bool,
+    /// Whether names are those of a checkpoint's entries.
+    by_entries: bool,
+    names: HashMap<String, String>,
+    problems: Vec<TwoOwners>,
+}
+
+impl Tree {
+    /// The tree of a whole model.
+    ///
+    /// # Errors
+    /// Every name that two modules own.
+    pub fn of(module: &dyn Module) -> Result<Tree, Vec<TwoOwners>> {
+        Tree { by_entries: true, ..Tree::default() }.grow(module)
+    }
+
+    /// The same, where dialects say how parameters are made of entries: [`Declared::stored`] is left out.
+    pub(crate) fn canonical(module: &dyn Module) -> Result<Tree, Vec<TwoOwners>> {
+        Tree::default().grow(module)
+    }
+
+    fn grow(self, module: &dyn Module) -> Result<Tree, Vec<TwoOwners>> {
+        let mut tree = self;
+        tree.owner.push(module.kind());
+        module.declare(&mut tree);
+        if tree.problems.is_empty() { Ok(tree) } else { Err(tree.problems) }
+    }
+
+    /// What a checkpoint must have, in the order of declaration.
+    pub fn declared(&self) -> &[Declared] {
+        &self.declared
+    }
+
+    /// What the modules hold, in the order of declaration.
+    pub fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Declares a child under `name`.
+    pub fn child(&mut self, name: impl Into<String>, module: &dyn Module) {
+        self.path.push(name.into());
+        self.owner.push(module.kind());
+        module.declare(self);
+        self.owner.pop();
+        self.path.pop();
+    }
+
+    /// The module holds a parameter, `{path}.{name}`, as a checkpoint has it.
+    pub fn param(&mut self, name: &str, spec: ParamSpec) {
+        let full = self.full(name);
+        self.own(&full);
+        self.declare(full.clone(), spec, None);
+        self.hold(full.clone(), Expr::source(full));
+    }
+
+    /// A parameter that the module does not hold as it is but makes something of: `{path}.{name}`, or
+    /// `{parent's path}.{name}` if `name` begins with `..`. Its whole name is given back.
+    pub fn part(&mut self, name: &str, spec: ParamSpec) -> String {
+        let full = self.full(name);
+        self.own(&full);
+        self.declare(full.clone(), spec, None);
+        full
+    }
+
+    /// The same, where a checkpoint has it in another form: `stored` makes it of entries by their whole names.
+    pub fn part_of(&mut self, name: &str, spec: ParamSpec, stored: impl FnOnce(&Tree) -> Expr) -> String {
+        let full = self.full(name);
+        self.own(&full);
+        let stored = self.by_entries.then(|| stored(self));
+        self.declare(full.clone(), spec, stored);
+        full
+    }
+
+    /// The module holds `{path}.{name}`, made of declared parameters by `expr`.
+    pub fn held_as(&mut self, name: &str, expr: Expr) {
+        let full = self.full(name);
+        if expr != Expr::source(&full) {
+            self.own(&full);
+        }
+        self.hold(full, expr);
+    }
+
+    /// The whole name of `name` in this module, or in its parent if it begins with `..`.
+    pub fn full(&self, name: &str) -> String {
+        let (path, name) = match name.strip_prefix("..") {
+            Some(name) => (&self.path[..self.path.len().saturating_sub(1)], name),
+            None => (&self.path[..], name),
+        };
+        path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
+    }
+
+    fn declare(&mut self, name: String, spec: ParamSpec, stored: Option<Expr>) {
+        let place = self.place.unwrap_or(if self.layered { Place::After } else { Place::Before });
+        self.declared.push(Declared { spec: ParamSpec { name, place, ..spec }, stored, owner: self.owner() });
+    }
+
+    fn hold(&mut self, name: String, expr: Expr) {
+        self.held.push(Held { name, expr, owner: self.owner() });
+    }
+
+    fn own(&mut self, name: &str) {
+        let owner = self.owner();
+        if let Some(other) = self.names.insert(name.to_owned(), owner.clone()) {
+            self.problems.push(TwoOwners { name: name.to_owned(), owners: [other, owner] });
+        }
+    }
+
+    fn owner(&self) -> String {
+        let kind = self.owner.last().copied().unwrap_or_default();
+        if self.path.is_empty() {
+            format!("the model ({kind})")
+        } else {
+            format!("`{}` ({kind})", self.path.join("."))
+        }
+    }
+}
+
+/// The layers of a model, one after the other: what a pipeline is cut between. Children are called `0`, `1`, ….
+#[derive(Clone, Debug)]
+pub struct Layers<M>(pub Vec<M>);
+
+impl<M: Module> Module for Layers<M> {
+    fn declare(&self, tree: &mut Tree) {
+        for (i, module) in (0..).zip(&self.0) {
+            tree.place = Some(Place::Layer(i));
+            tree.child(i.to_string(), module);
+        }
+        tree.place = None;
+        tree.layered = true;
+    }
+
+    fn kind(&self) -> &'static str {
+        "Layers"
+    }
+}
+
+/// Children called `0`, `1`, ….
+impl<M: Module> Module for Vec<M> {
+    fn declare(&self, tree: &mut Tree) {
+        for (i, module) in self.iter().enumerate() {
+            tree.child(i.to_string(), module);
+        }
+    }
+}
+
+/// Nothing, if there is none.
+impl<M: Module> Module for Option<M> {
+    fn declare(&self, tree: &mut Tree) {
+        if let Some(module) = self {
+            module.declare(tree);
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        self.as_ref().map_or("Option", Module::kind)
+    }
+}
+
+impl<M: Module + ?Sized> Module for Box<M> {
+    fn declare(&self, tree: &mut Tree) {
+        (**self).declare(tree);
+    }
+
+    fn kind(&self) -> &'static str {
+        (**self).kind()
+    }
+}
+
+/// What the absence of a parameter means, as a change to its declaration.
+fn with_presence(spec: ParamSpec, presence: &Presence) -> ParamSpec {
+    ParamSpec { presence: presence.clone(), ..spec }
+}

@@ -1,0 +1,398 @@
+//! Layers that own parameters. They go by the names that vLLM gave them.
+//!
+//! Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding,layernorm,fused_moe/layer}.py, v0.11.
+
+use tensor::{Expr, Presence};
+
+use super::{Module, Tree, with_presence};
+use crate::param::{Along, Axis, ParamSpec, Role};
+
+/// Whether a linear layer has a bias.
+type Bias = Option<Presence>;
+
+/// `y = x Wᵀ + b`, whole on every rank: `weight` `[out, in]`, `bias` `[out]`.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    input: Along,
+    output: Along,
+    bias: Bias,
+    presence: Presence,
+    /// The bias is added once to a sum over ranks.
+    once: bool,
+}
+
+impl Linear {
+    /// Without a bias. An axis that is more than its extent says how ranks share it.
+    pub fn new(input: impl Into<Along>, output: impl Into<Along>) -> Linear {
+        let (input, output) = (input.into(), output.into());
+        Linear { input, output, bias: None, presence: Presence::Required, once: false }
+    }
+
+    /// The same with a bias.
+    #[must_use]
+    pub fn with_bias(self) -> Linear {
+        Linear { bias: Some(Presence::Required), ..self }
+    }
+
+    /// The same with a bias if a checkpoint has one.
+    #[must_use]
+    pub fn with_optional_bias(self) -> Linear {
+        Linear { bias: Some(Presence::Optional), ..self }
+    }
+
+    fn weight(&self) -> ParamSpec {
+        with_presence(ParamSpec::matrix(self.output, self.input), &self.presence)
+    }
+
+    fn bias(&self) -> Option<ParamSpec> {
+        let spec = |presence: &Presence| with_presence(ParamSpec::vector(self.output), presence);
+        self.bias.as_ref().map(spec).map(|spec| ParamSpec { once: self.once, ..spec })
+    }
+}
+
+impl Module for Linear {
+    fn declare(&self, tree: &mut Tree) {
+        tree.param("weight", self.weight());
+        if let Some(bias) = self.bias() {
+            tree.param("bias", bias);
+        }
+    }
+}
+
+/// An axis that ranks share among them, if it does not say how they do.
+fn divided(axis: Along) -> Along {
+    if axis.axis == Axis::Whole { Along { axis: Axis::Divided, ..axis } } else { axis }
+}
+
+macro_rules! linear {
+    ($($(#[$doc:meta])* $name:ident($linear:ident => $make:expr);)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(Linear);
+
+        impl $name {
+            /// Without a bias.
+            pub fn new(input: impl Into<Along>, output: impl Into<Along>) -> $name {
+                let $linear = Linear::new(input, output);
+                $name($make)
+            }
+
+            /// The same with a bias.
+            #[must_use]
+            pub fn with_bias(self) -> $name {
+                $name(self.0.with_bias())
+            }
+
+            /// The same with a bias if a checkpoint has one.
+            #[must_use]
+            pub fn with_optional_bias(self) -> $name {
+                $name(self.0.with_optional_bias())
+            }
+        }
+
+        impl Module for $name {
+            fn declare(&self, tree: &mut Tree) {
+                self.0.declare(tree);
+            }
+        }
+    )* };
+}
+
+linear! {
+    /// A linear layer whose outputs ranks share: each holds rows of `weight` and of `bias`.
+    ColumnParallelLinear(l => Linear { output: divided(l.output), ..l });
+    /// A linear layer whose inputs ranks share, and whose outputs they sum up: each holds columns of `weight`; the
+    /// bias is added once.
+    RowParallelLinear(l => Linear { input: divided(l.input), once: true, ..l });
+}
+
+/// One of the layers that are fused: its name beside the fused one, and its outputs.
+#[derive(Clone, Debug)]
+pub struct Part {
+    name: String,
+    output: Along,
+}
+
+impl Part {
+    /// A part that ranks share.
+    pub fn new(name: impl Into<String>, output: impl Into<Along>) -> Part {
+        Part { name: name.into(), output: divided(output.into()) }
+    }
+
+    /// A part that every rank holds whole.
+    pub fn whole(name: impl Into<String>, output: impl Into<Along>) -> Part {
+        Part { name: name.into(), output: output.into() }
+    }
+}
+
+/// Linear layers of one input, fused: the share of each, one below the other. A checkpoint has them apart, beside where
+/// the fused one is.
+#[derive(Clone, Debug)]
+pub struct MergedColumnParallelLinear {
+    input: Along,
+    parts: Vec<Part>,
+    bias: Bias,
+}
+
+impl MergedColumnParallelLinear {
+    /// Without a bias.
+    pub fn new(input: impl Into<Along>, parts: impl Into<Vec<Part>>) -> MergedColumnParallelLinear {
+        MergedColumnParallelLinear { input: input.into(), parts: parts.into(), bias: None }
+    }
+
+    /// The same, each part with a bias.
+    #[must_use]
+    pub fn with_bias(self) -> MergedColumnParallelLinear {
+        MergedColumnParallelLinear { bias: Some(Presence::Required), ..self }
+    }
+
+    /// The same, each part with a bias if a checkpoint has one.
+    #[must_use]
+    pub fn with_optional_bias(self) -> MergedColumnParallelLinear {
+        MergedColumnParallelLinear { bias: Some(Presence::Optional), ..self }
+    }
+}
+
+impl Module for MergedColumnParallelLinear {
+    fn declare(&self, tree: &mut Tree) {
+        let mut fused = |kind: &str, spec: &dyn Fn(&Part) -> ParamSpec| {
+            let one = |part: &Part| tree.part(&format!("..{}.{kind}", part.name), spec(part));
+            let parts: Vec<Expr> = self.parts.iter().map(one).map(Expr::source).collect();
+            tree.held_as(kind, Expr::concat(0, parts));
+        };
+        fused("weight", &|part| ParamSpec::matrix(part.output, self.input));
+        if let Some(presence) = &self.bias {
+            fused("bias", &|part| with_presence(ParamSpec::vector(part.output), presence));
+        }
+    }
+}
+
+/// Queries, keys and values of attention, fused.
+#[derive(Clone, Debug)]
+pub struct QkvParallelLinear(MergedColumnParallelLinear);
+
+impl QkvParallelLinear {
+    /// Without a bias; a checkpoint has `q_proj`, `k_proj` and `v_proj`.
+    pub fn new(hidden: impl Into<Along>, heads: u64, kv_heads: u64, head_dim: u64) -> QkvParallelLinear {
+        let (q, kv) = (Axis::Heads.of_units(heads, head_dim), Axis::KvHeads.of_units(kv_heads, head_dim));
+        let parts = [Part::new("q_proj", q), Part::new("k_proj", kv), Part::new("v_proj", kv)];
+        QkvParallelLinear(MergedColumnParallelLinear::new(hidden, parts))
+    }
+
+    /// The same with other names for the parts.
+    #[must_use]
+    pub fn named(mut self, names: [&str; 3]) -> QkvParallelLinear {
+        for (part, name) in self.0.parts.iter_mut().zip(names) {
+            name.clone_into(&mut part.name);
+        }
+        self
+    }
+
+    /// The same, each part with a bias.
+    #[must_use]
+    pub fn with_bias(self) -> QkvParallelLinear {
+        QkvParallelLinear(self.0.with_bias())
+    }
+
+    /// The same, each part with a bias if a checkpoint has one.
+    #[must_use]
+    pub fn with_optional_bias(self) -> QkvParallelLinear {
+        QkvParallelLinear(self.0.with_optional_bias())
+    }
+}
+
+impl Module for QkvParallelLinear {
+    fn declare(&self, tree: &mut Tree) {
+        self.0.declare(tree);
+    }
+}
+
+/// A table of which rows are looked up: `weight` `[rows, width]`, whole on every rank.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    rows: Along,
+    width: Along,
+}
+
+impl Embedding {
+    /// So many rows of so many elements.
+    pub fn new(rows: impl Into<Along>, width: impl Into<Along>) -> Embedding {
+        Embedding { rows: rows.into(), width: width.into() }
+    }
+}
+
+impl Module for Embedding {
+    fn declare(&self, tree: &mut Tree) {
+        tree.param("weight", ParamSpec::new(Role::Embedding, [self.rows, self.width]));
+    }
+}
+
+/// The token embedding, `weight` `[vocab, hidden]`, whose rows ranks share.
+#[derive(Clone, Debug)]
+pub struct VocabParallelEmbedding(Embedding);
+
+impl VocabParallelEmbedding {
+    /// So many tokens.
+    pub fn new(vocab: u64, hidden: impl Into<Along>) -> VocabParallelEmbedding {
+        VocabParallelEmbedding(Embedding::new(Axis::Vocab.of(vocab), hidden))
+    }
+}
+
+impl Module for VocabParallelEmbedding {
+    fn declare(&self, tree: &mut Tree) {
+        self.0.declare(tree);
+    }
+}
+
+/// The output matrix, `weight` `[vocab, hidden]`, whose rows ranks share.
+#[derive(Clone, Debug)]
+pub struct ParallelLmHead(Linear);
+
+impl ParallelLmHead {
+    /// A matrix of its own.
+    pub fn new(hidden: impl Into<Along>, vocab: u64) -> ParallelLmHead {
+        ParallelLmHead(Linear::new(hidden, Axis::Vocab.of(vocab)))
+    }
+
+    /// The same, but if it is absent it is the parameter called `name`, by its whole name.
+    #[must_use]
+    pub fn tied_to(self, name: impl Into<String>) -> ParallelLmHead {
+        ParallelLmHead(Linear { presence: Presence::TiedTo(name.into()), ..self.0 })
+    }
+
+    /// The same with a bias.
+    #[must_use]
+    pub fn with_bias(self) -> ParallelLmHead {
+        ParallelLmHead(self.0.with_bias())
+    }
+}
+
+impl Module for ParallelLmHead {
+    fn declare(&self, tree: &mut Tree) {
+        self.0.declare(tree);
+    }
+}
+
+/// The feed-forward networks of a mixture of experts, stacked: gates and ups fused as `gate_up` `[experts, 2 · ffn,
+/// hidden]`, and `down` `[experts, hidden, ffn]`. A checkpoint has each matrix of each expert apart.
+#[derive(Clone, Debug)]
+pub struct FusedMoe {
+    experts: u64,
+    hidden: Along,
+    ffn: Along,
+    names: [String; 3],
+    bias: Bias,
+}
+
+impl FusedMoe {
+    /// So many experts; a checkpoint has `{expert}.gate_proj`, `{expert}.down_proj` and `{expert}.up_proj`.
+    pub fn new(experts: u64, hidden: impl Into<Along>, ffn: u64) -> FusedMoe {
+        let names = ["gate_proj", "down_proj", "up_proj"].map(str::to_owned);
+        FusedMoe { experts, hidden: hidden.into(), ffn: Axis::Ffn.of(ffn), names, bias: None }
+    }
+
+    /// The same with other names for gate, down and up (`w1`, `w2` and `w3` in Mixtral).
+    #[must_use]
+    pub fn named(self, names: [&str; 3]) -> FusedMoe {
+        FusedMoe { names: names.map(str::to_owned), ..self }
+    }
+
+    /// The same, each matrix with a bias.
+    #[must_use]
+    pub fn with_bias(self) -> FusedMoe {
+        FusedMoe { bias: Some(Presence::Required), ..self }
+    }
+}
+
+impl Module for FusedMoe {
+    fn declare(&self, tree: &mut Tree) {
+        let [gate, down, up] = &self.names;
+        let expert = Axis::Expert.of(self.experts);
+        let mut part = |name: &str, kind: &str, axes: &[Along], once: bool| {
+            let axes: Vec<Along> = [expert].iter().chain(axes).copied().collect();
+            let spec = ParamSpec { once, ..ParamSpec::new(Role::Matrix, axes) };
+            let one = |tree: &Tree, e| Expr::source(tree.full(&format!("{e}.{name}.{kind}")));
+            let stacked = |tree: &Tree| Expr::Stack((0..self.experts).map(|e| one(tree, e)).collect());
+            Expr::source(tree.part_of(&format!("{name}.{kind}"), spec, stacked))
+        };
+        let mut held = vec![];
+        for (kind, inner) in [("weight", Some(self.hidden)), ("bias", None)] {
+            if kind == "bias" && self.bias.is_none() {
+                continue;
+            }
+            let rows = |axis: Along| [axis].into_iter().chain(inner).collect::<Vec<_>>();
+            let gate_up =
+                vec![part(gate, kind, &rows(self.ffn), false), part(up, kind, &rows(self.ffn), false)];
+            held.push((format!("gate_up.{kind}"), Expr::concat(1, gate_up)));
+            let down_axes = match inner {
+                Some(hidden) => vec![hidden, self.ffn],
+                None => vec![self.hidden],
+            };
+            held.push((format!("down.{kind}"), part(down, kind, &down_axes, kind == "bias")));
+        }
+        for (name, expr) in held {
+            tree.held_as(&name, expr);
+        }
+    }
+}
+
+/// `x / sqrt(mean(x²) + eps) · weight`.
+#[derive(Clone, Debug)]
+pub struct RmsNorm(Along);
+
+impl RmsNorm {
+    /// Of so many elements.
+    pub fn new(width: impl Into<Along>) -> RmsNorm {
+        RmsNorm(width.into())
+    }
+}
+
+impl Module for RmsNorm {
+    fn declare(&self, tree: &mut Tree) {
+        tree.param("weight", ParamSpec::vector(self.0));
+    }
+}
+
+/// `(x - mean) / sqrt(var + eps) · weight + bias`.
+#[derive(Clone, Debug)]
+pub struct LayerNorm(Along);
+
+impl LayerNorm {
+    /// Of so many elements.
+    pub fn new(width: impl Into<Along>) -> LayerNorm {
+        LayerNorm(width.into())
+    }
+}
+
+impl Module for LayerNorm {
+    fn declare(&self, tree: &mut Tree) {
+        tree.param("weight", ParamSpec::vector(self.0));
+        tree.param("bias", ParamSpec::vector(self.0));
+    }
+}
+
+/// A vector that a layer uses as it is: `weight`.
+#[derive(Clone, Debug)]
+pub struct Table {
+    width: Along,
+    presence: Presence,
+}
+
+impl Table {
+    /// Of so many elements.
+    pub fn new(width: impl Into<Along>) -> Table {
+        Table { width: width.into(), presence: Presence::Required }
+    }
+
+    /// The same, but the model does without it.
+    #[must_use]
+    pub fn optional(self) -> Table {
+        Table { presence: Presence::Optional, ..self }
+    }
+}
+
+impl Module for Table {
+    fn declare(&self, tree: &mut Tree) {
+        tree.param("weight", with_presence(ParamSpec::vector(self.width), &self.presence));
+    }
+}

@@ -1,0 +1,221 @@
+//! Plans, asked for step by step.
+
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Codecs;
+use model::{Mesh, Model, Module, RopeOrder, Tree};
+use plan::Resolved;
+use tensor::{Binding, Bindings, Drop, Expr, Pattern, Target};
+
+use crate::pipeline::misfit;
+use crate::wanted::{Shared, Wanted, cut};
+use crate::{Error, LayoutKind, Plan, describe, plan_as_stored, resolve};
+
+/// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
+/// and no tensor then.
+///
+/// ```no_run
+/// # fn main() -> Result<(), weighbridge::Error> {
+/// use weighbridge::{LayoutKind, Mesh, Plan};
+///
+/// let checkpoint = weighbridge::open("model".as_ref())?;
+/// let mesh = Mesh { tp: 8, ..Mesh::default() };
+/// let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct PlanBuilder<'a> {
+    checkpoint: &'a Checkpoint,
+    model: Option<&'a Model>,
+    module: Option<&'a dyn Module>,
+    layout: LayoutKind,
+    mesh: Mesh,
+    rank: u64,
+    drops: Vec<Drop>,
+}
+
+impl<'a> PlanBuilder<'a> {
+    pub(crate) fn new(checkpoint: &'a Checkpoint) -> PlanBuilder<'a> {
+        let (layout, mesh) = (LayoutKind::Canonical, Mesh::default());
+        PlanBuilder { checkpoint, model: None, module: None, layout, mesh, rank: 0, drops: vec![] }
+    }
+
+    /// The model, where it is known already; else the checkpoint is asked what it holds.
+    #[must_use]
+    pub fn model(self, model: &'a Model) -> PlanBuilder<'a> {
+        PlanBuilder { model: Some(model), ..self }
+    }
+
+    /// A model of one's own: the checkpoint's entries have the names that the modules declare, and what the modules
+    /// hold is filled.
+    #[must_use]
+    pub fn module(self, module: &'a dyn Module) -> PlanBuilder<'a> {
+        PlanBuilder { module: Some(module), layout: LayoutKind::Modules, ..self }
+    }
+
+    /// How the runtime wants the parameters; canonical if nothing is said.
+    #[must_use]
+    pub fn layout(self, layout: LayoutKind) -> PlanBuilder<'a> {
+        PlanBuilder { layout, ..self }
+    }
+
+    /// The ranks that share the model; one if nothing is said.
+    #[must_use]
+    pub fn mesh(self, mesh: Mesh) -> PlanBuilder<'a> {
+        PlanBuilder { mesh, ..self }
+    }
+
+    /// Whose share it is, counted from 0.
+    #[must_use]
+    pub fn rank(self, rank: u64) -> PlanBuilder<'a> {
+        PlanBuilder { rank, ..self }
+    }
+
+    /// Entries that may stay in the checkpoint, and why nothing is lost: the plan lists them.
+    #[must_use]
+    pub fn leave(mut self, pattern: &str, why: &str) -> PlanBuilder<'a> {
+        self.drops.push(Drop { pattern: Pattern::new(pattern), why: why.to_owned() });
+        self
+    }
+
+    /// The plan of the rank.
+    ///
+    /// # Errors
+    /// Every way in which the checkpoint does not fit the model or the layout, or the model the mesh.
+    pub fn build(self) -> Result<Plan, Error> {
+        if self.layout == LayoutKind::Source && !self.mesh.is_many() && self.module.is_none() {
+            return plan_as_stored(self.checkpoint);
+        }
+        let rank = self.rank;
+        self.ranks()?.plan(rank)
+    }
+
+    /// The plans of all ranks: what they have in common is done once.
+    ///
+    /// # Errors
+    /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
+    pub fn ranks(self) -> Result<Ranks<'a>, Error> {
+        let PlanBuilder { checkpoint, layout, mesh, .. } = self;
+        let count = mesh.ranks().ok_or(Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() })?;
+        if self.rank >= count {
+            let what = format!("there is no rank {} of {count}: they are counted from 0", self.rank);
+            return Err(Error::Mesh { what });
+        }
+        if mesh.is_many() && !layout.is_shared() {
+            let what = format!(
+                "the layout `{}` is of whole files, which ranks do not share\nhint: canonical, modules, packed or vllm",
+                layout.name()
+            );
+            return Err(Error::Mesh { what });
+        }
+        if let Some(module) = self.module {
+            let tree = Tree::of(module).map_err(|problems| Error::Owners { problems })?;
+            let bindings = own_bindings(&tree, self.drops);
+            let resolved = plan::resolve(checkpoint.entries(), &bindings)
+                .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
+            let shared = Shared::of(&tree);
+            let of = Of::Module(tree);
+            return Ok(Ranks { checkpoint, of, resolved: Arc::new(resolved), shared, layout, mesh, count });
+        }
+        let model = match self.model {
+            Some(model) => Borrowed::There(model),
+            None => Borrowed::Own(Box::new(describe(checkpoint)?)),
+        };
+        let resolved = Arc::new(resolve(checkpoint, model.get())?);
+        let shared = Shared::of(&model.get().tree());
+        Ok(Ranks { checkpoint, of: Of::Model(model), resolved, shared, layout, mesh, count })
+    }
+}
+
+/// What the modules of a user's own model ask of a checkpoint.
+fn own_bindings(tree: &Tree, drops: Vec<Drop>) -> Bindings {
+    let bindings = tree.declared().iter().map(|declared| Binding {
+        name: declared.spec.name.clone(),
+        shape: declared.spec.shape(),
+        expr: declared.stored.clone().unwrap_or_else(|| Expr::source(&declared.spec.name)),
+        presence: declared.spec.presence.clone(),
+    });
+    Bindings { bindings: bindings.collect(), drops }
+}
+
+enum Borrowed<'a> {
+    There(&'a Model),
+    Own(Box<Model>),
+}
+
+impl Borrowed<'_> {
+    fn get(&self) -> &Model {
+        match self {
+            Borrowed::There(model) => model,
+            Borrowed::Own(model) => model,
+        }
+    }
+}
+
+enum Of<'a> {
+    Model(Borrowed<'a>),
+    Module(Tree),
+}
+
+/// The ranks of a mesh: what their plans have in common.
+pub struct Ranks<'a> {
+    checkpoint: &'a Checkpoint,
+    of: Of<'a>,
+    resolved: Arc<Resolved>,
+    shared: Shared,
+    layout: LayoutKind,
+    mesh: Mesh,
+    count: u64,
+}
+
+impl Ranks<'_> {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// The canonical parameters, as the checkpoint gives them.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// The plan of one rank.
+    ///
+    /// # Errors
+    /// Every parameter that cannot be divided, moved or encoded.
+    pub fn plan(&self, rank: u64) -> Result<Plan, Error> {
+        let (checkpoint, mesh) = (self.checkpoint, &self.mesh);
+        match &self.of {
+            Of::Model(model) => Wanted::of_rank(
+                checkpoint,
+                model.get(),
+                Arc::clone(&self.resolved),
+                &self.shared,
+                self.layout,
+                (mesh, rank),
+            )?
+            .compile(checkpoint),
+            Of::Module(tree) => {
+                let names = self.resolved.params.iter().map(|p| p.name.as_str());
+                let shares = self.shared.shares(names, mesh, rank, self.layout)?;
+                let held =
+                    tree.held().iter().filter(|h| h.parts().iter().all(|part| shares.contains_key(part)));
+                let mut targets: Vec<Target> = held
+                    .map(|h| Target { name: h.name.clone(), expr: h.expr.clone(), scheme: None })
+                    .collect();
+                for target in &mut targets {
+                    cut(target, &shares, &self.resolved);
+                }
+                let plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
+                    .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
+                Ok(Plan { plan, rope_order: RopeOrder::Half, layout: self.layout, nameless: vec![] })
+            }
+        }
+    }
+}

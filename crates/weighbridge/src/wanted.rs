@@ -1,0 +1,171 @@
+//! What a layout wants of a checkpoint: the last step before pieces.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Codecs;
+use model::{Export, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
+use plan::{LoadPlan, Resolved};
+use tensor::{Expr, OneWay, Target};
+
+use crate::pipeline::{misfit, shown};
+use crate::{Error, LayoutKind, Plan, resolve};
+
+/// What the canonical parameters are, as a mesh shares them: the same for every rank.
+pub(crate) struct Shared {
+    specs: HashMap<String, ParamSpec>,
+    layers: u64,
+}
+
+impl Shared {
+    pub(crate) fn of(tree: &Tree) -> Shared {
+        let specs: HashMap<String, ParamSpec> =
+            tree.declared().iter().map(|d| (d.spec.name.clone(), d.spec.clone())).collect();
+        let layer = |spec: &ParamSpec| match spec.place {
+            Place::Layer(n) => Some(n + 1),
+            Place::Before | Place::After => None,
+        };
+        let layers = specs.values().filter_map(layer).max().unwrap_or(0);
+        Shared { specs, layers }
+    }
+
+    /// What rank `rank` of `mesh` holds of each parameter, by name.
+    pub(crate) fn shares<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        mesh: &Mesh,
+        rank: u64,
+        layout: LayoutKind,
+    ) -> Result<HashMap<&'a str, Share>, Error> {
+        let (at, holding) = (mesh.rank(rank), layout.holding());
+        let (mut shares, mut problems) = (HashMap::new(), vec![]);
+        for name in names {
+            let Some(spec) = self.specs.get(name) else { continue };
+            match mesh.share(spec, self.layers, at, holding) {
+                Ok(Some(share)) => {
+                    shares.insert(name, share);
+                }
+                Ok(None) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() { Ok(shares) } else { Err(Error::Undivided { problems }) }
+    }
+}
+
+/// What a layout wants of a checkpoint: the last step before pieces.
+pub(crate) struct Wanted {
+    pub(crate) resolved: Arc<Resolved>,
+    /// The runtime parameters.
+    pub(crate) targets: Vec<Target>,
+    /// Canonical parameters that the layout has no name for.
+    pub(crate) nameless: Vec<String>,
+    pub(crate) rope_order: RopeOrder,
+    pub(crate) layout: LayoutKind,
+    /// The family, if there is a model.
+    pub(crate) family: Option<&'static str>,
+}
+
+impl Wanted {
+    /// What `layout` wants of a model.
+    pub(crate) fn of(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Result<Wanted, Error> {
+        if layout == LayoutKind::Source {
+            return Wanted::as_stored(checkpoint);
+        }
+        let resolved = Arc::new(resolve(checkpoint, model)?);
+        let shared = Shared::of(&model.tree());
+        Wanted::of_rank(checkpoint, model, resolved, &shared, layout, (&Mesh::default(), 0))
+    }
+
+    /// What `layout` wants on one rank of a mesh.
+    pub(crate) fn of_rank(
+        checkpoint: &Checkpoint,
+        model: &Model,
+        resolved: Arc<Resolved>,
+        shared: &Shared,
+        layout: LayoutKind,
+        (mesh, rank): (&Mesh, u64),
+    ) -> Result<Wanted, Error> {
+        let names = resolved.params.iter().map(|p| p.name.as_str());
+        let shares = shared.shares(names, mesh, rank, layout)?;
+        let param = |p: &plan::ResolvedParam| {
+            Some(Param {
+                name: p.name.clone(),
+                shape: shares.get(p.name.as_str())?.shape.clone(),
+                scheme: p.scheme.clone(),
+                encoded: !p.steps.is_empty(),
+                tied_to: p.tied_to.clone(),
+            })
+        };
+        let params: Vec<Param> = resolved.params.iter().filter_map(param).collect();
+        let export = layout.targets(model, &params).map_err(|OneWay { name, why }| Error::NoWayBack {
+            path: shown(checkpoint),
+            layout: layout.name(),
+            name,
+            why,
+        })?;
+        let Export { layout: RuntimeLayout { mut targets, rope_order }, nameless } = export;
+        for target in &mut targets {
+            cut(target, &shares, &resolved);
+        }
+        Ok(Wanted { targets, nameless, rope_order, layout, family: Some(model.family.name()), resolved })
+    }
+
+    /// Every entry as it is.
+    pub(crate) fn as_stored(checkpoint: &Checkpoint) -> Result<Wanted, Error> {
+        let (bindings, targets) = plan::as_stored(checkpoint.entries());
+        let resolved = plan::resolve(checkpoint.entries(), &bindings)
+            .map_err(|problems| misfit(checkpoint, None, problems))?;
+        let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
+        let resolved = Arc::new(resolved);
+        Ok(Wanted { resolved, targets, nameless: vec![], rope_order, layout, family: None })
+    }
+
+    /// The plan of one runtime parameter, the checkpoint's others left alone.
+    pub(crate) fn only(&self, checkpoint: &Checkpoint, target: Target) -> Result<LoadPlan, Error> {
+        let name = target.name.clone();
+        let mut targets = self.targets.clone();
+        targets.push(target);
+        let mut plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
+            .map_err(|problems| misfit(checkpoint, self.family, problems))?;
+        plan.params.retain(|p| p.name == name);
+        Ok(plan)
+    }
+
+    /// The plan.
+    pub(crate) fn compile(&self, checkpoint: &Checkpoint) -> Result<Plan, Error> {
+        let plan = plan::compile(checkpoint.entries(), &self.resolved, &self.targets, &Codecs)
+            .map_err(|problems| misfit(checkpoint, self.family, problems))?;
+        let nameless = self.nameless.clone();
+        Ok(Plan { plan, rope_order: self.rope_order, layout: self.layout, nameless })
+    }
+}
+
+/// Replaces the canonical parameters that `target` is made of by what the rank holds of them.
+pub(crate) fn cut(target: &mut Target, shares: &HashMap<&str, Share>, resolved: &Resolved) {
+    let (mut whole, mut first) = (true, None);
+    target.expr.for_each_source(&mut |name| {
+        whole &= shares.get(name).is_none_or(|s| matches!(&s.expr, Expr::Source(_)));
+        first.get_or_insert_with(|| name.to_owned());
+    });
+    if whole {
+        return;
+    }
+    let share = |name: &str| match shares.get(name) {
+        Some(share) => Cow::Borrowed(&share.expr),
+        None => Cow::Owned(Expr::source(name)),
+    };
+    let expr = target.expr.substitute::<Infallible>(&mut |name| Ok(share(name)));
+    target.expr = expr.unwrap_or_else(|never| match never {});
+    // Nothing but padding is encoded as the parameter that it pads.
+    let mut sources = HashSet::new();
+    target.expr.for_each_source(&mut |name| {
+        sources.insert(name);
+    });
+    if sources.is_empty() && target.scheme.is_none() {
+        target.scheme = first.and_then(|name| resolved.find(&name)).map(|p| Arc::clone(&p.scheme));
+    }
+}
