@@ -49,7 +49,7 @@ SPECS = {
         "DeepseekV3", DEEPSEEK, vocab_size_written=True, dequantised=True,
         source={"fp8": "DeepSeek-V3 inference/fp8_cast_bf16.py and README_WEIGHTS.md: a `_scale_inv` beside each linear "
                        "weight but the router's, blocks of 128 x 128; layer `num_hidden_layers` is for the prediction of "
-                       "further tokens",
+                       "further tokens; `topk_method` and `scoring_func` of config.json, which transformers 5 drops",
                 "gguf_of": "found with the weights already dequantised: the converter's `dequant_model` multiplies first"}),
     "gpt-oss": decoder("GptOss", dict(
         COMMON, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -81,7 +81,7 @@ def released(name, entries, config):
     entries = [[n, s, "F32" if n.endswith("e_score_correction_bias") else d] for n, s, d in entries]
     if name == "deepseek_v3-fp8":
         return fp8(with_mtp(entries, config)), dict(
-            config, num_nextn_predict_layers=1, quantization_config={
+            config, num_nextn_predict_layers=1, topk_method="noaux_tc", scoring_func="sigmoid", quantization_config={
                 "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]})
     if name == "gpt-oss":
         return mxfp4(entries), dict(config, quantization_config={
