@@ -9,6 +9,7 @@ use crate::codecs::Fidelity;
 use crate::compile::LoadPlan;
 use crate::reads::reads;
 use crate::render::count;
+use crate::whole::Whole;
 
 /// What a plan costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,9 @@ pub struct Summary {
     pub dropped: usize,
     /// Bytes of all slots.
     pub slot_bytes: u64,
-    /// Bytes of files that are needed, each counted once, with what lies in the gaps.
+    /// Bytes of files that are needed, each counted once.
+    pub needed_bytes: u64,
+    /// The same with what lies in the gaps that are read along.
     pub read_bytes: u64,
     /// Ranges of files that they lie in.
     pub reads: usize,
@@ -65,6 +68,7 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
         entries_used: 0,
         dropped: plan.dropped.len(),
         slot_bytes: 0,
+        needed_bytes: 0,
         read_bytes: 0,
         reads: 0,
         borrowable_bytes: 0,
@@ -114,12 +118,20 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
             codec.bytes_out += now.byte_len(&param.shape).unwrap_or(0);
         }
     }
+    sum.needed_bytes = needed(plan);
     let reads = reads(plan, entries, gap, 0);
     sum.entries_used = used.len();
     sum.reads = reads.len();
     sum.read_bytes = reads.iter().map(crate::Read::bytes).sum();
     sum.codecs = codecs.into_values().collect();
     sum
+}
+
+/// Bytes of files that a plan needs, each counted once: pieces that take the same are one.
+fn needed(plan: &LoadPlan) -> u64 {
+    let mut whole = Whole::default();
+    whole.add(plan);
+    whole.bytes()
 }
 
 impl fmt::Display for Summary {
@@ -138,6 +150,9 @@ impl fmt::Display for Summary {
             write!(f, ", {} dropped", self.dropped)?;
         }
         write!(f, "\nreads {} in {}", bytes(self.read_bytes), count(self.reads as u64, "range"))?;
+        if self.needed_bytes < self.read_bytes {
+            write!(f, ", of which {} are needed", bytes(self.needed_bytes))?;
+        }
         write!(
             f,
             "\nslots {}: {} can be borrowed, {} copied",

@@ -98,6 +98,11 @@ impl Whole {
         untaken
     }
 
+    /// Bytes that are taken, each counted once (but where shares overlap, which they hardly do).
+    pub fn bytes(&self) -> u64 {
+        self.planes.values().flat_map(|taken| &taken.boxes).map(Piece::bytes).sum()
+    }
+
     /// What several ranks take, most first.
     pub fn replicated(&self, entries: &[TensorEntry]) -> Vec<Replicated> {
         let mut groups: BTreeMap<String, (HashSet<usize>, u64)> = BTreeMap::new();

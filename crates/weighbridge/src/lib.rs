@@ -47,11 +47,13 @@ pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
-pub use model::{DialectName, ExpertPlacement, Mesh, Model, Module, Origin, Rank, Role, Tree, module};
+pub use model::{
+    DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
+};
 pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{LoadPlan, Problems, Replicated, Resolved, Summary, Untaken, Whole, explain, reads, summary};
 pub use quant::Difference;
 pub use quants::{Quant, quants};
 pub use runtime::{BackendKind, Options, Runtime};
-pub use tensor::{Dtype, Pattern, Scheme, Shape, TensorEntry, nearest};
+pub use tensor::{Dtype, Expr, Pattern, Scheme, Shape, TensorEntry, nearest};
 pub use text::{chat_template, tokenizer};

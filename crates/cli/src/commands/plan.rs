@@ -115,6 +115,7 @@ struct Line {
     slots: u64,
     reads: usize,
     read: u64,
+    needed: u64,
     padding: u64,
 }
 
@@ -136,6 +137,7 @@ fn all_ranks(
             slots: summary.slot_bytes,
             reads: summary.reads,
             read: summary.read_bytes,
+            needed: summary.needed_bytes,
             padding: summary.zero_bytes,
         });
     }
@@ -144,17 +146,19 @@ fn all_ranks(
     let replicated = whole.replicated(entries);
     let untaken = if args.verify { whole.untaken(entries) } else { vec![] };
     let read: u64 = lines.iter().map(|l| l.read).sum();
+    let needed: u64 = lines.iter().map(|l| l.needed).sum();
     let more: u64 = replicated.iter().map(|r| r.bytes).sum();
     if args.json {
         let line = |l: &Line| {
             let at = ranks.mesh().rank(l.rank);
             json!({"rank": l.rank, "tp": at.tp, "pp": at.pp, "ep": at.ep, "params": l.params, "bytes_in_slots": l.slots,
-                "bytes_read": l.read, "reads": l.reads, "bytes_padding": l.padding})
+                "bytes_needed": l.needed, "bytes_read": l.read, "reads": l.reads, "bytes_padding": l.padding})
         };
         let group = |r: &weighbridge::Replicated| json!({"pattern": r.pattern, "entries": r.entries, "bytes": r.bytes});
         let mut facts = json!({
             "ranks": lines.iter().map(line).collect::<Vec<_>>(),
             "bytes_stored": stored,
+            "bytes_needed": needed,
             "bytes_read": read,
             "replicated": replicated.iter().map(group).collect::<Vec<_>>(),
         });
@@ -168,13 +172,16 @@ fn all_ranks(
         if args.all_ranks {
             table(&lines, ranks, out)?;
         }
-        let over = 100.0 * (read as f64 / stored.max(1) as f64 - 1.0);
+        let over = |n: u64| 100.0 * (n as f64 / stored.max(1) as f64 - 1.0);
         writeln!(
             out,
-            "  all read {} of {} stored ({over:+.1} %), {} of it more than once",
-            Bytes(read),
+            "  all need {} of {} stored ({:+.1} %), {} of it more than once; reads are {} ({:+.1} %)",
+            Bytes(needed),
             Bytes(stored),
-            Bytes(more)
+            over(needed),
+            Bytes(more),
+            Bytes(read),
+            over(read)
         )?;
         for group in replicated.iter().take(REPLICATED) {
             writeln!(out, "    {} {} ({} entries)", Bytes(group.bytes), group.pattern, group.entries)?;
@@ -208,18 +215,19 @@ fn all_ranks(
 const REPLICATED: usize = 8;
 
 fn table(lines: &[Line], ranks: &Ranks<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "  rank  tp pp ep  parameters      slots       read  reads    padding")?;
+    writeln!(out, "  rank  tp pp ep  parameters      slots      needs      reads  in ranges    padding")?;
     for l in lines {
         let at = ranks.mesh().rank(l.rank);
         writeln!(
             out,
-            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>5}  {:>9}",
+            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
             l.rank,
             at.tp,
             at.pp,
             at.ep,
             l.params,
             Bytes(l.slots).to_string(),
+            Bytes(l.needed).to_string(),
             Bytes(l.read).to_string(),
             l.reads,
             Bytes(l.padding).to_string()

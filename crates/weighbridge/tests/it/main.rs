@@ -6,10 +6,12 @@ mod check;
 mod convert;
 mod diff;
 mod golden;
+mod modules;
 mod pipeline;
 mod quantised;
 mod real;
 mod several;
+mod shares;
 
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,242 @@
+//! A model of the user's own, put together from modules, on one rank and on several.
+
+use weighbridge::module::{
+    ColumnParallelLinear, Layers, MergedColumnParallelLinear, Part, QkvParallelLinear, RmsNorm,
+    RowParallelLinear, VocabParallelEmbedding,
+};
+use weighbridge::{Checkpoint, LayoutKind, Loaded, Mesh, Module, Plan, Pool, Tree, Whole, load, open};
+
+use crate::golden;
+
+#[derive(Module)]
+struct Attention {
+    qkv_proj: QkvParallelLinear,
+    o_proj: RowParallelLinear,
+}
+
+#[derive(Module)]
+struct Mlp {
+    gate_up_proj: MergedColumnParallelLinear,
+    down_proj: RowParallelLinear,
+}
+
+#[derive(Module)]
+struct Block {
+    input_layernorm: RmsNorm,
+    self_attn: Attention,
+    post_attention_layernorm: RmsNorm,
+    mlp: Mlp,
+}
+
+#[derive(Module)]
+struct Body {
+    embed_tokens: VocabParallelEmbedding,
+    layers: Layers<Block>,
+    norm: RmsNorm,
+}
+
+/// Names as transformers has them.
+#[derive(Module)]
+struct Mine {
+    model: Body,
+    #[module(name = "lm_head")]
+    head: weighbridge::module::ParallelLmHead,
+    #[module(skip)]
+    #[allow(dead_code, reason = "what is skipped is no module")]
+    note: &'static str,
+}
+
+fn mine(checkpoint: &Checkpoint) -> Mine {
+    let config = weighbridge::describe(checkpoint).unwrap().config;
+    let (hidden, ffn) = (*config.hidden, *config.ffn);
+    let block = |_| Block {
+        input_layernorm: RmsNorm::new(hidden),
+        self_attn: Attention {
+            qkv_proj: QkvParallelLinear::new(hidden, *config.heads, *config.kv_heads, *config.head_dim),
+            o_proj: RowParallelLinear::new(*config.heads * *config.head_dim, hidden),
+        },
+        post_attention_layernorm: RmsNorm::new(hidden),
+        mlp: Mlp {
+            gate_up_proj: MergedColumnParallelLinear::new(
+                hidden,
+                [Part::new("gate_proj", ffn), Part::new("up_proj", ffn)],
+            ),
+            down_proj: RowParallelLinear::new(ffn, hidden),
+        },
+    };
+    Mine {
+        model: Body {
+            embed_tokens: VocabParallelEmbedding::new(*config.vocab, hidden),
+            layers: Layers((0..*config.layers).map(block).collect()),
+            norm: RmsNorm::new(hidden),
+        },
+        head: weighbridge::module::ParallelLmHead::new(hidden, *config.vocab)
+            .tied_to("model.embed_tokens.weight"),
+        note: "mine",
+    }
+}
+
+fn loaded(checkpoint: &Checkpoint, plan: &Plan) -> Loaded {
+    load(plan, checkpoint, &mut Pool::new(2)).unwrap()
+}
+
+fn llama() -> Checkpoint {
+    open(&golden().join("llama-tiny")).unwrap()
+}
+
+/// Fused layers hold the bytes of their parts, one below the other.
+#[test]
+fn fused_layers_are_made_of_their_parts() {
+    let checkpoint = llama();
+    let mine = mine(&checkpoint);
+    let plan = Plan::builder(&checkpoint).module(&mine).build().unwrap();
+    let (own, stored) = (loaded(&checkpoint, &plan), {
+        let plan = weighbridge::plan_as_stored(&checkpoint).unwrap();
+        loaded(&checkpoint, &plan)
+    });
+    let parts = |names: &[&str]| -> Vec<u8> {
+        names
+            .iter()
+            .flat_map(|n| stored.get(&format!("model.layers.1.{n}.weight")).unwrap().bytes().to_vec())
+            .collect()
+    };
+    let held = |name: &str| own.get(&format!("model.layers.1.{name}.weight")).unwrap().bytes().to_vec();
+    assert!(
+        held("self_attn.qkv_proj") == parts(&["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"])
+    );
+    assert!(held("mlp.gate_up_proj") == parts(&["mlp.gate_proj", "mlp.up_proj"]));
+    assert!(held("mlp.down_proj") == parts(&["mlp.down_proj"]));
+}
+
+/// The same model by its family and by its own modules: the same shares on every rank.
+#[test]
+fn a_model_of_ones_own_is_shared_as_the_family_is() {
+    let checkpoint = llama();
+    let mine = mine(&checkpoint);
+    let mesh = Mesh { tp: 2, pp: 2, ..Mesh::default() };
+    let (own, family) = (
+        Plan::builder(&checkpoint).module(&mine).mesh(mesh).ranks().unwrap(),
+        Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap(),
+    );
+    assert_eq!(own.count(), 4);
+    let mut whole = Whole::default();
+    for rank in 0..4 {
+        let (own, family) = (own.plan(rank).unwrap(), family.plan(rank).unwrap());
+        whole.add(&own.plan);
+        let (own, family) = (loaded(&checkpoint, &own), loaded(&checkpoint, &family));
+        let mut names: Vec<&str> = own.names().collect();
+        names.sort_unstable();
+        let mut theirs: Vec<&str> = family.names().collect();
+        theirs.sort_unstable();
+        assert_eq!(names, theirs, "rank {rank}");
+        for name in names {
+            assert!(
+                own.get(name).unwrap().bytes() == family.get(name).unwrap().bytes(),
+                "rank {rank}: {name}"
+            );
+        }
+    }
+    assert_eq!(whole.untaken(checkpoint.entries()), []);
+}
+
+#[test]
+fn two_owners_of_one_name_are_both_named() {
+    #[derive(Module)]
+    struct Twice {
+        qkv_proj: QkvParallelLinear,
+        k_proj: ColumnParallelLinear,
+    }
+    let twice = Twice {
+        qkv_proj: QkvParallelLinear::new(8, 2, 1, 4),
+        k_proj: ColumnParallelLinear::new(8, 4).with_bias(),
+    };
+    let text: Vec<String> = Tree::of(&twice).unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        text,
+        [
+            "two modules own `k_proj.weight`: `qkv_proj` (QkvParallelLinear) and `k_proj` (ColumnParallelLinear)"
+        ]
+    );
+    let checkpoint = llama();
+    let error = Plan::builder(&checkpoint).module(&twice).build().err().unwrap();
+    assert!(error.is_misuse() && error.to_string().contains("two modules own"), "{error}");
+}
+
+/// A layer with a load rule of its own: two matrices that it holds as one table, transposed.
+#[test]
+fn a_layer_may_have_a_rule_of_its_own() {
+    #[derive(Module)]
+    struct Holder {
+        model: Inner,
+    }
+    #[derive(Module)]
+    struct Inner {
+        layers: Layers<Only>,
+    }
+    #[derive(Module)]
+    struct Only {
+        self_attn: Pair,
+    }
+    struct Pair;
+    impl Module for Pair {
+        fn declare(&self, tree: &mut Tree) {
+            use weighbridge::{Expr, ParamSpec};
+            let part = |tree: &mut Tree, name: &str| tree.part(name, ParamSpec::matrix(32.into(), 64.into()));
+            let (k, v) = (part(tree, "k_proj.weight"), part(tree, "v_proj.weight"));
+            let side = |name: String| Expr::source(name).transpose();
+            tree.held_as("kv", Expr::Stack(vec![side(k), side(v)]));
+        }
+    }
+    let checkpoint = llama();
+    let config = weighbridge::describe(&checkpoint).unwrap().config;
+    assert_eq!(
+        (*config.kv_heads * *config.head_dim, *config.hidden),
+        (32, 64),
+        "the golden model has another shape"
+    );
+    let holder = Holder { model: Inner { layers: Layers(vec![Only { self_attn: Pair }]) } };
+    let plan = Plan::builder(&checkpoint)
+        .module(&holder)
+        .leave("{a}.{b}.{c}.{d}.{e}.weight", "not looked at here")
+        .leave("{a}.{b}.{c}.{d}.weight", "not looked at here")
+        .leave("{a}.{b}.weight", "not looked at here")
+        .leave("lm_head.weight", "not looked at here")
+        .build()
+        .unwrap();
+    assert_eq!(plan.plan.params.len(), 1);
+    let (own, stored) = (loaded(&checkpoint, &plan), weighbridge::plan_as_stored(&checkpoint).unwrap());
+    let stored = loaded(&checkpoint, &stored);
+    let kv = own.get("model.layers.0.self_attn.kv").unwrap();
+    assert_eq!(kv.shape().to_vec(), [2, 64, 32]);
+    let v = stored.get("model.layers.0.self_attn.v_proj.weight").unwrap();
+    let width = v.bytes().len() / (32 * 64);
+    let at = |bytes: &[u8], i: usize| bytes[i * width..(i + 1) * width].to_vec();
+    for (row, column) in [(0, 0), (3, 5), (31, 63)] {
+        assert_eq!(at(kv.bytes(), 64 * 32 + column * 32 + row), at(v.bytes(), row * 64 + column));
+    }
+}
+
+#[test]
+fn what_a_mesh_cannot_share_is_told_at_once() {
+    let checkpoint = llama();
+    let refused = |mesh: Mesh, rank: u64, layout: LayoutKind| {
+        let plan = Plan::builder(&checkpoint).layout(layout).mesh(mesh).rank(rank).build();
+        plan.err().unwrap().to_string()
+    };
+    let mesh = |tp| Mesh { tp, ..Mesh::default() };
+    insta::assert_snapshot!(refused(mesh(3), 0, LayoutKind::Vllm), @"
+    the model cannot be shared so:
+      `token_embedding.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
+      `layers.{n}.attention.q.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
+      `layers.{n}.attention.k.weight` (2 of them): 2 heads of 16 among 3 ranks, wanted a divisor or a multiple of 2
+      `layers.{n}.attention.v.weight` (2 of them): 2 heads of 16 among 3 ranks, wanted a divisor or a multiple of 2
+      `layers.{n}.attention.output.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
+      `output.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
+    ");
+    insta::assert_snapshot!(refused(mesh(2), 2, LayoutKind::Vllm), @"there is no rank 2 of 2: they are counted from 0");
+    insta::assert_snapshot!(refused(mesh(2), 0, LayoutKind::Source), @"
+    the layout `source` is of whole files, which ranks do not share
+    hint: canonical, modules, packed or vllm
+    ");
+    insta::assert_snapshot!(refused(mesh(0), 0, LayoutKind::Canonical), @"wanted from 1 to 1048576 ranks");
+}
