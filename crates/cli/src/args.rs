@@ -103,6 +103,9 @@ pub(crate) struct MeshArgs {
     /// How experts are dealt out
     #[arg(long, value_enum, default_value_t = ExpertsArg::Linear)]
     experts: ExpertsArg,
+    /// Ranks that share each layer have whole experts (vLLM's --enable-expert-parallel)
+    #[arg(long)]
+    whole_experts: bool,
     /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
     #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
     pub(crate) rank: u64,
@@ -114,7 +117,7 @@ impl MeshArgs {
             ExpertsArg::Linear => ExpertPlacement::Linear,
             ExpertsArg::RoundRobin => ExpertPlacement::RoundRobin,
         };
-        Mesh { tp: self.tp, pp: self.pp, ep: self.ep, experts }
+        Mesh { tp: self.tp, pp: self.pp, ep: self.ep, experts, whole_experts: self.whole_experts }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Mesh {
     pub ep: u64,
     /// How experts are dealt out.
     pub experts: ExpertPlacement,
+    /// The ranks that share a layer do not share each expert but have whole ones: what vLLM calls expert parallel.
+    pub whole_experts: bool,
 }
 
 /// How experts are dealt to expert-parallel groups.
@@ -81,7 +83,7 @@ pub struct Undivided {
 
 impl Default for Mesh {
     fn default() -> Mesh {
-        Mesh { tp: 1, pp: 1, ep: 1, experts: ExpertPlacement::Linear }
+        Mesh { tp: 1, pp: 1, ep: 1, experts: ExpertPlacement::Linear, whole_experts: false }
     }
 }
 
@@ -100,7 +102,7 @@ impl Mesh {
 
     /// Whether there is more than one rank.
     pub fn is_many(&self) -> bool {
-        *self != Mesh { experts: self.experts, ..Mesh::default() }
+        [self.tp, self.pp, self.ep] != [1; 3]
     }
 
     /// The stage that runs layer `layer` of `layers`. What is left over after an equal division goes to the stages
@@ -141,8 +143,10 @@ impl Mesh {
             return Ok(None);
         }
         let mut share = Share { shape: spec.shape(), expr: Expr::source(&spec.name) };
+        let expert = spec.axes.iter().any(|a| a.axis == Axis::Expert);
+        let (mesh, rank) = if self.whole_experts && expert { self.of_experts(rank) } else { (*self, rank) };
         for (i, along) in spec.axes.iter().enumerate() {
-            let cut = self.cut(along, rank, holding).map_err(|(what, ranks, wanted)| Undivided {
+            let cut = mesh.cut(along, rank, holding).map_err(|(what, ranks, wanted)| Undivided {
                 name: spec.name.clone(),
                 what,
                 ranks,
@@ -151,6 +155,12 @@ impl Mesh {
             share = share.cut(i, along.extent, &cut);
         }
         Ok(Some(share))
+    }
+
+    /// The mesh of whole experts: groups of them, and within each a number of ranks that would share a layer.
+    fn of_experts(&self, rank: Rank) -> (Mesh, Rank) {
+        let mesh = Mesh { tp: 1, ep: self.ep * self.tp, ..*self };
+        (mesh, Rank { tp: 0, ep: rank.ep * self.tp + rank.tp, ..rank })
     }
 
     fn cut(&self, along: &Along, rank: Rank, holding: Holding) -> Result<Cut, (String, u64, String)> {
@@ -243,7 +253,7 @@ impl Share {
                 let expr =
                     if *range == (0..extent) { self.expr } else { self.expr.slice(axis, range.clone()) };
                 let expr = match zeros {
-                    Some(zeros) if kept == 0 => zeros,
+                    // Also where there is nothing else: it is the padding of this parameter, in its encoding.
                     Some(zeros) => Expr::concat(axis, vec![expr, zeros]),
                     None => expr,
                 };
@@ -268,7 +278,7 @@ mod tests {
     const PLAIN: Holding = Holding { vocab: None, once_everywhere: false };
 
     fn mesh(tp: u64, pp: u64, ep: u64) -> Mesh {
-        Mesh { tp, pp, ep, experts: ExpertPlacement::Linear }
+        Mesh { tp, pp, ep, ..Mesh::default() }
     }
 
     fn share(mesh: Mesh, index: u64, axes: &[Along]) -> Result<Share, Undivided> {
@@ -327,7 +337,8 @@ mod tests {
         assert_eq!(rows(2, 0).expr, Expr::source("w").slice(0, 0..96));
         let end = Expr::concat(0, vec![Expr::source("w").slice(0, 96..130), Expr::Zero([62, 8].into())]);
         assert_eq!(rows(2, 1).expr, end);
-        assert_eq!(rows(8, 7).expr, Expr::Zero([24, 8].into()));
+        let nothing = Expr::source("w").slice(0, 130..130);
+        assert_eq!(rows(8, 7).expr, Expr::concat(0, vec![nothing, Expr::Zero([24, 8].into())]));
     }
 
     #[test]
@@ -340,6 +351,8 @@ mod tests {
         let one = |i: u64| Expr::source("w").slice(0, i..i + 1);
         assert_eq!(share(dealt, 1, &axes).unwrap().expr, Expr::concat(0, vec![one(1), one(5), one(9)]));
         assert_eq!(*share(dealt, 3, &axes).unwrap().shape, [2, 32, 8]);
+        let whole = Mesh { whole_experts: true, ..mesh(2, 1, 2) };
+        assert_eq!(share(whole, 3, &axes).unwrap().expr, Expr::source("w").slice(0, 8..10));
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Ranks<'_> {
                     .map(|h| Target { name: h.name.clone(), expr: h.expr.clone(), scheme: None })
                     .collect();
                 for target in &mut targets {
-                    cut(target, &shares, &self.resolved);
+                    cut(target, &shares);
                 }
                 let plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
                     .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;

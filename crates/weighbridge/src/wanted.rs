@@ -1,7 +1,7 @@
 //! What a layout wants of a checkpoint: the last step before pieces.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Wanted {
         })?;
         let Export { layout: RuntimeLayout { mut targets, rope_order }, nameless } = export;
         for target in &mut targets {
-            cut(target, &shares, &resolved);
+            cut(target, &shares);
         }
         Ok(Wanted { targets, nameless, rope_order, layout, family: Some(model.family.name()), resolved })
     }
@@ -145,11 +145,10 @@ impl Wanted {
 }
 
 /// Replaces the canonical parameters that `target` is made of by what the rank holds of them.
-pub(crate) fn cut(target: &mut Target, shares: &HashMap<&str, Share>, resolved: &Resolved) {
-    let (mut whole, mut first) = (true, None);
+pub(crate) fn cut(target: &mut Target, shares: &HashMap<&str, Share>) {
+    let mut whole = true;
     target.expr.for_each_source(&mut |name| {
         whole &= shares.get(name).is_none_or(|s| matches!(&s.expr, Expr::Source(_)));
-        first.get_or_insert_with(|| name.to_owned());
     });
     if whole {
         return;
@@ -160,12 +159,4 @@ pub(crate) fn cut(target: &mut Target, shares: &HashMap<&str, Share>, resolved: 
     };
     let expr = target.expr.substitute::<Infallible>(&mut |name| Ok(share(name)));
     target.expr = expr.unwrap_or_else(|never| match never {});
-    // Nothing but padding is encoded as the parameter that it pads.
-    let mut sources = HashSet::new();
-    target.expr.for_each_source(&mut |name| {
-        sources.insert(name);
-    });
-    if sources.is_empty() && target.scheme.is_none() {
-        target.scheme = first.and_then(|name| resolved.find(&name)).map(|p| Arc::clone(&p.scheme));
-    }
 }

@@ -12,6 +12,7 @@ mod quantised;
 mod real;
 mod several;
 mod shares;
+mod vllm;
 
 use std::path::{Path, PathBuf};
 

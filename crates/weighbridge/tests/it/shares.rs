@@ -66,6 +66,7 @@ proptest! {
         ep in 1u64..5,
         scheme in 0usize..6,
         round_robin in any::<bool>(),
+        whole_experts in any::<bool>(),
         pad in any::<bool>(),
         stacked in any::<bool>(),
     ) {
@@ -82,7 +83,7 @@ proptest! {
         let stacked = stacked && shape.len() == 3;
         let Some((entries, expr)) = entries(&scheme, &shape, stacked) else { return reject() };
         let experts = if round_robin { ExpertPlacement::RoundRobin } else { ExpertPlacement::Linear };
-        let mesh = Mesh { tp, pp: 1, ep, experts };
+        let mesh = Mesh { tp, ep, experts, whole_experts, ..Mesh::default() };
         let holding = Holding { vocab: pad.then_some(64), once_everywhere: false };
         let binding = Binding { name: "w".into(), shape: shape.clone(), expr, presence: Presence::Required };
         let resolved = resolve(&entries, &Bindings { bindings: vec![binding], drops: vec![] }).unwrap();

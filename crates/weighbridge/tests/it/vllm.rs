@@ -1,0 +1,196 @@
+//! What each rank of vLLM holds, against golden/vllm: plain slices of arrays, as its loaders do them.
+
+use std::path::Path;
+
+use checkpoint::{Draft, Outgoing, ValueBuf, WriteOptions};
+use serde_json::{Map, Value, json};
+use weighbridge::{Checkpoint, ExpertPlacement, LayoutKind, Mesh, Plan, Pool, Whole, load, open};
+
+/// The bytes of a stored tensor, as golden/vllm/README.md says.
+fn bytes(name: &str, len: usize, exceptions: &[Value]) -> Vec<u8> {
+    let seed =
+        name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let word = |i: u64| {
+        let z = seed.wrapping_add((i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    };
+    let mut stream: Vec<u8> = (0..len.div_ceil(8) as u64).flat_map(|i| word(i).to_le_bytes()).collect();
+    stream.truncate(len);
+    let rule =
+        exceptions.iter().find(|e| name.ends_with(e[0].as_str().unwrap())).map(|e| e[1].as_str().unwrap());
+    let words = || stream.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap()));
+    match rule {
+        None => stream,
+        Some("i32: index / 128") => (0..len as u32 / 4).flat_map(|i| (i / 128).to_le_bytes()).collect(),
+        Some("f32: 0.5 + (word % 2^20) / 2^20") => {
+            words().flat_map(|w| (0.5 + (w % (1 << 20)) as f32 / (1 << 20) as f32).to_le_bytes()).collect()
+        }
+        Some(other) => panic!("no such rule: {other}"),
+    }
+}
+
+fn shape(of: &Value) -> Vec<u64> {
+    of.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+}
+
+/// Writes the checkpoint that a golden file describes, and opens it.
+fn checkpoint(golden: &Value, folder: &Path) -> Checkpoint {
+    let entries = golden["entries"].as_array().unwrap();
+    let exceptions = golden["exceptions"].as_array().unwrap();
+    let config = golden["config"].as_object().unwrap();
+    if config.contains_key("general.architecture") {
+        let path = folder.join("model.gguf");
+        let tensors = entries.iter().map(|e| Outgoing {
+            name: e[0].as_str().unwrap().to_owned(),
+            shape: shape(&e[1]).into(),
+            scheme: quant::scheme(&e[2].as_str().unwrap().to_lowercase()).unwrap(),
+        });
+        let tensors: Vec<Outgoing> = tensors.collect();
+        let pairs = config.iter().filter(|(key, _)| !key.starts_with("GGUF."));
+        let pairs: Vec<(&str, ValueBuf)> = pairs.filter_map(|(k, v)| Some((k.as_str(), value(v)?))).collect();
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (*key, value.borrow())).collect();
+        let mut writer = Draft::gguf(tensors.clone(), &pairs)
+            .unwrap()
+            .create_with(&path, &WriteOptions::default())
+            .unwrap();
+        for tensor in &tensors {
+            let len = tensor.scheme.byte_len(&tensor.shape).unwrap();
+            writer.tensor(&[&bytes(&tensor.name, usize::try_from(len).unwrap(), exceptions)]).unwrap();
+        }
+        writer.finish().unwrap();
+        return open(&path).unwrap();
+    }
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for entry in entries {
+        let (name, dtype) = (entry[0].as_str().unwrap(), entry[2].as_str().unwrap());
+        let width = match dtype {
+            "F32" | "I32" | "U32" => 4,
+            "F16" | "BF16" => 2,
+            "F8_E4M3" | "U8" => 1,
+            other => panic!("how wide is {other}?"),
+        };
+        let len = usize::try_from(shape(&entry[1]).iter().product::<u64>()).unwrap() * width;
+        let start = data.len();
+        data.extend(bytes(name, len, exceptions));
+        let extent = json!({"dtype": dtype, "shape": entry[1], "data_offsets": [start, data.len()]});
+        header.insert(name.to_owned(), extent);
+    }
+    let header = serde_json::to_vec(&header).unwrap();
+    let file = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
+    std::fs::write(folder.join("model.safetensors"), file).unwrap();
+    std::fs::write(folder.join("config.json"), serde_json::to_vec(config).unwrap()).unwrap();
+    open(folder).unwrap()
+}
+
+/// A value of GGUF; floats of this JSON are f32 there.
+fn value(of: &Value) -> Option<ValueBuf> {
+    Some(match of {
+        Value::String(text) => ValueBuf::Str(text.clone()),
+        Value::Bool(flag) => ValueBuf::Bool(*flag),
+        Value::Number(n) => match n.as_u64() {
+            Some(n) => ValueBuf::U32(u32::try_from(n).unwrap()),
+            None => ValueBuf::F32(n.as_f64().unwrap() as f32),
+        },
+        _ => return None,
+    })
+}
+
+fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..16].to_owned()
+}
+
+/// Every plane of every parameter of every rank, or what is wrong.
+fn compare(checkpoint: &Checkpoint, mesh: Mesh, ranks: &[Value], pool: &mut Pool) -> Vec<String> {
+    let mut wrong = vec![];
+    let of = Plan::builder(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks();
+    let of = match of {
+        Ok(of) => of,
+        Err(error) => return vec![error.to_string()],
+    };
+    assert_eq!(of.count(), ranks.len() as u64);
+    let mut whole = Whole::default();
+    for (rank, wanted) in (0..).zip(ranks) {
+        let plan = match of.plan(rank) {
+            Ok(plan) => plan,
+            Err(error) => {
+                wrong.push(format!("rank {rank}: {error}"));
+                continue;
+            }
+        };
+        whole.add(&plan.plan);
+        let loaded = load(&plan, checkpoint, pool).unwrap();
+        let wanted = wanted.as_object().unwrap();
+        let own = plan.plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str());
+        wrong.extend(
+            own.filter(|n| !wanted.contains_key(*n)).map(|n| format!("rank {rank}: {n} is not held")),
+        );
+        for (name, param) in wanted {
+            let Some(tensor) = loaded.get(name) else {
+                wrong.push(format!("rank {rank}: {name} is missing"));
+                continue;
+            };
+            let planes: Vec<Value> = tensor
+                .scheme()
+                .planes
+                .iter()
+                .zip(&*tensor.planes())
+                .map(|(spec, bytes)| json!([spec.role, digest(bytes)]))
+                .collect();
+            let held = json!([tensor.shape().to_vec(), &*tensor.scheme().name, planes]);
+            let theirs = param["planes"].as_array().unwrap().iter().map(|p| json!([p[0], p[2]]));
+            let theirs = json!([param["shape"], param["scheme"], theirs.collect::<Vec<_>>()]);
+            if held != theirs {
+                wrong.push(format!("rank {rank}: {name} is {held}, vLLM's {theirs}"));
+            }
+        }
+    }
+    let untaken = whole.untaken(checkpoint.entries());
+    wrong.extend(untaken.iter().map(|u| format!("no rank takes {u:?}")));
+    wrong
+}
+
+#[test]
+fn every_rank_holds_what_vllm_holds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm");
+    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|e| e == "json"));
+    names.sort();
+    let (mut pool, mut wrong, mut compared) = (Pool::new(2), vec![], 0);
+    for path in names {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if !FAMILIES.iter().any(|f| name.starts_with(&format!("{f}-"))) {
+            continue;
+        }
+        let golden: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = checkpoint(&golden, folder.path());
+        let mut add = |what: String, mesh: Mesh, ranks: &Value| {
+            let found = compare(&checkpoint, mesh, ranks.as_array().unwrap(), &mut pool);
+            wrong.extend(found.into_iter().map(|w| format!("{name}, {what}, {w}")));
+            compared += 1;
+        };
+        for (tp, ranks) in golden["tp"].as_object().unwrap() {
+            let mesh = Mesh { tp: tp.parse().unwrap(), ..Mesh::default() };
+            add(format!("tp {tp}"), mesh, ranks);
+        }
+        if let Some(ep) = golden.get("ep") {
+            for (key, experts) in
+                [("linear", ExpertPlacement::Linear), ("round_robin", ExpertPlacement::RoundRobin)]
+            {
+                let tp = ep["tp"].as_u64().unwrap();
+                add(
+                    format!("ep {key}"),
+                    Mesh { tp, experts, whole_experts: true, ..Mesh::default() },
+                    &ep[key],
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    assert!(compared >= 4 * FAMILIES.len(), "{compared} meshes were compared");
+}
+
+/// Models with golden files that are declared.
+const FAMILIES: &[&str] = &["llama", "gemma3"];
