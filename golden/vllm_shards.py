@@ -1,16 +1,15 @@
 """What each rank of vLLM holds of small checkpoints in several encodings: vllm/<model>-<source>.json.
 
     pip install torch==2.15.0 transformers==5.23.0 safetensors==0.8.0 numpy==2.4.6 gguf==0.19.0 blake3
-    python vllm.py --llama-cpp DIR [MODEL-SOURCE…]
+    python vllm_shards.py --llama-cpp DIR [MODEL-SOURCE…]
 
 DIR is a source tree of llama.cpp (commit 0c1e57098 was used). Names and shapes of the checkpoints come from transformers'
 `save_pretrained` and llama.cpp's converter (families.py), and from what each ecosystem makes of a linear layer (STORED).
-vLLM is not run: the functions under "the rules" say in slices of arrays what its loaders do. They were read in vLLM 0.33.0
-(commit 4ba787ec9), for GGUF in 0.20.2 (commit bc150f502), since 0.33.0 has none. vllm/README.md lists the places.
+The functions under "the rules" say in slices of arrays what vLLM's loaders do. They were read in vLLM 0.33.0 (commit
+4ba787ec9), for GGUF in 0.20.2 (commit bc150f502), since 0.33.0 has none. vllm/README.md lists the places. vllm_check.py
+asks vLLM itself.
 
-The bytes of a checkpoint are not kept. The stream of a stored tensor is made of 64-bit words, little-endian, cut to its
-length: word `i` is the finaliser of splitmix64 of `fnv1a64(name) + (i + 1) * 0x9E3779B97F4A7C15`. `exceptions` of a file
-names the tensors whose values are made otherwise.
+The bytes of a checkpoint are not kept: vllm_stream.py makes them of the tensors' names.
 """
 
 import argparse
@@ -27,6 +26,7 @@ from blake3 import blake3
 
 import families
 from families import natural, pretty
+from vllm_stream import stored_bytes
 
 OUT = Path(__file__).parent / "vllm"
 SIZES = [1, 2, 4, 8]
@@ -70,32 +70,6 @@ SCHEME = {"mlx4": "mlx-affine:b4,g64,bf16", "gptq4": "gptq:b4,g128,f16", "awq4":
 PLAIN = {"BF16": ("bf16", 2), "F16": ("f16", 2), "F32": ("f32", 4)}
 BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U32": 4, "F8_E4M3": 1}
 BLOCKS = {"F32": (1, 4), "Q8_0": (32, 34), "Q4_K": (256, 144)}
-
-
-# ---------------------------------------------------------------- stored bytes
-
-
-def stream(name, length):
-    with np.errstate(over="ignore"):
-        seed = np.uint64(0xCBF29CE484222325)
-        for byte in name.encode():
-            seed = (seed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
-        z = seed + np.arange(1, -(-length // 8) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    return z.astype("<u8").view(np.uint8)[:length]
-
-
-def stored_bytes(name, length, exceptions):
-    """The bytes of the stored tensor `name`."""
-    kind = next((kind for suffix, kind in exceptions if name.endswith(suffix)), None)
-    if kind == "i32: index / 128":
-        return (np.arange(length // 4, dtype="<i4") // 128).astype("<i4").view(np.uint8)
-    words = stream(name, length)
-    if kind == "f32: 0.5 + (word % 2^20) / 2^20":
-        return (0.5 + (words.view("<u4") % 2**20) / 2**20).astype("<f4").view(np.uint8)
-    return words
 
 
 # ---------------------------------------------------------------- tensors as planes
