@@ -171,8 +171,10 @@ def mxfp4(name, found, shape, arrays):
         for start, rows in steps.items():
             wanted, exponents = nibbles(arrays[source][:, rows]), arrays[scales][:, rows]
             if codes.shape == wanted.shape and (codes == wanted).all() and (blocks[..., 0] == exponents).all():
-                details = {} if start == "all" else {"axis": 1, "start": int(start)}
-                fits.append(["mxfp4" if start == "all" else "mxfp4_every_second", [source, scales], details])
+                how = ["mxfp4", [source, scales]]
+                if start != "all":
+                    how = ["mxfp4_every_second", how[1], {"axis": 1, "start": int(start)}]
+                fits.append(how)
     assert len(fits) == 1, (name, fits)
     return fits[0]
 
@@ -230,8 +232,10 @@ def make(name, spec, versions):
             made_of, unused = origins(tensors, arrays, plain)
             if spec.get("dequantised"):
                 quantised = {n for n, _, _ in entries if n + "_scale_inv" in {e[0] for e in entries}}
+                both = {n: [n, n + "_scale_inv"] if n in quantised else [n] for n in arrays}
                 for of in made_of.values():
-                    of[1][:] = [s for n in of[1] for s in ([n, n + "_scale_inv"] if n in quantised else [n])]
+                    of[1][:] = [stored for n in of[1] for stored in both[n]]
+                unused = [stored for n in unused for stored in both[n]]
             result["gguf"] = {"kv": scalars, "tensors": [[n, s, k] for n, (_, s, k) in tensors.items()]}
             result["gguf_of"] = made_of
             result["hf_unused_by_gguf"] = unused
