@@ -172,6 +172,24 @@ impl Draft {
         Ok(draft)
     }
 
+    /// A directory for vLLM's `sharded_state` loader: the tensors of each rank, which has `counts` of them, in files of
+    /// its own, `model-rank-0-part-0.safetensors` and so on, with `beside`. Ranks may hold tensors of one name.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn ranks(
+        tensors: Vec<Outgoing>,
+        counts: &[usize],
+        beside: HfFiles,
+        max_shard: Option<u64>,
+    ) -> Result<Draft, Error> {
+        let small = small_files(&tensors, beside, Flavour::Hf)?;
+        let parts = hf::rank_parts(&tensors, counts, max_shard)?;
+        let mut draft = Draft::several(tensors, Kind::Folder, parts);
+        draft.files.extend(small);
+        Ok(draft)
+    }
+
     /// A directory of numpy arrays as squish has them: `tensors/KEY__pt.npy`, and a `manifest.json` of names and
     /// keys, so that any name will do. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the files that
     /// stand `beside` the weights of an HF directory it is a model still.

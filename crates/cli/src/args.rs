@@ -71,6 +71,9 @@ pub(crate) struct PlanArgs {
     pub(crate) layout: LayoutArg,
     #[command(flatten)]
     pub(crate) mesh: MeshArgs,
+    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
+    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
+    pub(crate) rank: u64,
     /// Plan every rank, and print what each of them reads and holds
     #[arg(long, conflicts_with_all = ["rank", "explain"])]
     pub(crate) all_ranks: bool,
@@ -88,7 +91,7 @@ pub(crate) struct PlanArgs {
     pub(crate) io: IoArg,
 }
 
-/// The ranks that share a model, and whose share it is.
+/// The ranks that share a model.
 #[derive(ClapArgs)]
 pub(crate) struct MeshArgs {
     /// Ranks that share each layer (tensor parallel)
@@ -106,9 +109,6 @@ pub(crate) struct MeshArgs {
     /// Ranks that share each layer have whole experts (vLLM's --enable-expert-parallel)
     #[arg(long)]
     whole_experts: bool,
-    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
-    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
-    pub(crate) rank: u64,
 }
 
 impl MeshArgs {
@@ -452,6 +452,8 @@ pub(crate) struct ConvertArgs {
     /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
     #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
+    #[command(flatten)]
+    pub(crate) mesh: MeshArgs,
     /// Encode what matches; the first rule that matches wins, rules go before the preset
     #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
     pub(crate) encode: Vec<EncodeRule>,

@@ -97,7 +97,7 @@ impl<'a> PlanBuilder<'a> {
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
     pub fn ranks(self) -> Result<Ranks<'a>, Error> {
         let PlanBuilder { checkpoint, layout, mesh, .. } = self;
-        let count = mesh.ranks().ok_or(Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() })?;
+        let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
         if self.rank >= count {
             let what = format!("there is no rank {} of {count}: they are counted from 0", self.rank);
             return Err(Error::Mesh { what });

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
-use model::{DialectName, Model};
+use model::{DialectName, Mesh, Model};
 use plan::{LoadPlan, PlannedParam};
 use tensor::{Dtype, Scheme, Shape};
 
@@ -100,8 +100,11 @@ impl OutputFormat {
                 "the layout `{}` is this machine's own: nothing else reads it\nhint: source, canonical, hf or gguf",
                 layout.name()
             )),
-            (Some(home), LayoutKind::Canonical | LayoutKind::Named(_))
-                if layout != LayoutKind::Named(home) =>
+            (
+                Some(home),
+                LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Vllm | LayoutKind::Named(_),
+            ) if layout != LayoutKind::Named(home)
+                && !(layout == LayoutKind::Vllm && self == OutputFormat::Hf) =>
             {
                 Some(format!(
                     "{} has names of its own, so `{}` ones are not written to it\nhint: leave the layout out; {others}",
@@ -148,6 +151,8 @@ pub struct ConvertOptions<'a> {
     pub split: Option<Split>,
     /// Tensors of GGUF begin at multiples of this many bytes, a power of two from 8 on [default: as the source's do, or 32].
     pub alignment: Option<u32>,
+    /// The ranks that share the model: each gets files of its own.
+    pub mesh: Mesh,
     /// After so many bytes all that was written is made durable, and kept if the conversion is ended
     /// [default: 256 MiB].
     pub sync_every: Option<u64>,
@@ -155,8 +160,15 @@ pub struct ConvertOptions<'a> {
 
 impl ConvertOptions<'_> {
     /// Why they mean nothing for `format`, if that is so.
-    fn refuses(&self, format: OutputFormat) -> Option<String> {
+    fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<String> {
         let name = format.name();
+        if self.mesh.is_many() && (format != OutputFormat::Hf || layout != LayoutKind::Vllm) {
+            return Some(format!(
+                "{name} in the layout `{}` is not shared by ranks\nhint: --to hf --layout vllm writes what each rank of \
+                 vLLM holds",
+                layout.name()
+            ));
+        }
         if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
             return Some(format!("{name} has no shards: they are of hf and mlx directories"));
         }
@@ -225,7 +237,7 @@ impl<'a> Conversion<'a> {
         format: OutputFormat,
         options: &'a ConvertOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
-        if let Some(what) = format.refuses(checkpoint, layout).or_else(|| options.refuses(format)) {
+        if let Some(what) = format.refuses(checkpoint, layout).or_else(|| options.refuses(format, layout)) {
             return Err(Error::Convert { what });
         }
         let own = dialect_of(checkpoint);
@@ -247,23 +259,36 @@ impl<'a> Conversion<'a> {
             },
             _ => source,
         })?;
-        let mut wanted = match &model {
-            Some(model) => Wanted::of(checkpoint, model, layout)?,
-            None => Wanted::as_stored(checkpoint)?,
+        let mut ranks = match &model {
+            Some(model) => Wanted::of_ranks(checkpoint, model, layout, &options.mesh)?,
+            None => vec![Wanted::as_stored(checkpoint)?],
         };
-        let carried = match (&model, layout) {
-            (Some(model), LayoutKind::Named(home)) => Some(Carried::of(checkpoint, model, &wanted, home)?),
+        let home = match layout {
+            LayoutKind::Named(home) => Some(home),
+            LayoutKind::Vllm => Some(DialectName::Hf),
             _ => None,
         };
-        let choices = choose(checkpoint, model.as_ref(), format, layout, &wanted, options)?;
-        let mut rules = Vec::with_capacity(choices.len());
-        for (target, choice) in wanted.targets.iter_mut().zip(choices) {
-            if choice.scheme.is_some() {
-                target.scheme = choice.scheme;
+        let carried = match (&model, home, &ranks[..]) {
+            (Some(model), Some(home), [first, ..]) => Some(Carried::of(checkpoint, model, first, home)?),
+            _ => None,
+        };
+        let mut choices = choose(checkpoint, model.as_ref(), format, layout, &ranks, options)?.into_iter();
+        let (mut rules, mut counts) = (vec![], vec![]);
+        let mut plan = LoadPlan { params: vec![], dropped: vec![], unplaced: vec![] };
+        for wanted in &mut ranks {
+            for (target, choice) in wanted.targets.iter_mut().zip(&mut choices) {
+                if choice.scheme.is_some() {
+                    target.scheme = choice.scheme;
+                }
+                rules.push(choice.rule);
             }
-            rules.push(choice.rule);
+            let mut rank = wanted.compile(checkpoint)?.plan;
+            counts.push(rank.params.iter().filter(|p| p.tied_to.is_none()).count());
+            let before = plan.params.len();
+            rank.params.iter_mut().filter_map(|p| p.tied_to.as_mut()).for_each(|root| *root += before);
+            plan.params.append(&mut rank.params);
+            plan.dropped = rank.dropped;
         }
-        let plan = wanted.compile(checkpoint)?.plan;
         let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
             name: p.name.clone(),
             shape: p.shape.clone(),
@@ -295,7 +320,11 @@ impl<'a> Conversion<'a> {
                     _ => HfFiles::default(),
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
-                Draft::directory(tensors, files, flavour, options.max_shard)?
+                if layout == LayoutKind::Vllm {
+                    Draft::ranks(tensors, &counts, files, options.max_shard)?
+                } else {
+                    Draft::directory(tensors, files, flavour, options.max_shard)?
+                }
             }
             (OutputFormat::Npz, _) => Draft::npz(tensors)?,
             (OutputFormat::NpyDir, metadata) => {
@@ -396,10 +425,13 @@ fn choose(
     model: Option<&Model>,
     format: OutputFormat,
     layout: LayoutKind,
-    wanted: &Wanted,
+    ranks: &[Wanted],
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
-    let params = wanted.compile(checkpoint)?.plan.params;
+    let mut params = vec![];
+    for wanted in ranks {
+        params.extend(wanted.compile(checkpoint)?.plan.params);
+    }
     let parts = match (options.preset, model) {
         (Some(preset), Some(model)) => Some((
             preset,
@@ -409,7 +441,11 @@ fn choose(
                     presets::Parts::new(model, &resolved, &presets::Held::in_entries(&resolved))
                 }
                 _ => {
-                    presets::Parts::new(model, &wanted.resolved, &presets::Held::in_targets(&wanted.targets))
+                    let held =
+                        ranks.iter().flat_map(|w| presets::Held::in_targets(&w.targets)).collect::<Vec<_>>();
+                    let resolved =
+                        &ranks.first().ok_or(Error::Mesh { what: "no ranks".to_owned() })?.resolved;
+                    presets::Parts::new(model, resolved, &held)
                 }
             },
         )),
@@ -438,7 +474,8 @@ fn choose(
                 }
             },
             (None, None)
-                if matches!(layout, LayoutKind::Named(_)) && !format.holds(&param.scheme, &param.shape) =>
+                if matches!(layout, LayoutKind::Named(_) | LayoutKind::Vllm)
+                    && !format.holds(&param.scheme, &param.shape) =>
             {
                 let rule = format!("decoded: {} has no {}", format.name(), param.scheme);
                 Choice { scheme: Some(Scheme::plain(Dtype::F32)), rule }

@@ -157,6 +157,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn no_mesh() -> Error {
+        Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() }
+    }
+
     /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {

@@ -72,12 +72,26 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// What `layout` wants of a model.
     pub(crate) fn of(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Result<Wanted, Error> {
+        let mut one = Wanted::of_ranks(checkpoint, model, layout, &Mesh::default())?;
+        one.pop().ok_or_else(Error::no_mesh)
+    }
+
+    /// What `layout` wants on each rank of a mesh.
+    pub(crate) fn of_ranks(
+        checkpoint: &Checkpoint,
+        model: &Model,
+        layout: LayoutKind,
+        mesh: &Mesh,
+    ) -> Result<Vec<Wanted>, Error> {
         if layout == LayoutKind::Source {
-            return Wanted::as_stored(checkpoint);
+            return Ok(vec![Wanted::as_stored(checkpoint)?]);
         }
+        let ranks = mesh.ranks().ok_or_else(Error::no_mesh)?;
         let resolved = Arc::new(resolve(checkpoint, model)?);
         let shared = Shared::of(&model.tree());
-        Wanted::of_rank(checkpoint, model, resolved, &shared, layout, (&Mesh::default(), 0))
+        let one =
+            |rank| Wanted::of_rank(checkpoint, model, Arc::clone(&resolved), &shared, layout, (mesh, rank));
+        (0..ranks).map(one).collect()
     }
 
     /// What `layout` wants on one rank of a mesh.

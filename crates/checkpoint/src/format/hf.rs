@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::{OpenFile, Trust};
-pub(crate) use shards::{INDEX, shards};
+pub(crate) use shards::{INDEX, rank_parts, shards};
 pub(crate) use weights::is_index;
 pub use write::HfFiles;
 pub(crate) use write::{config_for, pairs};

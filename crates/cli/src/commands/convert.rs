@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         max_shard: args.max_shard_size,
         split: args.split(),
         alignment: args.alignment,
+        mesh: args.mesh.mesh(),
         sync_every: args.sync_every,
     };
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;

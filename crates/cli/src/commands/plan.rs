@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
-    let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.mesh.rank);
+    let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.rank);
     if let Some(model) = &model {
         builder = builder.model(model);
     }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
 /// `, rank 3 of tp 8`, if there are several.
 fn place(args: &PlanArgs) -> String {
     let mesh = args.mesh.mesh();
-    if mesh.is_many() { format!(", rank {} of {}", args.mesh.rank, shape(args)) } else { String::new() }
+    if mesh.is_many() { format!(", rank {} of {}", args.rank, shape(args)) } else { String::new() }
 }
 
 /// `tp 8 × pp 2`: the dimensions that there are.
@@ -103,7 +103,7 @@ fn facts(args: &PlanArgs, planned: &Plan, model: Option<&Model>, summary: &Summa
     });
     let mesh = args.mesh.mesh();
     if mesh.is_many() {
-        facts["mesh"] = json!({"tp": mesh.tp, "pp": mesh.pp, "ep": mesh.ep, "rank": args.mesh.rank});
+        facts["mesh"] = json!({"tp": mesh.tp, "pp": mesh.pp, "ep": mesh.ep, "rank": args.rank});
     }
     facts
 }

@@ -18,7 +18,8 @@ pub(super) fn identity(
     format: OutputFormat,
     options: &ConvertOptions<'_>,
 ) -> Vec<u8> {
-    let mut text = format!("{} {} {}\n", layout.name(), format.name(), options.allow_overflow);
+    let mesh = &options.mesh;
+    let mut text = format!("{} {} {} {mesh:?}\n", layout.name(), format.name(), options.allow_overflow);
     checkpoint.files().iter().for_each(|file| stamp(&mut text, &file.path));
     if let Some(imatrix) = options.imatrix {
         stamp(&mut text, imatrix.path());

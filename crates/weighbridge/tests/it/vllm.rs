@@ -23,7 +23,9 @@ fn bytes(name: &str, len: usize, exceptions: &[Value]) -> Vec<u8> {
     let words = || stream.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap()));
     match rule {
         None => stream,
-        Some("i32: index / 128") => (0..u32::try_from(len / 4).unwrap()).flat_map(|i| (i / 128).to_le_bytes()).collect(),
+        Some("i32: index / 128") => {
+            (0..u32::try_from(len / 4).unwrap()).flat_map(|i| (i / 128).to_le_bytes()).collect()
+        }
         Some("f32: 0.5 + (word % 2^20) / 2^20") => {
             words().flat_map(|w| (0.5 + (w % (1 << 20)) as f32 / (1 << 20) as f32).to_le_bytes()).collect()
         }

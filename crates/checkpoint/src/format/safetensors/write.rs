@@ -94,10 +94,14 @@ fn split(index: usize, tensor: &Outgoing) -> Result<Vec<Plane>, Option<Fault>> {
         return Ok(vec![Plane { name: name.clone(), dtype, shape: shape.clone(), bytes, of }]);
     }
     let parts = quant::codec(&scheme.name).map(|c| c.parts(shape)).filter(|p| !p.is_empty()).ok_or(None)?;
-    let module = name.strip_suffix(".weight").unwrap_or(name);
+    // `q_proj.weight` has `q_proj.scales` beside it, and vLLM's `w13_weight` has `w13_scales`.
+    let beside = |suffix: &str| match name.strip_suffix("_weight") {
+        Some(module) => format!("{module}_{}", suffix.trim_start_matches('.')),
+        None => format!("{}{suffix}", name.strip_suffix(".weight").unwrap_or(name)),
+    };
     let planes = parts.into_iter().zip(scheme.planes.iter()).enumerate().map(|(i, (part, plane))| {
         let bytes = scheme.plane_bytes(plane, shape).map_err(wrong)?;
-        let name = format!("{module}{}", part.suffix);
+        let name = beside(part.suffix);
         Ok(Plane { name, dtype: part.dtype, shape: part.shape, bytes, of: (index, i) })
     });
     planes.collect()
