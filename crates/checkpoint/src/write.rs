@@ -173,7 +173,8 @@ impl Draft {
     }
 
     /// A directory for vLLM's `sharded_state` loader: the tensors of each rank, which has `counts` of them, in files of
-    /// its own, `model-rank-0-part-0.safetensors` and so on, with `beside`. Ranks may hold tensors of one name.
+    /// its own, `model-rank-0-part-0.safetensors` and so on, with `beside`. Ranks may hold tensors of one name. If all are
+    /// encoded `as_source`, the configuration is left as it is.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
@@ -181,9 +182,18 @@ impl Draft {
         tensors: Vec<Outgoing>,
         counts: &[usize],
         beside: HfFiles,
+        as_source: bool,
         max_shard: Option<u64>,
     ) -> Result<Draft, Error> {
-        let small = small_files(&tensors, beside, Flavour::Hf)?;
+        // Ranks say the same of their weights; as the source has them, what it says of them is still true.
+        let first = tensors.get(..counts.first().copied().unwrap_or(0)).unwrap_or_default();
+        let small = if as_source {
+            let HfFiles { config, members, .. } = beside;
+            let members = members.into_iter().map(|(name, content)| OutFile::whole(name, content));
+            std::iter::once(OutFile::whole(hf::CONFIG, hf::pretty(&config))).chain(members).collect()
+        } else {
+            small_files(first, beside, Flavour::Hf)?
+        };
         let parts = hf::rank_parts(&tensors, counts, max_shard)?;
         let mut draft = Draft::several(tensors, Kind::Folder, parts);
         draft.files.extend(small);

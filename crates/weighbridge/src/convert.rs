@@ -21,7 +21,7 @@ use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteO
 use load::{Pool, Slot};
 use model::{DialectName, Mesh, Model};
 use plan::{LoadPlan, PlannedParam};
-use tensor::{Dtype, Scheme, Shape};
+use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::pipeline::shown;
 use crate::wanted::Wanted;
@@ -321,7 +321,9 @@ impl<'a> Conversion<'a> {
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
                 if layout == LayoutKind::Vllm {
-                    Draft::ranks(tensors, &counts, files, options.max_shard)?
+                    let moved = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
+                    let as_source = own == Some(DialectName::Hf) && plan.params.iter().all(moved);
+                    Draft::ranks(tensors, &counts, files, as_source, options.max_shard)?
                 } else {
                     Draft::directory(tensors, files, flavour, options.max_shard)?
                 }

@@ -19,7 +19,7 @@ use crate::source::{OpenFile, Trust};
 pub(crate) use shards::{INDEX, rank_parts, shards};
 pub(crate) use weights::is_index;
 pub use write::HfFiles;
-pub(crate) use write::{config_for, pairs};
+pub(crate) use write::{config_for, pairs, pretty};
 
 /// The HF directory format.
 #[derive(Debug)]

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use checkpoint::{Draft, Outgoing, ValueBuf, WriteOptions};
 use serde_json::{Map, Value, json};
-use weighbridge::{Checkpoint, ExpertPlacement, LayoutKind, Mesh, Plan, Pool, Whole, load, open};
+use weighbridge::{
+    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OutputFormat, Plan, Pool,
+    Whole, load, open,
+};
 
 /// The bytes of a stored tensor, as golden/vllm/README.md says.
 fn bytes(name: &str, len: usize, exceptions: &[Value]) -> Vec<u8> {
@@ -193,6 +196,60 @@ fn every_rank_holds_what_vllm_holds() {
     }
     assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
     assert!(compared >= 4 * FAMILIES.len(), "{compared} meshes were compared");
+}
+
+/// Written for vLLM's `sharded_state` loader: each rank's files hold what golden/vllm says, plane for plane.
+#[test]
+fn what_is_written_for_each_rank_is_what_it_holds() {
+    let golden_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm");
+    for (name, tensor) in [
+        ("llama-bf16", "model.layers.0.self_attn.qkv_proj.weight"),
+        ("llama-fp8", "model.layers.0.self_attn.qkv_proj.weight_scale_inv"),
+        ("llama-awq4", "model.layers.0.mlp.gate_up_proj.qzeros"),
+        ("llama-gptq4", "model.layers.0.mlp.gate_up_proj.scales"),
+    ] {
+        let golden: Value =
+            serde_json::from_slice(&std::fs::read(golden_folder.join(format!("{name}.json"))).unwrap())
+                .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let source = checkpoint(&golden, folder.path());
+        let options = ConvertOptions {
+            mesh: Mesh { tp: 4, ..Mesh::default() },
+            max_shard: Some(400_000),
+            ..ConvertOptions::default()
+        };
+        let to = folder.path().join("sharded");
+        Conversion::new(&source, LayoutKind::Vllm, OutputFormat::Hf, &options)
+            .unwrap()
+            .run(&to, &mut Pool::new(2), &mut |_| std::ops::ControlFlow::Continue(()))
+            .unwrap();
+        assert!(to.join("config.json").is_file());
+        for (rank, wanted) in golden["tp"]["4"].as_array().unwrap().iter().enumerate() {
+            let (mut names, mut digests) = (vec![], vec![]);
+            for part in 0.. {
+                let path = to.join(format!("model-rank-{rank}-part-{part}.safetensors"));
+                if !path.exists() {
+                    assert!(part > 1, "{name}: cut into {part} parts");
+                    break;
+                }
+                // Read as bytes: a header of JSON, and data.
+                let file = std::fs::read(&path).unwrap();
+                let data = 8 + usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
+                let header: Map<String, Value> = serde_json::from_slice(&file[8..data]).unwrap();
+                for (name, info) in header {
+                    let at: Vec<usize> = serde_json::from_value(info["data_offsets"].clone()).unwrap();
+                    digests.push(digest(&file[data + at[0]..data + at[1]]));
+                    names.push(name);
+                }
+            }
+            let planes = wanted.as_object().unwrap().values().flat_map(|p| p["planes"].as_array().unwrap());
+            let mut theirs: Vec<String> = planes.map(|p| p[2].as_str().unwrap().to_owned()).collect();
+            digests.sort();
+            theirs.sort();
+            assert_eq!(digests, theirs, "{name}, rank {rank}");
+            assert!(names.iter().any(|n| n == tensor), "{name}: {tensor} in {names:?}");
+        }
+    }
 }
 
 /// Models with golden files that are declared.

@@ -165,7 +165,7 @@ fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
 }
 
 /// JSON as transformers writes it: two spaces, a newline at the end.
-fn pretty(config: &Map<String, Value>) -> Vec<u8> {
+pub(crate) fn pretty(config: &Map<String, Value>) -> Vec<u8> {
     // A map that was JSON cannot fail to be JSON.
     let mut json = serde_json::to_vec_pretty(config).unwrap_or_default();
     json.push(b'\n');
