@@ -71,10 +71,21 @@ pub(crate) fn many_tensors(dir: &Path) -> io::Result<Held> {
 /// Source: config.json and modeling_deepseek.py of <https://huggingface.co/deepseek-ai/DeepSeek-V3>, and its
 /// README_WEIGHTS.md for the layer that predicts a second token and for the blocks of fp8.
 pub(crate) fn deepseek_v3(dir: &Path) -> io::Result<Held> {
+    mixture(dir, 256)
+}
+
+/// The same with 384 experts in each layer, as moonshotai/Kimi-K2 has: a trillion parameters.
+#[allow(dead_code, reason = "tests of other crates use this file too")]
+pub(crate) fn trillion(dir: &Path) -> io::Result<Held> {
+    mixture(dir, 384)
+}
+
+fn mixture(dir: &Path, experts: u64) -> io::Result<Held> {
     const FILES: usize = 163;
     fs::create_dir_all(dir)?;
-    fs::write(dir.join("config.json"), CONFIG)?;
-    let tensors = deepseek_v3_tensors();
+    let routed = |n: u64| format!("\"n_routed_experts\": {n},");
+    fs::write(dir.join("config.json"), CONFIG.replace(&routed(256), &routed(experts)))?;
+    let tensors = mixture_tensors(experts);
     let total: u64 = tensors.iter().map(bytes).sum();
     let mut index = format!("{{\"metadata\":{{\"total_size\":{total}}},\"weight_map\":{{");
     let (mut rest, mut before) = (tensors.as_slice(), 0);
@@ -100,7 +111,7 @@ pub(crate) fn deepseek_v3(dir: &Path) -> io::Result<Held> {
     Ok(Held { tensors: tensors.len() as u64, bytes: total, files: FILES as u64 })
 }
 
-fn deepseek_v3_tensors() -> Vec<Tensor> {
+fn mixture_tensors(experts: u64) -> Vec<Tensor> {
     const HIDDEN: u64 = 7168;
     const VOCAB: u64 = 129_280;
     const LAYERS: u64 = 61;
@@ -149,9 +160,9 @@ fn deepseek_v3_tensors() -> Vec<Tensor> {
             continue;
         }
         network("shared_experts.", 2048);
-        (0..256).for_each(|expert| network(&format!("experts.{expert}."), 2048));
-        all.push((at("mlp.gate"), "BF16", vec![256, HIDDEN]));
-        all.push((format!("model.layers.{layer}.mlp.gate.e_score_correction_bias"), "F32", vec![256]));
+        (0..experts).for_each(|expert| network(&format!("experts.{expert}."), 2048));
+        all.push((at("mlp.gate"), "BF16", vec![experts, HIDDEN]));
+        all.push((format!("model.layers.{layer}.mlp.gate.e_score_correction_bias"), "F32", vec![experts]));
     }
     all
 }

@@ -27,7 +27,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "bench",
         "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
     ),
-    ("fixture", "deepseek-v3|many-tensors DIR make a large checkpoint of holes"),
+    ("fixture", "deepseek-v3|trillion|many-tensors DIR make a large checkpoint of holes"),
     ("help", "this text"),
 ];
 
@@ -109,8 +109,9 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
     let (name, dir) = (word()?.string()?, PathBuf::from(word()?));
     let make = match name.as_str() {
         "deepseek-v3" => fixture::deepseek_v3,
+        "trillion" => fixture::trillion,
         "many-tensors" => fixture::many_tensors,
-        other => bail!("there is no fixture `{other}`\nhint: there are `deepseek-v3` and `many-tensors`"),
+        other => bail!("there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion` and `many-tensors`"),
     };
     no_more(arguments)?;
     let held = make(&dir)?;
