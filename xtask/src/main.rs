@@ -111,7 +111,9 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
         "deepseek-v3" => fixture::deepseek_v3,
         "trillion" => fixture::trillion,
         "many-tensors" => fixture::many_tensors,
-        other => bail!("there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion` and `many-tensors`"),
+        other => bail!(
+            "there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion` and `many-tensors`"
+        ),
     };
     no_more(arguments)?;
     let held = make(&dir)?;

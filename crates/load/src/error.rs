@@ -36,6 +36,12 @@ pub enum Error {
         /// Where in the plane.
         at: u64,
     },
+    /// What is held is not all of the entries that it came from.
+    #[error("the ranks do not hold all of what they were loaded from: {} missing", missing.join(", "))]
+    NotWhole {
+        /// The planes of entries that are not held whole.
+        missing: Vec<String>,
+    },
     /// The plan asks for more than this machine can address.
     #[error("`{param}` does not fit this machine's address space")]
     TooLarge {

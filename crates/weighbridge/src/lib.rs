@@ -46,7 +46,7 @@ pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextSt
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
-pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor};
+pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor, export};
 pub use model::{
     DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
 };

@@ -5,6 +5,7 @@ mod carry;
 mod check;
 mod convert;
 mod diff;
+mod exported;
 mod golden;
 mod modules;
 mod pipeline;

@@ -1,0 +1,193 @@
+//! The way back: what ranks hold, as the entries that it came from. The pieces of their plans are read right to left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use plan::{LoadPlan, Piece, PlannedParam, Untaken, Whole};
+use quant::Matrix;
+use tensor::{Dtype, Scheme, Step, TensorEntry};
+
+use crate::change::{Change, Failed};
+use crate::{Error, Loaded};
+
+/// Rebuilds the entries of a checkpoint from what the ranks hold: `each` gets one after the other, in their order, with
+/// the bytes of its planes. Entries that the plans dropped are left out.
+///
+/// What was moved comes back bit for bit; so does what was re-encoded by steps that keep every value. What a step has
+/// rounded comes back as near as its encoding holds it, and is named.
+///
+/// # Errors
+/// If the ranks do not hold all of an entry (every such entry at once), hold parts of it that disagree, or a step has
+/// no way back; and what `each` says.
+pub fn export<E: From<Error>>(
+    ranks: &[(&LoadPlan, &Loaded)],
+    entries: &[TensorEntry],
+    each: &mut dyn FnMut(&TensorEntry, &[Vec<u8>]) -> Result<(), E>,
+) -> Result<Vec<String>, E> {
+    let mut whole = Whole::default();
+    for (plan, _) in ranks {
+        whole.add(plan);
+    }
+    let missing: Vec<String> = whole.untaken(entries).iter().map(shown).collect();
+    if !missing.is_empty() {
+        return Err(Error::NotWhole { missing }.into());
+    }
+    // For each entry, the parameters that hold some of it; and of how many entries each parameter holds some.
+    let mut holders: HashMap<usize, Vec<(usize, usize)>> = HashMap::new();
+    let mut wanted: HashMap<(usize, usize), usize> = HashMap::new();
+    for (r, (plan, _)) in ranks.iter().enumerate() {
+        for (p, param) in plan.params.iter().enumerate() {
+            let mut held: Vec<usize> = sources(param).map(|piece| piece.1.entry).collect();
+            held.sort_unstable();
+            held.dedup();
+            wanted.insert((r, p), held.len());
+            for entry in held {
+                holders.entry(entry).or_default().push((r, p));
+            }
+        }
+    }
+    let (mut moved, mut rounded) = (HashMap::<(usize, usize), Vec<Vec<u8>>>::new(), vec![]);
+    for (i, entry) in entries.iter().enumerate() {
+        let Some(holders) = holders.get(&i) else { continue };
+        let mut planes = entry
+            .planes
+            .iter()
+            .map(|p| zeroed(entry, p.bytes.end - p.bytes.start).map(|bytes| (bytes.clone(), bytes)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        for at in holders {
+            let (plan, loaded) = ranks[at.0];
+            let param = &plan.params[at.1];
+            if !moved.contains_key(at) {
+                let (bytes, exact) = back(param, loaded)?;
+                if !exact {
+                    rounded.push(param.name.clone());
+                }
+                moved.insert(*at, bytes);
+            }
+            fill(i, entry, param, &moved[at], &mut planes)?;
+            if let Some(left) = wanted.get_mut(at) {
+                *left -= 1;
+                if *left == 0 {
+                    moved.remove(at);
+                }
+            }
+        }
+        let planes: Vec<Vec<u8>> = planes.into_iter().map(|(bytes, _)| bytes).collect();
+        each(entry, &planes)?;
+    }
+    Ok(rounded)
+}
+
+fn shown(untaken: &Untaken) -> String {
+    format!("`{}` ({})", untaken.entry, untaken.plane)
+}
+
+fn zeroed(entry: &TensorEntry, bytes: u64) -> Result<Vec<u8>, Error> {
+    let too_large = || Error::TooLarge { param: entry.name.clone() };
+    let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(bytes).map_err(|_| too_large())?;
+    zeros.resize(bytes, 0);
+    Ok(zeros)
+}
+
+/// The pieces of a parameter that come from entries, each with its plane's place.
+fn sources(param: &PlannedParam) -> impl Iterator<Item = (usize, plan::PieceSource, &Piece)> {
+    let pieces = param
+        .planes
+        .iter()
+        .enumerate()
+        .flat_map(|(i, plane)| plane.copy.iter().chain(&plane.equal).map(move |piece| (i, piece)));
+    pieces.filter_map(|(i, piece)| Some((i, piece.source?, piece)))
+}
+
+/// Writes what `param` holds of entry `index` to its planes; the second of each is set where something was written.
+fn fill(
+    index: usize,
+    entry: &TensorEntry,
+    param: &PlannedParam,
+    moved: &[Vec<u8>],
+    planes: &mut [(Vec<u8>, Vec<u8>)],
+) -> Result<(), Error> {
+    let mut wrong = None;
+    for (plane, source, piece) in sources(param).filter(|(_, source, _)| source.entry == index) {
+        let (Some(back), Some(from)) = (piece.reversed(), moved.get(plane)) else { continue };
+        let (to, written) = &mut planes[source.plane];
+        back.runs(|s, t| {
+            let at = |start: u64| Some(usize::try_from(start).ok()?..usize::try_from(start + back.run).ok()?);
+            // The plan has proved that both lie inside.
+            let (Some(s), Some(t)) = (at(s), at(t)) else { return };
+            let (bytes, seen) = (&from[s], &mut written[t.clone()]);
+            if seen.iter().zip(bytes).zip(&to[t.clone()]).any(|((seen, new), old)| *seen != 0 && new != old) {
+                wrong.get_or_insert(t.start);
+            }
+            seen.fill(1);
+            to[t].copy_from_slice(bytes);
+        });
+    }
+    match wrong {
+        Some(at) => Err(Error::Disagree {
+            param: param.name.clone(),
+            role: entry.scheme.planes[0].role,
+            at: at as u64,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The bytes that movement gave, from what the steps made of them; and whether that is certain.
+fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    let tensor = loaded
+        .get(&param.name)
+        .ok_or_else(|| Error::NotWhole { missing: vec![format!("`{}`", param.name)] })?;
+    let planes: Vec<&[u8]> = tensor.slots().iter().map(crate::Slot::bytes).collect();
+    if param.steps.is_empty() {
+        return Ok((planes.into_iter().map(<[u8]>::to_vec).collect(), true));
+    }
+    // What was added is taken away, and the encoding that it had comes last.
+    let added = |step: &Step| match step {
+        Step::Add(n) => Some(*n),
+        Step::To(_) => None,
+    };
+    let sum: i32 = param.steps.iter().filter_map(added).sum();
+    let mut steps: Vec<Step> = vec![];
+    if sum != 0 {
+        steps.extend([Step::To(Scheme::plain(Dtype::F32)), Step::Add(-sum)]);
+    }
+    steps.push(Step::To(Arc::clone(&param.moved)));
+    let refuse = |(from, to)| Error::Codec { param: param.name.clone(), from, to };
+    let change = Change::of(&param.scheme, &steps).map_err(refuse)?;
+    let mut out = param.moved.planes.iter().map(|spec| {
+        let bytes = param.moved.plane_bytes(spec, &param.shape).unwrap_or(u64::MAX);
+        usize::try_from(bytes).ok().filter(|n| *n < usize::MAX / 2).map(|n| vec![0u8; n])
+    });
+    let mut out: Vec<Vec<u8>> =
+        out.by_ref().collect::<Option<_>>().ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
+    // The last two axes are matrices if either scheme says so, else all but the last are rows.
+    let axes = param.shape.len();
+    let lead = if param.moved.trailing.max(param.scheme.trailing) < 2 { 0 } else { axes.saturating_sub(2) };
+    let count = |axes: &[u64]| usize::try_from(axes.iter().product::<u64>()).unwrap_or(usize::MAX);
+    let (matrices, matrix) = (count(&param.shape[..lead]).max(1), &param.shape[lead..]);
+    let (rows, k) = matrix.split_last().map_or((1, 1), |(k, rows)| (count(rows), count(&[*k])));
+    let (mut values, mut exact) = (vec![], sum == 0);
+    for m in 0..matrices {
+        let part = |bytes: usize| m * (bytes / matrices)..(m + 1) * (bytes / matrices);
+        let src: Vec<&[u8]> = planes.iter().map(|p| &p[part(p.len())]).collect();
+        let mut dst: Vec<&mut [u8]> = out
+            .iter_mut()
+            .map(|p| {
+                let range = part(p.len());
+                &mut p[range]
+            })
+            .collect();
+        let changed = change.apply(Matrix { planes: &src, rows, k }, None, &mut dst, &mut values);
+        let changed = changed.map_err(|why| match why {
+            Failed::Data(data) => Error::Data { param: param.name.clone(), data },
+            Failed::NotFinite(count) => {
+                Error::NotFinite { param: param.name.clone(), to: param.moved.name.to_string(), count }
+            }
+        })?;
+        exact &= changed.is_none_or(|d| d.squares == 0.0 && d.overflowed == 0);
+    }
+    Ok((out, exact))
+}
