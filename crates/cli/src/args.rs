@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show how a checkpoint would be loaded, and everything that is wrong with it. Reads headers only
     Plan(PlanArgs),
+    /// Load a checkpoint into memory, and say what that cost
+    Load(LoadArgs),
     /// Run a model: complete a text, or chat
     Run(RunArgs),
     /// Measure prefill and decode speed
@@ -130,6 +132,42 @@ pub(crate) enum ExpertsArg {
     RoundRobin,
 }
 
+/// `load`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "Nothing is kept: this measures loading, and shows that it works. Seconds count from before the \
+    files are opened until every parameter is in its place; starting the process and letting the memory go are not in \
+    them.\n\n\
+    `--memory` limits buffers: what is read before it can be moved or re-encoded. What goes straight into its place \
+    needs none, and the places themselves are not counted.\n\n\
+    Examples:\n  \
+    weighbridge load model.gguf                             as `run` does\n  \
+    weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
+    weighbridge load model/ --owned --memory 64MiB --json   in bounded memory"
+)]
+pub(crate) struct LoadArgs {
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    pub(crate) path: PathBuf,
+    /// How the runtime wants the parameters
+    #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
+    pub(crate) layout: LayoutArg,
+    /// Copy everything into memory of its own: nothing stays in a map
+    #[arg(long)]
+    pub(crate) owned: bool,
+    /// Buffers take at most SIZE, all threads together [default: some MiB a thread]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    /// How to read the files
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    pub(crate) io: IoArg,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// A layout by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LayoutArg {
@@ -206,8 +244,11 @@ pub(crate) enum IoArg {
     Auto,
     /// Map the file into memory
     Mmap,
-    /// Read into memory
+    /// Read into memory (`read` is the same)
+    #[value(alias = "read")]
     Pread,
+    /// Read past the page cache, where the file system takes part
+    Direct,
 }
 
 impl IoArg {
@@ -217,6 +258,7 @@ impl IoArg {
             IoArg::Auto => Io::Auto,
             IoArg::Mmap => Io::Mmap,
             IoArg::Pread => Io::Pread,
+            IoArg::Direct => Io::Direct,
         })
     }
 }

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
     let result = match &args.command {
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Load(args) => commands::load::run(args),
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Convert(args) => commands::convert::run(args),

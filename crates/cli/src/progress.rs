@@ -34,14 +34,16 @@ impl Line {
         write(&format!("\r\x1b[K{}", style::note(&text())));
     }
 
-    /// Shows how much has been read, of how much, how fast.
+    /// Shows how much has been read, of how much, how fast, and how long it will take.
     pub(crate) fn bytes(&self, done: u64, total: u64) {
         const WIDTH: u64 = 24;
         self.show(|| {
             let full = usize::try_from(WIDTH * done / total.max(1)).unwrap_or(0);
             let bar: String = (0..24).map(|i| if i < full { '█' } else { '░' }).collect();
-            let speed = speed(done, self.started.elapsed().as_secs_f64());
-            format!("{bar} {} of {}, {speed}", Bytes(done), Bytes(total))
+            let seconds = self.started.elapsed().as_secs_f64();
+            let left = seconds * total.saturating_sub(done) as f64 / done.max(1) as f64;
+            let speed = speed(done, seconds);
+            format!("{bar} {} of {}, {speed}, {left:.0} s left", Bytes(done), Bytes(total))
         });
     }
 

@@ -77,6 +77,14 @@ impl Change {
         reads.into_iter().chain(writes).fold(1, lcm).min(rows)
     }
 
+    /// Values of f32 that changing so many takes beside what it reads and writes.
+    pub(crate) fn values(&self, elements: u64) -> u64 {
+        match self {
+            Change::Convert(Convert { encode: Some(_), .. }) => elements.saturating_mul(2),
+            _ => 0,
+        }
+    }
+
     /// Changes rows, whose planes are `src` and become `dst`; their sizes match. Says what an encoding loses.
     pub(crate) fn apply(
         &self,
@@ -135,6 +143,7 @@ impl Convert {
             return Ok(None);
         };
         let n = src.rows * src.k;
+        scratch.clear();
         scratch.resize(2 * n, 0.0);
         let (values, back) = scratch.split_at_mut(n);
         decode(values);

@@ -90,4 +90,35 @@ pub enum Error {
         /// How many.
         count: u64,
     },
+    /// Buffers for a parameter do not fit.
+    #[error(
+        "`{param}` takes {wanted} bytes of buffers, and `memory` allows {memory}\n\
+         hint: {least} bytes are the least with which all of this can be loaded"
+    )]
+    LittleMemory {
+        /// The parameter that takes the most.
+        param: String,
+        /// Bytes, cut as fine as can be.
+        wanted: u64,
+        /// The limit.
+        memory: u64,
+        /// The least limit that would do.
+        least: u64,
+    },
+    /// The caller's sink gives no memory, or not what is needed.
+    #[error("no memory for `{param}`: {why}")]
+    Sink {
+        /// The parameter.
+        param: String,
+        /// What the sink said, or what is wrong with what it gave: wanted and found.
+        why: String,
+    },
+    /// The caller ended it.
+    #[error("cancelled: {done} of {total} bytes were loaded")]
+    Cancelled {
+        /// Bytes of slots that were filled.
+        done: u64,
+        /// Bytes of slots that were to be filled.
+        total: u64,
+    },
 }

@@ -1,541 +1,462 @@
-//! Fills the slots of a plan.
+//! Runs a plan into memory that a sink gives.
 //!
-//! Parameters that are one aligned run of a mapped file are borrowed. All others get a place in one
-//! allocation, which is cut into work items (some rows of one parameter each) that threads take in turn:
-//! gather the pieces of those rows, change them if the plan says so, and write the slot once.
+//! Parameters are cut into items (some rows or bytes of one parameter each), which go in the order of the files, and
+//! which threads take in turn: read the pieces of those rows, change them if the plan says so, and write the slot
+//! once. Buffers are admitted, so that they never take more than the caller allows.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use checkpoint::Checkpoint;
-use plan::{LoadPlan, Piece, PlannedParam, PlannedPlane};
+use plan::{LoadPlan, PlannedParam};
 use quant::{Difference, Matrix};
-use tensor::{Rows, Scheme};
+use tensor::FileId;
 
 use crate::change::{Change, Failed};
-use crate::slot::{ALIGN, Arena, Slot};
-use crate::{Error, LoadReport, Pool, Tensor};
+use crate::gather::{Own, size};
+use crate::item::{Cutter, Item, SMALL, Work, together};
+use crate::memory::{Buffers, Ledger};
+use crate::options::{Options, Progress};
+use crate::sink::{Place, Sink};
+use crate::slot::Slot;
+use crate::{Error, LoadReport, Pool};
 
-/// Bytes of a work item's target, about: large enough to read at speed, small enough to share out.
-const ITEM: u64 = 1 << 20;
+/// Work that is announced to the system before its turn comes, beyond what threads are at.
+const AHEAD: usize = 2;
 
-/// What was loaded: parameters by name.
-pub struct Loaded {
-    params: HashMap<String, Tensor>,
-    report: LoadReport,
-}
-
-impl Loaded {
-    /// The parameter called `name`.
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.params.get(name)
-    }
-
-    /// The names, in no order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.params.keys().map(String::as_str)
-    }
-
-    /// What it cost.
-    pub fn report(&self) -> &LoadReport {
-        &self.report
-    }
-}
-
-/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis.
-/// See [`quant::Encoder::encode`].
-pub type Importance<'a> = dyn Fn(&str) -> Option<&'a [f32]> + Sync + 'a;
-
-/// What a caller may say about encoding.
-#[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
-    /// How much each column of a parameter matters.
-    pub importance: Option<&'a Importance<'a>>,
-    /// Finite values may become infinite in a cast.
-    pub allow_overflow: bool,
-}
-
-/// Runs `plan`, which was compiled against `checkpoint`'s entries.
+/// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives. Nothing is
+/// borrowed.
 ///
 /// # Errors
-/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot
-/// be meant, or an encoding cannot hold the values.
-pub fn execute(plan: &LoadPlan, checkpoint: &Checkpoint, pool: &mut Pool) -> Result<Loaded, Error> {
-    execute_with(plan, checkpoint, pool, Options::default())
-}
-
-/// As [`execute`], with options.
-///
-/// # Errors
-/// As [`execute`].
-pub fn execute_with(
+/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot be meant,
+/// an encoding cannot hold the values, or the caller ends it. What is in the sink's memory then is of no use, but for
+/// the parameters that it was told of.
+pub fn execute_into(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
+    sink: &mut dyn Sink<'_>,
     pool: &mut Pool,
     options: Options<'_>,
-) -> Result<Loaded, Error> {
-    let started = Instant::now();
-    let job = Job { checkpoint, options };
-    let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
-
-    // Places: borrowed, or a range of the arena.
-    let mut homes: Vec<Home> = Vec::with_capacity(plan.params.len());
-    let mut size = 0usize;
-    for param in &plan.params {
-        homes.push(match param.tied_to {
-            Some(other) => Home::Tied(other),
-            None => job.home(param, &mut size, &mut report)?,
-        });
-    }
-
-    let mut arena = Arena::new(size)?;
-    report.owned_bytes = size as u64;
-    let mut items = job.items(plan, &homes, arena.as_mut())?;
-    let failed = Mutex::new(None);
-    let mut scratch: Vec<Scratch> = (0..pool.threads()).map(|_| Scratch::default()).collect();
-    pool.chunks(&mut scratch, &mut items, 1, |scratch, _, items| {
-        for item in items {
-            if let Err(error) = job.run(item, scratch) {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
-        }
-    });
-    drop(items);
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    for s in &scratch {
-        report.bytes_read += s.bytes_read;
-        report.bytes_copied += s.bytes_copied;
-        report.bytes_encoded += s.bytes_encoded;
-        report.scratch_peak += s.peak as u64;
-        for (param, difference) in &s.encoded {
-            let so_far = report.differences.entry((*param).to_owned()).or_default();
-            *so_far = so_far.and(*difference);
-        }
-    }
-    let overflowed =
-        |(param, d): (&String, &Difference)| (d.overflowed > 0).then(|| (param.clone(), d.overflowed));
-    if !options.allow_overflow
-        && let Some((param, count)) = report.differences.iter().find_map(overflowed)
-    {
-        let to = plan.find(&param).map_or_else(String::new, |(_, p)| p.scheme.name.to_string());
-        return Err(Error::Overflow { param, to, count });
-    }
-
-    let arena = Arc::new(arena);
-    let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
-    for (param, home) in plan.params.iter().zip(&homes) {
-        let slots = match home {
-            Home::Borrowed(slots) => slots.clone(),
-            Home::Owned { planes, .. } => planes.iter().map(|r| Slot::owned(&arena, r.clone())).collect(),
-            Home::Tied(other) => {
-                // A tie names an earlier parameter, so it is there.
-                let first = &plan.params[*other];
-                params.get(&first.name).map(|t| t.slots().to_vec()).unwrap_or_default()
-            }
-        };
-        let tensor = Tensor::new(param.shape.clone(), Arc::clone(&param.scheme), slots);
-        params.insert(param.name.clone(), tensor);
-    }
-    report.params = plan.params.len();
-    report.dropped = plan.dropped.len();
-    report.seconds = started.elapsed().as_secs_f64();
-    report.peak_rss = crate::report::peak_rss();
-    Ok(Loaded { params, report })
+) -> Result<LoadReport, Error> {
+    let homes = homes(plan, checkpoint, false)?;
+    fill(plan, checkpoint, &homes, sink, pool, options)
 }
 
-enum Home {
+/// Where a parameter is.
+pub(crate) enum Home {
+    /// In a map.
     Borrowed(Vec<Slot>),
-    Owned { change: Change, planes: Vec<Range<usize>> },
+    /// In memory of its own, and what is done on the way there.
+    Own(Change),
+    /// In that of another.
     Tied(usize),
 }
 
-/// Some rows of one matrix of one parameter, and where they go.
-struct Item<'a> {
-    param: &'a PlannedParam,
-    change: &'a Change,
-    /// Planes that movement yields, and the bytes of each that this item is. One if there is no change, all
-    /// of them if there is.
-    moved: Vec<(&'a PlannedPlane, Range<u64>)>,
-    rows: usize,
-    k: usize,
-    /// One for each of `moved` if there is no change, else one for each plane of the target.
-    target: Vec<&'a mut [u8]>,
-}
-
-/// One thread's own.
-#[derive(Default)]
-struct Scratch<'a> {
-    moved: Vec<u8>,
-    read: Vec<u8>,
-    values: Vec<f32>,
-    pieces: Vec<Piece>,
-    bytes_read: u64,
-    bytes_copied: u64,
-    bytes_encoded: u64,
-    peak: usize,
-    encoded: Vec<(&'a str, Difference)>,
-}
-
-struct Job<'a, 'o> {
-    checkpoint: &'a Checkpoint,
-    options: Options<'o>,
-}
-
-impl<'a> Job<'a, '_> {
-    fn home(&self, param: &PlannedParam, size: &mut usize, report: &mut LoadReport) -> Result<Home, Error> {
-        let too_large = || Error::TooLarge { param: param.name.clone() };
+/// Where each parameter of a plan will be; in a map if it can `lend`.
+pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Result<Vec<Home>, Error> {
+    let home = |param: &PlannedParam| {
+        if let Some(other) = param.tied_to {
+            return Ok(Home::Tied(other));
+        }
         let change = Change::of(&param.moved, &param.steps).map_err(|(from, to)| Error::Codec {
             param: param.name.clone(),
             from,
             to,
         })?;
-        if matches!(change, Change::None)
-            && let Some(slots) =
-                param.planes.iter().map(|p| self.borrow(param, p)).collect::<Option<Vec<_>>>()
-        {
-            let bytes: u64 = param.planes.iter().map(|p| p.bytes).sum();
-            report.bytes_borrowed += bytes;
-            return Ok(Home::Borrowed(slots));
-        }
-        let specs = param.scheme.planes.iter();
-        let planes = specs
-            .map(|spec| {
-                let bytes = param.scheme.plane_bytes(spec, &param.shape).map_err(|_| too_large())?;
-                let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
-                let start = *size;
-                let end = start.checked_add(bytes).ok_or_else(too_large)?;
-                *size = end.checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
-                Ok(start..end)
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Home::Owned { change, planes })
-    }
-
-    fn borrow(&self, param: &PlannedParam, plane: &PlannedPlane) -> Option<Slot> {
-        let (entry, index, offset) = plane.borrowable()?;
-        let data = &self.checkpoint.entries().get(entry)?.planes.get(index)?;
-        let start = data.bytes.start.checked_add(offset)?;
-        // A plain dtype is read as such; blocks are read bytewise.
-        let align = param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8));
-        Slot::borrow(&self.checkpoint.file(data.file).source, start..start.checked_add(plane.bytes)?, align)
-    }
-
-    /// Cuts every owned parameter into items, in order.
-    fn items<'b>(
-        &self,
-        plan: &'b LoadPlan,
-        homes: &'b [Home],
-        mut arena: &'b mut [u8],
-    ) -> Result<Vec<Item<'b>>, Error> {
-        let mut items = Vec::new();
-        let mut at = 0;
-        for (param, home) in plan.params.iter().zip(homes) {
-            let Home::Owned { change, planes } = home else { continue };
-            let too_large = || Error::TooLarge { param: param.name.clone() };
-            let mut targets = Vec::with_capacity(planes.len());
-            for range in planes {
-                let (_, rest) = std::mem::take(&mut arena).split_at_mut(range.start - at);
-                let (target, rest) = rest.split_at_mut(range.len());
-                (arena, at) = (rest, range.end);
-                targets.push(target);
-            }
-            if let Change::None = change {
-                for (plane, target) in param.planes.iter().zip(targets) {
-                    self.moves(param, change, plane, target, &mut items).ok_or_else(too_large)?;
-                }
-            } else {
-                changes(param, change, targets, &mut items).ok_or_else(too_large)?;
-            }
-        }
-        Ok(items)
-    }
-
-    /// Items that only move one plane: some rows of the first axis each, about [`ITEM`] bytes.
-    fn moves<'b>(
-        &self,
-        param: &'b PlannedParam,
-        change: &'b Change,
-        plane: &'b PlannedPlane,
-        mut target: &'b mut [u8],
-        items: &mut Vec<Item<'b>>,
-    ) -> Option<()> {
-        let rows = if param.shape.len() < 2 { 1 } else { param.shape[0].max(1) };
-        // A plane whose rows lie scattered in a file that is not mapped is one item, so that it is read once.
-        let scattered = |p: &Piece| {
-            let Some(from) = p.source else { return false };
-            let data = &self.checkpoint.entries()[from.entry].planes[from.plane];
-            self.checkpoint.file(data.file).source.mapped().is_none() && extent(p) > 2 * p.bytes()
-        };
-        let whole = plane.copy.iter().any(scattered) || !plane.equal.is_empty();
-        let step = if whole { rows } else { (rows * ITEM / plane.bytes.max(1)).max(1) };
-        let mut start = 0;
-        for row in (0..rows).step_by(usize::try_from(step).ok()?) {
-            let end = if row + step >= rows { plane.bytes } else { plane.bytes / rows * (row + step) };
-            let (part, rest) = target.split_at_mut(usize::try_from(end - start).ok()?);
-            target = rest;
-            items.push(Item {
-                param,
-                change,
-                moved: vec![(plane, start..end)],
-                rows: 0,
-                k: 0,
-                target: vec![part],
+        if lend && let Change::None = change {
+            let slots = param.planes.iter().map(|plane| {
+                let (file, range) = lent(checkpoint, plane)?;
+                Slot::borrow(&checkpoint.file(file).source, range, alignment(param))
             });
-            start = end;
+            if let Some(slots) = slots.collect::<Option<Vec<_>>>() {
+                return Ok(Home::Borrowed(slots));
+            }
         }
-        Some(())
+        Ok(Home::Own(change))
+    };
+    plan.params.iter().map(home).collect()
+}
+
+/// The bytes of a file that are a plane.
+fn lent(checkpoint: &Checkpoint, plane: &plan::PlannedPlane) -> Option<(FileId, Range<u64>)> {
+    let (entry, index, offset) = plane.borrowable()?;
+    let data = checkpoint.entries().get(entry)?.planes.get(index)?;
+    let start = data.bytes.start.checked_add(offset)?;
+    Some((data.file, start..start.checked_add(plane.bytes)?))
+}
+
+/// A plain dtype is read as such; blocks are read bytewise.
+fn alignment(param: &PlannedParam) -> usize {
+    param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8))
+}
+
+/// Bytes of each plane of a parameter's slot.
+pub(crate) fn planes_of(param: &PlannedParam) -> Result<Vec<usize>, Error> {
+    let too_large = || Error::TooLarge { param: param.name.clone() };
+    let bytes = param.scheme.planes.iter().map(|spec| {
+        let bytes = param.scheme.plane_bytes(spec, &param.shape).map_err(|_| too_large())?;
+        usize::try_from(bytes).map_err(|_| too_large())
+    });
+    bytes.collect()
+}
+
+/// A parameter that wants memory, and what of it is still to be done.
+struct Placed<'a> {
+    param: &'a PlannedParam,
+    planes: Vec<usize>,
+    /// Items that are not done.
+    left: AtomicUsize,
+}
+
+impl Placed<'_> {
+    fn place(&self, index: usize) -> Place<'_> {
+        let PlannedParam { name, shape, scheme, .. } = self.param;
+        Place { index, name, shape, scheme, planes: &self.planes, align: alignment(self.param) }
+    }
+}
+
+/// What all threads see of a run.
+pub(crate) struct Run<'a, 'o> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    pub(crate) options: Options<'o>,
+    ledger: Ledger,
+    stop: AtomicBool,
+    done: AtomicU64,
+    total: u64,
+}
+
+/// One thread's own.
+#[derive(Default)]
+struct Scratch<'a> {
+    own: Own,
+    bytes_copied: u64,
+    bytes_encoded: u64,
+    /// For each item that was encoded: its parameter's index and its place in the files.
+    encoded: Vec<(usize, usize, &'a str, Difference)>,
+}
+
+/// Fills all homes that are not elsewhere.
+pub(crate) fn fill<'m>(
+    plan: &LoadPlan,
+    checkpoint: &Checkpoint,
+    homes: &[Home],
+    sink: &mut dyn Sink<'m>,
+    pool: &mut Pool,
+    options: Options<'_>,
+) -> Result<LoadReport, Error> {
+    let started = Instant::now();
+    let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
+    let limit = options.memory.unwrap_or(u64::MAX);
+    let share = limit / pool.threads() as u64;
+    let mut cutter = Cutter { checkpoint, share, neediest: None };
+    let mut placed = Vec::new();
+    let mut items = Vec::new();
+    for (index, (param, home)) in plan.params.iter().zip(homes).enumerate() {
+        let Home::Own(change) = home else {
+            placed.push(None);
+            continue;
+        };
+        let one = Placed { param, planes: planes_of(param)?, left: AtomicUsize::new(0) };
+        let before = items.len();
+        let targets = given(sink, &one.place(index))?;
+        cutter.cut(index, param, change, targets, &mut items)?;
+        one.left.store(items.len() - before, Ordering::Relaxed);
+        report.owned_bytes += one.planes.iter().map(|n| *n as u64).sum::<u64>();
+        placed.push(Some(one));
+    }
+    let sink: &dyn Sink<'m> = sink;
+    if let Some((param, least)) = cutter.neediest.filter(|(_, least)| *least > limit) {
+        return Err(Error::LittleMemory { param: param.to_owned(), wanted: least, memory: limit, least });
+    }
+    // What has no bytes is there already.
+    for (index, one) in placed.iter().enumerate() {
+        one.iter()
+            .filter(|one| one.left.load(Ordering::Relaxed) == 0)
+            .for_each(|one| sink.done(&one.place(index)));
+    }
+    let mut works = together(items, checkpoint, share);
+    report.scratch_predicted = predicted(&works, pool.threads(), limit);
+    let spans: Vec<_> = works.iter().map(Work::span).collect();
+    let run = Run {
+        checkpoint,
+        options,
+        ledger: Ledger::new(limit),
+        stop: AtomicBool::new(false),
+        done: AtomicU64::new(0),
+        total: report.owned_bytes,
+    };
+    let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    let ahead = pool.threads() * AHEAD;
+    let mut scratch: Vec<Scratch<'_>> = (0..pool.threads()).map(|_| Scratch::default()).collect();
+    pool.chunks(&mut scratch, &mut works, 1, |scratch, at, works| {
+        if let Some(Some((file, range))) = spans.get(at + ahead) {
+            checkpoint.file(*file).source.will_need(range.clone());
+        }
+        for work in works {
+            if run.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let complete = |item: &Item<'_, '_>| {
+                let one = placed.get(item.index).and_then(Option::as_ref);
+                if let Some(one) = one.filter(|one| one.left.fetch_sub(1, Ordering::AcqRel) == 1) {
+                    sink.done(&one.place(item.index));
+                }
+            };
+            if let Err(error) = run.work(at, work, scratch, complete) {
+                run.stop.store(true, Ordering::Relaxed);
+                // The first in the order of the work: those before it were all begun, and so come to an end.
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let cancelled = |e: &Error| matches!(e, Error::Cancelled { .. });
+                let first = failed
+                    .as_ref()
+                    .is_none_or(|(before, e)| (cancelled(e), *before) > (cancelled(&error), at));
+                if first {
+                    *failed = Some((at, error));
+                }
+            }
+        }
+    });
+    drop(works);
+    if let Some((_, error)) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    run.show_borrowed(plan, homes, pool, &mut report)?;
+    report.bytes_borrowed = homes
+        .iter()
+        .filter_map(|home| if let Home::Borrowed(slots) = home { Some(slots) } else { None })
+        .flatten()
+        .map(|slot| slot.bytes().len() as u64)
+        .sum();
+    let mut encoded = vec![];
+    for s in scratch {
+        report.bytes_read += s.own.bytes_read;
+        report.bytes_copied += s.bytes_copied;
+        report.bytes_encoded += s.bytes_encoded;
+        encoded.extend(s.encoded);
+    }
+    // Sums of floats depend on their order.
+    encoded.sort_by_key(|(param, at, ..)| (*param, *at));
+    for (_, _, name, difference) in encoded {
+        let so_far = report.differences.entry(name.to_owned()).or_default();
+        *so_far = so_far.and(difference);
+    }
+    report.scratch_peak = run.ledger.peak();
+    let overflowed = |d: &Difference| (d.overflowed > 0).then_some(d.overflowed);
+    let mut params = plan.params.iter();
+    if !options.allow_overflow
+        && let Some((param, count)) =
+            params.find_map(|p| Some((p, overflowed(report.differences.get(&p.name)?)?)))
+    {
+        let to = param.scheme.name.to_string();
+        return Err(Error::Overflow { param: param.name.clone(), to, count });
+    }
+    report.params = plan.params.len();
+    report.dropped = plan.dropped.len();
+    report.seconds = started.elapsed().as_secs_f64();
+    report.peak_rss = crate::report::peak_rss();
+    Ok(report)
+}
+
+/// The memory that the sink gives for one parameter, as it has to be.
+fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Error> {
+    let refuse = |why: String| Error::Sink { param: want.name.to_owned(), why };
+    let planes = sink.place(want).map_err(|e| refuse(e.to_string()))?;
+    let found: Vec<usize> = planes.iter().map(|p| p.len()).collect();
+    if found != want.planes {
+        return Err(refuse(format!("wanted planes of {:?} bytes, found {found:?}", want.planes)));
+    }
+    match planes.iter().find(|p| !p.is_empty() && !p.as_ptr().addr().is_multiple_of(want.align)) {
+        Some(plane) => Err(refuse(format!(
+            "wanted an address that is a multiple of {}, found {:#x}",
+            want.align,
+            plane.as_ptr().addr()
+        ))),
+        None => Ok(planes),
+    }
+}
+
+/// The most bytes of buffers that so many threads hold at once.
+fn predicted(works: &[Work<'_, '_>], threads: usize, limit: u64) -> u64 {
+    let mut needs: Vec<u64> = works.iter().map(|w| w.need.bytes()).collect();
+    needs.sort_unstable_by(|a, b| b.cmp(a));
+    needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n)).min(limit)
+}
+
+impl Work<'_, '_> {
+    /// What it reads first, in one file.
+    fn span(&self) -> Option<(FileId, Range<u64>)> {
+        let (file, first) = self.items.first()?.span.as_ref()?;
+        let last = self.items.last()?.span.as_ref().filter(|(f, _)| f == file)?;
+        Some((*file, first.start..last.1.end.max(first.end)))
+    }
+}
+
+impl Run<'_, '_> {
+    fn work<'i>(
+        &self,
+        at: usize,
+        work: &mut Work<'i, '_>,
+        scratch: &mut Scratch<'i>,
+        complete: impl Fn(&Item<'_, '_>),
+    ) -> Result<(), Error> {
+        let mut buffers = self.ledger.take(work.need);
+        let done = self.items(at, &mut work.items, &mut buffers, scratch, complete);
+        self.ledger.give(buffers);
+        done
     }
 
-    fn run<'i>(&self, item: &mut Item<'i>, scratch: &mut Scratch<'i>) -> Result<(), Error> {
-        let too_large = || Error::TooLarge { param: item.param.name.clone() };
+    fn items<'i>(
+        &self,
+        at: usize,
+        mut items: &mut [Item<'i, '_>],
+        buffers: &mut Buffers,
+        scratch: &mut Scratch<'i>,
+        complete: impl Fn(&Item<'_, '_>),
+    ) -> Result<(), Error> {
+        while !items.is_empty() {
+            let near = self.near(items, buffers.read.capacity());
+            let (now, rest) = std::mem::take(&mut items).split_at_mut(near.max(1));
+            items = rest;
+            match &mut *now {
+                [item] => self.item(at, item, buffers, scratch)?,
+                several => self.several(several, buffers, scratch)?,
+            }
+            let bytes = now.iter().map(Item::bytes).sum();
+            self.done.fetch_add(bytes, Ordering::Relaxed);
+            now.iter().for_each(&complete);
+            self.pulse()?;
+        }
+        Ok(())
+    }
+
+    /// How many items from the first on are read as one.
+    fn near(&self, items: &[Item<'_, '_>], capacity: usize) -> usize {
+        let Some((file, first)) = items.first().filter(|i| i.straight).and_then(|i| i.span.as_ref()) else {
+            return 1;
+        };
+        let gap = self.checkpoint.file(*file).source.pace().gap;
+        let mut end = first.start;
+        let small = items.iter().take_while(|item| {
+            let Some((f, range)) = item.span.as_ref().filter(|_| item.straight) else { return false };
+            let fits = f == file
+                && range.end - range.start <= SMALL
+                && range.start.saturating_sub(end) <= gap
+                && range.end.max(end) - first.start <= capacity as u64;
+            end = end.max(range.end);
+            fits
+        });
+        small.count()
+    }
+
+    /// Small items, in one read.
+    fn several(
+        &self,
+        items: &mut [Item<'_, '_>],
+        buffers: &mut Buffers,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), Error> {
+        let mut spans = items.iter().filter_map(|i| i.span.as_ref());
+        let Some((file, first)) = spans.next() else { return Ok(()) };
+        let (file, start) = (*file, first.start);
+        let end = spans.map(|(_, r)| r.end).fold(first.end, u64::max);
+        let read = &mut buffers.read;
+        read.resize(size(end - start).max(read.len()), 0);
+        let bytes = &mut read[..size(end - start)];
+        self.read(file, start, bytes, &mut scratch.own)?;
+        for item in items {
+            let (Some((_, span)), [target]) = (&item.span, &mut item.target[..]) else { continue };
+            target.copy_from_slice(&bytes[size(span.start - start)..][..target.len()]);
+            scratch.bytes_copied += target.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn item<'i>(
+        &self,
+        at: usize,
+        item: &mut Item<'i, '_>,
+        buffers: &mut Buffers,
+        scratch: &mut Scratch<'i>,
+    ) -> Result<(), Error> {
+        let param = &item.param.name;
+        let Buffers { read, moved, values, .. } = buffers;
+        let own = &mut scratch.own;
         if let Change::None = item.change {
             let ([(plane, range)], [target]) = (&item.moved[..], &mut item.target[..]) else { return Ok(()) };
             scratch.bytes_copied += target.len() as u64;
-            self.fill(item.param, plane, range, target, scratch)?;
-            scratch.peak = scratch.peak.max(scratch.read.capacity());
-            return self.agree(item.param, plane, range, target, &mut scratch.read);
+            self.fill(plane, range, target, read, own)?;
+            return self.agree(param, plane, range, target, read, own);
         }
-
-        // The planes that can be read where they lie, and the others one after the other.
-        let mapped: Vec<Option<&[u8]>> =
-            item.moved.iter().map(|(p, range)| self.one_mapped_run(p, range)).collect();
-        let mut moved = std::mem::take(&mut scratch.moved);
-        moved.clear();
-        let mut places = Vec::with_capacity(mapped.len());
-        for ((plane, range), mapped) in item.moved.iter().zip(&mapped) {
-            let start = moved.len();
-            if let Some(mapped) = mapped {
-                scratch.bytes_read += mapped.len() as u64;
-            } else {
-                moved.resize(start + usize::try_from(range.end - range.start).map_err(|_| too_large())?, 0);
-                self.fill(item.param, plane, range, &mut moved[start..], scratch)?;
-            }
-            places.push(start..moved.len());
+        let total = item.moved.iter().map(|(_, r)| size(r.end - r.start)).sum::<usize>();
+        moved.resize(total.max(moved.len()), 0);
+        let mut rest = &mut moved[..total];
+        let mut planes: Vec<&[u8]> = Vec::with_capacity(item.moved.len());
+        for (plane, range) in &item.moved {
+            let (part, after) = rest.split_at_mut(size(range.end - range.start));
+            rest = after;
+            self.fill(plane, range, part, read, own)?;
+            self.agree(param, plane, range, part, read, own)?;
+            planes.push(part);
         }
-        let planes: Vec<&[u8]> =
-            mapped.iter().zip(places).map(|(mapped, place)| mapped.unwrap_or(&moved[place])).collect();
-        for ((plane, range), bytes) in item.moved.iter().zip(&planes) {
-            self.agree(item.param, plane, range, bytes, &mut scratch.read)?;
-        }
-        let param = &item.param.name;
         let importance = self.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
-        let changed = item.change.apply(matrix, importance, &mut item.target, &mut scratch.values);
+        let changed = item.change.apply(matrix, importance, &mut item.target, values);
         let changed = changed.map_err(|why| match why {
             Failed::Data(data) => Error::Data { param: param.clone(), data },
             Failed::NotFinite(count) => {
                 Error::NotFinite { param: param.clone(), to: item.param.scheme.name.to_string(), count }
             }
         })?;
-        scratch.encoded.extend(changed.map(|d| (param.as_str(), d)));
-        scratch.bytes_encoded += item.target.iter().map(|t| t.len() as u64).sum::<u64>();
-        scratch.peak =
-            scratch.peak.max(moved.capacity() + scratch.read.capacity() + 4 * scratch.values.capacity());
-        scratch.moved = moved;
+        scratch.encoded.extend(changed.map(|d| (item.index, at, param.as_str(), d)));
+        scratch.bytes_encoded += item.bytes();
         Ok(())
     }
 
-    /// Bytes `range` of the moved plane to `target`, which is zero.
-    fn fill(
-        &self,
-        param: &PlannedParam,
-        plane: &PlannedPlane,
-        range: &Range<u64>,
-        target: &mut [u8],
-        scratch: &mut Scratch<'_>,
-    ) -> Result<(), Error> {
-        if let Some(source) = self.one_mapped_run(plane, range) {
-            target.copy_from_slice(source);
-            scratch.bytes_read += source.len() as u64;
-            return Ok(());
+    /// Tells the caller how far it is, and ends if the caller or another thread has ended it.
+    pub(crate) fn pulse(&self) -> Result<(), Error> {
+        let progress = Progress { done: self.done.load(Ordering::Relaxed), total: self.total };
+        let over = self.stop.load(Ordering::Relaxed)
+            || self.options.watch.is_some_and(|watch| watch(progress).is_break());
+        if over {
+            self.stop.store(true, Ordering::Relaxed);
+            let Progress { done, total } = progress;
+            return Err(Error::Cancelled { done, total });
         }
-        let mut pieces = std::mem::take(&mut scratch.pieces);
-        pieces.clear();
-        for piece in &plane.copy {
-            piece.clip(range.clone(), &mut pieces);
-        }
-        let done =
-            self.gather(param, &pieces, range.start, target, &mut scratch.read, &mut scratch.bytes_read);
-        scratch.pieces = pieces;
-        done
+        Ok(())
     }
 
-    /// Bytes `range` of the moved plane, if they are one run of one mapped file.
-    fn one_mapped_run(&self, plane: &PlannedPlane, range: &Range<u64>) -> Option<&'a [u8]> {
-        let mut pieces = plane.copy.iter().filter(|p| reaches(p, range));
-        let (piece, None) = (pieces.next()?, pieces.next()) else { return None };
-        let from = piece.source?;
-        let end = piece.target_offset.checked_add(piece.run)?;
-        if !piece.dims.is_empty() || range.start < piece.target_offset || range.end > end {
-            return None;
-        }
-        let data = self.checkpoint.entries().get(from.entry)?.planes.get(from.plane)?;
-        let start = data.bytes.start + piece.source_offset + (range.start - piece.target_offset);
-        let len = range.end - range.start;
-        let range = usize::try_from(start).ok()?..usize::try_from(start.checked_add(len)?).ok()?;
-        self.checkpoint.file(data.file).source.mapped()?.get(range)
-    }
-
-    /// Copies `pieces` to `target`, which begins at byte `start` of the moved plane. Zeros are there already.
-    fn gather(
+    /// Shows what is borrowed to who wants to see all that is read.
+    fn show_borrowed(
         &self,
-        param: &PlannedParam,
-        pieces: &[Piece],
-        start: u64,
-        target: &mut [u8],
-        read: &mut Vec<u8>,
-        bytes_read: &mut u64,
+        plan: &LoadPlan,
+        homes: &[Home],
+        pool: &mut Pool,
+        report: &mut LoadReport,
     ) -> Result<(), Error> {
-        for piece in pieces {
-            if piece.source.is_none() {
-                continue;
+        const STEP: u64 = 4 << 20;
+        let Some(observe) = self.options.observe else { return Ok(()) };
+        let mut parts = vec![];
+        for (param, home) in plan.params.iter().zip(homes) {
+            let Home::Borrowed(_) = home else { continue };
+            for (file, range) in param.planes.iter().filter_map(|p| lent(self.checkpoint, p)) {
+                let starts = range.clone().step_by(size(STEP));
+                parts.extend(starts.map(|at| (file, at..(at + STEP).min(range.end))));
             }
-            let bytes = self.extent_bytes(param, piece, read)?;
-            *bytes_read += piece.bytes();
-            let run =
-                usize::try_from(piece.run).map_err(|_| Error::TooLarge { param: param.name.clone() })?;
-            piece.runs(|source, at| {
-                let (from, to) = (source - piece.source_offset, at - start);
-                // The plan has proved that both lie inside.
-                let (from, to) =
-                    (usize::try_from(from).unwrap_or(usize::MAX), usize::try_from(to).unwrap_or(usize::MAX));
-                target[to..to + run].copy_from_slice(&bytes[from..from + run]);
-            });
         }
-        Ok(())
-    }
-
-    /// The source bytes that a piece spans, mapped or read.
-    fn extent_bytes<'s>(
-        &'s self,
-        param: &PlannedParam,
-        piece: &Piece,
-        read: &'s mut Vec<u8>,
-    ) -> Result<&'s [u8], Error> {
-        let too_large = || Error::TooLarge { param: param.name.clone() };
-        let Some(from) = piece.source else { return Ok(&[]) };
-        let data = &self.checkpoint.entries()[from.entry].planes[from.plane];
-        let file = self.checkpoint.file(data.file);
-        let start = data.bytes.start + piece.source_offset;
-        let bytes = extent(piece);
-        let len = usize::try_from(bytes).map_err(|_| too_large())?;
-        let failed = |source| Error::Io { path: file.path.clone(), offset: start, bytes, source };
-        if let Some(mapped) = file.source.mapped() {
-            let at = usize::try_from(start).map_err(|_| too_large())?;
-            let end = at.checked_add(len).ok_or_else(too_large)?;
-            return mapped.get(at..end).ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()));
-        }
-        read.resize(len, 0);
-        file.source.read_at(start, read).map_err(failed)?;
-        Ok(read)
-    }
-
-    /// Checks that the sources which share a cell agree with `bytes`, what was written of `range`.
-    fn agree(
-        &self,
-        param: &PlannedParam,
-        plane: &PlannedPlane,
-        range: &Range<u64>,
-        bytes: &[u8],
-        read: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let mut pieces = vec![];
-        for piece in &plane.equal {
-            piece.clip(range.clone(), &mut pieces);
-        }
-        for piece in &pieces {
-            let source = self.extent_bytes(param, piece, read)?;
-            let mut wrong = None;
-            piece.runs(|from, at| {
-                let index = |x: u64| usize::try_from(x).unwrap_or(usize::MAX);
-                let (from, to, run) =
-                    (index(from - piece.source_offset), index(at - range.start), index(piece.run));
-                if wrong.is_none() && bytes.get(to..to + run) != source.get(from..from + run) {
-                    wrong = Some(at);
+        let mut none = vec![(); pool.threads()];
+        pool.chunks(&mut none, &mut parts, 1, |(), _, parts| {
+            for (file, range) in parts {
+                let mapped = self.checkpoint.file(*file).source.mapped().unwrap_or_default();
+                if let (Some(bytes), Ok(())) = (mapped.get(size(range.start)..size(range.end)), self.pulse())
+                {
+                    observe(*file, range.start, bytes);
                 }
-            });
-            if let Some(at) = wrong {
-                return Err(Error::Disagree { param: param.name.clone(), role: plane.role, at });
             }
-        }
+        });
+        self.pulse()?;
+        report.bytes_read += parts.iter().map(|(_, r)| r.end - r.start).sum::<u64>();
         Ok(())
     }
-}
-
-/// Items that change values: a band of rows of one matrix each, about [`ITEM`] bytes.
-fn changes<'b>(
-    param: &'b PlannedParam,
-    change: &'b Change,
-    mut targets: Vec<&'b mut [u8]>,
-    items: &mut Vec<Item<'b>>,
-) -> Option<()> {
-    let (moved, target) = (&*param.moved, &*param.scheme);
-    // The last two axes are matrices if either scheme says so, else all but the last are rows.
-    let axes = param.shape.len();
-    let lead = if moved.trailing.max(target.trailing) < 2 { 0 } else { axes.checked_sub(2)? };
-    let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
-    let matrices = product(&param.shape[..lead])?;
-    let (k, rows) = match &param.shape[lead..] {
-        [] => (1, 1),
-        [rows @ .., k] => (*k, product(rows)?),
-    };
-    if matrices == 0 || rows == 0 {
-        return Some(());
-    }
-    let bytes = param.slot_bytes().max(param.planes.iter().map(|p| p.bytes).sum()) / matrices;
-    let unit = Change::band(moved, target, rows);
-    let step = (rows * ITEM / bytes.max(1)).max(1).checked_next_multiple_of(unit)?;
-    // Bytes of rows `band` in a plane that has `len` bytes for each matrix.
-    let within = |scheme: &Scheme, plane: usize, len: u64, band: &Range<u64>| match scheme
-        .rows_in(&scheme.planes[plane])
-    {
-        Rows::Bands(per) => {
-            let run = len / rows.div_ceil(per);
-            band.start / per * run..band.end.div_ceil(per) * run
-        }
-        Rows::Whole | Rows::Scattered => 0..len,
-    };
-    let sizes: Vec<u64> = targets.iter().map(|t| t.len() as u64 / matrices).collect();
-    for matrix in 0..matrices {
-        for row in (0..rows).step_by(usize::try_from(step).ok()?) {
-            let band = row..(row + step).min(rows);
-            let part = |(i, plane): (usize, &'b PlannedPlane)| {
-                let len = plane.bytes / matrices;
-                let range = within(moved, i, len, &band);
-                (plane, matrix * len + range.start..matrix * len + range.end)
-            };
-            let mut target_parts = Vec::with_capacity(targets.len());
-            for (i, rest) in targets.iter_mut().enumerate() {
-                let range = within(target, i, sizes[i], &band);
-                let (part, after) =
-                    std::mem::take(rest).split_at_mut(usize::try_from(range.end - range.start).ok()?);
-                target_parts.push(part);
-                *rest = after;
-            }
-            items.push(Item {
-                param,
-                change,
-                moved: param.planes.iter().enumerate().map(part).collect(),
-                rows: usize::try_from(band.end - band.start).ok()?,
-                k: usize::try_from(k).ok()?,
-                target: target_parts,
-            });
-        }
-    }
-    Some(())
-}
-
-/// Whether the piece writes anything of `range`.
-fn reaches(piece: &Piece, range: &Range<u64>) -> bool {
-    let last = piece.dims.iter().map(|d| (d.extent - 1) * d.target_stride).sum::<u64>();
-    piece.target_offset < range.end && range.start < piece.target_offset + last + piece.run
-}
-
-/// Source bytes from a piece's first to its last.
-fn extent(piece: &Piece) -> u64 {
-    piece.run + piece.dims.iter().map(|d| (d.extent - 1) * d.source_stride).sum::<u64>()
 }

@@ -1,20 +1,33 @@
 //! Executes a plan: bytes from sources to slots, in parallel, each slot once.
+//!
+//! A parameter's life is in the types: planned ([`plan::LoadPlan`]), [`Allocated`] (its address is fixed, nothing can
+//! be read), [`Loaded`]. [`execute`] goes from the first to the last; [`execute_into`] fills memory of the caller's
+//! [`Sink`]; [`Loaded::update`] puts other values of the same shapes in the same places.
 
+mod allocated;
 mod change;
 mod codecs;
 mod error;
 mod executor;
 mod export;
+mod gather;
+mod item;
+mod memory;
+mod options;
 mod pool;
 mod report;
+mod sink;
 mod slot;
 mod tensor;
 
 pub use crate::tensor::Tensor;
+pub use allocated::{Allocated, Loaded, execute, execute_with};
 pub use codecs::Codecs;
 pub use error::Error;
-pub use executor::{Importance, Loaded, Options, execute, execute_with};
+pub use executor::execute_into;
 pub use export::export;
+pub use options::{Importance, Observe, Options, Progress, Watch};
 pub use pool::Pool;
 pub use report::{Bytes, LoadReport};
+pub use sink::{Place, Sink};
 pub use slot::Slot;

@@ -12,7 +12,8 @@ pub struct LoadReport {
     pub params: usize,
     /// Entries that the dialect knows and the model does not need.
     pub dropped: usize,
-    /// Bytes read from files (a map's pages count when they are copied from).
+    /// Bytes read from files, with what lies in gaps that are read along. What is borrowed is not read, but where the
+    /// caller wants to see it.
     pub bytes_read: u64,
     /// Bytes that stay in the map.
     pub bytes_borrowed: u64,
@@ -26,6 +27,8 @@ pub struct LoadReport {
     pub owned_bytes: u64,
     /// Bytes of buffers that are gone now, all threads together.
     pub scratch_peak: u64,
+    /// The same as it was expected before anything was read: never less.
+    pub scratch_predicted: u64,
     /// The process' highest resident size so far, in bytes; 0 where the system does not say.
     pub peak_rss: u64,
     /// Threads.

@@ -7,6 +7,7 @@ use checkpoint::ByteSource;
 use memmap2::MmapMut;
 
 use crate::Error;
+use crate::sink::{Place, Sink};
 
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
 #[derive(Clone)]
@@ -67,5 +68,39 @@ impl Arena {
 
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         &mut self.0
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+}
+
+/// Gives out an arena, each plane at the next multiple of [`ALIGN`]: the sink of who brings none.
+pub(crate) struct ArenaSink<'m> {
+    rest: &'m mut [u8],
+    at: usize,
+}
+
+impl<'m> ArenaSink<'m> {
+    pub(crate) fn new(arena: &'m mut Arena) -> ArenaSink<'m> {
+        ArenaSink { rest: arena.as_mut(), at: 0 }
+    }
+}
+
+impl<'m> Sink<'m> for ArenaSink<'m> {
+    fn place(
+        &mut self,
+        param: &Place<'_>,
+    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        let mut give = |len: &usize| {
+            let gap = self.at.next_multiple_of(ALIGN) - self.at;
+            let (_, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(gap)?;
+            let (plane, rest) = rest.split_at_mut_checked(*len)?;
+            (self.rest, self.at) = (rest, self.at + gap + len);
+            Some(plane)
+        };
+        let planes = param.planes.iter().map(&mut give).collect::<Option<_>>();
+        planes.ok_or_else(|| "the arena is smaller than the plan".into())
     }
 }

@@ -51,7 +51,7 @@ pub use lower::{Refusal, lower};
 pub use piece::{Dim, Piece, PieceSource, PlannedPlane};
 pub use problem::{Fault, Problem, Problems, Why};
 pub use prove::{Unproven, prove};
-pub use reads::{Read, reads};
+pub use reads::{Read, reads, reads_of};
 pub use resolve::{Resolved, ResolvedParam, resolve};
 pub use sources::Sources;
 pub use steps::Clash;

@@ -40,6 +40,15 @@ pub fn reads(plan: &LoadPlan, entries: &[TensorEntry], gap: u64, max: u64) -> Ve
     coalesce(found, gap, max)
 }
 
+/// The same of some pieces of these entries.
+pub fn reads_of(pieces: &[Piece], entries: &[TensorEntry], gap: u64, max: u64) -> Vec<Read> {
+    let mut found = vec![];
+    for piece in pieces {
+        piece_reads(piece, entries, gap, &mut found);
+    }
+    coalesce(found, gap, max)
+}
+
 pub(crate) fn piece_reads(piece: &Piece, entries: &[TensorEntry], gap: u64, out: &mut Vec<Read>) {
     let Some(source) = piece.source else { return };
     let data = &entries[source.entry].planes[source.plane];

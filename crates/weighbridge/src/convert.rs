@@ -368,7 +368,11 @@ impl<'a> Conversion<'a> {
         let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
-        let options = load::Options { importance: Some(&importance), allow_overflow: options.allow_overflow };
+        let options = load::Options {
+            importance: Some(&importance),
+            allow_overflow: options.allow_overflow,
+            ..load::Options::default()
+        };
         let mut writer = draft.create_with(path, &write)?;
         let mut report = ConvertReport { dropped: plan.dropped, left, ..ConvertReport::default() };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();

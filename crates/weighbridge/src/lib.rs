@@ -25,6 +25,7 @@ mod convert;
 mod diff;
 mod error;
 mod layout;
+mod loading;
 mod pipeline;
 mod quants;
 mod rope;
@@ -46,7 +47,11 @@ pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextSt
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
-pub use load::{Bytes, LoadReport, Loaded, Pool, Tensor, export};
+pub use load::{
+    Allocated, Bytes, LoadReport, Loaded, Options as LoadOptions, Place, Pool, Progress as LoadProgress,
+    Sink, Tensor, export,
+};
+pub use loading::{load_into, load_with};
 pub use model::{
     DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
 };

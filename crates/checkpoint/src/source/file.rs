@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use super::{ByteSource, Io, Mapped, Pread};
+use super::system::is_remote;
+use super::{ByteSource, Direct, Io, Mapped, Pread};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -104,17 +105,19 @@ impl OpenFile {
 
     /// The file as a source, reached as `io` says.
     pub(crate) fn into_source(self, io: Io) -> Result<Arc<dyn ByteSource>, Error> {
-        let map = match io {
-            Io::Mmap => true,
-            Io::Pread => false,
-            Io::Auto => is_local(&self.file),
-        };
-        if map {
-            let source = Mapped::new(&self.file, &self.path).map_err(|e| Error::io(&self.path, "map", e))?;
-            Ok(Arc::new(source))
-        } else {
-            Ok(Arc::new(Pread::new(self.file, self.len)))
-        }
+        let OpenFile { path, file, len } = self;
+        let remote = is_remote(&file);
+        let io = if io == Io::Auto && remote { Io::Pread } else { io };
+        Ok(match io {
+            Io::Auto | Io::Mmap => {
+                Arc::new(Mapped::new(file, &path, remote).map_err(|e| Error::io(&path, "map", e))?)
+            }
+            Io::Pread => Arc::new(Pread::new(file, len, remote)),
+            Io::Direct => match Direct::new(file, len, remote) {
+                Ok(source) => Arc::new(source),
+                Err(file) => Arc::new(Pread::instead_of_direct(file, len, remote)),
+            },
+        })
     }
 }
 
@@ -132,28 +135,4 @@ fn describe(kind: FileType) -> &'static str {
     } else {
         "something else"
     }
-}
-
-/// Whether page faults on `file` are served by this machine's kernel alone.
-#[cfg(target_os = "linux")]
-fn is_local(file: &File) -> bool {
-    // linux/magic.h, and fs/smb/client/cifsfs.h for SMB2.
-    const REMOTE: [u32; 8] = [
-        0x6969,      // NFS
-        0x517b,      // SMB
-        0xff53_4d42, // CIFS
-        0xfe53_4d42, // SMB2
-        0x6573_5546, // FUSE
-        0x0102_1997, // 9P
-        0x00c3_6400, // Ceph
-        0x0bd0_0bd0, // Lustre
-    ];
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers are 32 bits")]
-    rustix::fs::fstatfs(file).is_ok_and(|fs| !REMOTE.contains(&(fs.f_type as u32)))
-}
-
-/// Whether page faults on `file` are served by this machine's kernel alone; assumed elsewhere than on Linux.
-#[cfg(not(target_os = "linux"))]
-fn is_local(_file: &File) -> bool {
-    true
 }

@@ -2,30 +2,45 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::guard::Registration;
-use super::{ByteSource, past_the_end};
+use super::{ByteSource, Pace, past_the_end, system};
+
+/// Files that are kept open for reading beside their maps: others' descriptors have to find room too (1024 is the usual
+/// limit), and directories of a thousand arrays are real.
+const KEPT: i32 = 512;
 
 /// A file mapped into memory, read-only.
+///
+/// The map lends. Copies are read from the file: that costs no page faults, what was copied does not count as this
+/// process's memory, and a file that shrinks is an error.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     /// Goes before the map does: the addresses may be another's at once.
     _registered: Option<Registration>,
     map: memmap2::Mmap,
+    /// `None` if too many are open.
+    file: Option<File>,
+    remote: bool,
 }
 
 impl Mapped {
     /// Maps the whole of `file`, which must be regular and not empty, and is called `path` should its pages go.
-    pub(crate) fn new(file: &File, path: &Path) -> io::Result<Mapped> {
+    pub(crate) fn new(file: File, path: &Path, remote: bool) -> io::Result<Mapped> {
         // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
         // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
         // a page past the new end raises SIGBUS, which `Io::guard_maps` makes an error. What parses the mapped
         // header checks every bound on each access, so that such a writer can cause wrong values, but no access
         // out of bounds. Who must survive a hostile writer uses `Io::Pread`.
-        let map = unsafe { memmap2::Mmap::map(file)? };
-        Ok(Mapped { _registered: Registration::new(map.as_ptr(), map.len(), path), map })
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        let registered = Registration::new(map.as_ptr(), map.len(), path);
+        let file = (file.as_raw_fd() < KEPT).then_some(file);
+        Ok(Mapped { _registered: registered, map, file, remote })
     }
 }
 
@@ -37,12 +52,13 @@ impl ByteSource for Mapped {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = usize::try_from(offset).ok();
         let range = start.and_then(|s| Some(s..s.checked_add(buf.len())?));
-        match range.and_then(|r| self.map.get(r)) {
-            Some(bytes) => {
+        match (range.and_then(|r| self.map.get(r)), &self.file) {
+            (None, _) => Err(past_the_end(offset, buf.len(), self.len())),
+            (Some(_), Some(file)) => file.read_exact_at(buf, offset),
+            (Some(bytes), None) => {
                 buf.copy_from_slice(bytes);
                 Ok(())
             }
-            None => Err(past_the_end(offset, buf.len(), self.len())),
         }
     }
 
@@ -52,5 +68,15 @@ impl ByteSource for Mapped {
 
     fn kind(&self) -> &'static str {
         "mmap"
+    }
+
+    fn pace(&self) -> Pace {
+        system::pace(self.remote)
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        if let Some(file) = &self.file {
+            system::will_need(file, range);
+        }
     }
 }

@@ -2,21 +2,29 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::{ByteSource, past_the_end};
+use super::{ByteSource, Pace, past_the_end, system};
 
 /// A file read with `pread`.
 #[derive(Debug)]
 pub(crate) struct Pread {
     file: File,
     len: u64,
+    remote: bool,
+    kind: &'static str,
 }
 
 impl Pread {
     /// Reads `file`, of `len` bytes.
-    pub(crate) fn new(file: File, len: u64) -> Pread {
-        Pread { file, len }
+    pub(crate) fn new(file: File, len: u64, remote: bool) -> Pread {
+        Pread { file, len, remote, kind: "pread" }
+    }
+
+    /// Reads `file`, for which the page cache cannot be passed by.
+    pub(crate) fn instead_of_direct(file: File, len: u64, remote: bool) -> Pread {
+        Pread { kind: "pread (O_DIRECT is refused)", ..Pread::new(file, len, remote) }
     }
 }
 
@@ -37,6 +45,14 @@ impl ByteSource for Pread {
     }
 
     fn kind(&self) -> &'static str {
-        "pread"
+        self.kind
+    }
+
+    fn pace(&self) -> Pace {
+        system::pace(self.remote)
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        system::will_need(&self.file, range);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 }
 
 /// Whether Ctrl-C was pressed: what is worth continuing is kept, and we go.
-fn stop_on_interrupt() -> Arc<AtomicBool> {
+pub(super) fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     // Without a handler Ctrl-C ends the program, and what was written since it was last durable is written again.

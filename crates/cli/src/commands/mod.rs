@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod inspect;
+pub(crate) mod load;
 pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod quants;

@@ -13,6 +13,7 @@ mod files;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod large;
+mod load;
 #[cfg(target_os = "linux")]
 mod moving;
 mod resume;

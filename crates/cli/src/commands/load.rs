@@ -1,0 +1,118 @@
+//! `weighbridge load`: fills slots, and says what that cost.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use serde_json::json;
+use weighbridge::{Bytes, Checkpoint, LayoutKind, LoadOptions, LoadReport, Pool};
+
+use super::convert::stop_on_interrupt;
+use crate::Failure;
+use crate::args::LoadArgs;
+use crate::progress::{Line, speed};
+use crate::style;
+
+/// Seconds from the first step on.
+struct Phases {
+    open: f64,
+    plan: f64,
+    execute: f64,
+}
+
+impl Phases {
+    fn all(&self) -> f64 {
+        self.open + self.plan + self.execute
+    }
+}
+
+pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
+    let layout = args.layout.kind().map_err(Failure::Usage)?;
+    let stop = stop_on_interrupt();
+    let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
+    let line = Line::new();
+    let watch = |p: weighbridge::LoadProgress| {
+        line.bytes(p.done, p.total);
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let options =
+        LoadOptions { owned: args.owned, memory: args.memory, watch: Some(&watch), ..LoadOptions::default() };
+
+    let started = Instant::now();
+    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
+    let opened = started.elapsed().as_secs_f64();
+    let planned = if layout == LayoutKind::Source {
+        weighbridge::plan_as_stored(&checkpoint)?
+    } else {
+        weighbridge::plan(&checkpoint, &weighbridge::describe(&checkpoint)?, layout)?
+    };
+    let planning = started.elapsed().as_secs_f64();
+    let loaded = weighbridge::load_with(&planned, &checkpoint, &mut pool, options);
+    let all = started.elapsed().as_secs_f64();
+    line.clear();
+    let loaded = loaded?;
+    let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
+    let text = if args.json {
+        json_text(args, &checkpoint, loaded.report(), &phases)
+    } else {
+        text(args, &checkpoint, loaded.report(), &phases)
+    };
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// How the files were reached, each way once.
+fn io(checkpoint: &Checkpoint) -> String {
+    let kinds: BTreeSet<&str> = checkpoint.files().iter().map(|f| f.source.kind()).collect();
+    kinds.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phases: &Phases) -> String {
+    let moved = report.bytes_borrowed + report.owned_bytes;
+    let title = format!("{} → {} parameters", args.path.display(), report.params);
+    format!(
+        "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
+         {} borrowed, {} copied, {} encoded\n  \
+         {} read ({}); {} of buffers, {} expected; peak {}\n",
+        style::heading(&title),
+        phases.all(),
+        speed(moved, phases.all()),
+        phases.open,
+        phases.plan,
+        phases.execute,
+        report.threads,
+        Bytes(report.bytes_borrowed),
+        Bytes(report.bytes_copied),
+        Bytes(report.bytes_encoded),
+        Bytes(report.bytes_read),
+        io(checkpoint),
+        Bytes(report.scratch_peak),
+        Bytes(report.scratch_predicted),
+        Bytes(report.peak_rss),
+    )
+}
+
+fn json_text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phases: &Phases) -> String {
+    let facts = json!({
+        "path": args.path.display().to_string(),
+        "parameters": report.params,
+        "dropped": report.dropped,
+        "io": io(checkpoint),
+        "threads": report.threads,
+        "memory": args.memory,
+        "seconds": phases.all(),
+        "seconds_open": phases.open,
+        "seconds_plan": phases.plan,
+        "seconds_execute": phases.execute,
+        "bytes_read": report.bytes_read,
+        "bytes_borrowed": report.bytes_borrowed,
+        "bytes_copied": report.bytes_copied,
+        "bytes_encoded": report.bytes_encoded,
+        "bytes_owned": report.owned_bytes,
+        "scratch_bytes": report.scratch_peak,
+        "scratch_bytes_expected": report.scratch_predicted,
+        "peak_rss_bytes": report.peak_rss,
+    });
+    format!("{facts:#}\n")
+}

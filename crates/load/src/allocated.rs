@@ -1,0 +1,137 @@
+//! The life of parameters: their addresses are fixed, then their bytes are there.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use plan::LoadPlan;
+
+use crate::executor::{Home, fill, homes, planes_of};
+use crate::slot::{ALIGN, Arena, ArenaSink, Slot};
+use crate::{Error, LoadReport, Options, Pool, Tensor};
+
+/// Runs `plan`, which was compiled against `checkpoint`'s entries.
+///
+/// # Errors
+/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot
+/// be meant, or an encoding cannot hold the values.
+pub fn execute(plan: &LoadPlan, checkpoint: &Checkpoint, pool: &mut Pool) -> Result<Loaded, Error> {
+    execute_with(plan, checkpoint, pool, Options::default())
+}
+
+/// As [`execute`], with options.
+///
+/// # Errors
+/// As [`execute`], and if the caller ends it or allows too little memory.
+pub fn execute_with(
+    plan: &LoadPlan,
+    checkpoint: &Checkpoint,
+    pool: &mut Pool,
+    options: Options<'_>,
+) -> Result<Loaded, Error> {
+    Allocated::new(plan, checkpoint, options)?.fill(pool)
+}
+
+/// Parameters whose addresses are fixed, and of which nothing can be read yet: those that stay in maps have theirs
+/// there, all others in one allocation.
+pub struct Allocated<'a, 'o> {
+    plan: &'a LoadPlan,
+    checkpoint: &'a Checkpoint,
+    options: Options<'o>,
+    homes: Vec<Home>,
+    /// Where in the arena each plane of each parameter with memory of its own is.
+    ranges: Vec<Vec<Range<usize>>>,
+    arena: Arena,
+}
+
+impl<'a, 'o> Allocated<'a, 'o> {
+    /// Gives each parameter of `plan`, which was compiled against `checkpoint`'s entries, its place. Reads nothing.
+    ///
+    /// # Errors
+    /// If memory is not to be had, or no codec makes a change that the plan wants.
+    pub fn new(
+        plan: &'a LoadPlan,
+        checkpoint: &'a Checkpoint,
+        options: Options<'o>,
+    ) -> Result<Allocated<'a, 'o>, Error> {
+        let homes = homes(plan, checkpoint, !options.owned)?;
+        let mut end = 0usize;
+        let mut ranges = Vec::with_capacity(homes.len());
+        for (param, home) in plan.params.iter().zip(&homes) {
+            let planes = if let Home::Own(_) = home { planes_of(param)? } else { vec![] };
+            let mut place = |len: usize| {
+                let start = end.checked_next_multiple_of(ALIGN)?;
+                end = start.checked_add(len)?;
+                Some(start..end)
+            };
+            let placed: Option<Vec<_>> = planes.into_iter().map(&mut place).collect();
+            ranges.push(placed.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?);
+        }
+        let arena = Arena::new(end)?;
+        Ok(Allocated { plan, checkpoint, options, homes, ranges, arena })
+    }
+
+    /// Bytes of the allocation.
+    pub fn bytes(&self) -> usize {
+        self.ranges.iter().flatten().map(|r| r.end).max().unwrap_or(0)
+    }
+
+    /// The addresses of the planes of the parameter called `name`: they stay as long as what is loaded.
+    pub fn addresses(&self, name: &str) -> Option<Vec<usize>> {
+        let (index, _) = self.plan.find(name)?;
+        let index = if let Home::Tied(root) = self.homes.get(index)? { *root } else { index };
+        Some(match self.homes.get(index)? {
+            Home::Borrowed(slots) => slots.iter().map(|s| s.bytes().as_ptr().addr()).collect(),
+            _ => self.ranges.get(index)?.iter().map(|r| self.arena.address() + r.start).collect(),
+        })
+    }
+
+    /// Reads everything to its place.
+    ///
+    /// # Errors
+    /// As [`execute_with`].
+    pub fn fill(self, pool: &mut Pool) -> Result<Loaded, Error> {
+        let Allocated { plan, checkpoint, options, homes, ranges, mut arena } = self;
+        let report = fill(plan, checkpoint, &homes, &mut ArenaSink::new(&mut arena), pool, options)?;
+        let arena = Arc::new(arena);
+        let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
+        for ((param, home), ranges) in plan.params.iter().zip(&homes).zip(ranges) {
+            let slots = match home {
+                Home::Borrowed(slots) => slots.clone(),
+                Home::Own(_) => ranges.into_iter().map(|r| Slot::owned(&arena, r)).collect(),
+                Home::Tied(other) => {
+                    // A tie names an earlier parameter, so it is there.
+                    let first = &plan.params[*other];
+                    params.get(&first.name).map(|t| t.slots().to_vec()).unwrap_or_default()
+                }
+            };
+            let tensor = Tensor::new(param.shape.clone(), Arc::clone(&param.scheme), slots);
+            params.insert(param.name.clone(), tensor);
+        }
+        Ok(Loaded { params, report })
+    }
+}
+
+/// What was loaded: parameters by name.
+pub struct Loaded {
+    params: HashMap<String, Tensor>,
+    report: LoadReport,
+}
+
+impl Loaded {
+    /// The parameter called `name`: its shape, its scheme, its planes.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.params.get(name)
+    }
+
+    /// The names, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.params.keys().map(String::as_str)
+    }
+
+    /// What it cost.
+    pub fn report(&self) -> &LoadReport {
+        &self.report
+    }
+}

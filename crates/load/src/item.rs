@@ -1,0 +1,338 @@
+//! Parameters cut into pieces of work: large enough to read at speed, small enough to share out and to fit.
+
+use std::ops::Range;
+
+use checkpoint::{Checkpoint, Pace};
+use plan::{Piece, PlannedParam, PlannedPlane};
+use tensor::{FileId, Rows, Scheme};
+
+use crate::Error;
+use crate::change::Change;
+use crate::gather::{clip, extent, is_straight, place_of, ranges};
+use crate::memory::Need;
+
+/// Bytes of a band that is changed, about: with what it is made from it fits in a second-level cache.
+const BAND: u64 = 1 << 20;
+/// A matrix that bands would read several times is changed whole, if it takes at most so many bytes of buffers and
+/// nobody says how many there are.
+const WHOLE: u64 = 256 << 20;
+/// Bytes of a buffer that runs are copied out of, if there are so many: they stay in the second-level cache.
+const WINDOW: u64 = 1 << 20;
+/// The same at least.
+const LEAST_WINDOW: u64 = 64 << 10;
+/// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
+/// items of half a huge page copy at half the speed).
+const PAGE: usize = 2 << 20;
+
+/// Some rows of one matrix of one parameter, or some bytes of one plane, and where they go.
+pub(crate) struct Item<'a, 't> {
+    /// Index of the parameter.
+    pub(crate) index: usize,
+    pub(crate) param: &'a PlannedParam,
+    pub(crate) change: &'a Change,
+    /// Planes that movement yields, and the bytes of each that this item is. One if there is no change, all
+    /// of them if there is.
+    pub(crate) moved: Vec<(&'a PlannedPlane, Range<u64>)>,
+    pub(crate) rows: usize,
+    pub(crate) k: usize,
+    /// One for each of `moved` if there is no change, else one for each plane of the target.
+    pub(crate) target: Vec<&'t mut [u8]>,
+    /// The first bytes that it reads, of this file.
+    pub(crate) span: Option<(FileId, Range<u64>)>,
+    /// It is `span` as it is, and nothing else.
+    pub(crate) straight: bool,
+    pub(crate) need: Need,
+}
+
+impl Item<'_, '_> {
+    /// Bytes that it writes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.target.iter().map(|t| t.len() as u64).sum()
+    }
+}
+
+/// Cuts parameters so that each item's buffers fit.
+pub(crate) struct Cutter<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    /// What one thread takes if it can.
+    pub(crate) share: u64,
+    /// The parameter that takes the most, cut as fine as can be, and how many bytes that is.
+    pub(crate) neediest: Option<(&'a str, u64)>,
+}
+
+impl<'a> Cutter<'a> {
+    /// Cuts one parameter, whose planes are `targets`, and adds its items.
+    pub(crate) fn cut<'t>(
+        &mut self,
+        index: usize,
+        param: &'a PlannedParam,
+        change: &'a Change,
+        targets: Vec<&'t mut [u8]>,
+        items: &mut Vec<Item<'a, 't>>,
+    ) -> Result<(), Error> {
+        let before = items.len();
+        let cut = if let Change::None = change {
+            let planes = param.planes.iter().zip(targets);
+            planes.map(|(plane, target)| self.moves(param, change, plane, target, items)).collect()
+        } else {
+            self.changes(param, change, targets, items)
+        };
+        let () = cut.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
+        for item in &mut items[before..] {
+            item.index = index;
+            let first = item.moved.iter().find_map(|(plane, range)| self.first(plane, range));
+            let straight = first.as_ref().is_some_and(|(_, straight)| *straight);
+            item.straight = straight && matches!(change, Change::None);
+            item.span = first.map(|(span, _)| span);
+            let need = item.need.bytes();
+            if self.neediest.is_none_or(|(_, most)| need > most) {
+                self.neediest = Some((&param.name, need));
+            }
+        }
+        Ok(())
+    }
+
+    /// Items that only move one plane: some of its bytes each.
+    fn moves<'t>(
+        &self,
+        param: &'a PlannedParam,
+        change: &'a Change,
+        plane: &'a PlannedPlane,
+        mut target: &'t mut [u8],
+        items: &mut Vec<Item<'a, 't>>,
+    ) -> Option<()> {
+        let step = self.pace(&plane.copy).longest.max(1);
+        let straight = plane.copy.iter().all(is_straight);
+        let whole =
+            !plane.equal.is_empty() || !straight && (plane.bytes <= step || self.repeats(plane, step));
+        let mut start = 0;
+        while !target.is_empty() {
+            let page = target.as_ptr().align_offset(PAGE);
+            let first = if page == 0 { usize::try_from(step).ok()? } else { page };
+            let len = if whole { target.len() } else { first.min(target.len()) };
+            let (part, rest) = std::mem::take(&mut target).split_at_mut(len);
+            target = rest;
+            let end = start + len as u64;
+            let range = start..end;
+            start = end;
+            let beside = self.pace(&plane.copy).beside;
+            let need = Need { read: self.window(plane, &range, beside), beside, ..Need::default() };
+            items.push(Item {
+                index: 0,
+                param,
+                change,
+                moved: vec![(plane, range)],
+                rows: 0,
+                k: 0,
+                target: vec![part],
+                span: None,
+                straight: false,
+                need,
+            });
+        }
+        Some(())
+    }
+
+    /// Items that change values: a band of rows of one matrix each.
+    fn changes<'t>(
+        &self,
+        param: &'a PlannedParam,
+        change: &'a Change,
+        mut targets: Vec<&'t mut [u8]>,
+        items: &mut Vec<Item<'a, 't>>,
+    ) -> Option<()> {
+        let (moved, target) = (&*param.moved, &*param.scheme);
+        // The last two axes are matrices if either scheme says so, else all but the last are rows.
+        let axes = param.shape.len();
+        let lead = if moved.trailing.max(target.trailing) < 2 { 0 } else { axes.checked_sub(2)? };
+        let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
+        let matrices = product(&param.shape[..lead])?;
+        let (k, rows) = match &param.shape[lead..] {
+            [] => (1, 1),
+            [rows @ .., k] => (*k, product(rows)?),
+        };
+        if matrices == 0 || rows == 0 {
+            return Some(());
+        }
+        // Bytes of rows `band` in a plane that has `len` bytes for each matrix.
+        let within = |scheme: &Scheme, plane: usize, len: u64, band: &Range<u64>| match scheme
+            .rows_in(&scheme.planes[plane])
+        {
+            Rows::Bands(per) => {
+                let run = len / rows.div_ceil(per);
+                band.start / per * run..band.end.div_ceil(per) * run
+            }
+            Rows::Whole | Rows::Scattered => 0..len,
+        };
+        let parts = |matrix: u64, band: &Range<u64>| -> Vec<(&'a PlannedPlane, Range<u64>)> {
+            let part = |(i, plane): (usize, &'a PlannedPlane)| {
+                let len = plane.bytes / matrices;
+                let range = within(moved, i, len, band);
+                (plane, matrix * len + range.start..matrix * len + range.end)
+            };
+            param.planes.iter().enumerate().map(part).collect()
+        };
+        let need = |band: &Range<u64>| {
+            let parts = parts(0, band);
+            let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
+            let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
+            let values = change.values((band.end - band.start).saturating_mul(k));
+            let fixed = Need { read: 0, moved, values, beside };
+            let windows = parts.iter().map(|(p, range)| self.window(p, range, fixed.bytes()));
+            Need { read: windows.max().unwrap_or(0), ..fixed }
+        };
+        let bytes = param.slot_bytes().max(param.planes.iter().map(|p| p.bytes).sum()) / matrices;
+        let unit = Change::band(moved, target, rows);
+        let fair = u128::from(rows) * u128::from(BAND) / u128::from(bytes.max(1));
+        let fair = u64::try_from(fair).unwrap_or(u64::MAX).clamp(1, rows);
+        let mut step = fair.checked_next_multiple_of(unit)?;
+        let share = self.share.min(WHOLE);
+        let band = fair.min(rows);
+        // Rows that lie across the source are read once, if there is room.
+        if parts(0, &(0..band)).iter().any(|(plane, range)| {
+            let len = range.end - range.start;
+            len < plane.bytes / matrices && self.repeats(plane, len)
+        }) {
+            step = rows.checked_next_multiple_of(unit)?;
+        }
+        while step > unit && need(&(0..step.min(rows))).bytes() > share {
+            step = (step / 2).checked_next_multiple_of(unit)?.min(step - unit).max(unit);
+        }
+        let sizes: Vec<u64> = targets.iter().map(|t| t.len() as u64 / matrices).collect();
+        let needed = need(&(0..step.min(rows)));
+        for matrix in 0..matrices {
+            for row in (0..rows).step_by(usize::try_from(step).ok()?) {
+                let band = row..(row + step).min(rows);
+                let mut target_parts = Vec::with_capacity(targets.len());
+                for (i, rest) in targets.iter_mut().enumerate() {
+                    let range = within(target, i, sizes[i], &band);
+                    let (part, after) =
+                        std::mem::take(rest).split_at_mut(usize::try_from(range.end - range.start).ok()?);
+                    target_parts.push(part);
+                    *rest = after;
+                }
+                items.push(Item {
+                    index: 0,
+                    param,
+                    change,
+                    moved: parts(matrix, &band),
+                    rows: usize::try_from(band.end - band.start).ok()?,
+                    k: usize::try_from(k).ok()?,
+                    target: target_parts,
+                    span: None,
+                    straight: false,
+                    need: needed,
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// How the first of `pieces` is read.
+    fn pace(&self, pieces: &[Piece]) -> Pace {
+        let place = pieces.iter().find_map(|p| place_of(self.checkpoint, p));
+        place.map_or(Pace::LOCAL, |(file, _)| self.checkpoint.file(file).source.pace())
+    }
+
+    /// Whether bands of `step` bytes of a plane would read much of it several times.
+    fn repeats(&self, plane: &PlannedPlane, step: u64) -> bool {
+        let bands = plane.bytes.div_ceil(step.max(1));
+        if bands < 2 || plane.copy.iter().all(is_straight) {
+            return false;
+        }
+        let gap = self.pace(&plane.copy).gap;
+        let read = |pieces: &[Piece]| -> u64 {
+            ranges(self.checkpoint, pieces, gap, 0).iter().map(plan::Read::bytes).sum()
+        };
+        let middle = bands / 2 * step;
+        let band = |start: u64| {
+            let mut pieces = vec![];
+            clip(&plane.copy, &(start..(start + step).min(plane.bytes)), &mut pieces);
+            read(&pieces)
+        };
+        let once = read(&plane.copy);
+        band(0).max(band(middle)).saturating_mul(bands) > once.saturating_add(once / 4)
+    }
+
+    /// Bytes of the buffer that `range` of a plane is copied out of, where `fixed` others are needed besides.
+    fn window(&self, plane: &PlannedPlane, range: &Range<u64>, fixed: u64) -> u64 {
+        if let ([piece], []) = (&plane.copy[..], &plane.equal[..])
+            && is_straight(piece)
+        {
+            return 0;
+        }
+        let pace = self.pace(&plane.copy);
+        let most = WINDOW.max(pace.longest / 4);
+        let room = self.share.saturating_sub(fixed).clamp(LEAST_WINDOW, most);
+        // Small ones do not take all of it.
+        let mut bytes = 0u64;
+        let mut pieces = vec![];
+        clip(&plane.copy, range, &mut pieces);
+        for piece in pieces.iter().chain(&plane.equal).filter(|p| p.source.is_some()) {
+            bytes = bytes.saturating_add(extent(piece)).saturating_add(pace.gap);
+            if bytes >= room {
+                return room;
+            }
+        }
+        bytes
+    }
+
+    /// The first bytes that `range` of a plane reads, and whether that is all.
+    fn first(&self, plane: &PlannedPlane, range: &Range<u64>) -> Option<((FileId, Range<u64>), bool)> {
+        let mut pieces = vec![];
+        clip(&plane.copy, range, &mut pieces);
+        let places = pieces.iter().filter_map(|p| place_of(self.checkpoint, p).map(|at| (at, p)));
+        let ((file, at), piece) = places.min_by_key(|(at, _)| *at)?;
+        let straight = pieces.len() == 1 && is_straight(piece) && plane.equal.is_empty();
+        Some(((file, at..at + extent(piece)), straight))
+    }
+}
+
+/// Items that one thread does one after the other.
+pub(crate) struct Work<'a, 't> {
+    pub(crate) items: Vec<Item<'a, 't>>,
+    pub(crate) need: Need,
+}
+
+/// Small reads are done together if they are of at most so many bytes.
+pub(crate) const SMALL: u64 = 64 << 10;
+
+/// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
+/// and reads.
+pub(crate) fn together<'a, 't>(
+    mut items: Vec<Item<'a, 't>>,
+    checkpoint: &Checkpoint,
+    share: u64,
+) -> Vec<Work<'a, 't>> {
+    let start = |item: &Item<'_, '_>| item.span.as_ref().map(|(file, range)| (*file, range.start));
+    items.sort_by_key(|item| (start(item), item.index));
+    let mut works: Vec<Work<'a, 't>> = Vec::new();
+    let mut bytes = 0;
+    for item in items {
+        let (size, need, straight) = (item.bytes(), item.need, item.straight);
+        let file = item.span.as_ref().map(|(file, _)| *file);
+        let last = works.last_mut().filter(|w| {
+            let before = w.items.last().filter(|i| i.straight && straight);
+            let same = before.and_then(|i| i.span.as_ref()).map(|(file, _)| *file) == file;
+            before.is_some() && same && bytes + size <= PAGE as u64
+        });
+        match last {
+            Some(work) => {
+                work.need = work.need.max(need);
+                if let (Some(file), true) = (file, size <= SMALL) {
+                    // Gaps may be read along.
+                    let gap = checkpoint.file(file).source.pace().gap * work.items.len() as u64;
+                    let room = WINDOW.min(share.saturating_sub(work.need.beside));
+                    work.need.read = work.need.read.max((bytes + size + gap).min(room));
+                }
+                work.items.push(item);
+                bytes += size;
+            }
+            None => {
+                works.push(Work { items: vec![item], need });
+                bytes = size;
+            }
+        }
+    }
+    works
+}

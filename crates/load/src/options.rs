@@ -1,0 +1,44 @@
+//! What a caller may say about a load.
+
+use std::ops::ControlFlow;
+
+use tensor::FileId;
+
+/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis.
+/// See [`quant::Encoder::encode`].
+pub type Importance<'a> = dyn Fn(&str) -> Option<&'a [f32]> + Sync + 'a;
+
+/// Is told how far a load is, by any thread, after every read; ends it by breaking.
+pub type Watch<'a> = dyn Fn(Progress) -> ControlFlow<()> + Sync + 'a;
+
+/// Is shown bytes of a file and their offset, by any thread: all that is read for parameters, gaps included, some of
+/// it perhaps twice; and what is borrowed from maps.
+pub type Observe<'a> = dyn Fn(FileId, u64, &[u8]) + Sync + 'a;
+
+/// How far a load is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of slots that are filled.
+    pub done: u64,
+    /// Bytes of slots that are to be filled; what is borrowed is not counted.
+    pub total: u64,
+}
+
+/// How to load.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// How much each column of a parameter matters.
+    pub importance: Option<&'a Importance<'a>>,
+    /// Finite values may become infinite in a cast.
+    pub allow_overflow: bool,
+    /// Nothing is borrowed from a map: every parameter has memory of its own, which may be updated.
+    pub owned: bool,
+    /// Buffers take at most so many bytes, all threads together: what is read before it can be moved or changed, and
+    /// what a change needs. The slots are not counted, and what goes straight into them needs no buffer. Without it,
+    /// some MiB a thread, and what one matrix takes that cannot be changed in bands.
+    pub memory: Option<u64>,
+    /// Is told how far the load is.
+    pub watch: Option<&'a Watch<'a>>,
+    /// Is shown what is read.
+    pub observe: Option<&'a Observe<'a>>,
+}

@@ -1,0 +1,99 @@
+//! The executor against a copy made one element at a time, and what it must not do.
+
+extern crate weighbridge_load as load;
+
+mod bounds;
+mod movement;
+mod sinks;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use checkpoint::{Checkpoint, Io, OpenOptions};
+use load::Codecs;
+use plan::LoadPlan;
+use tempfile::TempDir;
+use tensor::{Expr, Target};
+
+/// Two-byte elements: how many, row by row, and what the first is.
+pub(crate) struct Matrix {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) seed: u64,
+}
+
+impl Matrix {
+    pub(crate) fn new(name: &'static str, shape: &[u64], seed: u64) -> Matrix {
+        Matrix { name, shape: shape.to_vec(), seed }
+    }
+
+    /// The elements: each other than most others.
+    pub(crate) fn values(&self) -> Vec<u16> {
+        let n = self.shape.iter().product::<u64>();
+        (0..n).map(|i| ((i + self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 41) as u16).collect()
+    }
+}
+
+/// A directory with `name`, a safetensors file of these.
+pub(crate) fn file(dir: &Path, name: &str, matrices: &[Matrix]) -> PathBuf {
+    let (mut header, mut end) = (String::new(), 0);
+    for m in matrices {
+        let start = end;
+        end += m.shape.iter().product::<u64>() * 2;
+        let comma = if header.is_empty() { "{" } else { "," };
+        header += &format!(
+            "{comma}\"{}\":{{\"dtype\":\"BF16\",\"shape\":{:?},\"data_offsets\":[{start},{end}]}}",
+            m.name, m.shape
+        );
+    }
+    header += "}";
+    while !header.len().is_multiple_of(8) {
+        header.push(' ');
+    }
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    for m in matrices {
+        bytes.extend(m.values().iter().flat_map(|v| v.to_le_bytes()));
+    }
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// On a disk, where `O_DIRECT` may work.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+pub(crate) const ALL: [Io; 3] = [Io::Mmap, Io::Pread, Io::Direct];
+
+pub(crate) fn open(path: &Path, io: Io) -> Checkpoint {
+    checkpoint::open_with(path, &OpenOptions::with_io(io)).unwrap()
+}
+
+/// A plan of these expressions over the tensors of a checkpoint.
+pub(crate) fn plan_of(checkpoint: &Checkpoint, wanted: &[(&str, Expr)]) -> LoadPlan {
+    let (bindings, _) = plan::as_stored(checkpoint.entries());
+    let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
+    let targets: Vec<Target> = wanted
+        .iter()
+        .map(|(name, expr)| Target { name: (*name).to_owned(), expr: expr.clone(), scheme: None })
+        .collect();
+    plan::compile(checkpoint.entries(), &resolved, &targets, &Codecs).unwrap()
+}
+
+/// Every tensor under its own name.
+pub(crate) fn as_stored(checkpoint: &Checkpoint) -> LoadPlan {
+    let (bindings, targets) = plan::as_stored(checkpoint.entries());
+    let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
+    plan::compile(checkpoint.entries(), &resolved, &targets, &Codecs).unwrap()
+}
+
+pub(crate) fn halves(bytes: &[u8]) -> Vec<u16> {
+    bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect()
+}
+
+/// What was loaded, by name.
+pub(crate) fn bytes_of(loaded: &load::Loaded) -> HashMap<String, Vec<u8>> {
+    loaded.names().map(|n| (n.to_owned(), loaded.get(n).unwrap().planes().concat())).collect()
+}
