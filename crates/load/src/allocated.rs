@@ -96,6 +96,7 @@ impl<'a, 'o> Allocated<'a, 'o> {
         let report = fill(plan, checkpoint, &homes, &mut ArenaSink::new(&mut arena), pool, options)?;
         let arena = Arc::new(arena);
         let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
+        let mut roots = HashMap::new();
         for ((param, home), ranges) in plan.params.iter().zip(&homes).zip(ranges) {
             let slots = match home {
                 Home::Borrowed(slots) => slots.clone(),
@@ -103,19 +104,23 @@ impl<'a, 'o> Allocated<'a, 'o> {
                 Home::Tied(other) => {
                     // A tie names an earlier parameter, so it is there.
                     let first = &plan.params[*other];
+                    roots.insert(param.name.clone(), first.name.clone());
                     params.get(&first.name).map(|t| t.slots().to_vec()).unwrap_or_default()
                 }
             };
             let tensor = Tensor::new(param.shape.clone(), Arc::clone(&param.scheme), slots);
             params.insert(param.name.clone(), tensor);
         }
-        Ok(Loaded { params, report })
+        Ok(Loaded { params, roots, arena, report })
     }
 }
 
 /// What was loaded: parameters by name.
 pub struct Loaded {
     params: HashMap<String, Tensor>,
+    /// Of parameters that are tied: to which.
+    roots: HashMap<String, String>,
+    arena: Arc<Arena>,
     report: LoadReport,
 }
 
@@ -133,5 +138,35 @@ impl Loaded {
     /// What it cost.
     pub fn report(&self) -> &LoadReport {
         &self.report
+    }
+
+    /// The parameter whose slot `name` shares, if it has none of its own.
+    pub(crate) fn root(&self, name: &str) -> Option<&str> {
+        self.roots.get(name).map(String::as_str)
+    }
+
+    /// Whether nobody else holds any of it now.
+    pub(crate) fn is_alone(&self) -> bool {
+        let slots = self.params.values().flat_map(Tensor::slots);
+        Arc::strong_count(&self.arena) == 1 + slots.filter(|slot| slot.place().is_some()).count()
+    }
+
+    /// Calls `f` with all memory that is owned; `None` if somebody else holds some of it.
+    pub(crate) fn with_arena<R>(&mut self, f: impl FnOnce(&mut Arena) -> R) -> Option<R> {
+        // While it is written nobody can look at it: tensors are taken apart, and put together after.
+        let params = std::mem::take(&mut self.params).into_iter();
+        let apart = params.map(|(name, tensor)| {
+            let slots = tensor.slots().iter().map(|slot| slot.place().ok_or_else(|| slot.clone()));
+            (name, tensor.shape().clone(), Arc::clone(tensor.scheme()), slots.collect::<Vec<_>>())
+        });
+        let apart: Vec<_> = apart.collect();
+        let result = Arc::get_mut(&mut self.arena).map(f);
+        let arena = &self.arena;
+        let together = apart.into_iter().map(|(name, shape, scheme, slots)| {
+            let slots = slots.into_iter().map(|s| s.map_or_else(|lent| lent, |r| Slot::owned(arena, r)));
+            (name, Tensor::new(shape, scheme, slots.collect()))
+        });
+        self.params = together.collect();
+        result
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Obstacle;
+
 /// What can go wrong between a checked plan and filled slots.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -121,4 +123,30 @@ pub enum Error {
         /// Bytes of slots that were to be filled.
         total: u64,
     },
+    /// What is in memory cannot be updated so: nothing was written.
+    #[error("nothing was updated:\n{}", obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Update {
+        /// Everything that is in the way.
+        obstacles: Vec<Obstacle>,
+    },
+    /// An update that went straight to its place failed on the way.
+    #[error(
+        "{source}\nnew: {}\nneither new nor old: {}\n\
+         hint: without a limit on memory an update is all or nothing",
+        names(written),
+        names(broken)
+    )]
+    Partly {
+        /// Parameters that have their new values.
+        written: Vec<String>,
+        /// Parameters that may be part new and part old.
+        broken: Vec<String>,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+}
+
+fn names(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -19,6 +19,7 @@ mod report;
 mod sink;
 mod slot;
 mod tensor;
+mod update;
 
 pub use crate::tensor::Tensor;
 pub use allocated::{Allocated, Loaded, execute, execute_with};
@@ -31,3 +32,4 @@ pub use pool::Pool;
 pub use report::{Bytes, LoadReport};
 pub use sink::{Place, Sink};
 pub use slot::Slot;
+pub use update::Obstacle;

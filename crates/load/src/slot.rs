@@ -43,6 +43,14 @@ impl Slot {
         }
     }
 
+    /// Where in the arena the bytes lie, if they do.
+    pub(crate) fn place(&self) -> Option<Range<usize>> {
+        match &self.0 {
+            Home::Borrowed { .. } => None,
+            Home::Owned { range, .. } => Some(range.clone()),
+        }
+    }
+
     /// Whether the bytes lie in the mapped file.
     pub fn is_borrowed(&self) -> bool {
         matches!(self.0, Home::Borrowed { .. })

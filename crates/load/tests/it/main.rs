@@ -5,6 +5,7 @@ extern crate weighbridge_load as load;
 mod bounds;
 mod movement;
 mod sinks;
+mod updates;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,327 @@
+//! Other values of the same shapes, in the same places.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use checkpoint::Checkpoint;
+use plan::{LoadPlan, PlannedParam};
+use tensor::{Pattern, Shape, nearest};
+
+use crate::allocated::{Allocated, Loaded};
+use crate::executor::execute_into;
+use crate::gather::{extent, place_of};
+use crate::sink::{Place, Sink};
+use crate::slot::Arena;
+use crate::{Error, LoadReport, Options, Pool, Tensor};
+
+/// Why what is in memory cannot be updated: nothing was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// A pattern names nothing that is in memory.
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// The nearest name.
+        nearest: Option<String>,
+    },
+    /// The plan has nothing for a parameter.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The plan has a parameter that is not in memory.
+    Extra {
+        /// Its name.
+        name: String,
+        /// The nearest name in memory.
+        nearest: Option<String>,
+    },
+    /// A parameter has another shape.
+    Shape {
+        /// Its name.
+        name: String,
+        /// In memory.
+        wanted: Shape,
+        /// In the plan.
+        found: Shape,
+    },
+    /// A parameter is held in another scheme.
+    Scheme {
+        /// Its name.
+        name: String,
+        /// In memory.
+        wanted: String,
+        /// In the plan.
+        found: String,
+    },
+    /// A parameter shares its slot with another, here or there.
+    Tie {
+        /// Its name.
+        name: String,
+        /// The one that it is tied to in memory.
+        wanted: Option<String>,
+        /// The one that it is tied to in the plan.
+        found: Option<String>,
+    },
+    /// A parameter is borrowed from a map, which cannot be written.
+    Borrowed {
+        /// Its name.
+        name: String,
+    },
+    /// A file cannot be read to the last byte that is needed.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The end of what is needed, in bytes.
+        needed: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Tensors that were cloned out of what is in memory are still there.
+    InUse,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tied = |to: &Option<String>| to.as_ref().map_or("no other".to_owned(), |to| format!("`{to}`"));
+        let near = |near: &Option<String>| {
+            near.as_ref().map_or(String::new(), |near| format!("\nhint: did you mean `{near}`?"))
+        };
+        match self {
+            Obstacle::NoMatch { pattern, nearest } => {
+                write!(f, "`{pattern}` names no parameter that is in memory{}", near(nearest))
+            }
+            Obstacle::Missing { name } => write!(f, "`{name}`: is in memory, and not in the plan"),
+            Obstacle::Extra { name, nearest } => {
+                write!(f, "`{name}`: is in the plan, and not in memory{}", near(nearest))
+            }
+            Obstacle::Shape { name, wanted, found } => {
+                write!(f, "`{name}`: wanted shape {wanted}, found {found}")
+            }
+            Obstacle::Scheme { name, wanted, found } => write!(f, "`{name}`: wanted {wanted}, found {found}"),
+            Obstacle::Tie { name, wanted, found } => {
+                write!(f, "`{name}`: wanted one that is tied to {}, found {}", tied(wanted), tied(found))
+            }
+            Obstacle::Borrowed { name } => {
+                write!(
+                    f,
+                    "`{name}`: is borrowed from a map, which cannot be written\n\
+                     hint: load it owned (`Options::owned`)"
+                )
+            }
+            Obstacle::File { path, needed, source } => {
+                write!(f, "`{}`: {needed} bytes of it are needed: {source}", path.display())
+            }
+            Obstacle::InUse => f.write_str(
+                "tensors that were cloned out of it are still in use\nhint: drop them (a decoder holds some)",
+            ),
+        }
+    }
+}
+
+impl Loaded {
+    /// Runs `plan`, which was compiled against `checkpoint`'s entries for the same layout, into the memory that is
+    /// there: addresses stay. Of `only` these parameters, or of all if there are no patterns; who is tied to another is
+    /// updated with it, by either name.
+    ///
+    /// All that can be known before is known before the first byte is written: names, shapes, schemes, ties, whether
+    /// files can be read to the end of what is needed. Then everything is read beside what is there, and put in place
+    /// when all of it is good: an error leaves all as it was. With [`Options::memory`] too small for that, it goes
+    /// straight to its place, and [`Error::Partly`] says how far it came.
+    ///
+    /// # Errors
+    /// [`Error::Update`] with everything in the way, then as [`execute_with`](crate::execute_with).
+    pub fn update(
+        &mut self,
+        plan: &LoadPlan,
+        checkpoint: &Checkpoint,
+        only: &[Pattern],
+        pool: &mut Pool,
+        options: Options<'_>,
+    ) -> Result<LoadReport, Error> {
+        let mut obstacles = vec![];
+        let roots = self.selected(plan, only, &mut obstacles);
+        let mut part = plan.clone();
+        part.params.retain(|p| roots.contains(&p.name));
+        part.params.iter_mut().for_each(|p| p.tied_to = None);
+        unreadable(&part, checkpoint, &mut obstacles);
+        if !self.is_alone() {
+            obstacles.push(Obstacle::InUse);
+        }
+        if !obstacles.is_empty() {
+            return Err(Error::Update { obstacles });
+        }
+        let bytes = part.params.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add);
+        let left = options.memory.map(|m| m.checked_sub(bytes));
+        let staged = match left {
+            Some(None) => None,
+            left => {
+                let options = Options { owned: true, memory: left.flatten(), ..options };
+                match Allocated::new(&part, checkpoint, options).and_then(|a| a.fill(pool)) {
+                    // Nothing was read yet: straight to its place it may fit.
+                    Err(Error::LittleMemory { .. }) if options.memory.is_some() => None,
+                    staged => Some(staged?),
+                }
+            }
+        };
+        let mut places = vec![];
+        for param in &part.params {
+            let slots = self.get(&param.name).map(Tensor::slots).unwrap_or_default();
+            let owned = slots.iter().filter_map(crate::Slot::place).filter(|range| !range.is_empty());
+            places.extend(owned.map(|range| (range, param.name.as_str())));
+        }
+        places.sort_by_key(|(range, _)| range.start);
+        let done = self.with_arena(|arena| {
+            let planes = split(arena, &places);
+            match staged {
+                Some(staged) => Ok(put(&staged, planes, pool)),
+                None => straight(&part, checkpoint, planes, pool, options),
+            }
+        });
+        done.unwrap_or_else(|| Err(Error::Update { obstacles: vec![Obstacle::InUse] }))
+    }
+
+    /// The parameters with slots of their own that are to be updated, and everything that is in the way of it.
+    fn selected(&self, plan: &LoadPlan, only: &[Pattern], obstacles: &mut Vec<Obstacle>) -> BTreeSet<String> {
+        let names: BTreeSet<&str> = self.names().collect();
+        let wanted = |name: &str| only.is_empty() || only.iter().any(|p| p.matches(name));
+        for pattern in only.iter().filter(|p| !names.iter().any(|name| p.matches(name))) {
+            let nearest = nearest(pattern.as_str(), names.iter().copied()).map(str::to_owned);
+            obstacles.push(Obstacle::NoMatch { pattern: pattern.to_string(), nearest });
+        }
+        let planned: HashMap<&str, &PlannedParam> =
+            plan.params.iter().map(|p| (p.name.as_str(), p)).collect();
+        for p in plan.params.iter().filter(|p| wanted(&p.name) && !names.contains(p.name.as_str())) {
+            let nearest = nearest(&p.name, names.iter().copied().filter(|n| !planned.contains_key(n)));
+            let nearest = nearest.map(str::to_owned);
+            obstacles.push(Obstacle::Extra { name: p.name.clone(), nearest });
+        }
+        let root = |name: &str| self.root(name).unwrap_or(name).to_owned();
+        let roots: BTreeSet<String> = names.iter().filter(|n| wanted(n)).map(|n| root(n)).collect();
+        // Whoever shares a slot that is written is looked at too.
+        for name in names.iter().filter(|name| roots.contains(&root(name))) {
+            let (Some(there), name) = (self.get(name), (*name).to_owned()) else { continue };
+            let Some(param) = planned.get(name.as_str()) else {
+                obstacles.push(Obstacle::Missing { name });
+                continue;
+            };
+            let (shape, scheme) = (there.shape(), there.scheme());
+            if *shape != param.shape {
+                let (wanted, found) = (shape.clone(), param.shape.clone());
+                obstacles.push(Obstacle::Shape { name: name.clone(), wanted, found });
+            }
+            if *scheme != param.scheme {
+                let (wanted, found) = (scheme.name.to_string(), param.scheme.name.to_string());
+                obstacles.push(Obstacle::Scheme { name: name.clone(), wanted, found });
+            }
+            let found = param.tied_to.map(|i| plan.params[i].name.clone());
+            let wanted = self.root(&name).map(str::to_owned);
+            if found != wanted {
+                obstacles.push(Obstacle::Tie { name: name.clone(), wanted, found });
+            }
+            if there.slots().iter().any(crate::Slot::is_borrowed) {
+                obstacles.push(Obstacle::Borrowed { name });
+            }
+        }
+        roots
+    }
+}
+
+/// Adds the files that cannot be read to the end of what `plan` needs of them.
+fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obstacle>) {
+    let mut ends = BTreeMap::new();
+    let planes = plan.params.iter().flat_map(|p| &p.planes);
+    for piece in planes.flat_map(|p| p.copy.iter().chain(&p.equal)) {
+        if let Some((file, at)) = place_of(checkpoint, piece) {
+            let end = ends.entry(file).or_insert(0);
+            *end = (at + extent(piece)).max(*end);
+        }
+    }
+    for (file, needed) in ends.into_iter().filter(|(_, end)| *end > 0) {
+        let file = checkpoint.file(file);
+        if let Err(source) = file.source.read_at(needed - 1, &mut [0]) {
+            obstacles.push(Obstacle::File { path: file.path.clone(), needed, source });
+        }
+    }
+}
+
+/// The planes of each parameter that are not empty, as they lie in the arena.
+fn split<'m, 'n>(
+    arena: &'m mut Arena,
+    places: &[(Range<usize>, &'n str)],
+) -> HashMap<&'n str, Vec<&'m mut [u8]>> {
+    let mut planes: HashMap<&str, Vec<&mut [u8]>> = HashMap::new();
+    let (mut rest, mut at) = (arena.as_mut(), 0);
+    for (range, name) in places {
+        let (_, after) = std::mem::take(&mut rest).split_at_mut(range.start - at);
+        let (plane, after) = after.split_at_mut(range.len());
+        (rest, at) = (after, range.end);
+        planes.entry(name).or_default().push(plane);
+    }
+    planes
+}
+
+/// Puts what was staged in its place. Nothing here can fail.
+fn put(staged: &Loaded, planes: HashMap<&str, Vec<&mut [u8]>>, pool: &mut Pool) -> LoadReport {
+    let mut pairs = vec![];
+    for (name, planes) in planes {
+        let from = staged.get(name).map(Tensor::slots).unwrap_or_default();
+        let from = from.iter().map(crate::Slot::bytes).filter(|bytes| !bytes.is_empty());
+        pairs.extend(planes.into_iter().zip(from));
+    }
+    let mut none = vec![(); pool.threads()];
+    pool.chunks(&mut none, &mut pairs, 1, |(), _, pairs| {
+        for (to, from) in pairs {
+            to.copy_from_slice(from);
+        }
+    });
+    staged.report().clone()
+}
+
+/// Gives the planes that are there.
+struct InPlace<'m, 'n> {
+    planes: HashMap<&'n str, Vec<&'m mut [u8]>>,
+    done: Mutex<BTreeSet<String>>,
+}
+
+impl<'m> Sink<'m> for InPlace<'m, '_> {
+    fn place(
+        &mut self,
+        param: &Place<'_>,
+    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        let mut planes = self.planes.remove(param.name).unwrap_or_default().into_iter();
+        // Empty ones have no place of their own.
+        let mut plane = |len: &usize| if *len == 0 { Some(<&mut [u8]>::default()) } else { planes.next() };
+        let planes = param.planes.iter().map(&mut plane).collect::<Option<_>>();
+        planes.ok_or_else(|| "it has no place".into())
+    }
+
+    fn done(&self, param: &Place<'_>) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).insert(param.name.to_owned());
+    }
+}
+
+/// Runs the plan into what is there.
+fn straight(
+    part: &LoadPlan,
+    checkpoint: &Checkpoint,
+    planes: HashMap<&str, Vec<&mut [u8]>>,
+    pool: &mut Pool,
+    options: Options<'_>,
+) -> Result<LoadReport, Error> {
+    let mut sink = InPlace { planes, done: Mutex::default() };
+    execute_into(part, checkpoint, &mut sink, pool, options).map_err(|error| {
+        if let Error::LittleMemory { .. } | Error::Sink { .. } | Error::Codec { .. } = error {
+            // Nothing was read yet.
+            return error;
+        }
+        let written = sink.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let names = part.params.iter().map(|p| p.name.clone());
+        let broken = names.filter(|name| !written.contains(name)).collect();
+        Error::Partly { written: written.into_iter().collect(), broken, source: Box::new(error) }
+    })
+}
