@@ -143,7 +143,12 @@ pub(crate) enum ExpertsArg {
     Examples:\n  \
     weighbridge load model.gguf                             as `run` does\n  \
     weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
-    weighbridge load model/ --owned --memory 64MiB --json   in bounded memory"
+    weighbridge load model/ --owned --memory 64MiB --json   in bounded memory\n  \
+    weighbridge load model.gguf --verify                    against what `check --write-manifest` wrote"
+)]
+#[expect(
+    clippy::option_option,
+    reason = "a flag that may be given, and may have a value, as clap derives it"
 )]
 pub(crate) struct LoadArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
@@ -157,6 +162,9 @@ pub(crate) struct LoadArgs {
     /// Buffers take at most SIZE, all threads together [default: some MiB a thread]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
+    /// Compare the tensors with what the manifest FILE says they are, as they are read
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub(crate) verify: Option<Option<PathBuf>>,
     /// How to read the files
     #[arg(long, value_enum, default_value_t = IoArg::Auto)]
     pub(crate) io: IoArg,

@@ -5,6 +5,7 @@ mod digest;
 mod manifest;
 mod report;
 mod values;
+mod verify;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use values::Values;
 
 pub use manifest::{Listed, Manifest};
 pub use report::{CheckReport, CheckedFile, Finding, Wrong};
+pub use verify::{Verified, load_verified};
 
 /// Bytes of values that a thread takes at a time, about.
 const BAND: u64 = 1 << 20;

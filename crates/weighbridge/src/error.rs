@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Finding;
+
 /// Any error of the pipeline, each with its own message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -117,6 +119,14 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// What was loaded is not what a manifest says.
+    #[error("`{path}` is not what the manifest says:\n{}", lines(findings))]
+    Differs {
+        /// The checkpoint.
+        path: String,
+        /// Everything that differs.
+        findings: Vec<Finding>,
+    },
     /// The caller ended it.
     #[error("{}", interrupted(kept.as_deref(), *done, *total))]
     Interrupted {
@@ -183,6 +193,10 @@ impl Error {
             _ => false,
         }
     }
+}
+
+fn lines(findings: &[Finding]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {

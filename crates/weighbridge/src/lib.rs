@@ -34,7 +34,9 @@ mod text;
 mod wanted;
 
 pub use builder::{PlanBuilder, Ranks};
-pub use check::{CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Wrong, check};
+pub use check::{
+    CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Verified, Wrong, check, load_verified,
+};
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, Left, OutputFormat,
@@ -48,8 +50,8 @@ pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use load::{
-    Allocated, Bytes, LoadReport, Loaded, Options as LoadOptions, Place, Pool, Progress as LoadProgress,
-    Sink, Tensor, export,
+    Allocated, Bytes, LoadReport, Loaded, Obstacle, Options as LoadOptions, Place, Pool,
+    Progress as LoadProgress, Sink, Tensor, export,
 };
 pub use loading::{load_into, load_with};
 pub use model::{

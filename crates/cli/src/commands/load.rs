@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LayoutKind, LoadOptions, LoadReport, Pool};
+use weighbridge::{Bytes, Checkpoint, LayoutKind, LoadOptions, LoadReport, Manifest, Pool, Verified};
 
 use super::convert::stop_on_interrupt;
 use crate::Failure;
@@ -40,6 +40,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let options =
         LoadOptions { owned: args.owned, memory: args.memory, watch: Some(&watch), ..LoadOptions::default() };
 
+    let manifest = match &args.verify {
+        Some(file) => Some(Manifest::read(&file.clone().unwrap_or_else(|| Manifest::beside(&args.path)))?),
+        None => None,
+    };
+
     let started = Instant::now();
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     let opened = started.elapsed().as_secs_f64();
@@ -49,15 +54,21 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         weighbridge::plan(&checkpoint, &weighbridge::describe(&checkpoint)?, layout)?
     };
     let planning = started.elapsed().as_secs_f64();
-    let loaded = weighbridge::load_with(&planned, &checkpoint, &mut pool, options);
+    let loaded = match &manifest {
+        Some(manifest) => weighbridge::load_verified(&planned, &checkpoint, &mut pool, options, manifest)
+            .map(|(loaded, verified)| (loaded, Some(verified))),
+        None => {
+            weighbridge::load_with(&planned, &checkpoint, &mut pool, options).map(|loaded| (loaded, None))
+        }
+    };
     let all = started.elapsed().as_secs_f64();
     line.clear();
-    let loaded = loaded?;
+    let (loaded, verified) = loaded?;
     let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
     let text = if args.json {
-        json_text(args, &checkpoint, loaded.report(), &phases)
+        json_text(args, &checkpoint, loaded.report(), &phases, verified.as_ref())
     } else {
-        text(args, &checkpoint, loaded.report(), &phases)
+        text(args, &checkpoint, loaded.report(), &phases, verified.as_ref())
     };
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
@@ -68,13 +79,26 @@ fn io(checkpoint: &Checkpoint) -> String {
     kinds.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phases: &Phases) -> String {
+fn text(
+    args: &LoadArgs,
+    checkpoint: &Checkpoint,
+    report: &LoadReport,
+    phases: &Phases,
+    verified: Option<&Verified>,
+) -> String {
     let moved = report.bytes_borrowed + report.owned_bytes;
+    let verified = verified.map_or_else(String::new, |v| {
+        let partly = match v.partly.len() {
+            0 => String::new(),
+            n => format!("; {n} were not read whole, and not verified"),
+        };
+        format!("  {} tensors are what the manifest says{partly}\n", v.verified)
+    });
     let title = format!("{} → {} parameters", args.path.display(), report.params);
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
          {} borrowed, {} copied, {} encoded\n  \
-         {} read ({}); {} of buffers, {} expected; peak {}\n",
+         {} read ({}); {} of buffers, {} expected; peak {}\n{verified}",
         style::heading(&title),
         phases.all(),
         speed(moved, phases.all()),
@@ -93,7 +117,13 @@ fn text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phases: &
     )
 }
 
-fn json_text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phases: &Phases) -> String {
+fn json_text(
+    args: &LoadArgs,
+    checkpoint: &Checkpoint,
+    report: &LoadReport,
+    phases: &Phases,
+    verified: Option<&Verified>,
+) -> String {
     let facts = json!({
         "path": args.path.display().to_string(),
         "parameters": report.params,
@@ -113,6 +143,8 @@ fn json_text(args: &LoadArgs, checkpoint: &Checkpoint, report: &LoadReport, phas
         "scratch_bytes": report.scratch_peak,
         "scratch_bytes_expected": report.scratch_predicted,
         "peak_rss_bytes": report.peak_rss,
+        "verified": verified.map(|v| v.verified),
+        "not_verified": verified.map(|v| v.partly.clone()),
     });
     format!("{facts:#}\n")
 }

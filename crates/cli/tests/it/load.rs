@@ -52,3 +52,36 @@ fn memory_is_bounded_or_the_least_is_named() {
         assert!(text.contains(said), "{text}");
     }
 }
+
+#[test]
+fn a_manifest_is_verified_on_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    hf_directory(dir.path(), |_| ());
+    let path = dir.path().to_str().unwrap();
+    assert!(weighbridge(["check", path, "--write-manifest"]).status.success());
+    for io in ["mmap", "read", "direct"] {
+        for args in [&["--layout", "source"][..], &["--owned", "--layout", "source"], &["--layout", "packed"]]
+        {
+            let facts = load(&[&[path, "--verify", "--io", io], args].concat());
+            assert_eq!(
+                (number(&facts, "verified"), &facts["not_verified"]),
+                (21, &serde_json::json!([])),
+                "{args:?}"
+            );
+        }
+    }
+    hf_directory(dir.path(), |tensors| {
+        for (name, _, bytes) in tensors.iter_mut() {
+            match name.as_str() {
+                "model.norm.weight" => bytes[5] ^= 1,
+                "model.layers.1.self_attn.v_proj.weight" => bytes[77] ^= 1,
+                _ => {}
+            }
+        }
+    });
+    let said = failure(&["load", path, "--verify"], dir.path().parent().unwrap());
+    for name in ["model.norm.weight", "model.layers.1.self_attn.v_proj.weight"] {
+        assert!(said.contains(&format!("`{name}`: other bytes: wanted blake3 ")), "{said}");
+    }
+    assert!(said.contains("is not what the manifest says:\n") && said.ends_with("exit code 1"), "{said}");
+}

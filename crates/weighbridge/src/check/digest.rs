@@ -27,11 +27,16 @@ impl Leaf {
 
     /// Leaf `index` of an input of `len` bytes.
     pub(super) fn of(bytes: &[u8], index: u64, len: u64) -> Leaf {
-        if Leaf::count(len) == 1 {
+        Leaf::at(bytes, index, len, LEAF)
+    }
+
+    /// Part `index` of an input of `len` bytes that is cut at multiples of `unit`, a power of two.
+    pub(super) fn at(bytes: &[u8], index: u64, len: u64, unit: u64) -> Leaf {
+        if len <= unit {
             return Leaf::Whole(blake3::hash(bytes));
         }
         let mut hasher = Hasher::new();
-        Leaf::Part(hasher.set_input_offset(index * LEAF).update(bytes).finalize_non_root())
+        Leaf::Part(hasher.set_input_offset(index * unit).update(bytes).finalize_non_root())
     }
 }
 
@@ -47,8 +52,8 @@ pub(super) fn join(leaves: &[Leaf]) -> Option<Hash> {
     }
 }
 
-/// Depth is the logarithm of the number of leaves.
-fn subtree(leaves: &[Leaf]) -> Option<ChainingValue> {
+/// Leaves of a part of a longer input. Depth is the logarithm of their number.
+pub(super) fn subtree(leaves: &[Leaf]) -> Option<ChainingValue> {
     match leaves {
         [Leaf::Part(value)] => Some(*value),
         [] | [Leaf::Whole(_)] => None,
