@@ -173,14 +173,14 @@ fn ratio(what: &str, ours: &[Speed], theirs: &[Speed], of: impl Fn(Speed) -> f64
     );
 }
 
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    pub(crate) median: f64,
+    pub(crate) most: f64,
 }
 
 /// The spread of at least one value.
-fn spread(mut values: Vec<f64>) -> Spread {
+pub(crate) fn spread(mut values: Vec<f64>) -> Spread {
     values.sort_by(f64::total_cmp);
     let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
     Spread {
@@ -196,7 +196,7 @@ fn load() -> Option<f64> {
 }
 
 /// The processor's name and the instruction sets that matter here.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let value = |key: &str| {
         let line = info.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == key));

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a command line tool talks on stdout")]
 
 mod bench;
+mod bench_load;
 mod demo;
 mod fixture;
 mod models;
@@ -28,6 +29,11 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
     ),
     ("fixture", "deepseek-v3|trillion|many-tensors DIR make a large checkpoint of holes"),
+    (
+        "bench-load",
+        "[--file PATH] [--rounds N] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
+    ),
+    ("fixture", "deepseek-v3|many-tensors DIR make a large checkpoint of holes"),
     ("help", "this text"),
 ];
 
@@ -51,6 +57,7 @@ fn run() -> Result<()> {
         "tidy" => no_more(arguments).and_then(|()| tidy::run()),
         "models" => models_task(arguments),
         "bench" => bench_task(arguments),
+        "bench-load" => bench_load_task(arguments),
         "fixture" => fixture_task(arguments),
         "help" => {
             help();
@@ -63,7 +70,7 @@ fn run() -> Result<()> {
 fn help() {
     println!("cargo xtask TASK\n");
     for (name, what) in TASKS {
-        println!("  {name:<8}{what}");
+        println!("  {name:<11}{what}");
     }
     println!("\nModels are kept in {}", models::cache_folder().display());
     println!("(WEIGHBRIDGE_MODELS names another folder).");
@@ -119,6 +126,19 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
     let held = make(&dir)?;
     println!("{}: {} tensors, {} bytes, {} files", dir.display(), held.tensors, held.bytes, held.files);
     Ok(())
+}
+
+fn bench_load_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut options = bench_load::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("file") => options.file = arguments.value()?.into(),
+            Long("rounds") => options.rounds = arguments.value()?.parse()?,
+            Long("python") => options.python = Some(arguments.value()?.into()),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    bench_load::run(&options)
 }
 
 fn bench_task(mut arguments: lexopt::Parser) -> Result<()> {
