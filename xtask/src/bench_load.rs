@@ -3,6 +3,7 @@
 //! Everything takes its turn in every round, so that a machine that slows down hurts all alike. What counts is the
 //! median of the ratios within rounds.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -117,7 +118,9 @@ fn make(path: &Path) -> Result<()> {
         let start = end;
         end += shape.iter().product::<u64>() * 2;
         let comma = if header.is_empty() { "{" } else { "," };
-        header += &format!(
+        // Writing to a `String` cannot fail.
+        let _ = write!(
+            header,
             "{comma}\"{name}\":{{\"dtype\":\"BF16\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"
         );
     }

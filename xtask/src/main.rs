@@ -33,7 +33,6 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "bench-load",
         "[--file PATH] [--rounds N] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
     ),
-    ("fixture", "deepseek-v3|many-tensors DIR make a large checkpoint of holes"),
     ("help", "this text"),
 ];
 

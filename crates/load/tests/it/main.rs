@@ -1,5 +1,7 @@
 //! The executor against a copy made one element at a time, and what it must not do.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests: what they make is small")]
+
 extern crate weighbridge_load as load;
 
 mod bounds;
@@ -8,6 +10,7 @@ mod sinks;
 mod updates;
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, Io, OpenOptions};
@@ -42,7 +45,8 @@ pub(crate) fn file(dir: &Path, name: &str, matrices: &[Matrix]) -> PathBuf {
         let start = end;
         end += m.shape.iter().product::<u64>() * 2;
         let comma = if header.is_empty() { "{" } else { "," };
-        header += &format!(
+        let _ = write!(
+            header,
             "{comma}\"{}\":{{\"dtype\":\"BF16\",\"shape\":{:?},\"data_offsets\":[{start},{end}]}}",
             m.name, m.shape
         );

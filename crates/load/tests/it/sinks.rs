@@ -64,23 +64,19 @@ fn memory_that_does_not_fit_is_refused_by_name() {
     let path = file(dir.path(), "model.safetensors", &[Matrix::new("a", &[30, 10], 1)]);
     let checkpoint = open(&path, Io::Pread);
     let plan = as_stored(&checkpoint);
-    let load = |mut memory: Vec<u8>, name: &str, odd: bool| {
-        let start = memory.as_ptr().align_offset(2) + usize::from(odd);
-        let mut planes = [memory.split_off(0)];
-        let _ = start;
-        let mut sink = Vectors {
-            memory: BTreeMap::from([(name.to_owned(), planes.iter_mut())]),
-            done: Mutex::default(),
-        };
+    let load = |memory: Vec<u8>, name: &str| {
+        let mut planes = [memory];
+        let memory = BTreeMap::from([(name.to_owned(), planes.iter_mut())]);
+        let mut sink = Vectors { memory, done: Mutex::default() };
         let failed = execute_into(&plan, &checkpoint, &mut sink, &mut Pool::new(1), Options::default());
         failed.map(|_| ()).map_err(|e| e.to_string())
     };
-    assert_eq!(load(vec![0; 600], "a", false), Ok(()));
+    assert_eq!(load(vec![0; 600], "a"), Ok(()));
     assert_eq!(
-        load(vec![0; 599], "a", false),
+        load(vec![0; 599], "a"),
         Err("no memory for `a`: wanted planes of [600] bytes, found [599]".to_owned())
     );
-    assert_eq!(load(vec![0; 600], "b", false), Err("no memory for `a`: nobody knows it".to_owned()));
+    assert_eq!(load(vec![0; 600], "b"), Err("no memory for `a`: nobody knows it".to_owned()));
 }
 
 #[test]
@@ -105,19 +101,22 @@ fn addresses_are_known_before_anything_is_read_and_do_not_move() {
     }
 }
 
+/// Has nothing to give.
+struct Full;
+
+impl<'m> Sink<'m> for Full {
+    fn place(&mut self, _: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Box<dyn Any + Send + Sync>> {
+        Err("the device is full".into())
+    }
+}
+
 #[test]
 fn errors_end_a_load_and_say_which_it_was() {
     let dir = folder();
     let path = file(dir.path(), "model.safetensors", &[Matrix::new("a", &[30, 10], 1)]);
     let checkpoint = open(&path, Io::Pread);
     let plan = as_stored(&checkpoint);
-    struct None;
-    impl<'m> Sink<'m> for None {
-        fn place(&mut self, _: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Box<dyn Any + Send + Sync>> {
-            Err("the device is full".into())
-        }
-    }
-    match execute_into(&plan, &checkpoint, &mut None, &mut Pool::new(1), Options::default()) {
+    match execute_into(&plan, &checkpoint, &mut Full, &mut Pool::new(1), Options::default()) {
         Err(Error::Sink { param, why }) => assert_eq!((&*param, &*why), ("a", "the device is full")),
         _ => panic!("refused"),
     }

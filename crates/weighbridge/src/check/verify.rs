@@ -6,7 +6,7 @@
 //! read, since the plan needs a part of it, or none, cannot be verified so, and is counted.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -45,17 +45,37 @@ pub fn load_verified(
     manifest: &Manifest,
 ) -> Result<(Loaded, Verified), Error> {
     let verifier = Verifier::new(checkpoint);
-    let observe = |file: FileId, at: u64, bytes: &[u8]| {
-        verifier.see(file, at, bytes);
-        options.observe.iter().for_each(|observe| observe(file, at, bytes));
-    };
-    let loaded =
-        load::execute_with(&plan.plan, checkpoint, pool, Options { observe: Some(&observe), ..options })?;
+    let loaded = observed(&verifier, plan, checkpoint, pool, options)?;
     let (verified, findings) = verifier.held_against(manifest);
     if findings.is_empty() {
         return Ok((loaded, verified));
     }
     Err(Error::Differs { path: checkpoint.path().display().to_string(), findings })
+}
+
+/// Loads, and shows `verifier` what is read.
+fn observed(
+    verifier: &Verifier<'_>,
+    plan: &Plan,
+    checkpoint: &Checkpoint,
+    pool: &mut Pool,
+    options: Options<'_>,
+) -> Result<Loaded, Error> {
+    let Options { importance, allow_overflow, owned, memory, watch, observe: also } = options;
+    let observe = |file: FileId, at: u64, bytes: &[u8]| {
+        verifier.see(file, at, bytes);
+        also.iter().for_each(|also| also(file, at, bytes));
+    };
+    // What the caller gave lives longer than `observe`, and is wrapped to live as long.
+    let options = Options {
+        importance: Some(&|name| importance.and_then(|of| of(name))),
+        allow_overflow,
+        owned,
+        memory,
+        watch: Some(&|progress| watch.map_or(ControlFlow::Continue(()), |watch| watch(progress))),
+        observe: Some(&observe),
+    };
+    Ok(load::execute_with(&plan.plan, checkpoint, pool, options)?)
 }
 
 /// The digests of a checkpoint's tensors, as their bytes come.
