@@ -74,7 +74,7 @@ impl Pace {
     /// | 16 KiB | 2.0 µs, 5.3 µs | 65 µs, 27 µs |
     /// | 64 KiB | 2.5 µs, 16 µs | 65 µs, 73 µs |
     ///
-    /// Reads of 1 MiB to 8 MiB are equally fast.
+    /// The longest read is two huge pages.
     pub const LOCAL: Pace = Pace { gap: 16 << 10, longest: 4 << 20, beside: 0 };
     /// A server: each read waits for it. Not measured: 1 MiB takes a millisecond at 1 GB/s, about as long as an answer.
     pub const REMOTE: Pace = Pace { gap: 1 << 20, longest: 16 << 20, beside: 0 };
