@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, Scheme, Shape, Step, Target, TensorEntry, nearest};
+use tensor::{Dtype, Expr, FileId, PlaneData, Scheme, Shape, Step, Target, TensorEntry, nearest};
 
 use crate::budget::{Budget, PARAM_STEPS, PLAN_STEPS};
 use crate::codecs::{Codecs, Fidelity};
@@ -54,6 +54,9 @@ pub struct PlannedParam {
     pub planes: Vec<PlannedPlane>,
     /// Index of the earlier parameter whose slot this one shares.
     pub tied_to: Option<usize>,
+    /// Entries that must be decoded before they can be moved, each as a parameter of its own, in f32. If there are any,
+    /// the pieces of `planes` come from these, by their place here, and not from entries.
+    pub staged: Vec<PlannedParam>,
     /// Movement over entry names.
     pub expr: Expr,
 }
@@ -72,10 +75,17 @@ impl PlannedParam {
         self.scheme.byte_len(&self.shape).unwrap_or(0)
     }
 
+    /// The planes whose pieces come from entries.
+    pub fn from_entries(&self) -> impl Iterator<Item = &PlannedPlane> {
+        let own = if self.staged.is_empty() { &self.planes[..] } else { &[] };
+        own.iter().chain(self.staged.iter().flat_map(|staged| &staged.planes))
+    }
+
     /// Whether every plane can be borrowed from a map and nothing is left to do.
     pub fn borrowable(&self) -> bool {
         self.tied_to.is_none()
             && self.steps.is_empty()
+            && self.staged.is_empty()
             && self.planes.iter().all(|p| p.borrowable().is_some())
     }
 }
@@ -189,26 +199,28 @@ impl Compiler<'_> {
         shape_of(&movement, &|n| self.sources.shape(n))
             .map_err(|why| misfit(&target.name, &movement, &self.sources, why))?;
 
-        let (moved, planes) = self.moved(target, &movement, &hoisted.steps)?;
-        let mut steps = effective(&moved, hoisted.steps);
-        if let Some(to) = &target.scheme
-            && *to != after(&moved, &steps)
-        {
-            steps.push(Step::To(Arc::clone(to)));
+        let direct = self.moving(target, &shape, movement.clone(), hoisted.steps.clone(), alias);
+        match (direct, &target.scheme) {
+            // What cannot be moved as it is stored can be once it is decoded, if it is encoded anew anyway.
+            (Err(problem @ (Problem::Mixed { .. } | Problem::Movement { .. })), Some(_)) => {
+                let decoded = self.decoding(target, &shape, movement, hoisted.steps);
+                Ok(decoded.map_err(|_| problem)?)
+            }
+            (direct, _) => direct,
         }
-        let step_fidelity = self.fidelities(target, &shape, &moved, &steps)?;
-        let mut param = PlannedParam {
-            name: name(),
-            scheme: after(&moved, &steps),
-            shape,
-            moved,
-            steps,
-            fidelity: together(&step_fidelity),
-            step_fidelity,
-            planes: vec![],
-            tied_to: None,
-            expr: movement,
-        };
+    }
+
+    /// Moved as it is stored, and changed then.
+    fn moving(
+        &mut self,
+        target: &Target,
+        shape: &Shape,
+        movement: Expr,
+        steps: Vec<Step>,
+        alias: impl FnOnce(&PlannedParam) -> Option<usize>,
+    ) -> Result<PlannedParam, Problem> {
+        let (moved, planes) = self.moved(target, &movement, &steps)?;
+        let mut param = self.param(target, shape, movement, moved, steps)?;
         if let Some(earlier) = alias(&param) {
             param.tied_to = Some(earlier);
             return Ok(param);
@@ -217,15 +229,103 @@ impl Compiler<'_> {
             Some(planes) => planes,
             None => self.lower(&target.name, &param.expr, &param.moved)?,
         };
-        for plane in &param.planes {
+        self.prove(&target.name, &param.planes)?;
+        Ok(param)
+    }
+
+    /// Decoded to f32 entry by entry, moved then, and encoded.
+    fn decoding(
+        &mut self,
+        target: &Target,
+        shape: &Shape,
+        movement: Expr,
+        steps: Vec<Step>,
+    ) -> Result<PlannedParam, Problem> {
+        let float = Scheme::plain(Dtype::F32);
+        let mut names: Vec<&str> = vec![];
+        movement.for_each_source(&mut |name| {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        });
+        let (mut staged, mut entries) = (vec![], vec![]);
+        for name in names {
+            let Some((_, entry)) = self.sources.find(name) else { continue };
+            let one =
+                Target { name: name.to_owned(), expr: Expr::source(name), scheme: Some(Arc::clone(&float)) };
+            let moved = Arc::clone(&entry.scheme);
+            let mut param = self.param(&one, &entry.shape, Expr::source(name), moved, vec![])?;
+            param.planes = self.lower(name, &param.expr, &param.moved)?;
+            self.prove(name, &param.planes)?;
+            let bytes = float.byte_len(&entry.shape).map_err(|why| Problem::Encoding {
+                param: target.name.clone(),
+                from: Arc::clone(&entry.scheme),
+                to: Arc::clone(&float),
+                why: Some((entry.shape.clone(), why)),
+            })?;
+            entries.push(TensorEntry {
+                name: name.to_owned(),
+                shape: entry.shape.clone(),
+                scheme: Arc::clone(&float),
+                planes: vec![PlaneData { file: FileId(0), bytes: 0..bytes }],
+                strides: None,
+            });
+            staged.push(param);
+        }
+        let mut param = self.param(target, shape, movement, float, steps)?;
+        let mut budget = Budget::new(PARAM_STEPS.min(self.left));
+        let planes = lower_within(&param.expr, &Sources::new(&entries), &param.moved, &mut budget);
+        self.left -= budget.spent();
+        param.planes =
+            planes.map_err(|_| Problem::TooFine { param: target.name.clone(), limit: PARAM_STEPS })?;
+        self.prove(&target.name, &param.planes)?;
+        param.staged = staged;
+        Ok(param)
+    }
+
+    /// A parameter that movement yields in `moved`, without its planes.
+    fn param(
+        &self,
+        target: &Target,
+        shape: &Shape,
+        movement: Expr,
+        moved: Arc<Scheme>,
+        steps: Vec<Step>,
+    ) -> Result<PlannedParam, Problem> {
+        let mut steps = effective(&moved, steps);
+        if let Some(to) = &target.scheme
+            && *to != after(&moved, &steps)
+        {
+            steps.push(Step::To(Arc::clone(to)));
+        }
+        let step_fidelity = self.fidelities(target, shape, &moved, &steps)?;
+        Ok(PlannedParam {
+            name: target.name.clone(),
+            scheme: after(&moved, &steps),
+            shape: shape.clone(),
+            moved,
+            steps,
+            fidelity: together(&step_fidelity),
+            step_fidelity,
+            planes: vec![],
+            tied_to: None,
+            staged: vec![],
+            expr: movement,
+        })
+    }
+
+    fn prove(&mut self, name: &str, planes: &[PlannedPlane]) -> Result<(), Problem> {
+        for plane in planes {
             let steps = STEPS.min(self.left);
             let left = prove_within(plane, steps).map_err(|why| match why {
-                Unproven::TooFine => Problem::TooFine { param: name(), limit: steps },
-                Unproven::Uncovered { .. } => Problem::Unproven { param: name(), plane: plane.role, why },
+                Unproven::TooFine => Problem::TooFine { param: name.into(), limit: steps },
+                Unproven::Uncovered { .. } => {
+                    Problem::Unproven { param: name.into(), plane: plane.role, why }
+                }
             })?;
             self.left -= steps - left;
         }
-        Ok(param)
+        Ok(())
     }
 
     /// The scheme that movement yields, and its planes if finding out took lowering.

@@ -46,8 +46,23 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
             now = to.name.to_string();
         }
     }
+    for staged in &p.staged {
+        _ = write!(
+            out,
+            "\n  first, as it cannot be moved so: {} {} -> {}",
+            staged.name, staged.moved, staged.scheme
+        );
+    }
+    let staged: Vec<&str> = p.staged.iter().map(|s| s.name.as_str()).collect();
+    let stored: Vec<&str>;
+    let names = if staged.is_empty() {
+        stored = entries.iter().map(|e| e.name.as_str()).collect();
+        &stored
+    } else {
+        &staged
+    };
     for plane in &p.planes {
-        pieces(&mut out, plane, entries);
+        pieces(&mut out, plane, names);
     }
     Ok(out)
 }
@@ -124,10 +139,10 @@ fn reordered(part: &Part) -> bool {
     !factors.is_sorted_by_key(|f| key(f, TARGET))
 }
 
-fn pieces(out: &mut String, plane: &PlannedPlane, entries: &[TensorEntry]) {
+fn pieces(out: &mut String, plane: &PlannedPlane, names: &[&str]) {
     _ = write!(out, "\n  {}: {}, ", plane.role, bytes(plane.bytes));
     if let Some((entry, _, at)) = plane.borrowable() {
-        _ = write!(out, "one run of {} at byte {at}: can be borrowed", entries[entry].name);
+        _ = write!(out, "one run of {} at byte {at}: can be borrowed", names[entry]);
         return;
     }
     _ = write!(out, "{}", count(plane.copy.len() as u64, "piece"));
@@ -135,16 +150,16 @@ fn pieces(out: &mut String, plane: &PlannedPlane, entries: &[TensorEntry]) {
         _ = write!(out, ", {} to compare", plane.equal.len());
     }
     for piece in plane.copy.iter().take(SHOWN) {
-        _ = write!(out, "\n    {}", piece_text(piece, entries));
+        _ = write!(out, "\n    {}", piece_text(piece, names));
     }
     if plane.copy.len() > SHOWN {
         _ = write!(out, "\n    … and {} more", plane.copy.len() - SHOWN);
     }
 }
 
-fn piece_text(piece: &Piece, entries: &[TensorEntry]) -> String {
+fn piece_text(piece: &Piece, names: &[&str]) -> String {
     let from = match piece.source {
-        Some(s) => format!("{} at {}", entries[s.entry].name, piece.source_offset),
+        Some(s) => format!("{} at {}", names[s.entry], piece.source_offset),
         None => "zeros".into(),
     };
     let times: Vec<String> =

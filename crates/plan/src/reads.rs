@@ -33,7 +33,7 @@ impl Read {
 pub fn reads(plan: &LoadPlan, entries: &[TensorEntry], gap: u64, max: u64) -> Vec<Read> {
     let mut found = vec![];
     for param in &plan.params {
-        for piece in param.planes.iter().flat_map(|p| p.copy.iter().chain(&p.equal)) {
+        for piece in param.from_entries().flat_map(|p| p.copy.iter().chain(&p.equal)) {
             piece_reads(piece, entries, gap, &mut found);
         }
     }

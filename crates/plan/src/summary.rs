@@ -6,7 +6,7 @@ use std::fmt;
 use tensor::{Step, TensorEntry};
 
 use crate::codecs::Fidelity;
-use crate::compile::LoadPlan;
+use crate::compile::{LoadPlan, PlannedParam};
 use crate::reads::reads;
 use crate::render::count;
 use crate::whole::Whole;
@@ -82,7 +82,7 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
             continue;
         }
         sum.slot_bytes += param.slot_bytes();
-        for piece in param.planes.iter().flat_map(|p| p.copy.iter().chain(&p.equal)) {
+        for piece in param.from_entries().flat_map(|p| p.copy.iter().chain(&p.equal)) {
             used.extend(piece.source.map(|s| s.entry));
         }
         for piece in param.planes.iter().flat_map(|p| &p.copy) {
@@ -95,27 +95,8 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
                 sum.copied_bytes += bytes;
             }
         }
-        let mut now = &param.moved;
-        for (step, fidelity) in param.steps.iter().zip(&param.step_fidelity) {
-            let bytes_in = now.byte_len(&param.shape).unwrap_or(0);
-            let what = match step {
-                Step::To(to) => {
-                    let what = format!("{now} -> {to}");
-                    now = to;
-                    what
-                }
-                Step::Add(_) => format!("{now} {step}"),
-            };
-            let codec = codecs.entry(what.clone()).or_insert(CodecUse {
-                what,
-                params: 0,
-                bytes_in: 0,
-                bytes_out: 0,
-                fidelity: fidelity.clone(),
-            });
-            codec.params += 1;
-            codec.bytes_in += bytes_in;
-            codec.bytes_out += now.byte_len(&param.shape).unwrap_or(0);
+        for param in param.staged.iter().chain([param]) {
+            uses(param, &mut codecs);
         }
     }
     sum.needed_bytes = needed(plan);
@@ -125,6 +106,32 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
     sum.read_bytes = reads.iter().map(crate::Read::bytes).sum();
     sum.codecs = codecs.into_values().collect();
     sum
+}
+
+/// Adds the changes of encoding of one parameter.
+fn uses(param: &PlannedParam, codecs: &mut BTreeMap<String, CodecUse>) {
+    let mut now = &param.moved;
+    for (step, fidelity) in param.steps.iter().zip(&param.step_fidelity) {
+        let bytes_in = now.byte_len(&param.shape).unwrap_or(0);
+        let what = match step {
+            Step::To(to) => {
+                let what = format!("{now} -> {to}");
+                now = to;
+                what
+            }
+            Step::Add(_) => format!("{now} {step}"),
+        };
+        let codec = codecs.entry(what.clone()).or_insert(CodecUse {
+            what,
+            params: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            fidelity: fidelity.clone(),
+        });
+        codec.params += 1;
+        codec.bytes_in += bytes_in;
+        codec.bytes_out += now.byte_len(&param.shape).unwrap_or(0);
+    }
 }
 
 /// Bytes of files that a plan needs, each counted once: pieces that take the same are one.

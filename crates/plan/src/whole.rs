@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tensor::{Pattern, TensorEntry};
 
-use crate::compile::LoadPlan;
+use crate::compile::{LoadPlan, PlannedParam};
 use crate::piece::{Dim, Piece, PieceSource, PlannedPlane};
 use crate::prove::prove;
 use crate::reads::{Read, coalesce};
@@ -58,7 +58,12 @@ impl Whole {
     /// Adds what one rank takes.
     pub fn add(&mut self, plan: &LoadPlan) {
         self.dropped.extend(plan.dropped.iter().map(|(entry, _)| entry.clone()));
-        for piece in plan.params.iter().flat_map(|p| &p.planes).flat_map(|p| p.copy.iter().chain(&p.equal)) {
+        for piece in plan
+            .params
+            .iter()
+            .flat_map(PlannedParam::from_entries)
+            .flat_map(|p| p.copy.iter().chain(&p.equal))
+        {
             let Some(source) = piece.source else { continue };
             let taken = self.planes.entry(source).or_default();
             let distinct = |d: &&Dim| d.source_stride > 0;
