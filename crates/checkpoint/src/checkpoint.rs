@@ -12,6 +12,7 @@ use crate::error::{Error, Quoted};
 use crate::fault::Fault;
 use crate::format::gguf::GgufMetadata;
 use crate::format::hf::HfMetadata;
+use crate::index::NameIndex;
 use crate::source::ByteSource;
 
 /// A checkpoint whose headers have been read and found sound.
@@ -28,6 +29,26 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Tensors that are in memory already, each in a source of its own, whose planes lie in it from its start on;
+    /// one that does not is an error when it is read.
+    pub fn in_memory(tensors: Vec<(TensorEntry, Arc<dyn ByteSource>)>) -> Checkpoint {
+        let (mut files, mut entries) = (Vec::new(), Vec::<TensorEntry>::new());
+        let mut by_name = NameIndex::default();
+        for (number, (mut entry, source)) in (0u32..).zip(tensors) {
+            entry.planes.iter_mut().for_each(|plane| plane.file = FileId(number));
+            entries.push(entry);
+            by_name.insert(number, |i| entries.get(i as usize).map_or(&[][..], |e| e.name.as_bytes()));
+            files.push(File::new(PathBuf::from("memory"), source));
+        }
+        let contents = Contents { files, entries, by_name, ignored: Vec::new() };
+        Checkpoint {
+            path: PathBuf::from("memory"),
+            format: FormatName::new("memory"),
+            contents,
+            metadata: Metadata::None,
+        }
+    }
+
     /// The path it was opened by: a file or a directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -135,7 +156,7 @@ impl Checkpoint {
 
 /// The name at a position of `entries`, as [`NameIndex`] asks for it.
 pub(crate) fn name_of(entries: &[TensorEntry], id: u32) -> &[u8] {
-    entries.get(id as usize).map_or(&[], |e| e.name.as_bytes())
+    entries.get(id as usize).map_or(&[][..], |e| e.name.as_bytes())
 }
 
 /// An object in a checkpoint of a class that means nothing here. It was not made, and nothing of it was run.

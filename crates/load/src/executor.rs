@@ -21,6 +21,7 @@ use crate::memory::{Buffers, Ledger};
 use crate::options::{Options, Progress};
 use crate::sink::{Place, Sink};
 use crate::slot::Slot;
+use crate::staged::Later;
 use crate::{Error, LoadReport, Pool};
 
 /// Work that is announced to the system before its turn comes, beyond what threads are at.
@@ -65,7 +66,10 @@ pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Res
             from,
             to,
         })?;
-        if lend && let Change::None = change {
+        if lend
+            && param.staged.is_empty()
+            && let Change::None = change
+        {
             let slots = param.planes.iter().map(|plane| {
                 let (file, range) = lent(checkpoint, plane)?;
                 Slot::borrow(&checkpoint.file(file).source, range, alignment(param))
@@ -153,6 +157,7 @@ pub(crate) fn fill<'m>(
     let mut cutter = Cutter { checkpoint, share, neediest: None };
     let mut placed = Vec::new();
     let mut items = Vec::new();
+    let mut later = Vec::new();
     for (index, (param, home)) in plan.params.iter().zip(homes).enumerate() {
         let Home::Own(change) = home else {
             placed.push(None);
@@ -161,9 +166,15 @@ pub(crate) fn fill<'m>(
         let one = Placed { param, planes: planes_of(param)?, left: AtomicUsize::new(0) };
         let before = items.len();
         let targets = given(sink, &one.place(index))?;
+        report.owned_bytes += one.planes.iter().map(|n| *n as u64).sum::<u64>();
+        if !param.staged.is_empty() {
+            one.left.store(1, Ordering::Relaxed);
+            later.push(Later { index, param, targets });
+            placed.push(Some(one));
+            continue;
+        }
         cutter.cut(index, param, change, targets, &mut items)?;
         one.left.store(items.len() - before, Ordering::Relaxed);
-        report.owned_bytes += one.planes.iter().map(|n| *n as u64).sum::<u64>();
         placed.push(Some(one));
     }
     let sink: &dyn Sink<'m> = sink;
@@ -243,6 +254,14 @@ pub(crate) fn fill<'m>(
         *so_far = so_far.and(difference);
     }
     report.scratch_peak = run.ledger.peak();
+    for one in later {
+        run.pulse()?;
+        let index = one.index;
+        let bytes = one.targets.iter().map(|t| t.len() as u64).sum();
+        one.run(checkpoint, pool, options, &mut report)?;
+        run.done.fetch_add(bytes, Ordering::Relaxed);
+        placed.get(index).into_iter().flatten().for_each(|one| sink.done(&one.place(index)));
+    }
     let overflowed = |d: &Difference| (d.overflowed > 0).then_some(d.overflowed);
     let mut params = plan.params.iter();
     if !options.allow_overflow

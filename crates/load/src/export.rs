@@ -22,7 +22,7 @@ use crate::{Error, Loaded};
 pub fn export<E: From<Error>>(
     ranks: &[(&LoadPlan, &Loaded)],
     entries: &[TensorEntry],
-    each: &mut dyn FnMut(&TensorEntry, &[Vec<u8>]) -> Result<(), E>,
+    mut each: impl FnMut(&TensorEntry, &[Vec<u8>]) -> Result<(), E>,
 ) -> Result<Vec<String>, E> {
     let mut whole = Whole::default();
     for (plan, _) in ranks {
@@ -141,6 +141,14 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
         .get(&param.name)
         .ok_or_else(|| Error::NotWhole { missing: vec![format!("`{}`", param.name)] })?;
     let planes: Vec<&[u8]> = tensor.slots().iter().map(crate::Slot::bytes).collect();
+    if !param.staged.is_empty() {
+        // What it was made of was stored otherwise than it is moved.
+        return Err(Error::Codec {
+            param: param.name.clone(),
+            from: param.scheme.name.to_string(),
+            to: param.staged.iter().map(|s| s.moved.name.as_ref()).collect::<Vec<_>>().join(", "),
+        });
+    }
     if param.steps.is_empty() {
         return Ok((planes.into_iter().map(<[u8]>::to_vec).collect(), true));
     }

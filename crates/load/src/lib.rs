@@ -18,6 +18,7 @@ mod pool;
 mod report;
 mod sink;
 mod slot;
+mod staged;
 mod tensor;
 mod update;
 

@@ -234,7 +234,7 @@ impl Loaded {
 /// Adds the files that cannot be read to the end of what `plan` needs of them.
 fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obstacle>) {
     let mut ends = BTreeMap::new();
-    let planes = plan.params.iter().flat_map(|p| &p.planes);
+    let planes = plan.params.iter().flat_map(PlannedParam::from_entries);
     for piece in planes.flat_map(|p| p.copy.iter().chain(&p.equal)) {
         if let Some((file, at)) = place_of(checkpoint, piece) {
             let end = ends.entry(file).or_insert(0);

@@ -12,6 +12,7 @@ mod report;
 mod resume;
 mod rules;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::Instant;
 use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
 use model::{DialectName, Mesh, Model};
-use plan::{LoadPlan, PlannedParam};
+use plan::{LoadPlan, PlannedParam, ResolvedParam};
 use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::pipeline::shown;
@@ -272,6 +273,7 @@ impl<'a> Conversion<'a> {
             (Some(model), Some(home), [first, ..]) => Some(Carried::of(checkpoint, model, first, home)?),
             _ => None,
         };
+        ranks.iter_mut().for_each(|wanted| decode(wanted, format, layout));
         let mut choices = choose(checkpoint, model.as_ref(), format, layout, &ranks, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
         let mut plan = LoadPlan { params: vec![], dropped: vec![], unplaced: vec![] };
@@ -418,6 +420,30 @@ impl<'a> Conversion<'a> {
     }
 }
 
+/// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
+/// encoded each in its own way.
+fn decode(wanted: &mut Wanted, format: OutputFormat, layout: LayoutKind) {
+    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Vllm) {
+        return;
+    }
+    let by_name: HashMap<&str, &ResolvedParam> =
+        wanted.resolved.params.iter().map(|p| (p.name.as_str(), p)).collect();
+    for target in wanted.targets.iter_mut().filter(|t| t.scheme.is_none()) {
+        let mut parts: Vec<&ResolvedParam> = vec![];
+        target.expr.for_each_source(&mut |name| parts.extend(by_name.get(name)));
+        let alike = parts.windows(2).all(|p| p[0].scheme == p[1].scheme);
+        if !alike || parts.iter().any(|p| !format.holds(&p.scheme, &p.shape)) {
+            target.scheme = Some(Scheme::plain(Dtype::F32));
+        }
+    }
+}
+
+/// How what a parameter is made of is stored.
+fn stored(param: &PlannedParam) -> impl Iterator<Item = &Arc<Scheme>> {
+    let own = param.staged.is_empty().then_some(&param.moved);
+    own.into_iter().chain(param.staged.iter().map(|s| &s.moved))
+}
+
 /// The same floats in the byte order that is written, if `scheme` has them in the other: every value is kept.
 fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
     let name = scheme.name.strip_suffix(".be")?;
@@ -480,12 +506,12 @@ fn choose(
                 }
             },
             (None, None)
-                if matches!(layout, LayoutKind::Named(_) | LayoutKind::Vllm)
-                    && !format.holds(&param.scheme, &param.shape) =>
+                if (param.scheme != param.moved || !param.staged.is_empty())
+                    && let Some(stored) = stored(param).find(|s| !format.holds(s, &param.shape)) =>
             {
-                let rule = format!("decoded: {} has no {}", format.name(), param.scheme);
-                Choice { scheme: Some(Scheme::plain(Dtype::F32)), rule }
+                kept(&format!("decoded: {} has no {stored}", format.name()))
             }
+            (None, None) if !param.staged.is_empty() => kept("decoded: its parts are encoded otherwise"),
             (None, None) if let Some(plain) = little(&param.scheme) => {
                 Choice { scheme: Some(plain), rule: "byte order".to_owned() }
             }

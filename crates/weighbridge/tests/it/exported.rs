@@ -19,13 +19,13 @@ fn there_and_back(path: &Path, layout: LayoutKind, mesh: Mesh) -> (Vec<String>, 
     let stored = weighbridge::plan_as_stored(&checkpoint).unwrap();
     let stored = load(&stored, &checkpoint, &mut pool).unwrap();
     let (mut differ, mut seen) = (vec![], 0);
-    let rounded = export::<Error>(&both, checkpoint.entries(), &mut |entry: &TensorEntry, planes| {
+    let rounded = export(&both, checkpoint.entries(), |entry: &TensorEntry, planes| {
         let theirs = stored.get(&entry.name).unwrap().planes();
         seen += 1;
         if planes.iter().zip(theirs.iter()).any(|(a, b)| a[..] != b[..]) {
             differ.push(entry.name.clone());
         }
-        Ok(())
+        Ok::<(), Error>(())
     })
     .unwrap();
     let dropped = &plans[0].plan.dropped;
@@ -90,8 +90,7 @@ fn what_nobody_holds_is_missed() {
     let mesh = Mesh { tp: 2, ..Mesh::default() };
     let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build().unwrap();
     let held = load(&plan, &checkpoint, &mut Pool::new(1)).unwrap();
-    let error =
-        export::<Error>(&[(&plan.plan, &held)], checkpoint.entries(), &mut |_, _| Ok(())).unwrap_err();
+    let error = export(&[(&plan.plan, &held)], checkpoint.entries(), |_, _| Ok::<(), Error>(())).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("`model.layers.0.self_attn.q_proj.weight` (data)") && !text.contains("norm"),

@@ -13,6 +13,7 @@ mod quantised;
 mod real;
 mod several;
 mod shares;
+mod staged;
 mod vllm;
 
 use std::path::{Path, PathBuf};

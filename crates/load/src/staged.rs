@@ -1,0 +1,118 @@
+//! Parameters whose entries are decoded before they are moved: one parameter after the other, so that the full precision
+//! of no more than one is in memory.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use checkpoint::{ByteSource, Checkpoint};
+use plan::{LoadPlan, PlannedParam};
+use tensor::{FileId, PlaneData, TensorEntry};
+
+use crate::allocated::execute_with;
+use crate::executor::{fill, homes};
+use crate::sink::{Place, Sink};
+use crate::{Error, LoadReport, Options, Pool, Tensor};
+
+/// A parameter whose turn comes when all others are there, and its memory.
+pub(crate) struct Later<'a, 'm> {
+    pub(crate) index: usize,
+    pub(crate) param: &'a PlannedParam,
+    pub(crate) targets: Vec<&'m mut [u8]>,
+}
+
+impl Later<'_, '_> {
+    /// Decodes what it is made of, moves that, and encodes it.
+    pub(crate) fn run(
+        self,
+        checkpoint: &Checkpoint,
+        pool: &mut Pool,
+        options: Options<'_>,
+        report: &mut LoadReport,
+    ) -> Result<(), Error> {
+        let Later { param, targets, .. } = self;
+        let floats = param.staged.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add);
+        let memory = match options.memory.map(|limit| (limit, limit.checked_sub(floats))) {
+            None => None,
+            Some((_, Some(left))) => Some(left),
+            Some((memory, None)) => {
+                let param = param.name.clone();
+                return Err(Error::LittleMemory { param, wanted: floats, memory, least: floats });
+            }
+        };
+        // Who watches is asked between parameters.
+        let options = Options { owned: true, memory, watch: None, ..options };
+        let first = LoadPlan { params: param.staged.clone(), dropped: vec![], unplaced: vec![] };
+        let decoded = execute_with(&first, checkpoint, pool, options)?;
+        let mut sources: Vec<(TensorEntry, Arc<dyn ByteSource>)> = vec![];
+        for staged in &param.staged {
+            let Some(tensor) = decoded.get(&staged.name) else { continue };
+            let entry = TensorEntry {
+                name: staged.name.clone(),
+                shape: staged.shape.clone(),
+                scheme: Arc::clone(&staged.scheme),
+                planes: vec![PlaneData { file: FileId(0), bytes: 0..staged.slot_bytes() }],
+                strides: None,
+            };
+            sources.push((entry, Arc::new(Floats(tensor.clone()))));
+        }
+        let memory = Checkpoint::in_memory(sources);
+        let second = PlannedParam { staged: vec![], ..param.clone() };
+        let second = LoadPlan { params: vec![second], dropped: vec![], unplaced: vec![] };
+        let mut sink = Given(Mutex::new(Some(targets)));
+        let options = Options { observe: None, ..options };
+        let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, pool, options)?;
+        let before = decoded.report();
+        report.bytes_read += before.bytes_read;
+        report.bytes_encoded += before.bytes_encoded + moved.bytes_encoded;
+        report.bytes_copied += before.bytes_copied + moved.bytes_copied;
+        report.scratch_peak = report.scratch_peak.max(floats + before.scratch_peak.max(moved.scratch_peak));
+        for (name, difference) in moved.differences {
+            report.differences.insert(name, difference);
+        }
+        Ok(())
+    }
+}
+
+/// Memory that is there already.
+struct Given<'m>(Mutex<Option<Vec<&'m mut [u8]>>>);
+
+impl<'m> Sink<'m> for Given<'m> {
+    fn place(
+        &mut self,
+        _: &Place<'_>,
+    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+        let planes = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        planes.ok_or_else(|| "it was given before".into())
+    }
+}
+
+/// A loaded tensor as a source of bytes.
+struct Floats(Tensor);
+
+impl std::fmt::Debug for Floats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes in memory", self.len())
+    }
+}
+
+impl ByteSource for Floats {
+    fn len(&self) -> u64 {
+        self.0.bytes().len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(buf.len())?));
+        let bytes = range.and_then(|range| self.0.bytes().get(range));
+        buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        Some(self.0.bytes())
+    }
+
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+}

@@ -1,0 +1,115 @@
+//! What cannot be moved as it is stored is decoded first: parts of several encodings fused, blocks transposed or cut.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use weighbridge::{
+    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, Loaded, Mesh, OutputFormat, Plan, Pool,
+    load, open,
+};
+
+use crate::{golden, model};
+
+fn convert(
+    source: &Checkpoint,
+    layout: LayoutKind,
+    format: OutputFormat,
+    mesh: Mesh,
+    rules: &[&str],
+    to: &Path,
+) {
+    let rules: Vec<EncodeRule> = rules.iter().map(|r| r.parse().unwrap()).collect();
+    let options = ConvertOptions { rules, mesh, ..ConvertOptions::default() };
+    Conversion::new(source, layout, format, &options)
+        .unwrap()
+        .run(to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))
+        .unwrap();
+}
+
+/// Canonical parameters, or what a file holds under its own names.
+fn values(path: &Path, layout: LayoutKind) -> Loaded {
+    let checkpoint = open(path).unwrap();
+    let plan = Plan::builder(&checkpoint).layout(layout).build().unwrap();
+    load(&plan, &checkpoint, &mut Pool::new(2)).unwrap()
+}
+
+fn floats(loaded: &Loaded, name: &str) -> Vec<f32> {
+    let tensor = loaded.get(name).unwrap_or_else(|| panic!("there is no {name}"));
+    let mut out = vec![0.0; tensor.rows() * tensor.width()];
+    out.chunks_mut(tensor.width()).enumerate().for_each(|(row, out)| tensor.decode_row(row, out));
+    out
+}
+
+/// GPT-2 in blocks, whose matrices HF has transposed.
+#[test]
+fn blocks_are_transposed_by_way_of_floats() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gguf, hf) = (folder.path().join("q.gguf"), folder.path().join("hf"));
+    let one = Mesh::default();
+    let source = open(&golden().join("gpt2-tiny/model.gguf")).unwrap();
+    convert(
+        &source,
+        LayoutKind::Source,
+        OutputFormat::Gguf,
+        one,
+        &["blk.{n}.{name}.weight=q8_0", "*=f32"],
+        &gguf,
+    );
+    convert(&open(&gguf).unwrap(), LayoutKind::Source, OutputFormat::Hf, one, &[], &hf);
+    let (blocks, plain) = (values(&gguf, LayoutKind::Canonical), values(&hf, LayoutKind::Canonical));
+    assert_eq!(&*blocks.get("layers.0.ffn.up.weight").unwrap().scheme().name, "q8_0");
+    for name in blocks.names() {
+        assert_eq!(floats(&blocks, name), floats(&plain, name), "{name}");
+    }
+}
+
+/// A real file whose queries and values are in different encodings, as llama-quantize mixes them, fused for vLLM on
+/// four ranks.
+#[test]
+fn parts_of_several_encodings_are_fused() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("vllm");
+    let path = model("gemma3");
+    let source = open(&path).unwrap();
+    let refused = Plan::builder(&source).layout(LayoutKind::Vllm).build().err().unwrap().to_string();
+    assert!(refused.contains("wanted parts in one encoding"), "{refused}");
+    let mesh = Mesh { tp: 4, ..Mesh::default() };
+    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &["*=f32"], &to);
+    let canonical = values(&path, LayoutKind::Canonical);
+    let part = |name: &str| floats(&canonical, &format!("layers.0.attention.{name}.weight"));
+    let (q, k, v) = (part("q"), part("k"), part("v"));
+    for rank in 0..4 {
+        let held = values(&to.join(format!("model-rank-{rank}-part-0.safetensors")), LayoutKind::Source);
+        // Four heads of queries, one of keys and values that every rank has.
+        let share = &q[rank * q.len() / 4..(rank + 1) * q.len() / 4];
+        let wanted: Vec<f32> = [share, &k, &v].concat();
+        assert_eq!(floats(&held, "model.layers.0.self_attn.qkv_proj.weight"), wanted, "rank {rank}");
+    }
+}
+
+/// A share that begins within a block.
+#[test]
+fn shares_within_blocks_are_had_by_way_of_floats() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gguf, to) = (folder.path().join("q.gguf"), folder.path().join("vllm"));
+    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let rules = ["blk.{n}.attn_output.weight=q8_0", "*=f32"];
+    convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
+    let source = open(&gguf).unwrap();
+    let mesh = Mesh { tp: 4, ..Mesh::default() };
+    let refused = Plan::builder(&source).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build();
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("the nearest slice"), "{refused}");
+    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &["*=f32"], &to);
+    let canonical = values(&gguf, LayoutKind::Canonical);
+    let output = canonical.get("layers.1.attention.output.weight").unwrap();
+    let (all, width) = (floats(&canonical, "layers.1.attention.output.weight"), output.width());
+    for rank in 0..4 {
+        let held = values(&to.join(format!("model-rank-{rank}-part-0.safetensors")), LayoutKind::Source);
+        let wanted: Vec<f32> = all
+            .chunks(width)
+            .flat_map(|row| row[rank * width / 4..(rank + 1) * width / 4].to_vec())
+            .collect();
+        assert_eq!(floats(&held, "model.layers.1.self_attn.o_proj.weight"), wanted, "rank {rank}");
+    }
+}
