@@ -8,7 +8,7 @@ use weighbridge::{
     load, open,
 };
 
-use crate::{golden, model};
+use crate::golden;
 
 fn convert(
     source: &Checkpoint,
@@ -52,7 +52,7 @@ fn blocks_are_transposed_by_way_of_floats() {
         LayoutKind::Source,
         OutputFormat::Gguf,
         one,
-        &["blk.{n}.{name}.weight=q8_0", "*=f32"],
+        &["blk.*_qkv.weight=q8_0", "blk.*ffn*.weight=q8_0", "*=f32"],
         &gguf,
     );
     convert(&open(&gguf).unwrap(), LayoutKind::Source, OutputFormat::Hf, one, &[], &hf);
@@ -63,26 +63,27 @@ fn blocks_are_transposed_by_way_of_floats() {
     }
 }
 
-/// A real file whose queries and values are in different encodings, as llama-quantize mixes them, fused for vLLM on
-/// four ranks.
+/// Queries and values in different encodings, as llama-quantize mixes them, fused for vLLM on four ranks.
 #[test]
 fn parts_of_several_encodings_are_fused() {
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("vllm");
-    let path = model("gemma3");
-    let source = open(&path).unwrap();
+    let (gguf, to) = (folder.path().join("q.gguf"), folder.path().join("vllm"));
+    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let rules = ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0", "*=f32"];
+    convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
+    let source = open(&gguf).unwrap();
     let refused = Plan::builder(&source).layout(LayoutKind::Vllm).build().err().unwrap().to_string();
     assert!(refused.contains("wanted parts in one encoding"), "{refused}");
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &["*=f32"], &to);
-    let canonical = values(&path, LayoutKind::Canonical);
+    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &[], &to);
+    let canonical = values(&gguf, LayoutKind::Canonical);
     let part = |name: &str| floats(&canonical, &format!("layers.0.attention.{name}.weight"));
     let (q, k, v) = (part("q"), part("k"), part("v"));
     for rank in 0..4 {
         let held = values(&to.join(format!("model-rank-{rank}-part-0.safetensors")), LayoutKind::Source);
-        // Four heads of queries, one of keys and values that every rank has.
-        let share = &q[rank * q.len() / 4..(rank + 1) * q.len() / 4];
-        let wanted: Vec<f32> = [share, &k, &v].concat();
+        // One head of queries, one of keys and values that two ranks have.
+        let half = |x: &[f32]| x[rank / 2 * x.len() / 2..(rank / 2 + 1) * x.len() / 2].to_vec();
+        let wanted = [q[rank * q.len() / 4..(rank + 1) * q.len() / 4].to_vec(), half(&k), half(&v)].concat();
         assert_eq!(floats(&held, "model.layers.0.self_attn.qkv_proj.weight"), wanted, "rank {rank}");
     }
 }
@@ -93,7 +94,7 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
     let folder = tempfile::tempdir().unwrap();
     let (gguf, to) = (folder.path().join("q.gguf"), folder.path().join("vllm"));
     let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
-    let rules = ["blk.{n}.attn_output.weight=q8_0", "*=f32"];
+    let rules = ["*attn_output.weight=q8_0", "*=f32"];
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
     let mesh = Mesh { tp: 4, ..Mesh::default() };
