@@ -273,7 +273,9 @@ impl<'a> Conversion<'a> {
             (Some(model), Some(home), [first, ..]) => Some(Carried::of(checkpoint, model, first, home)?),
             _ => None,
         };
-        ranks.iter_mut().for_each(|wanted| decode(wanted, format, layout));
+        for wanted in &mut ranks {
+            decode(wanted, format, layout);
+        }
         let mut choices = choose(checkpoint, model.as_ref(), format, layout, &ranks, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
         let mut plan = LoadPlan { params: vec![], dropped: vec![], unplaced: vec![] };
