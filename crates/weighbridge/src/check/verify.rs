@@ -64,7 +64,9 @@ fn observed(
     let Options { importance, allow_overflow, owned, memory, watch, observe: also } = options;
     let observe = |file: FileId, at: u64, bytes: &[u8]| {
         verifier.see(file, at, bytes);
-        also.iter().for_each(|also| also(file, at, bytes));
+        if let Some(also) = also {
+            also(file, at, bytes);
+        }
     };
     // What the caller gave lives longer than `observe`, and is wrapped to live as long.
     let options = Options {
@@ -127,7 +129,9 @@ impl<'a> Verifier<'a> {
             let (blocks, parts) = (BTreeMap::new(), BTreeMap::new());
             tensors.push(Mutex::new(Tensor { len: at, leaves, blocks, parts, given_up }));
         }
-        spans.iter_mut().for_each(|of_file| of_file.sort_by_key(|(range, ..)| (range.start, range.end)));
+        for of_file in &mut spans {
+            of_file.sort_by_key(|(range, ..)| (range.start, range.end));
+        }
         Verifier { checkpoint, spans, tensors, waiting: AtomicU64::new(0) }
     }
 
@@ -179,7 +183,7 @@ impl<'a> Verifier<'a> {
                 None => Part { bytes: vec![0; whole], there: vec![] },
             };
             let part_of = part_of.with(size(first.max(start) - first), part);
-            if part_of.there == [0..whole] {
+            if matches!(&part_of.there[..], [all] if *all == (0..whole)) {
                 let hashed = Leaf::at(&part_of.bytes, block, len, BLOCK);
                 tensor.put(block, hashed);
                 self.waiting.fetch_sub(whole as u64, Ordering::Relaxed);
