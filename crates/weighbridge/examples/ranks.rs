@@ -1,0 +1,34 @@
+//! Every rank of a mesh: what each would read and hold, and the proof that together they use all of the checkpoint.
+//!
+//! `cargo run --release -p weighbridge --example ranks -- PATH TP`
+
+#![allow(clippy::print_stdout, reason = "examples print what they show")]
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use weighbridge::{Bytes, LayoutKind, Mesh, Plan, Whole};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let path = PathBuf::from(args.next().ok_or("wanted a checkpoint")?);
+    let tp = args.next().and_then(|n| n.to_str()?.parse().ok()).unwrap_or(2);
+    let checkpoint = weighbridge::open(&path)?;
+    let entries = checkpoint.entries();
+    let ranks =
+        Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(Mesh { tp, ..Mesh::default() }).ranks()?;
+    let mut whole = Whole::default();
+    for rank in 0..ranks.count() {
+        let plan = ranks.plan(rank)?;
+        whole.add(&plan.plan);
+        let costs = weighbridge::summary(&plan.plan, entries, 4096);
+        println!("rank {rank}: holds {}, needs {}", Bytes(costs.slot_bytes), Bytes(costs.needed_bytes));
+    }
+    for untaken in whole.untaken(entries) {
+        println!("nobody takes all of `{}`", untaken.entry);
+    }
+    for group in whole.replicated(entries) {
+        println!("{} more than once: {}", Bytes(group.bytes), group.pattern);
+    }
+    Ok(())
+}
