@@ -4,6 +4,13 @@ Only keyword arguments that both transformers 4 and transformers 5 take are used
 can write its own config.json for the same model (`make.py` and `config_v4.py`).
 """
 
+# Two query heads for each key and value head.
+SMALL = dict(
+    hidden_size=32, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    vocab_size=96, max_position_embeddings=256, rms_norm_eps=1e-4, tie_word_embeddings=False,
+    bos_token_id=1, eos_token_id=2,
+)
+
 SPECS = {
     # Learned positions (all 64 used), fused Conv1D qkv stored [in, out], biases everywhere, tanh gelu, tied.
     "gpt2-tiny": {
@@ -58,6 +65,34 @@ SPECS = {
             tie_word_embeddings=True, bos_token_id=2, eos_token_id=1, pad_token_id=0,
         ),
         "seed": 4, "tokens": 40, "std": 0.3, "norm_mean": 0.0,
+    },
+    # A window of 8 in every layer, crossed by 40 tokens; GGUF does not carry it.
+    "mistral-tiny": {
+        "architecture": "MistralForCausalLM",
+        "config": "MistralConfig",
+        "arguments": dict(SMALL, head_dim=16, sliding_window=8),
+        "seed": 5, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Biases of queries, keys and values; tied.
+    "qwen2-tiny": {
+        "architecture": "Qwen2ForCausalLM",
+        "config": "Qwen2Config",
+        "arguments": dict(SMALL, hidden_size=64, tie_word_embeddings=True),
+        "seed": 6, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Norms of each head's query and key; heads * head_dim != hidden.
+    "qwen3-tiny": {
+        "architecture": "Qwen3ForCausalLM",
+        "config": "Qwen3Config",
+        "arguments": dict(SMALL, head_dim=16),
+        "seed": 7, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Queries, keys and values in one matrix, gate and up in another.
+    "phi3-tiny": {
+        "architecture": "Phi3ForCausalLM",
+        "config": "Phi3Config",
+        "arguments": dict(SMALL, hidden_size=64, original_max_position_embeddings=256, pad_token_id=0),
+        "seed": 8, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
     },
 }
 

@@ -285,8 +285,8 @@ fn rope_tables(arch: &Architecture, weights: &Weights, rows: usize) -> (Vec<Rope
     let mut tables: Vec<RopeTable> = Vec::new();
     let mut rope_of = Vec::with_capacity(arch.layers.len());
     for layer in &arch.layers {
-        rope_of.push(layer.rope.map(|rope| {
-            if let Some(i) = tables.iter().position(|t| t.rope == rope) {
+        rope_of.push(layer.rope.as_ref().map(|rope| {
+            if let Some(i) = tables.iter().position(|t| t.rope == *rope) {
                 return i;
             }
             let mut frequencies = rope.frequencies();
@@ -294,7 +294,7 @@ fn rope_tables(arch: &Architecture, weights: &Weights, rows: usize) -> (Vec<Rope
                 frequencies.iter_mut().zip(factors.as_f32()).for_each(|(f, by)| *f /= f64::from(*by));
             }
             let zeros = vec![0.0; rows * frequencies.len()];
-            tables.push(RopeTable { rope, frequencies, cos: zeros.clone(), sin: zeros });
+            tables.push(RopeTable { rope: rope.clone(), frequencies, cos: zeros.clone(), sin: zeros });
             tables.len() - 1
         }));
     }

@@ -1,5 +1,7 @@
 //! What the engine runs: the block of a family, as data. Loader and engine read the same declaration.
 
+use std::fmt;
+
 use crate::Config;
 
 /// Normalisation before (and, in some families, after) attention and feed-forward.
@@ -36,7 +38,7 @@ pub enum RopeOrder {
 }
 
 /// How rotary frequencies are stretched beyond the trained context.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -57,10 +59,104 @@ pub enum RopeScaling {
         /// The context that the model was first trained with, in tokens.
         original_context: f64,
     },
+    /// The base grows with the text beyond the trained context.
+    Dynamic {
+        /// The factor.
+        factor: f64,
+    },
+    /// `YaRN`: low frequencies are divided, high ones kept, with a ramp between; cosines and sines are scaled.
+    /// Source: transformers `_compute_yarn_parameters`, modeling_rope_utils.py@v4.57.
+    Yarn {
+        /// The factor for low frequencies.
+        factor: f64,
+        /// The context that the model was first trained with, in tokens.
+        original_context: f64,
+        /// Turns within that context above which a frequency is kept.
+        beta_fast: f64,
+        /// Turns below which it is divided.
+        beta_slow: f64,
+        /// What cosines and sines are multiplied by; if `None`, it follows from the factors.
+        attention_factor: Option<f64>,
+        /// Of that, in DeepSeek's models.
+        mscale: Option<f64>,
+        /// Of that and of the scores, in DeepSeek's models.
+        mscale_all_dim: Option<f64>,
+        /// The ends of the ramp are whole pairs.
+        truncate: bool,
+    },
+    /// `LongRoPE`: each frequency has two factors, for texts within the first context and for longer ones.
+    /// Source: transformers `_compute_longrope_parameters`, modeling_rope_utils.py@v4.57.
+    LongRope {
+        /// Factors within the first context, one a pair; none where they are tensors.
+        short: Vec<f64>,
+        /// Factors beyond it.
+        long: Vec<f64>,
+        /// The context that the model was first trained with, in tokens.
+        original_context: f64,
+        /// What cosines and sines are multiplied by; if `None`, it follows from the contexts.
+        attention_factor: Option<f64>,
+    },
+}
+
+impl RopeScaling {
+    /// Its name, as config.json has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RopeScaling::None => "none",
+            RopeScaling::Linear { .. } => "linear",
+            RopeScaling::Llama3 { .. } => "llama3",
+            RopeScaling::Dynamic { .. } => "dynamic",
+            RopeScaling::Yarn { .. } => "yarn",
+            RopeScaling::LongRope { .. } => "longrope",
+        }
+    }
+}
+
+/// Its name and its numbers.
+impl fmt::Display for RopeScaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            RopeScaling::None => Ok(()),
+            RopeScaling::Linear { factor }
+            | RopeScaling::Llama3 { factor, .. }
+            | RopeScaling::Dynamic { factor } => write!(f, " × {factor}"),
+            RopeScaling::Yarn {
+                factor,
+                original_context,
+                beta_fast,
+                beta_slow,
+                attention_factor,
+                mscale,
+                mscale_all_dim,
+                truncate,
+            } => {
+                write!(f, " × {factor} of {original_context}, beta {beta_fast} and {beta_slow}")?;
+                let numbers =
+                    [("factor", attention_factor), ("mscale", mscale), ("mscale_all_dim", mscale_all_dim)];
+                for (name, x) in numbers.into_iter().filter_map(|(name, x)| Some((name, (*x)?))) {
+                    write!(f, ", {name} {}", x as f32)?;
+                }
+                f.write_str(if *truncate { "" } else { ", not truncated" })
+            }
+            RopeScaling::LongRope { short, long, original_context, attention_factor } => {
+                write!(f, " of {original_context}")?;
+                if let Some(x) = attention_factor {
+                    write!(f, ", factor {}", *x as f32)?;
+                }
+                // Too many to list: factors that differ have other sums.
+                let sum = |factors: &[f64]| factors.iter().sum::<f64>() as f32;
+                match short.len() {
+                    0 => Ok(()),
+                    n => write!(f, ", {n} factors that sum up to {} and {}", sum(short), sum(long)),
+                }
+            }
+        }
+    }
 }
 
 /// A rotary embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
@@ -71,12 +167,16 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The angular frequency of each pair, in radians a position: `[dims / 2]`.
+    /// The angular frequency of each pair, in radians a position: `[dims / 2]`. Of a stretch that goes by the length of
+    /// the text, those of short ones; a stretch that is not [run](Rope::is_run) is left out.
     pub fn frequencies(&self) -> Vec<f64> {
         let pair = |i: u64| {
             let freq = self.theta.powf(-2.0 * i as f64 / self.dims as f64);
             match self.scaling {
-                RopeScaling::None => freq,
+                RopeScaling::None
+                | RopeScaling::Dynamic { .. }
+                | RopeScaling::Yarn { .. }
+                | RopeScaling::LongRope { .. } => freq,
                 RopeScaling::Linear { factor } => freq / factor,
                 RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                     let wavelength = 2.0 * std::f64::consts::PI / freq;
@@ -97,11 +197,22 @@ impl Rope {
 }
 
 impl Rope {
+    /// Whether its [frequencies](Rope::frequencies) are all there is to it, for a text of any length.
+    pub fn is_run(&self) -> bool {
+        matches!(self.scaling, RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. })
+    }
+
+    /// The same, stretched so.
+    #[must_use]
+    pub fn scaled(&self, scaling: RopeScaling) -> Rope {
+        Rope { theta: self.theta, dims: self.dims, scaling }
+    }
+
     /// What each frequency is divided by, as GGUF has it in `rope_freqs.weight`: `[dims / 2]`.
     ///
     /// Source: conversion/llama.py@0c1e57098, `LlamaModel.generate_extra_tensors`.
     pub fn factors(&self) -> Vec<f32> {
-        let plain = Rope { scaling: RopeScaling::None, ..*self };
+        let plain = self.scaled(RopeScaling::None);
         plain
             .frequencies()
             .into_iter()
@@ -129,13 +240,13 @@ impl Rope {
                 high_freq_factor,
                 original_context,
             };
-            Rope { scaling, ..*self }.has_factors(factors).then_some(scaling)
+            self.scaled(scaling.clone()).has_factors(factors).then_some(scaling)
         })
     }
 }
 
 /// The attention of one layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
     pub window: Option<u64>,
@@ -186,7 +297,43 @@ pub struct Architecture {
     pub layers: Vec<Attention>,
 }
 
+/// The engine does not run a model; what it has is loaded and converted all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRun {
+    /// What is in the way: `a mixture of experts`.
+    pub why: String,
+}
+
+impl NotRun {
+    pub(crate) fn new(why: impl Into<String>) -> NotRun {
+        NotRun { why: why.into() }
+    }
+}
+
+impl Rope {
+    /// The rotary embedding that a configuration says, if it is one that is run.
+    pub(crate) fn of(c: &Config) -> Result<Rope, NotRun> {
+        let rope = Rope { theta: *c.rope_theta, dims: *c.rope_dims, scaling: c.rope_scaling.value.clone() };
+        if rope.dims != *c.head_dim {
+            let why = format!("{} of {} elements of a head are rotated", rope.dims, *c.head_dim);
+            return Err(NotRun::new(why));
+        }
+        if rope.is_run() {
+            return Ok(rope);
+        }
+        Err(NotRun::new(format!("rotary frequencies are stretched by `{}`", rope.scaling.name())))
+    }
+}
+
 impl Architecture {
+    /// As Llama: RMS norms, and one rotary embedding in all layers, whether they have a window or not.
+    pub(crate) fn rotary(c: &Config) -> Result<Architecture, NotRun> {
+        let rope = Rope::of(c)?;
+        let layer = |n| Attention { window: c.is_windowed(n).then_some(*c.window), rope: Some(rope.clone()) };
+        let norm = Norm::Rms { eps: *c.norm_eps as f32 };
+        Ok(Architecture::new(c, norm, (0..*c.layers).map(layer).collect()))
+    }
+
     /// What a configuration says of itself, run as Llama does: a family replaces what it does otherwise.
     pub(crate) fn new(c: &Config, norm: Norm, layers: Vec<Attention>) -> Architecture {
         Architecture {

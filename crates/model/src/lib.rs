@@ -25,9 +25,11 @@ mod mesh;
 pub mod module;
 mod param;
 
-pub use architecture::{Activation, Architecture, Attention, Norm, Positions, Rope, RopeOrder, RopeScaling};
+pub use architecture::{
+    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeOrder, RopeScaling,
+};
 pub use config::describe::Description;
-pub use config::{Config, Field, Origin};
+pub use config::{Config, Encoder, Field, Latent, Moe, Origin};
 pub use dialect::{Dialect, DialectName, Rule};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts, Noting};
@@ -69,7 +71,10 @@ impl Model {
 
     /// The fields that differ from those of `other`: name, this model's value, the other's. None if both run alike.
     pub fn unlike(&self, other: &Model) -> Vec<(&'static str, String, String)> {
-        if self.family.name() == other.family.name() && self.architecture() == other.architecture() {
+        let same_family = self.family.name() == other.family.name();
+        if let (true, Ok(one), Ok(another)) = (same_family, self.architecture(), other.architecture())
+            && one == another
+        {
             return vec![];
         }
         let mut unlike = vec![("family", self.family.name().to_owned(), other.family.name().to_owned())];
@@ -92,11 +97,23 @@ impl Model {
 
     /// The canonical parameters, each as an expression over the entries of this dialect.
     pub fn bindings<'a>(&self, entries: impl Iterator<Item = &'a str> + Clone) -> tensor::Bindings {
-        self.family.dialect(self.dialect).bindings(self.family, &self.config, entries)
+        // A checkpoint of a dialect that the family is not in does not claim to be of the family.
+        let dialect = self.family.dialect(self.dialect);
+        dialect.map_or_else(tensor::Bindings::default, |d| d.bindings(self.family, &self.config, entries))
+    }
+
+    /// Why files of `dialect` leave out the canonical parameter called `name`, if they do.
+    pub fn left_out(&self, dialect: DialectName, name: &str) -> Option<&'static str> {
+        let dialect = self.family.dialect(dialect)?;
+        let fits = |(pattern, _): &&(&str, &str)| tensor::Pattern::new(*pattern).matches(name);
+        dialect.without.iter().find(fits).map(|(_, why)| *why)
     }
 
     /// What the engine runs.
-    pub fn architecture(&self) -> Architecture {
+    ///
+    /// # Errors
+    /// If it does not run the model: why.
+    pub fn architecture(&self) -> Result<Architecture, NotRun> {
         self.family.architecture(&self.config)
     }
 }

@@ -20,6 +20,8 @@
 //! ```
 
 mod layers;
+mod moe;
+mod vectors;
 
 use std::collections::HashMap;
 
@@ -28,9 +30,11 @@ use tensor::{Expr, Presence};
 use crate::param::{ParamSpec, Place};
 
 pub use layers::{
-    ColumnParallelLinear, Embedding, FusedMoe, LayerNorm, Linear, MergedColumnParallelLinear, ParallelLmHead,
-    Part, QkvParallelLinear, RmsNorm, RowParallelLinear, Table, VocabParallelEmbedding,
+    ColumnParallelLinear, Embedding, Linear, MergedColumnParallelLinear, ParallelLmHead, Part,
+    QkvParallelLinear, RowParallelLinear, VocabParallelEmbedding,
 };
+pub use moe::FusedMoe;
+pub use vectors::{LayerNorm, RmsNorm, Table};
 
 /// A part of a model that owns parameters, or parts that do. Usually derived.
 pub trait Module {

@@ -1,5 +1,6 @@
 //! The way back: given how parameters are made from entries, how the entries are made from the parameters.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::{Expr, Shape, Step};
@@ -37,13 +38,14 @@ pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
         .map(|m| Undone { name: &m.name, expr: Expr::source(&m.name), shape: m.shape.to_vec(), of: &m.expr })
         .collect();
     let mut sources: Vec<Made> = Vec::new();
+    let mut found_names = HashSet::new();
     let mut cuts: Vec<Cut<'_>> = Vec::new();
     loop {
         // Parts of a stack are new work, so the list may grow; the first goes first.
         let mut next = 0;
         while next < open.len() {
             match open[next].clone().step(&mut open)? {
-                Stop::Source(found) if sources.iter().any(|s| s.name == found.name) => {
+                Stop::Source(found) if !found_names.insert(found.name.clone()) => {
                     return Err(OneWay { name: found.name, why: "is used whole more than once" });
                 }
                 Stop::Source(found) => sources.push(found),

@@ -179,8 +179,8 @@ impl<'a> Side<'a> {
     fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
         let at = self.plan.params.iter().position(|p| p.name == rope::FACTORS);
         let rope = rope::of(model);
-        let (Some(at), RopeScaling::Llama3 { .. }) = (at, rope.scaling) else { return Ok(false) };
-        Ok(rope.has_factors(&rope::values(&self.load(at, pool)?)))
+        let (Some(at), RopeScaling::Llama3 { .. }) = (at, &rope.scaling) else { return Ok(false) };
+        Ok(rope.has_factors(&rope::values(&self.load(at, pool)?, rope::FACTORS)))
     }
 
     /// The parameter whose slot parameter `i` has.

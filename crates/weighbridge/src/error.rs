@@ -72,6 +72,19 @@ pub enum Error {
         /// The layout.
         layout: &'static str,
     },
+    /// The engine does not run this model.
+    #[error(
+        "`{path}`: models of the family `{family}` are loaded and converted, but this one is not run: {why}\n\
+         hint: `weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded"
+    )]
+    NotRun {
+        /// The checkpoint.
+        path: String,
+        /// The family.
+        family: &'static str,
+        /// What is in the way.
+        why: String,
+    },
     /// What is to be converted cannot be, so.
     #[error("{what}")]
     Convert {
@@ -176,6 +189,7 @@ impl Error {
         match self {
             Error::Isa(_)
             | Error::NotRunnable { .. }
+            | Error::NotRun { .. }
             | Error::Undivided { .. }
             | Error::Mesh { .. }
             | Error::Owners { .. }

@@ -10,9 +10,10 @@ use engine::sampler::Sampler;
 use engine::text::{ChatTemplate, Tokenizer};
 use engine::{Decoder, Limits, Stats};
 use load::{LoadReport, Pool};
-use model::Model;
+use model::{Model, NotRun};
 
 use crate::layout::isa;
+use crate::pipeline::shown;
 use crate::{Error, LayoutKind, describe, load, open_with, plan, text};
 
 /// Which backend runs the model.
@@ -63,6 +64,11 @@ impl Runtime {
     pub fn start(path: &Path, options: &Options) -> Result<Runtime, Error> {
         let checkpoint = open_with(path, &options.open)?;
         let model = describe(&checkpoint)?;
+        let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
+            path: shown(&checkpoint),
+            family: model.family.name(),
+            why,
+        })?;
         let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
         let isa = isa()?;
         let layout = options.layout.unwrap_or(match options.backend {
@@ -80,7 +86,6 @@ impl Runtime {
             (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let loaded = loaded?;
-        let arch = model.architecture();
         let context = options
             .context
             .unwrap_or_else(|| usize::try_from(arch.context.min(DEFAULT_CONTEXT)).unwrap_or(1));

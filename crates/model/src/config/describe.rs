@@ -1,7 +1,6 @@
 //! A configuration as an ecosystem writes it: the way back from what [`super::keys`] reads.
 
-use super::Config;
-use crate::architecture::RopeScaling;
+use super::{Config, rope};
 use crate::{DialectName, Fact, Facts};
 
 /// What a checkpoint of an ecosystem says of its model: keys and values, in the order of a file. In config.json, dots
@@ -32,6 +31,24 @@ impl Description {
 
     pub(crate) fn number(&mut self, key: &str, x: f64) {
         self.put(key, Fact::Number(shortest(x)));
+    }
+
+    /// A number that is written as whole where it is.
+    pub(crate) fn whole(&mut self, key: &str, x: f64) {
+        match u64::try_from(x as i64) {
+            Ok(whole) if x.fract() == 0.0 && x < 1e15 => self.count(key, whole),
+            _ => self.number(key, x),
+        }
+    }
+
+    pub(crate) fn numbers(&mut self, key: &str, numbers: &[f64]) {
+        self.put(key, Fact::List(numbers.iter().map(|x| Fact::Number(shortest(*x))).collect()));
+    }
+
+    /// `architectures` and `model_type`.
+    pub(crate) fn named(&mut self, architecture: &str, model_type: &str) {
+        self.put("architectures", Fact::List(vec![Fact::Str(architecture.to_owned())]));
+        self.text("model_type", model_type);
     }
 
     pub(crate) fn text(&mut self, key: &str, text: &str) {
@@ -93,17 +110,36 @@ pub(crate) fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     d.count(&key("attention.key_length"), *c.head_dim);
     d.count(&key("attention.value_length"), *c.head_dim);
     d.number(&key("rope.freq_base"), *c.rope_theta);
-    if let RopeScaling::Linear { factor } = *c.rope_scaling {
-        d.text(&key("rope.scaling.type"), "linear");
-        d.number(&key("rope.scaling.factor"), factor);
+    if *c.rope_dims != *c.head_dim {
+        d.count(&key("rope.dimension_count"), *c.rope_dims);
+    }
+    rope::to_gguf(d, &c.rope_scaling, architecture, *c.context);
+}
+
+/// What a mixture of experts says besides.
+///
+/// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`; conversion/deepseek.py, `DeepseekV2Model`.
+pub(crate) fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
+    let Some(moe) = &c.moe else { return };
+    let key = |rest: &str| format!("{architecture}.{rest}");
+    d.count(&key("expert_count"), *moe.experts);
+    d.count(&key("expert_used_count"), *moe.used);
+    if *moe.ffn != *c.ffn {
+        d.count(&key("expert_feed_forward_length"), *moe.ffn);
+    }
+    if *moe.groups > 0 {
+        d.count(&key("expert_group_count"), *moe.groups);
+        d.count(&key("expert_group_used_count"), *moe.groups_used);
+    }
+    if (*moe.scale - 1.0).abs() > 1e-9 {
+        d.number(&key("expert_weights_scale"), *moe.scale);
     }
 }
 
 /// The keys of a decoder in config.json, as Llama and its like have them.
 pub(crate) fn hf(c: &Config, architecture: &str, model_type: &str) -> Description {
     let mut d = Description::new(DialectName::Hf);
-    d.put("architectures", Fact::List(vec![Fact::Str(architecture.to_owned())]));
-    d.text("model_type", model_type);
+    d.named(architecture, model_type);
     d.count("hidden_size", *c.hidden);
     d.count("intermediate_size", *c.ffn);
     d.count("num_hidden_layers", *c.layers);
@@ -114,29 +150,35 @@ pub(crate) fn hf(c: &Config, architecture: &str, model_type: &str) -> Descriptio
     d.count("max_position_embeddings", *c.context);
     d.number("rms_norm_eps", *c.norm_eps);
     d.number("rope_theta", *c.rope_theta);
-    hf_rope_scaling(&mut d, *c.rope_scaling);
+    if *c.rope_dims != *c.head_dim {
+        d.number("partial_rotary_factor", *c.rope_dims as f64 / *c.head_dim as f64);
+    }
+    rope::to_hf(&mut d, &c.rope_scaling);
     d
 }
 
-/// `rope_scaling`, which every version of transformers reads.
-fn hf_rope_scaling(d: &mut Description, scaling: RopeScaling) {
-    let mut kind = |kind: &str, numbers: &[(&str, f64)]| {
-        d.text("rope_scaling.rope_type", kind);
-        for (name, x) in numbers {
-            d.number(&format!("rope_scaling.{name}"), *x);
-        }
-    };
-    match scaling {
-        RopeScaling::None => {}
-        RopeScaling::Linear { factor } => kind("linear", &[("factor", factor)]),
-        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
-            let numbers = [
-                ("factor", factor),
-                ("low_freq_factor", low_freq_factor),
-                ("high_freq_factor", high_freq_factor),
-            ];
-            kind("llama3", &numbers);
-            d.number("rope_scaling.original_max_position_embeddings", original_context);
-        }
+/// What a mixture of experts says besides; `experts` is the key for how many there are.
+pub(crate) fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
+    let Some(moe) = &c.moe else { return };
+    d.count(experts, *moe.experts);
+    d.count("num_experts_per_tok", *moe.used);
+    if *moe.ffn != *c.ffn {
+        d.count("moe_intermediate_size", *moe.ffn);
     }
+}
+
+/// Windows as Qwen has them.
+pub(crate) fn late_windows(d: &mut Description, c: &Config) {
+    d.flag("use_sliding_window", *c.window > 0);
+    if *c.window > 0 {
+        d.count("sliding_window", *c.window);
+        d.count("max_window_layers", *c.window_after);
+    }
+}
+
+/// `layer_types`: which layers have a window.
+pub(crate) fn layer_types(d: &mut Description, c: &Config) {
+    let kind =
+        |n| Fact::Str(if c.is_windowed(n) { "sliding_attention" } else { "full_attention" }.to_owned());
+    d.put("layer_types", Fact::List((0..*c.layers).map(kind).collect()));
 }

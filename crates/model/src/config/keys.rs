@@ -3,11 +3,14 @@
 //! Source: gguf-py/gguf/constants.py@0c1e57098; transformers `*Config` classes@v4.57 and v5 (which
 //! gathers the rotary keys in `rope_parameters`).
 
-use super::{Config, ConfigProblem, Field, Keys, Origin, Reader};
-use crate::architecture::RopeScaling;
+use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
 use crate::{DialectName, Fact};
 
-const fn keys(field: &'static str, gguf: &'static [&'static str], hf: &'static [&'static str]) -> Keys {
+pub(crate) const fn keys(
+    field: &'static str,
+    gguf: &'static [&'static str],
+    hf: &'static [&'static str],
+) -> Keys {
     Keys { field, gguf, hf }
 }
 
@@ -18,12 +21,13 @@ const KV_HEADS: Keys = keys("kv_heads", &["attention.head_count_kv"], &["num_key
 const HEAD_DIM: Keys = keys("head_dim", &["attention.key_length"], &["head_dim"]);
 const FFN: Keys = keys("ffn", &["feed_forward_length"], &["intermediate_size", "n_inner"]);
 const VOCAB: Keys = keys("vocab", &["vocab_size"], &["vocab_size"]);
-const CONTEXT: Keys =
+/// Positions that a model was trained for.
+pub(super) const CONTEXT: Keys =
     keys("context", &["context_length"], &["max_position_embeddings", "n_positions", "n_ctx"]);
 const NORM_EPS: Keys = keys(
     "norm_eps",
     &["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"],
-    &["rms_norm_eps", "layer_norm_epsilon"],
+    &["rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"],
 );
 const ROPE_THETA: Keys = keys(
     "rope_theta",
@@ -36,7 +40,8 @@ const ROPE_LOCAL_THETA: Keys = keys(
     &["rope_local_base_freq", "rope_parameters.sliding_attention.rope_theta"],
 );
 const ROPE_DIMS: Keys = keys("rope_dims", &["rope.dimension_count"], &[]);
-const PARTIAL_ROTARY: Keys = keys("partial_rotary_factor", &[], &["partial_rotary_factor"]);
+const PARTIAL_ROTARY: Keys =
+    keys("partial_rotary_factor", &[], &["partial_rotary_factor", "rope_parameters.partial_rotary_factor"]);
 const TIED: Keys = keys("tied", &[], &["tie_word_embeddings"]);
 /// Positions that a layer with a window sees.
 pub(crate) const WINDOW: Keys = keys("window", &["attention.sliding_window"], &["sliding_window"]);
@@ -51,12 +56,43 @@ const ATTENTION_SCALE: Keys = keys("attention_scale", &["attention.scale"], &["q
 pub(crate) const LOGIT_SOFT_CAP: Keys =
     keys("logit_soft_cap", &["final_logit_softcapping"], &["final_logit_softcapping"]);
 
+/// The keys and the defaults of what every model has, where families differ.
+pub(crate) struct Common {
+    pub(crate) layers: Keys,
+    pub(crate) hidden: Keys,
+    pub(crate) heads: Keys,
+    pub(crate) kv_heads: Keys,
+    pub(crate) ffn: Keys,
+    pub(crate) context: Keys,
+    /// The feed-forward network is so many times as wide as the residual stream where no key says it.
+    pub(crate) ffn_by_hidden: Option<u64>,
+    /// What config.json's norms add where no key says it.
+    pub(crate) norm_eps: f64,
+}
+
+/// What decoders after Llama have.
+pub(crate) const DECODER: Common = Common {
+    layers: LAYERS,
+    hidden: HIDDEN,
+    heads: HEADS,
+    kv_heads: KV_HEADS,
+    ffn: FFN,
+    context: CONTEXT,
+    ffn_by_hidden: None,
+    norm_eps: 1e-6,
+};
+
 /// The fields that every decoder has, by their common keys; a family replaces what it reads otherwise.
 pub(crate) fn decoder(r: &mut Reader) -> Config {
-    let hidden = r.required_count(HIDDEN);
-    let heads = r.required_count(HEADS);
+    common(r, &DECODER)
+}
+
+/// The same by other keys.
+pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
+    let hidden = r.required_count(common.hidden);
+    let heads = r.required_count(common.heads);
     let kv_heads = r
-        .count(KV_HEADS, 1)
+        .count(common.kv_heads, 1)
         .unwrap_or(Field { value: *heads, origin: Origin::Default("as many as query heads") });
     let head_dim = r.count(HEAD_DIM, 1).unwrap_or_else(|| {
         let known = [&hidden.origin, &heads.origin].iter().all(|o| **o != Origin::Default(super::MISSING));
@@ -69,12 +105,10 @@ pub(crate) fn decoder(r: &mut Reader) -> Config {
         }
         Field::default((*hidden / *heads).max(1), "hidden / heads")
     });
-    let ffn = match r.count(FFN, 1) {
-        Some(ffn) => ffn,
-        None if r.architecture().to_lowercase().starts_with("gpt2") => {
-            Field::default(4 * *hidden, "4 × hidden")
-        }
-        None => r.required(None, FFN, 1),
+    let ffn = match (r.count(common.ffn, 1), common.ffn_by_hidden) {
+        (Some(ffn), _) => ffn,
+        (None, Some(times)) => Field::default(times * *hidden, "4 × hidden"),
+        (None, None) => r.required(None, common.ffn, 1),
     };
     let vocab = match (r.count(VOCAB, 1), r.facts.vocabulary()) {
         (Some(vocab), _) => vocab,
@@ -84,7 +118,7 @@ pub(crate) fn decoder(r: &mut Reader) -> Config {
     let norm_eps = {
         let found = r.number(NORM_EPS);
         if r.dialect() == DialectName::Hf && found.is_none() && r.fact(NORM_EPS).is_none() {
-            Field::default(if r.architecture().starts_with("GPT2") { 1e-5 } else { 1e-6 }, "of transformers")
+            Field::default(common.norm_eps, "of transformers")
         } else {
             r.required(found, NORM_EPS, 1e-5)
         }
@@ -92,13 +126,14 @@ pub(crate) fn decoder(r: &mut Reader) -> Config {
     let rope_theta = r.number(ROPE_THETA).unwrap_or(Field::default(10_000.0, "as RoPE was published"));
     let rope_local_theta =
         r.number(ROPE_LOCAL_THETA).unwrap_or(Field::default(10_000.0, "as Gemma 3 was trained"));
-    partial_rotary(r, &head_dim);
+    let rope_dims = rope_dims(r, &head_dim);
     Config {
         architecture: r.architecture().to_owned(),
-        layers: r.required_count(LAYERS),
-        context: r.required_count(CONTEXT),
+        layers: r.required_count(common.layers),
+        context: r.required_count(common.context),
         attention_scale: Field::default((*head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)"),
-        rope_scaling: rope_scaling(r),
+        rope_scaling: rope::scaling(r),
+        rope_dims,
         hidden,
         heads,
         kv_heads,
@@ -110,33 +145,38 @@ pub(crate) fn decoder(r: &mut Reader) -> Config {
         rope_local_theta,
         window: Field::default(0, "every layer sees all positions"),
         window_pattern: Field::default(0, "no window"),
+        window_after: Field::default(0, "no window"),
         logit_soft_cap: Field::default(0.0, "none"),
         tied: Field::default(None, "an absent output matrix is the token embedding"),
+        next_layers: Field::default(0, "none"),
+        token_types: Field::default(0, "none"),
+        moe: None,
+        latent: None,
+        encoder: None,
     }
 }
 
-/// A head that is rotated only in part is not run yet: say so rather than rotate it whole.
-fn partial_rotary(r: &mut Reader, head_dim: &Field<u64>) {
-    if let Some(dims) = r.count(ROPE_DIMS, 1)
-        && *dims != **head_dim
-        && let Origin::Key(key) = dims.origin
-    {
-        r.problem(ConfigProblem::Invalid {
-            key,
-            wanted: format!("{} (the whole head; partial rotation is not supported)", **head_dim),
-            found: dims.value.to_string(),
-        });
+/// Elements of a head that are rotated: a number, or a part of the head.
+fn rope_dims(r: &mut Reader, head_dim: &Field<u64>) -> Field<u64> {
+    let part = r.number(PARTIAL_ROTARY).filter(|part| **part < 1.0);
+    let dims = |part: f64| u64::try_from((part * **head_dim as f64 + 1e-6) as i64).unwrap_or(0);
+    let of_part = part.map(|part| Field { value: dims(*part), origin: part.origin });
+    r.count(ROPE_DIMS, 1).or(of_part).unwrap_or(Field::default(**head_dim, "the whole head"))
+}
+
+/// Windows as Qwen has them: if a flag says so, in the layers from `max_window_layers` on. GGUF has no key for them.
+pub(crate) fn late_windows(r: &mut Reader, base: Config) -> Config {
+    const USED: Keys = keys("window", &[], &["use_sliding_window"]);
+    const AFTER: Keys = keys("window_after", &[], &["max_window_layers"]);
+    if r.dialect() == DialectName::Gguf || !r.flag(USED).is_some_and(|used| *used) {
+        return base;
     }
-    if let Some(part) = r.number(PARTIAL_ROTARY)
-        && (part.value - 1.0).abs() > 1e-9
-        && let Origin::Key(key) = part.origin
-    {
-        r.problem(ConfigProblem::Invalid {
-            key,
-            wanted: "1 (partial rotation is not supported)".to_owned(),
-            found: part.value.to_string(),
-        });
+    let window = r.count(WINDOW, 0).unwrap_or(base.window.clone());
+    let after = r.count(AFTER, 0).unwrap_or(Field::default(28, "of transformers"));
+    if *after >= *base.layers {
+        return base;
     }
+    Config { window, window_after: after, ..base }
 }
 
 /// `1 / sqrt(query_pre_attn_scalar)` in config.json, the factor itself in GGUF.
@@ -165,80 +205,6 @@ pub(crate) fn window_pattern(r: &mut Reader, layers: u64, default: u64) -> Field
         return Field { value: period, origin: Origin::Key(key) };
     }
     r.count(WINDOW_PATTERN, 1).unwrap_or(Field::default(default, "as the family was trained"))
-}
-
-/// The stretch of rotary frequencies, by any of the keys it has had.
-fn rope_scaling(r: &mut Reader) -> Field<RopeScaling> {
-    if r.dialect() == DialectName::Gguf {
-        return gguf_rope_scaling(r);
-    }
-    for object in ["rope_scaling", "rope_parameters.full_attention", "rope_parameters"] {
-        let kind = match r.facts.lookup(&format!("{object}.rope_type")) {
-            Some(Fact::Str(kind)) => kind,
-            _ => match r.facts.lookup(&format!("{object}.type")) {
-                Some(Fact::Str(kind)) => kind,
-                _ => continue,
-            },
-        };
-        let mut number = |name: &str| {
-            let key = format!("{object}.{name}");
-            let fact = r.facts.lookup(&key);
-            match fact.as_ref().and_then(Fact::number).filter(|x| x.is_finite() && *x > 0.0) {
-                Some(x) => x,
-                None => {
-                    let found = fact.map_or("absent".to_owned(), |f| f.to_string());
-                    r.problem(ConfigProblem::Invalid { key, wanted: "a positive number".to_owned(), found });
-                    1.0
-                }
-            }
-        };
-        let value = match kind.as_str() {
-            "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear { factor: number("factor") },
-            "llama3" => RopeScaling::Llama3 {
-                factor: number("factor"),
-                low_freq_factor: number("low_freq_factor"),
-                high_freq_factor: number("high_freq_factor"),
-                original_context: number("original_max_position_embeddings"),
-            },
-            other => {
-                r.problem(ConfigProblem::Invalid {
-                    key: format!("{object}.rope_type"),
-                    wanted: "`default`, `linear` or `llama3`".to_owned(),
-                    found: format!("`{other}`"),
-                });
-                RopeScaling::None
-            }
-        };
-        return Field { value, origin: Origin::Key(object.to_owned()) };
-    }
-    Field::default(RopeScaling::None, "no key")
-}
-
-fn gguf_rope_scaling(r: &mut Reader) -> Field<RopeScaling> {
-    const KIND: Keys = keys("rope_scaling", &["rope.scaling.type"], &[]);
-    const FACTOR: Keys = keys("rope_scaling", &["rope.scaling.factor", "rope.scale_linear"], &[]);
-    let factor = r.number(FACTOR);
-    let kind = r.word(KIND);
-    match (kind.as_ref().map(|k| k.value.as_str()), factor) {
-        // Old files give a factor without a type: it is linear.
-        (Some("linear") | None, Some(factor)) if (*factor - 1.0).abs() > 1e-9 => {
-            Field { value: RopeScaling::Linear { factor: *factor }, origin: factor.origin }
-        }
-        (Some("none" | "linear") | None, _) => Field::default(RopeScaling::None, "no key"),
-        (Some(other), _) => {
-            let key = match kind.as_ref().map(|k| &k.origin) {
-                Some(Origin::Key(key)) => key.clone(),
-                _ => "rope.scaling.type".to_owned(),
-            };
-            r.problem(ConfigProblem::Invalid {
-                key,
-                wanted: "`none` or `linear`".to_owned(),
-                found: format!("`{other}`"),
-            });
-            Field::default(RopeScaling::None, "refused")
-        }
-    }
 }
 
 impl Reader<'_> {

@@ -2,11 +2,15 @@
 
 pub(crate) mod describe;
 pub(crate) mod keys;
+pub(crate) mod parts;
+pub(crate) mod rope;
 
 use std::fmt;
 
 use crate::architecture::RopeScaling;
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
+
+pub use parts::{Encoder, Latent, Moe};
 
 /// Where a field came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +53,7 @@ impl<T> std::ops::Deref for Field<T> {
     }
 }
 
-/// The numbers of a decoder.
+/// The numbers of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// What the checkpoint calls its architecture.
@@ -76,12 +80,16 @@ pub struct Config {
     pub rope_theta: Field<f64>,
     /// The same for layers with a window.
     pub rope_local_theta: Field<f64>,
+    /// Elements of a head that are rotated; the rest pass.
+    pub rope_dims: Field<u64>,
     /// The stretch of rotary frequencies.
     pub rope_scaling: Field<RopeScaling>,
     /// Positions that a layer with a window sees, itself included; 0: no such layers.
     pub window: Field<u64>,
-    /// Layer `i` is global if `(i + 1) % pattern == 0`, where there is a window.
+    /// Layer `i` is global if `(i + 1) % pattern == 0`, where there is a window; 0: all others have it.
     pub window_pattern: Field<u64>,
+    /// The first so many layers are global, whatever the pattern.
+    pub window_after: Field<u64>,
     /// Scores are multiplied by this before the softmax.
     pub attention_scale: Field<f64>,
     /// `c` in `c · tanh(logits / c)`; 0: none.
@@ -89,17 +97,22 @@ pub struct Config {
     /// The output matrix is the token embedding: `Some(false)` says that it is not, `None` that the
     /// file decides.
     pub tied: Field<Option<bool>>,
+    /// Layers after the last that predict further tokens: a checkpoint may have them, and a model does without.
+    pub next_layers: Field<u64>,
+    /// Kinds of tokens that have an embedding of their own (BERT); 0: none.
+    pub token_types: Field<u64>,
+    /// The mixture of experts that feed-forward networks are.
+    pub moe: Option<Moe>,
+    /// The low-rank projections of attention (DeepSeek's MLA).
+    pub latent: Option<Latent>,
+    /// The encoder that a decoder looks at (Whisper).
+    pub encoder: Option<Encoder>,
 }
 
 impl Config {
     /// Every field with its value and origin, for `inspect`.
     pub fn fields(&self) -> Vec<(&'static str, String, &Origin)> {
         let f = |name, value: String, origin| (name, value, origin);
-        let scaling = match *self.rope_scaling {
-            RopeScaling::None => "none".to_owned(),
-            RopeScaling::Linear { factor } => format!("linear × {factor}"),
-            RopeScaling::Llama3 { factor, .. } => format!("llama3 × {factor}"),
-        };
         let tied = self.tied.map_or_else(|| "as stored".to_owned(), |t| t.to_string());
         let mut fields = vec![
             f("layers", self.layers.to_string(), &self.layers.origin),
@@ -112,7 +125,7 @@ impl Config {
             f("context", self.context.to_string(), &self.context.origin),
             f("norm_eps", format!("{:e}", *self.norm_eps as f32), &self.norm_eps.origin),
             f("rope_theta", self.rope_theta.to_string(), &self.rope_theta.origin),
-            f("rope_scaling", scaling, &self.rope_scaling.origin),
+            f("rope_scaling", self.rope_scaling.to_string(), &self.rope_scaling.origin),
             f("attention_scale", self.attention_scale.to_string(), &self.attention_scale.origin),
             f("tied", tied, &self.tied.origin),
         ];
@@ -125,7 +138,28 @@ impl Config {
                 &self.rope_local_theta.origin,
             ));
         }
+        if *self.window > 0 && *self.window_after > 0 {
+            fields.push(f("window_after", self.window_after.to_string(), &self.window_after.origin));
+        }
+        if self.rope_dims.value != *self.head_dim {
+            fields.push(f("rope_dims", self.rope_dims.to_string(), &self.rope_dims.origin));
+        }
+        if *self.logit_soft_cap > 0.0 {
+            fields.push(f("logit_soft_cap", self.logit_soft_cap.to_string(), &self.logit_soft_cap.origin));
+        }
+        if *self.token_types > 0 {
+            fields.push(f("token_types", self.token_types.to_string(), &self.token_types.origin));
+        }
+        fields.extend(self.moe.iter().flat_map(Moe::fields));
+        fields.extend(self.latent.iter().flat_map(Latent::fields));
+        fields.extend(self.encoder.iter().flat_map(Encoder::fields));
         fields
+    }
+
+    /// Whether layer `n`, counted from 0, sees a window only.
+    pub fn is_windowed(&self, n: u64) -> bool {
+        let global = *self.window_pattern > 0 && (n + 1).is_multiple_of(*self.window_pattern);
+        *self.window > 0 && n >= *self.window_after && !global
     }
 }
 
@@ -152,6 +186,9 @@ const MISSING: &str = "missing";
 
 /// No sane model has a number above this; beyond it products overflow and loops do not end.
 const LARGEST: u64 = 1 << 32;
+
+/// Elements of a head.
+const LARGEST_HEAD: u64 = 4096;
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(facts: &'a dyn Facts, architecture: &'a str) -> Self {
@@ -271,12 +308,22 @@ impl<'a> Reader<'a> {
             });
         }
         let from_hidden = [&c.head_dim.origin, &c.hidden.origin, &c.heads.origin];
-        if known(&from_hidden) && (!c.head_dim.is_multiple_of(2) || *c.head_dim > 4096) {
+        if known(&from_hidden) && (!c.head_dim.is_multiple_of(2) || *c.head_dim > LARGEST_HEAD) {
             self.problem(ConfigProblem::Invalid {
                 key: key(&c.head_dim.origin, "head_dim"),
-                wanted: "an even number up to 4096".to_owned(),
+                wanted: format!("an even number up to {LARGEST_HEAD}"),
                 found: c.head_dim.to_string(),
             });
+        }
+        if known(&from_hidden) && *c.rope_dims > *c.head_dim {
+            self.problem(ConfigProblem::Invalid {
+                key: key(&c.rope_dims.origin, "rope_dims"),
+                wanted: format!("at most the {} of a head", *c.head_dim),
+                found: c.rope_dims.to_string(),
+            });
+        }
+        if let Some(moe) = &c.moe {
+            moe.check(self, *c.layers);
         }
         if *c.layers > 4096 {
             self.problem(ConfigProblem::Invalid {

@@ -4,14 +4,17 @@
 
 mod tables;
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
 
 use crate::{Config, Family};
 
 use tables::HF_ACTIVATIONS;
-pub(crate) use tables::{GGUF_DECODER, HF_DECODER};
+pub(crate) use tables::{
+    GGUF_DECODER, GGUF_MOE, GGUF_QKV, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
+};
 
 /// An ecosystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ impl std::fmt::Display for DialectName {
 /// What is done to an entry to get the canonical parameter; `rank` is the parameter's.
 pub(crate) type How = fn(Expr, &Config, rank: usize) -> Expr;
 
-/// One canonical parameter and the entry that holds it; `{n}` is the layer.
+/// One canonical parameter and the entry that holds it. `{n}` is the layer; where the entry has `{e}`, there is one for
+/// each expert, and the parameter is made of all of them in a stack.
 pub struct Rule {
     param: &'static str,
     entry: &'static str,
@@ -53,6 +57,11 @@ impl Rule {
         Rule { param, entry, prefixed: true, how: Some(how) }
     }
 
+    /// Stored as it is, outside the dialect's prefix.
+    pub(crate) const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
+        Rule { param, entry, prefixed: false, how: None }
+    }
+
     /// The pattern of the canonical parameter.
     pub(crate) fn param(&self) -> &'static str {
         self.param
@@ -60,8 +69,25 @@ impl Rule {
 
     /// The entry that holds the parameter called `name`: of its layer, if it is in one.
     pub(crate) fn entry_in(&self, name: &str) -> String {
-        let layer = name.split('.').nth(1).filter(|_| name.starts_with("layers."));
-        self.entry.replace("{n}", layer.unwrap_or_default())
+        let digits = |s: &&str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        self.entry.replace("{n}", name.split('.').find(digits).unwrap_or_default())
+    }
+
+    /// What holds the parameter called `name`: an entry, or a stack of one for each expert.
+    fn stored(&self, prefix: &str, name: &str, config: &Config) -> Expr {
+        let prefix = if self.prefixed { prefix } else { "" };
+        let entry = self.entry_in(name);
+        let Some((before, after)) = entry.split_once("{e}") else {
+            return Expr::source(format!("{prefix}{entry}"));
+        };
+        let experts = config.moe.as_ref().map_or(0, |moe| *moe.experts);
+        Expr::Stack((0..experts).map(|e| Expr::source(format!("{prefix}{before}{e}{after}"))).collect())
+    }
+
+    /// The pattern of the entries, as [`Pattern::of`] gives it.
+    fn pattern(&self, prefix: &str) -> String {
+        let prefix = if self.prefixed { prefix } else { "" };
+        format!("{prefix}{}", self.entry.replace("{e}", "{n}"))
     }
 
     /// The parameter, made of the entry.
@@ -71,62 +97,72 @@ impl Rule {
             None => entry,
         }
     }
-
-    /// Stored as it is, outside the dialect's prefix.
-    pub(crate) const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
-        Rule { param, entry, prefixed: false, how: None }
-    }
 }
 
 /// A family in one ecosystem.
 pub struct Dialect {
     /// The ecosystem.
     pub name: DialectName,
-    /// One rule for each canonical parameter that the ecosystem can hold: shared tables and the family's own.
+    /// A rule for each canonical parameter that the ecosystem can hold: shared tables and the family's own. Where there
+    /// are several for one parameter, the first is taken whose entries the checkpoint has; the first of all if none.
     pub rules: Vec<&'static [Rule]>,
-    /// What entry names may start with; the one that most entries start with is taken, the first if none.
+    /// What entry names may start with; the one that most kinds of entries start with is taken, the first if none.
     pub prefixes: &'static [&'static str],
     /// Entries that are known and not needed, below the prefix, with the reason; besides what quantisers add for
-    /// activations.
+    /// activations. `{next}` is each of the layers after the last.
     pub drops: &'static [(&'static str, &'static str)],
+    /// Canonical parameters that its files leave out, with the reason.
+    pub without: &'static [(&'static str, &'static str)],
 }
 
 impl Dialect {
-    /// The parameters of `family` as expressions over entry names. `entries` only chooses the prefix.
+    /// Without prefixes and without anything that is left out.
+    pub(crate) fn new(name: DialectName, rules: Vec<&'static [Rule]>) -> Dialect {
+        Dialect { name, rules, prefixes: &[""], drops: &[], without: &[] }
+    }
+
+    /// The parameters of `family` as expressions over entry names. `entries` only chooses the prefix and the rules.
     pub(crate) fn bindings<'a>(
         &self,
         family: &dyn Family,
         config: &Config,
-        entries: impl Iterator<Item = &'a str> + Clone,
+        entries: impl Iterator<Item = &'a str>,
     ) -> Bindings {
-        let prefix = self.prefix(entries);
-        let mut by_param: HashMap<&str, &Rule> = HashMap::new();
+        let there = patterns(entries);
+        let prefix = self.prefix(&there);
+        let mut by_param: HashMap<&str, (&Rule, bool)> = HashMap::new();
         for rule in self.rules() {
-            by_param.entry(rule.param).or_insert(rule);
+            let is_there = || there.contains(&rule.pattern(prefix));
+            match by_param.entry(rule.param) {
+                Entry::Vacant(slot) => {
+                    slot.insert((rule, is_there()));
+                }
+                Entry::Occupied(mut slot) if !slot.get().1 && is_there() => {
+                    slot.insert((rule, true));
+                }
+                Entry::Occupied(_) => {}
+            }
         }
         let bindings = family
             .params(config)
             .into_iter()
             .filter_map(|spec| {
                 let pattern = Pattern::of(&spec.name);
-                let rule = by_param.get(pattern.as_str())?;
-                let entry = rule.entry_in(&spec.name);
-                let entry = if rule.prefixed { format!("{prefix}{entry}") } else { entry };
+                let (rule, _) = by_param.get(pattern.as_str())?;
                 let shape = spec.shape();
-                let expr = rule.made_of(Expr::source(entry), config, shape.len());
+                let expr = rule.made_of(rule.stored(prefix, &spec.name, config), config, shape.len());
                 Some(Binding { name: spec.name, shape, expr, presence: spec.presence })
             })
             .collect();
         let shared = if self.name == DialectName::Hf { HF_ACTIVATIONS } else { &[] };
-        let drops = self
-            .drops
-            .iter()
-            .chain(shared)
-            .map(|(pattern, why)| Drop {
-                pattern: Pattern::new(format!("{prefix}{pattern}")),
-                why: (*why).to_owned(),
-            })
-            .collect();
+        let mut drops = vec![];
+        for (pattern, why) in self.drops.iter().chain(shared) {
+            let layers = if pattern.contains("{next}") { *config.next_layers } else { 1 };
+            drops.extend((0..layers).map(|i| {
+                let pattern = pattern.replace("{next}", &(*config.layers + i).to_string());
+                Drop { pattern: Pattern::new(format!("{prefix}{pattern}")), why: (*why).to_owned() }
+            }));
+        }
         Bindings { bindings, drops }
     }
 
@@ -134,18 +170,30 @@ impl Dialect {
         self.rules.iter().copied().flatten()
     }
 
-    fn prefix<'a>(&self, entries: impl Iterator<Item = &'a str> + Clone) -> &'static str {
-        let hits = |prefix: &str| {
-            let known = |name: &str| {
-                let Some(rest) = name.strip_prefix(prefix) else { return false };
-                let pattern = Pattern::of(rest);
-                self.rules().any(|r| r.prefixed && r.entry == pattern.as_str())
-            };
-            entries.clone().filter(|name| known(name)).count()
-        };
+    fn prefix(&self, there: &HashSet<String>) -> &'static str {
+        let hits =
+            |prefix: &str| self.rules().filter(|r| r.prefixed && there.contains(&r.pattern(prefix))).count();
         // `max_by_key` keeps the last of equals: look from the back so that the first wins.
         self.prefixes.iter().rev().copied().max_by_key(|p| hits(p)).unwrap_or("")
     }
+}
+
+/// The kinds of entries: their names with `{n}` for numbers. A mixture of experts has many names and few kinds.
+fn patterns<'a>(entries: impl Iterator<Item = &'a str>) -> HashSet<String> {
+    let mut there = HashSet::new();
+    let mut pattern = String::new();
+    for name in entries {
+        pattern.clear();
+        for (i, segment) in name.split('.').enumerate() {
+            pattern.push_str(if i > 0 { "." } else { "" });
+            let hole = !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_digit());
+            pattern.push_str(if hole { "{n}" } else { segment });
+        }
+        if !there.contains(&pattern) {
+            there.insert(pattern.clone());
+        }
+    }
+    there
 }
 
 /// Rows in interleaved `RoPE` order to rotate-half order: `[H, d/2, 2]` to `[H, 2, d/2]`.
@@ -175,21 +223,33 @@ pub(crate) fn conv1d(expr: Expr, _: &Config, _: usize) -> Expr {
     expr.transpose()
 }
 
-fn third(expr: Expr, config: &Config, axis: usize, part: u64) -> Expr {
-    let rows = *config.heads * *config.head_dim;
-    expr.slice(axis, part * rows..(part + 1) * rows)
+/// Queries, keys or values of a tensor that has them one after the other along `axis`.
+fn of_qkv(expr: Expr, config: &Config, axis: usize, part: usize) -> Expr {
+    let (q, kv) = (*config.heads * *config.head_dim, *config.kv_heads * *config.head_dim);
+    let ends = [0, q, q + kv, q + 2 * kv];
+    expr.slice(axis, ends[part]..ends[part + 1])
 }
 
-macro_rules! thirds {
+macro_rules! of_qkv {
     ($($rows:ident, $conv1d:ident, $part:literal;)*) => { $(
         pub(crate) fn $rows(expr: Expr, config: &Config, _: usize) -> Expr {
-            third(expr, config, 0, $part)
+            of_qkv(expr, config, 0, $part)
         }
         pub(crate) fn $conv1d(expr: Expr, config: &Config, _: usize) -> Expr {
-            third(expr, config, 1, $part).transpose()
+            of_qkv(expr, config, 1, $part).transpose()
         }
     )* };
 }
 
-// q, k and v as thirds of one tensor: of its rows, or of the columns of a `Conv1D`.
-thirds! { rows_q, conv1d_q, 0; rows_k, conv1d_k, 1; rows_v, conv1d_v, 2; }
+// q, k and v as parts of one tensor: of its rows, or of the columns of a `Conv1D`.
+of_qkv! { rows_q, conv1d_q, 0; rows_k, conv1d_k, 1; rows_v, conv1d_v, 2; }
+
+/// The first half of rows that a gate and what it gates share.
+pub(crate) fn rows_gate(expr: Expr, config: &Config, _: usize) -> Expr {
+    expr.slice(0, 0..*config.ffn)
+}
+
+/// The second half.
+pub(crate) fn rows_up(expr: Expr, config: &Config, _: usize) -> Expr {
+    expr.slice(0, *config.ffn..2 * *config.ffn)
+}

@@ -2,12 +2,12 @@
 
 use derive::Module;
 
-use crate::Config;
 use crate::module::{
-    Embedding, LayerNorm, Layers, MergedColumnParallelLinear, Module, ParallelLmHead, Part,
+    Embedding, FusedMoe, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, ParallelLmHead, Part,
     QkvParallelLinear, RmsNorm, RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
+use crate::{Config, Moe};
 
 /// A decoder.
 #[derive(Module)]
@@ -142,6 +142,7 @@ pub(super) struct Attention {
     qkv: QkvParallelLinear,
     q_norm: Option<RmsNorm>,
     k_norm: Option<RmsNorm>,
+    sinks: Option<Table>,
     output: RowParallelLinear,
 }
 
@@ -157,6 +158,7 @@ impl Attention {
             ),
             q_norm: None,
             k_norm: None,
+            sinks: None,
             output: with!(RowParallelLinear::new(heads, hidden), output),
         }
     }
@@ -165,6 +167,16 @@ impl Attention {
     pub(super) fn with_head_norms(self, c: &Config) -> Attention {
         let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)));
         Attention { q_norm: norm(), k_norm: norm(), ..self }
+    }
+
+    /// With keys that have no bias.
+    pub(super) fn without_key_bias(self) -> Attention {
+        Attention { qkv: self.qkv.without_key_bias(), ..self }
+    }
+
+    /// With a score for each head that goes to no position.
+    pub(super) fn with_sinks(self, c: &Config) -> Attention {
+        Attention { sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
     }
 }
 
@@ -201,4 +213,42 @@ impl Ffn {
             down: with!(RowParallelLinear::new(ffn, hidden), bias),
         }
     }
+}
+
+/// A mixture of experts: a router, experts in a stack, and perhaps a network that every token is sent to.
+#[derive(Module)]
+pub(super) struct MoeFfn {
+    router: Router,
+    experts: FusedMoe,
+    shared: Option<GatedFfn>,
+}
+
+impl MoeFfn {
+    pub(super) fn new(c: &Config, moe: &Moe) -> MoeFfn {
+        let hidden = Axis::Hidden.of(*c.hidden);
+        let experts = FusedMoe::new(*moe.experts, hidden, *moe.ffn).named(["gate", "down", "up"]);
+        let router = Router { scores: Linear::new(hidden, *moe.experts), correction: None };
+        let shared = (*moe.shared > 0).then(|| GatedFfn::new(c, *moe.shared * *moe.ffn, Bias::No));
+        MoeFfn { router, experts, shared }
+    }
+
+    /// With biases of the router and of the experts.
+    pub(super) fn with_biases(self) -> MoeFfn {
+        let router = Router { scores: self.router.scores.with_bias(), ..self.router };
+        MoeFfn { router, experts: self.experts.with_bias(), ..self }
+    }
+
+    /// With what is added to the scores where experts are chosen, and not where they are weighed.
+    pub(super) fn with_correction(self, moe: &Moe, required: bool) -> MoeFfn {
+        let bias = Table::new(*moe.experts).named("bias");
+        let correction = Some(if required { bias } else { bias.optional() });
+        MoeFfn { router: Router { correction, ..self.router }, ..self }
+    }
+}
+
+#[derive(Module)]
+struct Router {
+    #[module(flatten)]
+    scores: Linear,
+    correction: Option<Table>,
 }

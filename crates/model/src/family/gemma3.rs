@@ -4,7 +4,7 @@
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{self, Activation, Architecture, Norm, Rope, RopeScaling};
+use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Rope, RopeScaling};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
@@ -70,11 +70,7 @@ impl Family for Gemma3 {
         let mut d = describe::hf(c, "Gemma3ForCausalLM", "gemma3_text");
         d.text("hidden_activation", "gelu_pytorch_tanh");
         d.number("rope_local_base_freq", *c.rope_local_theta);
-        let kind = |n: u64| {
-            let global = *c.window == 0 || (n + 1).is_multiple_of(*c.window_pattern);
-            Fact::Str(if global { "full_attention" } else { "sliding_attention" }.to_owned())
-        };
-        d.put("layer_types", Fact::List((0..*c.layers).map(kind).collect()));
+        describe::layer_types(&mut d, c);
         if *c.window > 0 {
             d.count("sliding_window", *c.window);
             d.count("sliding_window_pattern", *c.window_pattern);
@@ -101,30 +97,28 @@ impl Family for Gemma3 {
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
     }
 
-    fn architecture(&self, c: &Config) -> Architecture {
-        let global = Rope { theta: *c.rope_theta, dims: *c.head_dim, scaling: *c.rope_scaling };
-        let local = Rope { theta: *c.rope_local_theta, scaling: RopeScaling::None, ..global };
+    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
+        let global = Rope::of(c)?;
+        let local = Rope { theta: *c.rope_local_theta, ..global.scaled(RopeScaling::None) };
         let layer = |n: u64| {
-            if *c.window == 0 || (n + 1).is_multiple_of(*c.window_pattern) {
-                architecture::Attention { window: None, rope: Some(global) }
+            if c.is_windowed(n) {
+                architecture::Attention { window: Some(*c.window), rope: Some(local.clone()) }
             } else {
-                architecture::Attention { window: Some(*c.window), rope: Some(local) }
+                architecture::Attention { window: None, rope: Some(global.clone()) }
             }
         };
         let norm = Norm::Rms { eps: *c.norm_eps as f32 };
-        Architecture {
+        Ok(Architecture {
             embedding_scale: (*c.hidden as f32).sqrt(),
             activation: Activation::GeluTanh,
             logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
             ..Architecture::new(c, norm, (0..*c.layers).map(layer).collect())
-        }
+        })
     }
 
-    fn dialect(&self, name: DialectName) -> Dialect {
-        match name {
-            DialectName::Gguf => {
-                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
-            }
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
             DialectName::Hf => Dialect {
                 name,
                 rules: vec![HF_DECODER, HF],
@@ -133,8 +127,9 @@ impl Family for Gemma3 {
                     ("vision_tower.{a}.{b}.{c}", "vision, which text does not use"),
                     ("model.rotary_emb.inv_freq", "computed from the configuration"),
                 ],
+                without: &[],
             },
-        }
+        })
     }
 
     fn vllm(&self) -> Vec<&'static [Rule]> {

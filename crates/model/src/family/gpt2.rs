@@ -2,14 +2,12 @@
 //!
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
-use crate::Fact;
-use crate::architecture::{self, Activation, Architecture, Norm, Positions};
+use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Positions};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
-use crate::layout::VLLM_GPT2;
 use crate::module::Module;
 
 use super::Family;
@@ -32,7 +30,8 @@ impl Family for Gpt2 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        Config { tied: r.tied(true), ..keys::decoder(r) }
+        let common = keys::Common { ffn_by_hidden: Some(4), norm_eps: 1e-5, ..keys::DECODER };
+        Config { tied: r.tied(true), ..keys::common(r, &common) }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
@@ -40,8 +39,7 @@ impl Family for Gpt2 {
             return describe::gguf(c, "gpt2", "attention.layer_norm_epsilon");
         }
         let mut d = Description::new(DialectName::Hf);
-        d.put("architectures", Fact::List(vec![Fact::Str("GPT2LMHeadModel".to_owned())]));
-        d.text("model_type", "gpt2");
+        d.named("GPT2LMHeadModel", "gpt2");
         d.text("activation_function", "gelu_new");
         d.count("n_embd", *c.hidden);
         d.count("n_layer", *c.layers);
@@ -67,21 +65,19 @@ impl Family for Gpt2 {
         Box::new(Decoder::new(c, blocks::Norm::layer, block).with_positions(c))
     }
 
-    fn architecture(&self, c: &Config) -> Architecture {
+    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
         let norm = Norm::Layer { eps: *c.norm_eps as f32 };
         let layer = architecture::Attention { window: None, rope: None };
-        Architecture {
+        Ok(Architecture {
             positions: Positions::Learned,
             activation: Activation::GeluTanh,
             ..Architecture::new(c, norm, vec![layer; *c.layers as usize])
-        }
+        })
     }
 
-    fn dialect(&self, name: DialectName) -> Dialect {
-        match name {
-            DialectName::Gguf => {
-                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
-            }
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
             DialectName::Hf => Dialect {
                 name,
                 rules: vec![HF],
@@ -90,12 +86,13 @@ impl Family for Gpt2 {
                     ("h.{n}.attn.bias", "the causal mask, a constant"),
                     ("h.{n}.attn.masked_bias", "the mask's fill value, a constant"),
                 ],
+                without: &[],
             },
-        }
+        })
     }
 
     fn vllm(&self) -> Vec<&'static [Rule]> {
-        vec![VLLM_GPT2]
+        vec![VLLM]
     }
 }
 
@@ -136,4 +133,25 @@ static HF: &[Rule] = &[
     Rule::same("output_norm.weight", "ln_f.weight"),
     Rule::same("output_norm.bias", "ln_f.bias"),
     Rule::unprefixed("output.weight", "lm_head.weight"),
+];
+
+/// vLLM holds the matrices `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.11.
+static VLLM: &[Rule] = &[
+    Rule::same("token_embedding.weight", "transformer.wte.weight"),
+    Rule::same("position_embedding.weight", "transformer.wpe.weight"),
+    Rule::same("layers.{n}.attention_norm.weight", "transformer.h.{n}.ln_1.weight"),
+    Rule::same("layers.{n}.attention_norm.bias", "transformer.h.{n}.ln_1.bias"),
+    Rule::same("layers.{n}.attention.qkv.weight", "transformer.h.{n}.attn.c_attn.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "transformer.h.{n}.attn.c_attn.bias"),
+    Rule::same("layers.{n}.attention.output.weight", "transformer.h.{n}.attn.c_proj.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "transformer.h.{n}.attn.c_proj.bias"),
+    Rule::same("layers.{n}.ffn_norm.weight", "transformer.h.{n}.ln_2.weight"),
+    Rule::same("layers.{n}.ffn_norm.bias", "transformer.h.{n}.ln_2.bias"),
+    Rule::same("layers.{n}.ffn.up.weight", "transformer.h.{n}.mlp.c_fc.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "transformer.h.{n}.mlp.c_fc.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "transformer.h.{n}.mlp.c_proj.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "transformer.h.{n}.mlp.c_proj.bias"),
+    Rule::same("output_norm.weight", "transformer.ln_f.weight"),
+    Rule::same("output_norm.bias", "transformer.ln_f.bias"),
+    Rule::same("output.weight", "lm_head.weight"),
 ];

@@ -1,11 +1,14 @@
-//! Llama and what shares its block: SmolLM, Mistral (without a window).
+//! Llama and what shares its block: `SmolLM`, and Mistral, whose layers may have a window.
 //!
-//! Source: transformers `LlamaForCausalLM`; llama.cpp src/models/llama.cpp@0c1e57098.
+//! Source: transformers `LlamaForCausalLM` and `MistralForCausalLM`@v4.57; conversion/llama.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; src/models/llama.cpp@0c1e57098, which reads no key for a window.
 
-use crate::architecture::{self, Architecture, Norm, Rope};
+use crate::architecture::{Architecture, NotRun, RopeOrder};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Reader, keys};
-use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, unpermute_rope};
+use crate::dialect::{
+    Dialect, DialectName, GGUF_DECODER, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
+};
 use crate::module::Module;
 
 use super::Family;
@@ -24,11 +27,18 @@ impl Family for Llama {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["LlamaForCausalLM", "llama"]
+        &["LlamaForCausalLM", "llama", "MistralForCausalLM", "mistral"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        Config { tied: r.tied(false), ..keys::decoder(r) }
+        let tied = r.tied(false);
+        let base = Config { tied, ..keys::decoder(r) };
+        // In Llama's own files the key means nothing.
+        if r.dialect() == DialectName::Hf && !r.architecture().to_lowercase().starts_with("mistral") {
+            return base;
+        }
+        let window = r.count(keys::WINDOW, 0).unwrap_or(base.window.clone());
+        Config { window, ..base }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
@@ -36,7 +46,17 @@ impl Family for Llama {
             DialectName::Gguf => {
                 let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
                 describe::gguf_rotary(&mut d, c, "llama");
-                d.count("llama.rope.dimension_count", *c.head_dim);
+                d.count("llama.rope.dimension_count", *c.rope_dims);
+                if *c.window > 0 {
+                    d.count("llama.attention.sliding_window", *c.window);
+                }
+                d
+            }
+            DialectName::Hf if *c.window > 0 => {
+                let mut d = describe::hf(c, "MistralForCausalLM", "mistral");
+                d.text("hidden_act", "silu");
+                d.count("sliding_window", *c.window);
+                d.flag("tie_word_embeddings", !own("output.weight"));
                 d
             }
             DialectName::Hf => {
@@ -58,52 +78,27 @@ impl Family for Llama {
         Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
     }
 
-    fn architecture(&self, c: &Config) -> Architecture {
-        let rope = Rope { theta: *c.rope_theta, dims: *c.head_dim, scaling: *c.rope_scaling };
-        let layer = architecture::Attention { window: None, rope: Some(rope) };
-        Architecture::new(c, Norm::Rms { eps: *c.norm_eps as f32 }, vec![layer; *c.layers as usize])
+    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
+        Architecture::rotary(c)
     }
 
-    fn dialect(&self, name: DialectName) -> Dialect {
-        match name {
-            DialectName::Gguf => {
-                Dialect { name, rules: vec![GGUF_DECODER, GGUF], prefixes: &[""], drops: &[] }
-            }
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF]),
             DialectName::Hf => Dialect {
-                name,
-                rules: vec![HF_DECODER, HF],
                 prefixes: &["", "language_model."],
-                drops: &[(
-                    "model.layers.{n}.self_attn.rotary_emb.inv_freq",
-                    "computed from the configuration",
-                )],
+                drops: HF_DROPS,
+                ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA])
             },
+        })
+    }
+
+    fn rope_order(&self, dialect: DialectName) -> RopeOrder {
+        match dialect {
+            DialectName::Gguf => RopeOrder::Interleaved,
+            DialectName::Hf => RopeOrder::Half,
         }
     }
 }
 
-/// The `llama` architecture of GGUF stores the rows of q and k in interleaved `RoPE` order.
-/// Source: conversion/llama.py@0c1e57098, `LlamaModel.permute`.
-static GGUF: &[Rule] = &[
-    Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight", unpermute_rope),
-    Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_q.bias", unpermute_rope),
-    Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight", unpermute_rope),
-    Rule::with("layers.{n}.attention.k.bias", "blk.{n}.attn_k.bias", unpermute_rope),
-    Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
-    Rule::same("layers.{n}.attention.v.bias", "blk.{n}.attn_v.bias"),
-    Rule::same("rope_factors.weight", "rope_freqs.weight"),
-];
-
-/// `post_attention_layernorm` is the norm before the feed-forward network.
-static HF: &[Rule] = &[
-    Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
-    Rule::same("layers.{n}.attention.q.bias", "model.layers.{n}.self_attn.q_proj.bias"),
-    Rule::same("layers.{n}.attention.k.bias", "model.layers.{n}.self_attn.k_proj.bias"),
-    Rule::same("layers.{n}.attention.v.bias", "model.layers.{n}.self_attn.v_proj.bias"),
-    Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.self_attn.o_proj.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "model.layers.{n}.post_attention_layernorm.weight"),
-    Rule::same("layers.{n}.ffn.gate.bias", "model.layers.{n}.mlp.gate_proj.bias"),
-    Rule::same("layers.{n}.ffn.up.bias", "model.layers.{n}.mlp.up_proj.bias"),
-    Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.down_proj.bias"),
-    Rule::same("output_norm.weight", "model.norm.weight"),
-];
+static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];

@@ -1,15 +1,24 @@
 //! The table of families.
 
+mod bert;
 mod blocks;
+mod deepseek_v3;
 mod gemma3;
 mod gpt2;
+mod gpt_oss;
 mod llama;
+mod mixtral;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3moe;
+mod whisper;
 
 use crate::config::Reader;
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::VLLM_DECODER;
 use crate::module::Module;
-use crate::{Architecture, Config, Description, Error, Fact, Facts, ParamSpec, Tree};
+use crate::{Architecture, Config, Description, Error, Fact, Facts, NotRun, ParamSpec, RopeOrder, Tree};
 
 /// A family: one file here, one line in [`FAMILIES`].
 pub trait Family: Sync {
@@ -26,10 +35,21 @@ pub trait Family: Sync {
     fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
     /// The modules that own the canonical parameters.
     fn module(&self, config: &Config) -> Box<dyn Module>;
+    /// Whether a checkpoint that calls itself by a name of this family is of it: two families share one in GGUF.
+    fn claims(&self, _facts: &Reader) -> bool {
+        true
+    }
     /// The block that the engine runs.
-    fn architecture(&self, config: &Config) -> Architecture;
-    /// How an ecosystem names and lays out the parameters.
-    fn dialect(&self, name: DialectName) -> Dialect;
+    ///
+    /// # Errors
+    /// If it does not run it, as it is or at all: why.
+    fn architecture(&self, config: &Config) -> Result<Architecture, NotRun>;
+    /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family.
+    fn dialect(&self, name: DialectName) -> Option<Dialect>;
+    /// The order in which an ecosystem's files have the rows of q and k.
+    fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
+        RopeOrder::Half
+    }
     /// How vLLM names what its layers hold, fused or not: the first rule for a parameter is the one.
     fn vllm(&self) -> Vec<&'static [Rule]> {
         vec![VLLM_DECODER]
@@ -50,7 +70,21 @@ impl dyn Family + '_ {
 }
 
 /// Every family.
-pub static FAMILIES: &[&dyn Family] = &[&llama::Llama, &gemma3::Gemma3, &gpt2::Gpt2];
+pub static FAMILIES: &[&dyn Family] = &[
+    // Before Llama, whose name in GGUF it shares.
+    &mixtral::Mixtral,
+    &llama::Llama,
+    &gemma3::Gemma3,
+    &gpt2::Gpt2,
+    &qwen2::Qwen2,
+    &qwen3::Qwen3,
+    &qwen3moe::Qwen3Moe,
+    &phi3::Phi3,
+    &deepseek_v3::DeepseekV3,
+    &gpt_oss::GptOss,
+    &bert::Bert,
+    &whisper::Whisper,
+];
 
 /// The family that claims the checkpoint, and what the checkpoint calls its architecture.
 pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), Error> {
@@ -76,7 +110,9 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
     };
     let names: Vec<String> = keys.iter().flat_map(|k| text(facts.lookup(k))).collect();
     for name in &names {
-        if let Some(family) = FAMILIES.iter().find(|f| claims(**f).contains(&name.as_str())) {
+        let reader = Reader::new(facts, name);
+        let is_of = |f: &&&dyn Family| claims(**f).contains(&name.as_str()) && f.claims(&reader);
+        if let Some(family) = FAMILIES.iter().find(is_of) {
             return Ok((*family, name.clone()));
         }
     }
@@ -84,7 +120,9 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
     match names.first() {
         None => Err(Error::NoArchitecture(list(keys))),
         Some(name) => {
-            let known: Vec<&str> = FAMILIES.iter().flat_map(|f| claims(*f).iter().copied()).collect();
+            let mut known: Vec<&str> = FAMILIES.iter().flat_map(|f| claims(*f).iter().copied()).collect();
+            known.sort_unstable();
+            known.dedup();
             Err(Error::Unsupported { name: name.clone(), known: list(&known) })
         }
     }

@@ -11,13 +11,13 @@ use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
 use crate::architecture::RopeOrder;
 use crate::dialect::permute_rope;
-use crate::{DialectName, Model, Role, Tree};
+use crate::{Model, Role, Tree};
 
 pub use modules::Modules;
 pub use named::{Export, Named};
 pub use packed::Packed;
+pub(crate) use vllm::VLLM_DECODER;
 pub use vllm::Vllm;
-pub(crate) use vllm::{VLLM_DECODER, VLLM_GPT2};
 
 /// A canonical parameter as the checkpoint can give it.
 #[derive(Clone, Debug)]
@@ -76,7 +76,8 @@ impl Layout for InPlace {
 
     fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
         let roles = Roles::of(&model.tree());
-        let permuted = model.dialect == DialectName::Gguf && model.family.name() == "llama";
+        let rope_order = model.family.rope_order(model.dialect);
+        let permuted = rope_order == RopeOrder::Interleaved;
         let expr = |p: &Param| {
             let source = Expr::source(&p.name);
             let rotated =
@@ -89,7 +90,6 @@ impl Layout for InPlace {
             }
         };
         let targets = params.iter().map(|p| roles.target(p, expr(p))).collect();
-        let rope_order = if permuted { RopeOrder::Interleaved } else { RopeOrder::Half };
         RuntimeLayout { targets, rope_order }
     }
 }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use tensor::{Dtype, Made, OneWay, Scheme, Target};
 
 use super::{Param, RuntimeLayout};
-use crate::architecture::RopeOrder;
 use crate::{Along, Axis, DialectName, Model, Role};
 
 /// Names and shapes of a dialect: the inverse of what its rules say, which is derived.
@@ -28,7 +27,10 @@ impl Named {
     /// # Errors
     /// If the rules of the family have no way back.
     pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
-        let dialect = model.family.dialect(self.0);
+        let Some(dialect) = model.family.dialect(self.0) else {
+            let name = format!("the family {}", model.family.name());
+            return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
+        };
         let bindings = dialect.bindings(model.family, &model.config, std::iter::empty()).bindings;
         let own: HashSet<&str> =
             params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
@@ -55,15 +57,8 @@ impl Named {
             entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
             Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
         });
-        let layout = RuntimeLayout { targets: targets.collect(), rope_order: self.rope_order(model) };
+        let layout =
+            RuntimeLayout { targets: targets.collect(), rope_order: model.family.rope_order(self.0) };
         Ok(Export { layout, nameless })
-    }
-
-    fn rope_order(&self, model: &Model) -> RopeOrder {
-        if self.0 == DialectName::Gguf && model.family.name() == "llama" {
-            RopeOrder::Interleaved
-        } else {
-            RopeOrder::Half
-        }
     }
 }

@@ -32,8 +32,10 @@ impl Layout for Packed<'_> {
         for param in params {
             match fusions.of_param(param) {
                 Fusion::Alone => targets.push(match roles.of_param(param) {
-                    Role::Matrix => self.matrix(&param.name, vec![param]),
-                    Role::Embedding | Role::Vector => roles.target(param, Expr::source(&param.name)),
+                    Role::Matrix if param.shape.len() == 2 => self.matrix(&param.name, vec![param]),
+                    Role::Matrix | Role::Embedding | Role::Vector => {
+                        roles.target(param, Expr::source(&param.name))
+                    }
                 }),
                 Fusion::First { name, parts } if name.ends_with(".bias") => targets.push(Target {
                     expr: concat(&parts),

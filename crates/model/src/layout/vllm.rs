@@ -35,11 +35,13 @@ impl Vllm {
                 continue;
             };
             let name = rule.entry_in(&held.name);
-            let expr = match rule.made_of(Expr::source(&name), &model.config, 1) {
+            let rank = parts.first().map_or(1, |part| there[part].shape.len());
+            let expr = match rule.made_of(Expr::source(&name), &model.config, rank) {
                 made if made == Expr::source(&name) => held.expr.clone(),
                 expr => {
-                    let shape = parts.first().map_or_else(|| [].into(), |part| there[part].shape.clone());
-                    let back = tensor::invert(&[Made { name: held.name.clone(), shape, expr }])?;
+                    let shape = shape(&held.expr, &|part| there.get(part).map(|p| p.shape.to_vec()));
+                    let back =
+                        tensor::invert(&[Made { name: held.name.clone(), shape: shape.into(), expr }])?;
                     let back = back.into_iter().next().map_or_else(|| held.expr.clone(), |made| made.expr);
                     substituted(&back, &held.expr)
                 }
@@ -49,6 +51,22 @@ impl Vllm {
         }
         let nameless = params.iter().filter(|p| !placed.contains(&p.name)).map(|p| p.name.clone()).collect();
         Ok(Export { layout: RuntimeLayout { targets, rope_order: RopeOrder::Half }, nameless })
+    }
+}
+
+/// The shape of what a layer holds: a parameter, or several that are joined.
+fn shape(held: &Expr, of: &dyn Fn(&str) -> Option<Vec<u64>>) -> Vec<u64> {
+    match held {
+        Expr::Source(name) => of(name).unwrap_or_default(),
+        Expr::Concat { axis, parts } => {
+            let parts: Vec<Vec<u64>> = parts.iter().map(|part| shape(part, of)).collect();
+            let mut whole = parts.first().cloned().unwrap_or_default();
+            if let Some(extent) = whole.get_mut(*axis) {
+                *extent = parts.iter().filter_map(|part| part.get(*axis)).sum();
+            }
+            whole
+        }
+        _ => vec![],
     }
 }
 
@@ -77,26 +95,5 @@ pub(crate) static VLLM_DECODER: &[Rule] = &[
     Rule::same("layers.{n}.ffn.experts.gate_up.weight", "model.layers.{n}.mlp.experts.w13_weight"),
     Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.w2_weight"),
     Rule::same("output_norm.weight", "model.norm.weight"),
-    Rule::same("output.weight", "lm_head.weight"),
-];
-
-/// GPT-2, whose matrices vLLM holds `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.11.
-pub(crate) static VLLM_GPT2: &[Rule] = &[
-    Rule::same("token_embedding.weight", "transformer.wte.weight"),
-    Rule::same("position_embedding.weight", "transformer.wpe.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "transformer.h.{n}.ln_1.weight"),
-    Rule::same("layers.{n}.attention_norm.bias", "transformer.h.{n}.ln_1.bias"),
-    Rule::same("layers.{n}.attention.qkv.weight", "transformer.h.{n}.attn.c_attn.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "transformer.h.{n}.attn.c_attn.bias"),
-    Rule::same("layers.{n}.attention.output.weight", "transformer.h.{n}.attn.c_proj.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "transformer.h.{n}.attn.c_proj.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "transformer.h.{n}.ln_2.weight"),
-    Rule::same("layers.{n}.ffn_norm.bias", "transformer.h.{n}.ln_2.bias"),
-    Rule::same("layers.{n}.ffn.up.weight", "transformer.h.{n}.mlp.c_fc.weight"),
-    Rule::same("layers.{n}.ffn.up.bias", "transformer.h.{n}.mlp.c_fc.bias"),
-    Rule::same("layers.{n}.ffn.down.weight", "transformer.h.{n}.mlp.c_proj.weight"),
-    Rule::same("layers.{n}.ffn.down.bias", "transformer.h.{n}.mlp.c_proj.bias"),
-    Rule::same("output_norm.weight", "transformer.ln_f.weight"),
-    Rule::same("output_norm.bias", "transformer.ln_f.bias"),
     Rule::same("output.weight", "lm_head.weight"),
 ];

@@ -1,6 +1,6 @@
-//! Layers that own parameters. They go by the names that vLLM gave them.
+//! Layers of matrices. They go by the names that vLLM gave them.
 //!
-//! Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding,layernorm,fused_moe/layer}.py, v0.11.
+//! Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py, v0.11.
 
 use tensor::{Expr, Presence};
 
@@ -38,6 +38,13 @@ impl Linear {
     #[must_use]
     pub fn with_optional_bias(self) -> Linear {
         Linear { bias: Some(Presence::Optional), ..self }
+    }
+
+    /// The same, but the model does without it.
+    #[must_use]
+    pub fn optional(self) -> Linear {
+        let bias = self.bias.map(|_| Presence::Optional);
+        Linear { bias, presence: Presence::Optional, ..self }
     }
 
     fn weight(&self) -> ParamSpec {
@@ -111,17 +118,24 @@ linear! {
 pub struct Part {
     name: String,
     output: Along,
+    biased: bool,
 }
 
 impl Part {
     /// A part that ranks share.
     pub fn new(name: impl Into<String>, output: impl Into<Along>) -> Part {
-        Part { name: name.into(), output: divided(output.into()) }
+        Part { name: name.into(), output: divided(output.into()), biased: true }
     }
 
     /// A part that every rank holds whole.
     pub fn whole(name: impl Into<String>, output: impl Into<Along>) -> Part {
-        Part { name: name.into(), output: output.into() }
+        Part { name: name.into(), output: output.into(), biased: true }
+    }
+
+    /// The same, but it has no bias where the others have one: their biases are not fused then.
+    #[must_use]
+    pub fn without_bias(self) -> Part {
+        Part { biased: false, ..self }
     }
 }
 
@@ -161,8 +175,14 @@ impl Module for MergedColumnParallelLinear {
             tree.held_as(kind, Expr::concat(0, parts));
         };
         fused("weight", &|part| ParamSpec::matrix(part.output, self.input));
-        if let Some(presence) = &self.bias {
-            fused("bias", &|part| with_presence(ParamSpec::vector(part.output), presence));
+        let Some(presence) = &self.bias else { return };
+        let bias = |part: &Part| with_presence(ParamSpec::vector(part.output), presence);
+        if self.parts.iter().all(|part| part.biased) {
+            fused("bias", &bias);
+            return;
+        }
+        for part in self.parts.iter().filter(|part| part.biased) {
+            tree.param(&format!("..{}.bias", part.name), bias(part));
         }
     }
 }
@@ -184,6 +204,15 @@ impl QkvParallelLinear {
     pub fn named(mut self, names: [&str; 3]) -> QkvParallelLinear {
         for (part, name) in self.0.parts.iter_mut().zip(names) {
             name.clone_into(&mut part.name);
+        }
+        self
+    }
+
+    /// The same with keys that have no bias where queries and values have one.
+    #[must_use]
+    pub fn without_key_bias(mut self) -> QkvParallelLinear {
+        if let Some(key) = self.0.parts.get_mut(1) {
+            key.biased = false;
         }
         self
     }
@@ -265,134 +294,16 @@ impl ParallelLmHead {
     pub fn with_bias(self) -> ParallelLmHead {
         ParallelLmHead(self.0.with_bias())
     }
+
+    /// The same with a bias if a checkpoint has one.
+    #[must_use]
+    pub fn with_optional_bias(self) -> ParallelLmHead {
+        ParallelLmHead(self.0.with_optional_bias())
+    }
 }
 
 impl Module for ParallelLmHead {
     fn declare(&self, tree: &mut Tree) {
         self.0.declare(tree);
-    }
-}
-
-/// The feed-forward networks of a mixture of experts, stacked: gates and ups fused as `gate_up` `[experts, 2 · ffn,
-/// hidden]`, and `down` `[experts, hidden, ffn]`. A checkpoint has each matrix of each expert apart.
-#[derive(Clone, Debug)]
-pub struct FusedMoe {
-    experts: u64,
-    hidden: Along,
-    ffn: Along,
-    names: [String; 3],
-    bias: Bias,
-}
-
-impl FusedMoe {
-    /// So many experts; a checkpoint has `{expert}.gate_proj`, `{expert}.down_proj` and `{expert}.up_proj`.
-    pub fn new(experts: u64, hidden: impl Into<Along>, ffn: u64) -> FusedMoe {
-        let names = ["gate_proj", "down_proj", "up_proj"].map(str::to_owned);
-        FusedMoe { experts, hidden: hidden.into(), ffn: Axis::Ffn.of(ffn), names, bias: None }
-    }
-
-    /// The same with other names for gate, down and up (`w1`, `w2` and `w3` in Mixtral).
-    #[must_use]
-    pub fn named(self, names: [&str; 3]) -> FusedMoe {
-        FusedMoe { names: names.map(str::to_owned), ..self }
-    }
-
-    /// The same, each matrix with a bias.
-    #[must_use]
-    pub fn with_bias(self) -> FusedMoe {
-        FusedMoe { bias: Some(Presence::Required), ..self }
-    }
-}
-
-impl Module for FusedMoe {
-    fn declare(&self, tree: &mut Tree) {
-        let [gate, down, up] = &self.names;
-        let expert = Axis::Expert.of(self.experts);
-        let mut part = |name: &str, kind: &str, axes: &[Along], once: bool| {
-            let axes: Vec<Along> = [expert].iter().chain(axes).copied().collect();
-            let spec = ParamSpec { once, ..ParamSpec::new(Role::Matrix, axes) };
-            let one = |tree: &Tree, e| Expr::source(tree.full(&format!("{e}.{name}.{kind}")));
-            let stacked = |tree: &Tree| Expr::Stack((0..self.experts).map(|e| one(tree, e)).collect());
-            Expr::source(tree.part_of(&format!("{name}.{kind}"), spec, stacked))
-        };
-        let mut held = vec![];
-        for (kind, inner) in [("weight", Some(self.hidden)), ("bias", None)] {
-            if kind == "bias" && self.bias.is_none() {
-                continue;
-            }
-            let rows = |axis: Along| [axis].into_iter().chain(inner).collect::<Vec<_>>();
-            let gate_up =
-                vec![part(gate, kind, &rows(self.ffn), false), part(up, kind, &rows(self.ffn), false)];
-            held.push((format!("gate_up.{kind}"), Expr::concat(1, gate_up)));
-            let down_axes = match inner {
-                Some(hidden) => vec![hidden, self.ffn],
-                None => vec![self.hidden],
-            };
-            held.push((format!("down.{kind}"), part(down, kind, &down_axes, kind == "bias")));
-        }
-        for (name, expr) in held {
-            tree.held_as(&name, expr);
-        }
-    }
-}
-
-/// `x / sqrt(mean(x²) + eps) · weight`.
-#[derive(Clone, Debug)]
-pub struct RmsNorm(Along);
-
-impl RmsNorm {
-    /// Of so many elements.
-    pub fn new(width: impl Into<Along>) -> RmsNorm {
-        RmsNorm(width.into())
-    }
-}
-
-impl Module for RmsNorm {
-    fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", ParamSpec::vector(self.0));
-    }
-}
-
-/// `(x - mean) / sqrt(var + eps) · weight + bias`.
-#[derive(Clone, Debug)]
-pub struct LayerNorm(Along);
-
-impl LayerNorm {
-    /// Of so many elements.
-    pub fn new(width: impl Into<Along>) -> LayerNorm {
-        LayerNorm(width.into())
-    }
-}
-
-impl Module for LayerNorm {
-    fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", ParamSpec::vector(self.0));
-        tree.param("bias", ParamSpec::vector(self.0));
-    }
-}
-
-/// A vector that a layer uses as it is: `weight`.
-#[derive(Clone, Debug)]
-pub struct Table {
-    width: Along,
-    presence: Presence,
-}
-
-impl Table {
-    /// Of so many elements.
-    pub fn new(width: impl Into<Along>) -> Table {
-        Table { width: width.into(), presence: Presence::Required }
-    }
-
-    /// The same, but the model does without it.
-    #[must_use]
-    pub fn optional(self) -> Table {
-        Table { presence: Presence::Optional, ..self }
-    }
-}
-
-impl Module for Table {
-    fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", with_presence(ParamSpec::vector(self.width), &self.presence));
     }
 }

@@ -57,10 +57,10 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn what_is_not_run_is_refused_and_not_run_wrongly() {
+fn what_cannot_be_is_refused() {
     for (key, fact, said) in [
-        ("llama.rope.dimension_count", Fact::Count(8), "partial rotation is not supported"),
-        ("llama.rope.scaling.type", Fact::Str("yarn".to_owned()), "`yarn`"),
+        ("llama.rope.dimension_count", Fact::Count(80), "at most the 16 of a head"),
+        ("llama.rope.scaling.type", Fact::Str("twisted".to_owned()), "`twisted`"),
         ("llama.block_count", Fact::Count(1 << 40), "wanted an integer"),
         ("llama.block_count", Fact::Count(1 << 20), "at most 4096 layers"),
         ("llama.attention.head_count", Fact::List(vec![Fact::Count(4), Fact::Count(2)]), "a list of 2"),
@@ -72,6 +72,29 @@ fn what_is_not_run_is_refused_and_not_run_wrongly() {
     assert!(message.contains("`mamba` is not supported") && message.contains("`llama`"), "{message}");
     let message = wrong(&Gguf::new(&[]));
     assert!(message.contains("does not name its architecture"), "{message}");
+}
+
+/// It is loaded and converted, but the engine is not asked to run what it would run wrongly.
+#[test]
+fn what_is_not_run_says_why() {
+    let yarn = llama()
+        .with("llama.rope.scaling.type", Fact::Str("yarn".to_owned()))
+        .with("llama.rope.scaling.factor", Fact::Number(4.0))
+        .with("llama.rope.scaling.original_context_length", Fact::Count(32));
+    let qwen = json!({
+        "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 4, "hidden_size": 64, "vocab_size": 8,
+        "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+        "use_sliding_window": true, "sliding_window": 16, "max_window_layers": 2,
+    });
+    let part = llama().with("llama.rope.dimension_count", Fact::Count(8));
+    let models = [
+        (model(&yarn), "rotary frequencies are stretched by `yarn`"),
+        (model(&part), "8 of 16 elements of a head are rotated"),
+        (model(&qwen), "layers from 2 on see a window of 16"),
+    ];
+    for (model, why) in models {
+        assert_eq!(model.architecture().unwrap_err().why, why);
+    }
 }
 
 #[test]
@@ -95,12 +118,14 @@ fn rope_scaling_by_any_of_its_keys() {
     for key in ["rope_scaling", "rope_parameters"] {
         let mut config = base.clone();
         config[key] = llama3.clone();
-        let scaling = *model(&config).config.rope_scaling;
+        let scaling = model(&config).config.rope_scaling.value;
         assert!(matches!(scaling, RopeScaling::Llama3 { factor: 4.0, original_context: 32.0, .. }), "{key}");
     }
     let mut config = base;
     config["rope_scaling"] = json!({"type": "dynamic", "factor": 2.0});
-    assert!(wrong(&config).contains("`dynamic`"));
+    assert_eq!(*model(&config).config.rope_scaling, RopeScaling::Dynamic { factor: 2.0 });
+    config["rope_scaling"] = json!({"type": "twisted"});
+    assert!(wrong(&config).contains("`twisted`"));
 }
 
 /// Every sixth layer of Gemma 3 is global, with its own rotary base.
@@ -113,11 +138,14 @@ fn gemma3_alternates_local_and_global_layers() {
         "rope_local_base_freq": 1e4, "query_pre_attn_scalar": 256,
     });
     let check = |config: &serde_json::Value| {
-        let arch = model(config).architecture();
+        let arch = model(config).architecture().unwrap();
         for (layer, n) in arch.layers.iter().zip(1..) {
             let global = n % 6 == 0;
             assert_eq!(layer.window, (!global).then_some(512), "layer {n}");
-            assert!((layer.rope.unwrap().theta - if global { 1e6 } else { 1e4 }).abs() < 1e-9, "layer {n}");
+            assert!(
+                (layer.rope.as_ref().unwrap().theta - if global { 1e6 } else { 1e4 }).abs() < 1e-9,
+                "layer {n}"
+            );
         }
         assert!((arch.attention_scale - 1.0 / 16.0).abs() < 1e-9);
         assert!((arch.embedding_scale - 8.0).abs() < 1e-9);

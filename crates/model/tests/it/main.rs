@@ -2,9 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod config;
+mod experts;
 mod names;
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use weighbridge_model::{DialectName, Fact, Facts};
 
@@ -38,6 +40,26 @@ impl Facts for Gguf {
     fn vocabulary(&self) -> Option<(String, u64)> {
         Some(("tokenizer.ggml.tokens".to_owned(), 320))
     }
+}
+
+/// What golden/families says of every family: config.json, and the metadata of a GGUF file where there is one.
+fn families() -> Vec<(String, serde_json::Value, Option<Gguf>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/families");
+    let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+    files.sort();
+    let fact = |value: &serde_json::Value| match value {
+        serde_json::Value::Bool(b) => Fact::Bool(*b),
+        serde_json::Value::String(s) => Fact::Str(s.clone()),
+        n => n.as_u64().map_or_else(|| Fact::Number(n.as_f64().unwrap()), Fact::Count),
+    };
+    let read = |path: &PathBuf| {
+        let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let gguf = json["gguf"]["kv"].as_object();
+        let gguf = gguf.map(|kv| Gguf(kv.iter().map(|(key, value)| (key.clone(), fact(value))).collect()));
+        (path.file_stem().unwrap().to_string_lossy().into_owned(), json["config"].take(), gguf)
+    };
+    files.iter().map(read).collect()
 }
 
 /// A small llama.

@@ -63,37 +63,90 @@ impl Carried {
         let own = |name: &str| own.contains(name);
         let metadata = checkpoint.metadata();
         let mut nameless = wanted.nameless.clone();
-        let rope = rope::of(model);
-        let scaling = rope.scaling;
-        match (home, metadata) {
+        let mut left = vec![];
+        nameless.retain(|name| match model.left_out(home, name) {
+            Some(why) => {
+                left.push(Left::new("tensors", name, why));
+                false
+            }
+            None => true,
+        });
+        let carried = match (home, metadata) {
             (DialectName::Gguf, Metadata::Hf(hf)) => {
-                let mut made = vec![];
-                let mut said = RopeScaling::None;
-                if matches!(scaling, RopeScaling::Llama3 { .. }) {
-                    made.push(floats("rope_freqs.weight", &rope.factors()));
-                } else {
-                    said = scaling;
-                }
                 no_name(home, &nameless)?;
-                let said = to_gguf(hf, metadata, &scaled(model, said), &own)?;
-                Ok(Carried { made, ..said })
+                let (said, made) = factors_of(model);
+                let carried = to_gguf(hf, metadata, &scaled(model, said), &own)?;
+                Carried { made, ..carried }
             }
             (DialectName::Hf, Metadata::Gguf(gguf)) => {
-                let mut said = scaling;
-                if nameless.iter().any(|name| name == rope::FACTORS)
-                    && let Some(found) = rope.scaling_of(&values(checkpoint, wanted)?)
-                {
-                    said = found;
-                    nameless.retain(|name| name != rope::FACTORS);
-                }
+                let said = scaling_of(checkpoint, model, wanted, &mut nameless)?;
                 no_name(home, &nameless)?;
-                to_hf(gguf, metadata, &scaled(model, said), &own)
+                to_hf(gguf, metadata, &scaled(model, said), &own)?
             }
             _ => {
                 no_name(home, &nameless)?;
-                Ok(Carried::default())
+                Carried::default()
+            }
+        };
+        Ok(Carried { left: [left, carried.left].concat(), ..carried })
+    }
+}
+
+/// What GGUF says of the stretch of rotary frequencies in keys, and what it has in tensors instead.
+fn factors_of(model: &Model) -> (RopeScaling, Vec<Made>) {
+    let rope = rope::of(model);
+    let params = model.family.params(&model.config);
+    let has = |name: &str| params.iter().any(|spec| spec.name == name);
+    match rope.scaling.clone() {
+        RopeScaling::Llama3 { .. } if has(rope::FACTORS) => {
+            (RopeScaling::None, vec![floats("rope_freqs.weight", &rope.factors())])
+        }
+        RopeScaling::LongRope { short, long, original_context, attention_factor } if has(rope::LONG) => {
+            let one = |name: &str, factors: &[f64]| {
+                floats(name, &factors.iter().map(|x| narrow(*x)).collect::<Vec<f32>>())
+            };
+            let made = vec![one(rope::LONG, &long), one(rope::SHORT, &short)];
+            let (short, long) = (vec![], vec![]);
+            (RopeScaling::LongRope { short, long, original_context, attention_factor }, made)
+        }
+        // What GGUF has no words for is found out when what it says is held against the model.
+        scaling => (scaling, vec![]),
+    }
+}
+
+/// The stretch of rotary frequencies with what GGUF has in tensors, which are no longer `nameless` then.
+fn scaling_of(
+    checkpoint: &Checkpoint,
+    model: &Model,
+    wanted: &Wanted,
+    nameless: &mut Vec<String>,
+) -> Result<RopeScaling, Error> {
+    let rope = rope::of(model);
+    let mut found = |wanted_names: &[&str]| {
+        let all = wanted_names.iter().all(|wanted| nameless.iter().any(|name| name == wanted));
+        nameless.retain(|name| !all || !wanted_names.contains(&name.as_str()));
+        all
+    };
+    match rope.scaling.clone() {
+        RopeScaling::LongRope { original_context, attention_factor, .. }
+            if found(&[rope::LONG, rope::SHORT]) =>
+        {
+            let of = |name: &str| -> Result<Vec<f64>, Error> {
+                Ok(values(checkpoint, wanted, name)?.into_iter().map(f64::from).collect())
+            };
+            let (short, long) = (of(rope::SHORT)?, of(rope::LONG)?);
+            Ok(RopeScaling::LongRope { short, long, original_context, attention_factor })
+        }
+        scaling if nameless.iter().any(|name| name == rope::FACTORS) => {
+            match rope.scaling_of(&values(checkpoint, wanted, rope::FACTORS)?) {
+                Some(said) => {
+                    nameless.retain(|name| name != rope::FACTORS);
+                    Ok(said)
+                }
+                None => Ok(scaling),
             }
         }
+        scaling => Ok(scaling),
     }
 }
 
@@ -136,13 +189,13 @@ fn floats(name: &str, values: &[f32]) -> Made {
     Made { outgoing, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
 }
 
-/// The values of [`rope::FACTORS`].
-fn values(checkpoint: &Checkpoint, wanted: &Wanted) -> Result<Vec<f32>, Error> {
+/// The values of the factors called `name`.
+fn values(checkpoint: &Checkpoint, wanted: &Wanted, name: &str) -> Result<Vec<f32>, Error> {
     let scheme = Some(Scheme::plain(Dtype::F32));
-    let only = Target { name: rope::FACTORS.to_owned(), expr: Expr::source(rope::FACTORS), scheme };
+    let only = Target { name: name.to_owned(), expr: Expr::source(name), scheme };
     let plan = wanted.only(checkpoint, only)?;
     let loaded = load::execute(&plan, checkpoint, &mut Pool::new(1))?;
-    Ok(rope::values(&loaded))
+    Ok(rope::values(&loaded, name))
 }
 
 /// Something that the source says and the result does not.

@@ -86,16 +86,37 @@ fn gemma3_across_its_window() {
     check("gemma3-tiny");
 }
 
+#[test]
+fn mistral_across_its_window() {
+    check("mistral-tiny");
+}
+
+#[test]
+fn qwen2_with_biases() {
+    check("qwen2-tiny");
+}
+
+#[test]
+fn qwen3_with_norms_of_heads() {
+    check("qwen3-tiny");
+}
+
+#[test]
+fn phi3_out_of_fused_matrices() {
+    check("phi3-tiny");
+}
+
 /// transformers 4 writes other keys than 5 does.
 #[test]
 fn configs_of_transformers_4_and_5_say_the_same() {
-    for model in ["gpt2-tiny", "llama-tiny", "llama3-rope-tiny", "gemma3-tiny"] {
+    let models = ["gpt2-tiny", "llama-tiny", "llama3-rope-tiny", "gemma3-tiny"];
+    for model in models.into_iter().chain(["mistral-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny"]) {
         let read = |file: &str| -> Value {
             serde_json::from_slice(&std::fs::read(golden().join(model).join(file)).unwrap()).unwrap()
         };
         let [old, new] = ["config.v4.json", "config.json"].map(|file| {
             let model = model::Model::from_facts(&read(file)).unwrap();
-            model.architecture()
+            model.architecture().unwrap()
         });
         assert_eq!(old, new, "{model}");
     }

@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod diff;
 mod exported;
+mod families;
 mod golden;
 mod modules;
 mod pipeline;

@@ -1,0 +1,243 @@
+//! The numbers of what only some models have: experts, low-rank attention, an encoder.
+
+use super::keys::keys;
+use super::{ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
+use crate::DialectName;
+
+const EXPERTS: Keys =
+    keys("experts", &["expert_count"], &["num_local_experts", "num_experts", "n_routed_experts"]);
+const USED: Keys =
+    keys("experts_used", &["expert_used_count"], &["num_experts_per_tok", "experts_per_token"]);
+const EXPERT_FFN: Keys = keys("expert_ffn", &["expert_feed_forward_length"], &["moe_intermediate_size"]);
+const SHARED: Keys = keys("experts_shared", &["expert_shared_count"], &["n_shared_experts"]);
+const DENSE: Keys = keys("dense_layers", &["leading_dense_block_count"], &["first_k_dense_replace"]);
+const GROUPS: Keys = keys("expert_groups", &["expert_group_count"], &["n_group"]);
+const GROUPS_USED: Keys = keys("expert_groups_used", &["expert_group_used_count"], &["topk_group"]);
+const SCALE: Keys = keys("expert_scale", &["expert_weights_scale"], &["routed_scaling_factor"]);
+const NORMED: Keys = keys("expert_weights_normed", &["expert_weights_norm"], &["norm_topk_prob"]);
+const GATING: Keys = keys("expert_gating", &["expert_gating_func"], &[]);
+const SCORING: Keys = keys("expert_gating", &[], &["scoring_func"]);
+
+const Q_RANK: Keys = keys("q_rank", &["attention.q_lora_rank"], &["q_lora_rank"]);
+const KV_RANK: Keys = keys("kv_rank", &["attention.kv_lora_rank"], &["kv_lora_rank"]);
+const NOPE: Keys = keys("head_nope", &[], &["qk_nope_head_dim"]);
+/// Old files have them without `_mla`, where newer ones have the sizes of what the heads share.
+const KEY: Keys = keys("head_key", &["attention.key_length_mla", "attention.key_length"], &[]);
+const ROTATED: Keys = keys("head_rope", &["rope.dimension_count"], &["qk_rope_head_dim"]);
+const VALUE: Keys =
+    keys("head_value", &["attention.value_length_mla", "attention.value_length"], &["v_head_dim"]);
+
+/// No model has more experts in all its layers together; each may be a name to make.
+const MOST_EXPERTS: u64 = 1 << 18;
+
+/// One field, as [`super::Config::fields`] shows it.
+type Shown<'a> = (&'static str, String, &'a Origin);
+
+fn shown<'a, T: std::fmt::Display>(name: &'static str, field: &'a Field<T>) -> Shown<'a> {
+    (name, field.to_string(), &field.origin)
+}
+
+/// Experts that feed-forward networks are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moe {
+    /// Experts of a layer.
+    pub experts: Field<u64>,
+    /// Experts that a token is sent to.
+    pub used: Field<u64>,
+    /// Elements inside an expert.
+    pub ffn: Field<u64>,
+    /// Experts that every token is sent to, in one network.
+    pub shared: Field<u64>,
+    /// The first so many layers have no experts.
+    pub dense: Field<u64>,
+    /// Groups that experts are chosen in; 0: none.
+    pub groups: Field<u64>,
+    /// Groups that a token is sent to.
+    pub groups_used: Field<u64>,
+    /// What the weights of the chosen are multiplied by.
+    pub scale: Field<f64>,
+    /// The weights of the chosen sum up to 1.
+    pub normed: Field<bool>,
+    /// Experts are weighed by a sigmoid, else by a softmax.
+    pub sigmoid: Field<bool>,
+    /// Config.json's files have experts `[in, out]`: the ones of gpt-oss that are not quantised.
+    pub upright: bool,
+}
+
+/// What a family's experts are where no key says it.
+pub(crate) struct MoeDefaults {
+    /// Config.json's default of whether the weights of the chosen sum up to 1; in GGUF it is no.
+    pub(crate) normed: bool,
+    /// Experts are weighed by a sigmoid.
+    pub(crate) sigmoid: bool,
+}
+
+impl Moe {
+    /// By the keys that there are; `ffn` is the width of an expert where no key gives it.
+    pub(crate) fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
+        let experts = r.required_count(EXPERTS);
+        let used = r.required_count(USED);
+        let ffn = r.count(EXPERT_FFN, 1).unwrap_or_else(|| ffn.clone());
+        let zero = |r: &mut Reader, keys: Keys| r.count(keys, 0).unwrap_or(Field::default(0, "none"));
+        let (shared, dense) = (zero(r, SHARED), zero(r, DENSE));
+        let (groups, groups_used) = (zero(r, GROUPS), zero(r, GROUPS_USED));
+        let hf = r.dialect() == DialectName::Hf;
+        let normed = r.flag(NORMED);
+        let normed = normed.unwrap_or(Field::default(defaults.normed, "as the family was trained"));
+        let sigmoid = if hf {
+            r.word(SCORING).map(|word| Field { value: *word == "sigmoid", origin: word.origin })
+        } else {
+            // 1 is softmax, 2 sigmoid: llama_expert_gating_func_type of src/llama-hparams.h@0c1e57098.
+            r.count(GATING, 0)
+                .filter(|kind| **kind > 0)
+                .map(|kind| Field { value: *kind == 2, origin: kind.origin })
+        };
+        let sigmoid = sigmoid.unwrap_or(Field::default(defaults.sigmoid, "as the family was trained"));
+        let scale = r.number(SCALE).unwrap_or(Field::default(1.0, "none"));
+        Moe { experts, used, ffn, shared, dense, groups, groups_used, scale, normed, sigmoid, upright: false }
+    }
+
+    /// Whether a checkpoint has experts at all.
+    pub(crate) fn is_there(r: &Reader) -> bool {
+        r.fact(EXPERTS).and_then(|(_, fact)| fact.count()).is_some_and(|n| n > 0)
+    }
+
+    /// What must hold between its numbers.
+    pub(super) fn check(&self, r: &mut Reader, layers: u64) {
+        let mut wrong = |field: &Field<u64>, name: &str, wanted: String| {
+            let key = match &field.origin {
+                Origin::Key(key) => key.clone(),
+                Origin::Default(_) => name.to_owned(),
+            };
+            r.problem(ConfigProblem::Invalid { key, wanted, found: field.to_string() });
+        };
+        if self.experts.saturating_mul(layers) > MOST_EXPERTS {
+            let wanted = format!("at most {MOST_EXPERTS} experts in all {layers} layers");
+            wrong(&self.experts, "experts", wanted);
+        }
+        if *self.used > *self.experts {
+            wrong(&self.used, "experts_used", format!("at most all {} experts", *self.experts));
+        }
+        if *self.shared > 1024 {
+            wrong(&self.shared, "experts_shared", "at most 1024".to_owned());
+        }
+        if *self.dense > layers {
+            wrong(&self.dense, "dense_layers", format!("at most all {layers} layers"));
+        }
+    }
+
+    pub(super) fn fields(&self) -> Vec<Shown<'_>> {
+        let scale = (self.scale.value as f32).to_string();
+        vec![
+            shown("experts", &self.experts),
+            shown("experts_used", &self.used),
+            shown("expert_ffn", &self.ffn),
+            shown("experts_shared", &self.shared),
+            shown("dense_layers", &self.dense),
+            shown("expert_groups", &self.groups),
+            shown("expert_groups_used", &self.groups_used),
+            ("expert_scale", scale, &self.scale.origin),
+            shown("expert_weights_normed", &self.normed),
+            shown("expert_sigmoid", &self.sigmoid),
+        ]
+    }
+}
+
+/// Low-rank projections: queries, and keys and values, go through a narrow layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latent {
+    /// Elements between a token and its queries; 0: they are made at once.
+    pub q_rank: Field<u64>,
+    /// Elements between a token and its keys and values.
+    pub kv_rank: Field<u64>,
+    /// Elements of a key that are not rotated.
+    pub nope: Field<u64>,
+    /// Elements of a key that are rotated, the same for all heads.
+    pub rope: Field<u64>,
+    /// Elements of a value.
+    pub value: Field<u64>,
+}
+
+impl Latent {
+    pub(crate) fn read(r: &mut Reader) -> Latent {
+        let q_rank = r.count(Q_RANK, 0).unwrap_or(Field::default(0, "none"));
+        let kv_rank = r.required_count(KV_RANK);
+        let rope = r.required_count(ROTATED);
+        let nope = match r.dialect() {
+            DialectName::Hf => r.required_count(NOPE),
+            DialectName::Gguf => {
+                let key = r.required_count(KEY);
+                Field { value: key.saturating_sub(*rope).max(1), origin: key.origin }
+            }
+        };
+        let value = r.required_count(VALUE);
+        for (field, what) in [(&nope, "head_nope"), (&rope, "head_rope"), (&value, "head_value")] {
+            if **field >= LARGEST_HEAD {
+                let key = match &field.origin {
+                    Origin::Key(key) => key.clone(),
+                    Origin::Default(_) => what.to_owned(),
+                };
+                let wanted = format!("less than {LARGEST_HEAD}");
+                r.problem(ConfigProblem::Invalid { key, wanted, found: field.to_string() });
+            }
+        }
+        Latent { q_rank, kv_rank, nope, rope, value }
+    }
+
+    pub(super) fn fields(&self) -> Vec<Shown<'_>> {
+        vec![
+            shown("q_rank", &self.q_rank),
+            shown("kv_rank", &self.kv_rank),
+            shown("head_nope", &self.nope),
+            shown("head_rope", &self.rope),
+            shown("head_value", &self.value),
+        ]
+    }
+}
+
+/// An encoder of sound, as wide as its decoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoder {
+    /// Layers.
+    pub layers: Field<u64>,
+    /// Heads.
+    pub heads: Field<u64>,
+    /// Elements inside the feed-forward network.
+    pub ffn: Field<u64>,
+    /// Positions.
+    pub context: Field<u64>,
+    /// Channels of the input.
+    pub mels: Field<u64>,
+}
+
+impl Encoder {
+    pub(crate) fn read(r: &mut Reader) -> Encoder {
+        const LAYERS: Keys = keys("encoder_layers", &[], &["encoder_layers"]);
+        const HEADS: Keys = keys("encoder_heads", &[], &["encoder_attention_heads"]);
+        const FFN: Keys = keys("encoder_ffn", &[], &["encoder_ffn_dim"]);
+        const CONTEXT: Keys = keys("encoder_context", &[], &["max_source_positions"]);
+        const MELS: Keys = keys("encoder_mels", &[], &["num_mel_bins"]);
+        let layers = r.required_count(LAYERS);
+        if *layers > 4096 {
+            let (key, found) = ("encoder_layers".to_owned(), layers.to_string());
+            r.problem(ConfigProblem::Invalid { key, wanted: "at most 4096 layers".to_owned(), found });
+        }
+        Encoder {
+            layers,
+            heads: r.required_count(HEADS),
+            ffn: r.required_count(FFN),
+            context: r.required_count(CONTEXT),
+            mels: r.required_count(MELS),
+        }
+    }
+
+    pub(super) fn fields(&self) -> Vec<Shown<'_>> {
+        vec![
+            shown("encoder_layers", &self.layers),
+            shown("encoder_heads", &self.heads),
+            shown("encoder_ffn", &self.ffn),
+            shown("encoder_context", &self.context),
+            shown("encoder_mels", &self.mels),
+        ]
+    }
+}

@@ -1,0 +1,233 @@
+//! BERT: an encoder with norms after attention and after the feed-forward network, and heads that a file may have.
+//!
+//! Source: transformers `BertModel`, `BertForMaskedLM` and `BertForPreTraining`@v4.57; conversion/bert.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/bert.py, v0.11.
+
+use derive::Module;
+
+use crate::architecture::{Architecture, NotRun};
+use crate::config::describe::{self, Description};
+use crate::config::{Config, Field, Keys, Reader, keys};
+use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
+use crate::module::{Embedding, LayerNorm, Layers, Linear, Module, ParallelLmHead, VocabParallelEmbedding};
+use crate::param::Axis;
+
+use super::Family;
+use super::blocks::{Attention, Bias, Ffn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct Bert;
+
+impl Family for Bert {
+    fn name(&self) -> &'static str {
+        "bert"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["bert"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["BertModel", "BertForMaskedLM", "BertForPreTraining", "bert"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        // Of the tokenizer in GGUF, where the key has no architecture before it.
+        const TYPES: Keys =
+            keys::keys("token_types", &["tokenizer.ggml.token_type_count"], &["type_vocab_size"]);
+        let tied = r.tied(true);
+        let base = keys::common(r, &keys::Common { norm_eps: 1e-12, ..keys::DECODER });
+        let token_types = r.count(TYPES, 1).unwrap_or(Field::default(2, "of transformers"));
+        Config { tied, token_types, ..base }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, _: &dyn Fn(&str) -> bool) -> Description {
+        if dialect == DialectName::Gguf {
+            let mut d = describe::gguf(c, "bert", "attention.layer_norm_epsilon");
+            d.flag("bert.attention.causal", false);
+            d.count("tokenizer.ggml.token_type_count", *c.token_types);
+            return d;
+        }
+        let mut d = Description::new(DialectName::Hf);
+        d.named("BertModel", "bert");
+        d.text("hidden_act", "gelu");
+        d.text("position_embedding_type", "absolute");
+        d.count("hidden_size", *c.hidden);
+        d.count("intermediate_size", *c.ffn);
+        d.count("num_hidden_layers", *c.layers);
+        d.count("num_attention_heads", *c.heads);
+        d.count("vocab_size", *c.vocab);
+        d.count("type_vocab_size", *c.token_types);
+        d.count("max_position_embeddings", *c.context);
+        d.number("layer_norm_eps", *c.norm_eps);
+        d
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let hidden = Axis::Hidden.of(*c.hidden);
+        let block = |_| BertBlock {
+            attention: Attention::new(c, Bias::Yes, Bias::Yes),
+            attention_output_norm: LayerNorm::new(hidden),
+            ffn: Ffn::new(c, Bias::Yes),
+            output_norm: LayerNorm::new(hidden),
+        };
+        let head = |outputs: u64| Linear::new(hidden, outputs).with_bias().optional();
+        Box::new(BertModel {
+            token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
+            position_embedding: Embedding::new(Axis::Position.of(*c.context), hidden),
+            token_type_embedding: Embedding::new(*c.token_types, hidden),
+            embedding_norm: LayerNorm::new(hidden),
+            layers: Layers((0..*c.layers).map(block).collect()),
+            pooler: head(*c.hidden),
+            prediction: Prediction { dense: head(*c.hidden), norm: LayerNorm::new(hidden).optional() },
+            output: ParallelLmHead::new(hidden, *c.vocab)
+                .tied_to("token_embedding.weight")
+                .with_optional_bias(),
+            next_sentence: head(2),
+        })
+    }
+
+    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
+        Err(NotRun::new("it is an encoder"))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => {
+                Dialect { without: WITHOUT, ..Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV]) }
+            }
+            DialectName::Hf => {
+                Dialect { prefixes: &["bert.", ""], drops: DROPS, ..Dialect::new(name, vec![HF]) }
+            }
+        })
+    }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM]
+    }
+}
+
+#[derive(Module)]
+struct BertModel {
+    token_embedding: VocabParallelEmbedding,
+    position_embedding: Embedding,
+    token_type_embedding: Embedding,
+    embedding_norm: LayerNorm,
+    layers: Layers<BertBlock>,
+    /// What classifies by the first token.
+    pooler: Linear,
+    /// What comes before the output matrix.
+    prediction: Prediction,
+    output: ParallelLmHead,
+    next_sentence: Linear,
+}
+
+#[derive(Module)]
+struct BertBlock {
+    attention: Attention,
+    attention_output_norm: LayerNorm,
+    ffn: Ffn,
+    output_norm: LayerNorm,
+}
+
+#[derive(Module)]
+struct Prediction {
+    dense: Linear,
+    norm: LayerNorm,
+}
+
+const HEAD: &str = "of a head, which llama.cpp's files of BERT are without";
+
+static WITHOUT: &[(&str, &str)] = &[
+    ("pooler.{kind}", HEAD),
+    ("prediction.{part}.{kind}", HEAD),
+    ("output.bias", HEAD),
+    ("next_sentence.{kind}", HEAD),
+];
+
+static GGUF: &[Rule] = &[
+    Rule::same("position_embedding.weight", "position_embd.weight"),
+    Rule::same("token_type_embedding.weight", "token_types.weight"),
+    Rule::same("embedding_norm.weight", "token_embd_norm.weight"),
+    Rule::same("embedding_norm.bias", "token_embd_norm.bias"),
+    Rule::same("layers.{n}.attention_output_norm.weight", "blk.{n}.attn_output_norm.weight"),
+    Rule::same("layers.{n}.attention_output_norm.bias", "blk.{n}.attn_output_norm.bias"),
+    Rule::same("layers.{n}.output_norm.weight", "blk.{n}.layer_output_norm.weight"),
+    Rule::same("layers.{n}.output_norm.bias", "blk.{n}.layer_output_norm.bias"),
+];
+
+static DROPS: &[(&str, &str)] = &[("embeddings.position_ids", "the numbers from 0 on, a constant")];
+
+/// The first files have TensorFlow's names of norms: `gamma` and `beta`.
+static HF: &[Rule] = &[
+    Rule::same("token_embedding.weight", "embeddings.word_embeddings.weight"),
+    Rule::same("position_embedding.weight", "embeddings.position_embeddings.weight"),
+    Rule::same("token_type_embedding.weight", "embeddings.token_type_embeddings.weight"),
+    Rule::same("embedding_norm.weight", "embeddings.LayerNorm.weight"),
+    Rule::same("embedding_norm.weight", "embeddings.LayerNorm.gamma"),
+    Rule::same("embedding_norm.bias", "embeddings.LayerNorm.bias"),
+    Rule::same("embedding_norm.bias", "embeddings.LayerNorm.beta"),
+    Rule::same("layers.{n}.attention.q.weight", "encoder.layer.{n}.attention.self.query.weight"),
+    Rule::same("layers.{n}.attention.q.bias", "encoder.layer.{n}.attention.self.query.bias"),
+    Rule::same("layers.{n}.attention.k.weight", "encoder.layer.{n}.attention.self.key.weight"),
+    Rule::same("layers.{n}.attention.k.bias", "encoder.layer.{n}.attention.self.key.bias"),
+    Rule::same("layers.{n}.attention.v.weight", "encoder.layer.{n}.attention.self.value.weight"),
+    Rule::same("layers.{n}.attention.v.bias", "encoder.layer.{n}.attention.self.value.bias"),
+    Rule::same("layers.{n}.attention.output.weight", "encoder.layer.{n}.attention.output.dense.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "encoder.layer.{n}.attention.output.dense.bias"),
+    Rule::same(
+        "layers.{n}.attention_output_norm.weight",
+        "encoder.layer.{n}.attention.output.LayerNorm.weight",
+    ),
+    Rule::same(
+        "layers.{n}.attention_output_norm.weight",
+        "encoder.layer.{n}.attention.output.LayerNorm.gamma",
+    ),
+    Rule::same("layers.{n}.attention_output_norm.bias", "encoder.layer.{n}.attention.output.LayerNorm.bias"),
+    Rule::same("layers.{n}.attention_output_norm.bias", "encoder.layer.{n}.attention.output.LayerNorm.beta"),
+    Rule::same("layers.{n}.ffn.up.weight", "encoder.layer.{n}.intermediate.dense.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "encoder.layer.{n}.intermediate.dense.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "encoder.layer.{n}.output.dense.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "encoder.layer.{n}.output.dense.bias"),
+    Rule::same("layers.{n}.output_norm.weight", "encoder.layer.{n}.output.LayerNorm.weight"),
+    Rule::same("layers.{n}.output_norm.weight", "encoder.layer.{n}.output.LayerNorm.gamma"),
+    Rule::same("layers.{n}.output_norm.bias", "encoder.layer.{n}.output.LayerNorm.bias"),
+    Rule::same("layers.{n}.output_norm.bias", "encoder.layer.{n}.output.LayerNorm.beta"),
+    Rule::same("pooler.weight", "pooler.dense.weight"),
+    Rule::same("pooler.bias", "pooler.dense.bias"),
+    Rule::unprefixed("prediction.dense.weight", "cls.predictions.transform.dense.weight"),
+    Rule::unprefixed("prediction.dense.bias", "cls.predictions.transform.dense.bias"),
+    Rule::unprefixed("prediction.norm.weight", "cls.predictions.transform.LayerNorm.weight"),
+    Rule::unprefixed("prediction.norm.weight", "cls.predictions.transform.LayerNorm.gamma"),
+    Rule::unprefixed("prediction.norm.bias", "cls.predictions.transform.LayerNorm.bias"),
+    Rule::unprefixed("prediction.norm.bias", "cls.predictions.transform.LayerNorm.beta"),
+    Rule::unprefixed("output.weight", "cls.predictions.decoder.weight"),
+    Rule::unprefixed("output.bias", "cls.predictions.bias"),
+    Rule::unprefixed("next_sentence.weight", "cls.seq_relationship.weight"),
+    Rule::unprefixed("next_sentence.bias", "cls.seq_relationship.bias"),
+];
+
+/// As `BertEmbeddingModel`; it pads positions and token types as it does tokens, and those are left out here.
+static VLLM: &[Rule] = &[
+    Rule::same("token_embedding.weight", "model.embeddings.word_embeddings.weight"),
+    Rule::same("embedding_norm.weight", "model.embeddings.LayerNorm.weight"),
+    Rule::same("embedding_norm.bias", "model.embeddings.LayerNorm.bias"),
+    Rule::same("layers.{n}.attention.qkv.weight", "model.encoder.layer.{n}.attention.self.qkv_proj.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "model.encoder.layer.{n}.attention.self.qkv_proj.bias"),
+    Rule::same("layers.{n}.attention.output.weight", "model.encoder.layer.{n}.attention.output.dense.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "model.encoder.layer.{n}.attention.output.dense.bias"),
+    Rule::same(
+        "layers.{n}.attention_output_norm.weight",
+        "model.encoder.layer.{n}.attention.output.LayerNorm.weight",
+    ),
+    Rule::same(
+        "layers.{n}.attention_output_norm.bias",
+        "model.encoder.layer.{n}.attention.output.LayerNorm.bias",
+    ),
+    Rule::same("layers.{n}.ffn.up.weight", "model.encoder.layer.{n}.intermediate.dense.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "model.encoder.layer.{n}.intermediate.dense.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "model.encoder.layer.{n}.output.dense.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "model.encoder.layer.{n}.output.dense.bias"),
+    Rule::same("layers.{n}.output_norm.weight", "model.encoder.layer.{n}.output.LayerNorm.weight"),
+    Rule::same("layers.{n}.output_norm.bias", "model.encoder.layer.{n}.output.LayerNorm.bias"),
+];

@@ -1,0 +1,303 @@
+//! DeepSeek 2 and 3, and Kimi K2: low-rank attention (MLA), some dense layers, then mixtures of experts with one that
+//! every token is sent to. The rotated elements of q and k lie in interleaved order everywhere, and stay so.
+//!
+//! What a latent vector makes keys and values of is two matrices for each head here, as GGUF has them: it is what
+//! attention multiplies with. In transformers they are one, `kv_b_proj`.
+//!
+//! Source: transformers `DeepseekV3ForCausalLM`@v4.57; conversion/deepseek.py, `DeepseekV2Model`, and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/deepseek_v2.py, v0.11.
+
+use derive::Module;
+use tensor::Expr;
+
+use crate::architecture::{Architecture, NotRun};
+use crate::config::describe::{self, Description};
+use crate::config::parts::MoeDefaults;
+use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
+use crate::dialect::{
+    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule,
+};
+use crate::layout::VLLM_DECODER;
+use crate::module::{
+    ColumnParallelLinear, Linear, MergedColumnParallelLinear, Module, Part, RmsNorm, RowParallelLinear, Tree,
+};
+use crate::param::{Along, Axis, ParamSpec, Role};
+use crate::{ConfigProblem, Fact};
+
+use super::Family;
+use super::blocks::{self, Bias, Block, Decoder, GatedFfn, MoeFfn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct DeepseekV3;
+
+impl Family for DeepseekV3 {
+    fn name(&self) -> &'static str {
+        "deepseek_v3"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["deepseek2"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["DeepseekV3ForCausalLM", "deepseek_v3", "kimi_k2", "DeepseekV2ForCausalLM", "deepseek_v2"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        const NEXT: Keys = keys::keys("next_layers", &[], &["num_nextn_predict_layers"]);
+        let tied = r.tied(false);
+        let base = keys::decoder(r);
+        let latent = Latent::read(r);
+        let v3 = r.dialect() == DialectName::Hf
+            && !r.architecture().to_lowercase().starts_with("deepseekv2")
+            && r.architecture() != "deepseek_v2";
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed: v3, sigmoid: v3 });
+        every_layer(r);
+        let head_dim =
+            Field { value: latent.nope.saturating_add(*latent.rope), origin: latent.rope.origin.clone() };
+        let next_layers = r.count(NEXT, 0).filter(|n| **n <= 64).unwrap_or(base.next_layers.clone());
+        Config {
+            tied,
+            kv_heads: base.heads.clone(),
+            rope_dims: head_dim.clone(),
+            attention_scale: Field::default((*head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)"),
+            head_dim,
+            next_layers,
+            moe: Some(moe),
+            latent: Some(latent),
+            ..base
+        }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        match (dialect, &c.latent, &c.moe) {
+            (DialectName::Gguf, Some(latent), Some(moe)) => gguf(c, latent, moe),
+            (DialectName::Hf, Some(latent), Some(moe)) => hf(c, latent, moe, own),
+            _ => Description::new(dialect),
+        }
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |n| {
+            let attention = c.latent.as_ref().map(|latent| LatentAttention::new(c, latent));
+            let ffn: Box<dyn Module> = match &c.moe {
+                Some(moe) if n >= *moe.dense => {
+                    Box::new(MoeFfn::new(c, moe).with_correction(moe, *moe.sigmoid))
+                }
+                _ => Box::new(GatedFfn::new(c, *c.ffn, Bias::No)),
+            };
+            Block::new(c, blocks::Norm::rms, attention, ffn)
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block))
+    }
+
+    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
+        Err(NotRun::new("its attention is low-rank, its feed-forward networks mixtures of experts"))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_MOE]),
+            DialectName::Hf => {
+                Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA, HF_MOE]) }
+            }
+        })
+    }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM, VLLM_DECODER]
+    }
+}
+
+/// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
+fn every_layer(r: &mut Reader) {
+    const STEP: Keys = keys::keys("moe_layer_freq", &[], &["moe_layer_freq"]);
+    if let Some((key, found)) = r.fact(STEP).filter(|(_, fact)| *fact != Fact::Count(1)) {
+        let wanted = "1: experts in every layer after the dense ones".to_owned();
+        r.problem(ConfigProblem::Invalid { key, wanted, found: found.to_string() });
+    }
+}
+
+fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
+    let mut d = describe::gguf(c, "deepseek2", "attention.layer_norm_rms_epsilon");
+    describe::gguf_rotary(&mut d, c, "deepseek2");
+    describe::gguf_moe(&mut d, c, "deepseek2");
+    // Keys and values as the heads share them: one of each, as wide as the latent vector.
+    d.count("deepseek2.attention.head_count_kv", 1);
+    d.count("deepseek2.attention.key_length", *latent.kv_rank + *latent.rope);
+    d.count("deepseek2.attention.value_length", *latent.kv_rank);
+    d.count("deepseek2.attention.key_length_mla", *c.head_dim);
+    d.count("deepseek2.attention.value_length_mla", *latent.value);
+    d.count("deepseek2.attention.kv_lora_rank", *latent.kv_rank);
+    if *latent.q_rank > 0 {
+        d.count("deepseek2.attention.q_lora_rank", *latent.q_rank);
+    }
+    d.count("deepseek2.rope.dimension_count", *latent.rope);
+    d.count("deepseek2.leading_dense_block_count", *moe.dense);
+    d.count("deepseek2.expert_feed_forward_length", *moe.ffn);
+    d.count("deepseek2.expert_shared_count", *moe.shared);
+    if *moe.normed {
+        d.flag("deepseek2.expert_weights_norm", true);
+    }
+    d.count("deepseek2.expert_gating_func", if *moe.sigmoid { 2 } else { 1 });
+    d
+}
+
+fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Description {
+    let (architecture, model_type) = if *moe.sigmoid {
+        ("DeepseekV3ForCausalLM", "deepseek_v3")
+    } else {
+        ("DeepseekV2ForCausalLM", "deepseek_v2")
+    };
+    let mut d = describe::hf(c, architecture, model_type);
+    describe::hf_moe(&mut d, c, "n_routed_experts");
+    // Transformers 5 calls this what it rotates.
+    d.count("head_dim", *latent.rope);
+    d.put("q_lora_rank", if *latent.q_rank > 0 { Fact::Count(*latent.q_rank) } else { Fact::Null });
+    d.count("kv_lora_rank", *latent.kv_rank);
+    d.count("qk_nope_head_dim", *latent.nope);
+    d.count("qk_rope_head_dim", *latent.rope);
+    d.count("v_head_dim", *latent.value);
+    d.count("moe_intermediate_size", *moe.ffn);
+    d.count("n_shared_experts", *moe.shared);
+    d.count("first_k_dense_replace", *moe.dense);
+    if *moe.groups > 0 {
+        d.count("n_group", *moe.groups);
+        d.count("topk_group", *moe.groups_used);
+    }
+    d.number("routed_scaling_factor", *moe.scale);
+    d.flag("norm_topk_prob", *moe.normed);
+    d.text("scoring_func", if *moe.sigmoid { "sigmoid" } else { "softmax" });
+    let corrected = format!("layers.{}.ffn.router.correction.bias", *moe.dense);
+    let grouped = if *moe.groups > 1 { "group_limited_greedy" } else { "greedy" };
+    d.text("topk_method", if own(&corrected) { "noaux_tc" } else { grouped });
+    d.text("hidden_act", "silu");
+    d.flag("attention_bias", false);
+    d.flag("tie_word_embeddings", !own("output.weight"));
+    d
+}
+
+/// Attention through latent vectors.
+#[derive(Module)]
+struct LatentAttention {
+    /// Both ways into latent vectors, where queries have one.
+    qkv_a: Option<MergedColumnParallelLinear>,
+    q_a_norm: Option<RmsNorm>,
+    q_b: Option<ColumnParallelLinear>,
+    q: Option<ColumnParallelLinear>,
+    kv_a: Option<Linear>,
+    kv_a_norm: RmsNorm,
+    kv_b: KvB,
+    output: RowParallelLinear,
+}
+
+impl LatentAttention {
+    fn new(c: &Config, latent: &Latent) -> LatentAttention {
+        let hidden = Axis::Hidden.of(*c.hidden);
+        let (q_rank, kv_rank) = (Axis::Latent.of(*latent.q_rank), Axis::Latent.of(*latent.kv_rank));
+        let queries = Axis::Heads.of_units(*c.heads, *c.head_dim);
+        let kv_a = Axis::Latent.of(*latent.kv_rank + *latent.rope);
+        let low = *latent.q_rank > 0;
+        let parts = || [Part::whole("q_a", q_rank), Part::whole("kv_a", kv_a)];
+        LatentAttention {
+            qkv_a: low.then(|| MergedColumnParallelLinear::new(hidden, parts())),
+            q_a_norm: low.then(|| RmsNorm::new(q_rank)),
+            q_b: low.then(|| ColumnParallelLinear::new(q_rank, queries)),
+            q: (!low).then(|| ColumnParallelLinear::new(hidden, queries)),
+            kv_a: (!low).then(|| Linear::new(hidden, kv_a)),
+            kv_a_norm: RmsNorm::new(kv_rank),
+            kv_b: KvB {
+                heads: Axis::Heads.of(*c.heads),
+                rank: kv_rank,
+                nope: *latent.nope,
+                value: *latent.value,
+            },
+            output: RowParallelLinear::new(Axis::Heads.of_units(*c.heads, *latent.value), hidden),
+        }
+    }
+}
+
+/// What makes keys and values of a latent vector: `k_b` `[heads, rank, nope]`, which takes a query there, and `v_b`
+/// `[heads, value, rank]`. Held as one, `[heads · (nope + value), rank]`.
+struct KvB {
+    heads: Along,
+    rank: Along,
+    nope: u64,
+    value: u64,
+}
+
+impl Module for KvB {
+    fn declare(&self, tree: &mut Tree) {
+        let spec = |axes: [Along; 3]| ParamSpec::new(Role::Matrix, axes);
+        let k = tree.part("..k_b.weight", spec([self.heads, self.rank, self.nope.into()]));
+        let v = tree.part("..v_b.weight", spec([self.heads, self.value.into(), self.rank]));
+        let upright = Expr::source(k).permute(&[0, 2, 1]);
+        tree.held_as("weight", Expr::concat(1, vec![upright, Expr::source(v)]).merge(0));
+    }
+}
+
+/// Rows of keys of each head, turned.
+fn k_b(expr: Expr, c: &Config, _: usize) -> Expr {
+    let Some(latent) = &c.latent else { return expr };
+    let heads = expr.split(0, *latent.nope + *latent.value);
+    heads.slice(1, 0..*latent.nope).permute(&[0, 2, 1])
+}
+
+/// Rows of values of each head.
+fn v_b(expr: Expr, c: &Config, _: usize) -> Expr {
+    let Some(latent) = &c.latent else { return expr };
+    let rows = *latent.nope + *latent.value;
+    expr.split(0, rows).slice(1, *latent.nope..rows)
+}
+
+/// Files from before the heads were taken apart have them as transformers does.
+static GGUF: &[Rule] = &[
+    Rule::same("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight"),
+    Rule::same("layers.{n}.attention.q_a.weight", "blk.{n}.attn_q_a.weight"),
+    Rule::same("layers.{n}.attention.q_a_norm.weight", "blk.{n}.attn_q_a_norm.weight"),
+    Rule::same("layers.{n}.attention.q_b.weight", "blk.{n}.attn_q_b.weight"),
+    Rule::same("layers.{n}.attention.kv_a.weight", "blk.{n}.attn_kv_a_mqa.weight"),
+    Rule::same("layers.{n}.attention.kv_a_norm.weight", "blk.{n}.attn_kv_a_norm.weight"),
+    Rule::same("layers.{n}.attention.k_b.weight", "blk.{n}.attn_k_b.weight"),
+    Rule::with("layers.{n}.attention.k_b.weight", "blk.{n}.attn_kv_b.weight", k_b),
+    Rule::same("layers.{n}.attention.v_b.weight", "blk.{n}.attn_v_b.weight"),
+    Rule::with("layers.{n}.attention.v_b.weight", "blk.{n}.attn_kv_b.weight", v_b),
+];
+
+static HF: &[Rule] = &[
+    Rule::same("layers.{n}.attention.q_a.weight", "model.layers.{n}.self_attn.q_a_proj.weight"),
+    Rule::same("layers.{n}.attention.q_a_norm.weight", "model.layers.{n}.self_attn.q_a_layernorm.weight"),
+    Rule::same("layers.{n}.attention.q_b.weight", "model.layers.{n}.self_attn.q_b_proj.weight"),
+    Rule::same("layers.{n}.attention.kv_a.weight", "model.layers.{n}.self_attn.kv_a_proj_with_mqa.weight"),
+    Rule::same("layers.{n}.attention.kv_a_norm.weight", "model.layers.{n}.self_attn.kv_a_layernorm.weight"),
+    Rule::with("layers.{n}.attention.k_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight", k_b),
+    Rule::with("layers.{n}.attention.v_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight", v_b),
+];
+
+/// Source of the layers after the last: README_WEIGHTS.md of DeepSeek-V3, "Multi-Token Prediction".
+static DROPS: &[(&str, &str)] = &[
+    HF_DROPS[0],
+    HF_DROPS[1],
+    ("model.layers.{next}.{a}.{b}", NEXT),
+    ("model.layers.{next}.{a}.{b}.{c}", NEXT),
+    ("model.layers.{next}.{a}.{b}.{c}.{d}", NEXT),
+    ("model.layers.{next}.{a}.{b}.{c}.{d}.{e}", NEXT),
+];
+
+const NEXT: &str = "predicts further tokens, which the model does without";
+
+static VLLM: &[Rule] = &[
+    Rule::same("layers.{n}.attention.qkv_a.weight", "model.layers.{n}.self_attn.fused_qkv_a_proj.weight"),
+    Rule::same("layers.{n}.attention.q_a_norm.weight", "model.layers.{n}.self_attn.q_a_layernorm.weight"),
+    Rule::same("layers.{n}.attention.q_b.weight", "model.layers.{n}.self_attn.q_b_proj.weight"),
+    Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
+    Rule::same("layers.{n}.attention.kv_a.weight", "model.layers.{n}.self_attn.kv_a_proj_with_mqa.weight"),
+    Rule::same("layers.{n}.attention.kv_a_norm.weight", "model.layers.{n}.self_attn.kv_a_layernorm.weight"),
+    Rule::same("layers.{n}.attention.kv_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight"),
+    Rule::same("layers.{n}.ffn.router.correction.bias", "model.layers.{n}.mlp.gate.e_score_correction_bias"),
+    Rule::same(
+        "layers.{n}.ffn.shared.gate_up.weight",
+        "model.layers.{n}.mlp.shared_experts.gate_up_proj.weight",
+    ),
+    Rule::same("layers.{n}.ffn.shared.down.weight", "model.layers.{n}.mlp.shared_experts.down_proj.weight"),
+];

@@ -1,0 +1,161 @@
+//! gpt-oss: mixtures of experts with biases, a learned sink for each head's attention, every other layer with a window.
+//!
+//! Config.json's files have gate and up in one tensor, row by row in turn. Quantised to MXFP4, experts are `[out, in]`;
+//! else `[in, out]`.
+//!
+//! Source: transformers `GptOssForCausalLM`@v4.57 and integrations/mxfp4.py; conversion/gpt_oss.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/gpt_oss.py, v0.11.
+
+use tensor::Expr;
+
+use crate::architecture::{Architecture, NotRun, RopeScaling};
+use crate::config::describe::{self, Description};
+use crate::config::parts::MoeDefaults;
+use crate::config::{Config, Keys, Moe, Reader, keys};
+use crate::dialect::{
+    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
+};
+use crate::layout::VLLM_DECODER;
+use crate::module::Module;
+
+use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct GptOss;
+
+impl Family for GptOss {
+    fn name(&self) -> &'static str {
+        "gpt-oss"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["gpt-oss"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["GptOssForCausalLM", "gpt_oss"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        const METHOD: Keys = keys::keys("quantisation", &[], &["quantization_config.quant_method"]);
+        let tied = r.tied(false);
+        let mut c = Config { tied, ..keys::decoder(r) };
+        let mut moe = Moe::read(r, &c.ffn, &MoeDefaults { normed: true, sigmoid: false });
+        let hf = r.dialect() == DialectName::Hf;
+        moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
+        c.window = r.count(keys::WINDOW, 0).unwrap_or(c.window);
+        c.window_pattern = keys::window_pattern(r, *c.layers, 2);
+        if let (false, RopeScaling::Yarn { truncate, .. }) = (hf, &mut c.rope_scaling.value) {
+            // GGUF has no key for it: the model was trained so.
+            *truncate = false;
+        }
+        Config { moe: Some(moe), ..c }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        if dialect == DialectName::Gguf {
+            let mut d = describe::gguf(c, "gpt-oss", "attention.layer_norm_rms_epsilon");
+            describe::gguf_rotary(&mut d, c, "gpt-oss");
+            describe::gguf_moe(&mut d, c, "gpt-oss");
+            d.count("gpt-oss.expert_feed_forward_length", *c.ffn);
+            d.count("gpt-oss.attention.sliding_window", *c.window);
+            if *c.window_pattern != 2 {
+                d.count("gpt-oss.attention.sliding_window_pattern", *c.window_pattern);
+            }
+            return d;
+        }
+        let mut d = describe::hf(c, "GptOssForCausalLM", "gpt_oss");
+        describe::hf_moe(&mut d, c, "num_local_experts");
+        d.text("hidden_act", "silu");
+        d.number("swiglu_limit", 7.0);
+        d.flag("attention_bias", true);
+        d.count("sliding_window", *c.window);
+        describe::layer_types(&mut d, c);
+        d.flag("tie_word_embeddings", !own("output.weight"));
+        d
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            let attention = Attention::new(c, Bias::Yes, Bias::Yes).with_sinks(c);
+            let experts = c.moe.as_ref().map(|moe| MoeFfn::new(c, moe).with_biases());
+            Block::new(c, blocks::Norm::rms, attention, experts)
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block))
+    }
+
+    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
+        Err(NotRun::new("its attention has sinks, its feed-forward networks are mixtures of experts"))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV, GGUF_MOE]),
+            DialectName::Hf => {
+                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) }
+            }
+        })
+    }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM, VLLM_DECODER]
+    }
+}
+
+/// Rows `first`, `first + 2`, … of each expert.
+fn every_second(expr: Expr, first: u64) -> Expr {
+    expr.split(1, 2).slice(2, first..first + 1).merge(1)
+}
+
+/// `[experts, in, out]` as `[experts, out, in]`, where the file has it so.
+fn upright(expr: Expr, c: &Config, rank: usize) -> Expr {
+    let turned = c.moe.as_ref().is_some_and(|moe| moe.upright);
+    if turned && rank == 3 { expr.permute(&[0, 2, 1]) } else { expr }
+}
+
+fn gate(expr: Expr, c: &Config, rank: usize) -> Expr {
+    every_second(upright(expr, c, rank), 0)
+}
+
+fn up(expr: Expr, c: &Config, rank: usize) -> Expr {
+    every_second(upright(expr, c, rank), 1)
+}
+
+/// Gate and up in turn, as one after the other.
+fn apart(expr: Expr, _: &Config, rank: usize) -> Expr {
+    let order: &[usize] = if rank == 2 { &[0, 2, 1] } else { &[0, 2, 1, 3] };
+    expr.split(1, 2).permute(order).merge(1)
+}
+
+static GGUF: &[Rule] = &[
+    Rule::same("layers.{n}.attention.sinks.weight", "blk.{n}.attn_sinks.weight"),
+    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.post_attention_norm.weight"),
+];
+
+static HF: &[Rule] = &[
+    Rule::same("layers.{n}.attention.sinks.weight", "model.layers.{n}.self_attn.sinks"),
+    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.router.weight"),
+    Rule::same("layers.{n}.ffn.router.bias", "model.layers.{n}.mlp.router.bias"),
+    Rule::with("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.experts.gate_up_proj", gate),
+    Rule::with("layers.{n}.ffn.experts.gate.bias", "model.layers.{n}.mlp.experts.gate_up_proj_bias", gate),
+    Rule::with("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.mlp.experts.gate_up_proj", up),
+    Rule::with("layers.{n}.ffn.experts.up.bias", "model.layers.{n}.mlp.experts.gate_up_proj_bias", up),
+    Rule::with("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.down_proj", upright),
+    Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.down_proj_bias"),
+];
+
+static VLLM: &[Rule] = &[
+    Rule::same("token_embedding.weight", "model.embedding.weight"),
+    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.attn.qkv.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.attn.qkv.bias"),
+    Rule::same("layers.{n}.attention.sinks.weight", "model.layers.{n}.attn.sinks"),
+    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.attn.o_proj.weight"),
+    Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.attn.o_proj.bias"),
+    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.router.weight"),
+    Rule::same("layers.{n}.ffn.router.bias", "model.layers.{n}.mlp.router.bias"),
+    Rule::with("layers.{n}.ffn.experts.gate_up.weight", "model.layers.{n}.mlp.experts.w13_weight", apart),
+    Rule::with("layers.{n}.ffn.experts.gate_up.bias", "model.layers.{n}.mlp.experts.w13_bias", apart),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.w2_weight"),
+    Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.w2_bias"),
+];

@@ -1,0 +1,123 @@
+//! Mixtral: Llama whose feed-forward networks are mixtures of experts. In GGUF it is a `llama` with experts.
+//!
+//! Source: transformers `MixtralForCausalLM`@v4.57; conversion/llama.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.11.
+
+use crate::architecture::{Architecture, NotRun, RopeOrder};
+use crate::config::describe::{self, Description};
+use crate::config::parts::MoeDefaults;
+use crate::config::{Config, Moe, Reader, keys};
+use crate::dialect::{
+    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
+};
+use crate::layout::VLLM_DECODER;
+use crate::module::Module;
+
+use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct Mixtral;
+
+impl Family for Mixtral {
+    fn name(&self) -> &'static str {
+        "mixtral"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["llama"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["MixtralForCausalLM", "mixtral"]
+    }
+
+    fn claims(&self, r: &Reader) -> bool {
+        r.dialect() == DialectName::Hf || Moe::is_there(r)
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        let tied = r.tied(false);
+        let base = Config { tied, ..keys::decoder(r) };
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed: true, sigmoid: false });
+        let window = r.count(keys::WINDOW, 0).unwrap_or(base.window.clone());
+        Config { moe: Some(moe), window, ..base }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        if dialect == DialectName::Gguf {
+            let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
+            describe::gguf_rotary(&mut d, c, "llama");
+            describe::gguf_moe(&mut d, c, "llama");
+            d.count("llama.rope.dimension_count", *c.rope_dims);
+            if *c.window > 0 {
+                d.count("llama.attention.sliding_window", *c.window);
+            }
+            return d;
+        }
+        let mut d = describe::hf(c, "MixtralForCausalLM", "mixtral");
+        describe::hf_moe(&mut d, c, "num_local_experts");
+        d.text("hidden_act", "silu");
+        if *c.window > 0 {
+            d.count("sliding_window", *c.window);
+        }
+        d.flag("tie_word_embeddings", !own("output.weight"));
+        d
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            let attention = Attention::new(c, Bias::No, Bias::No);
+            Block::new(c, blocks::Norm::rms, attention, c.moe.as_ref().map(|moe| MoeFfn::new(c, moe)))
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
+    }
+
+    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
+        Err(NotRun::new("its feed-forward networks are mixtures of experts"))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF_MOE, GGUF]),
+            DialectName::Hf => {
+                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF]) }
+            }
+        })
+    }
+
+    fn rope_order(&self, dialect: DialectName) -> RopeOrder {
+        match dialect {
+            DialectName::Gguf => RopeOrder::Interleaved,
+            DialectName::Hf => RopeOrder::Half,
+        }
+    }
+
+    fn vllm(&self) -> Vec<&'static [Rule]> {
+        vec![VLLM, VLLM_DECODER]
+    }
+}
+
+static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];
+
+static HF: &[Rule] = &[
+    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
+    Rule::same(
+        "layers.{n}.ffn.experts.gate.weight",
+        "model.layers.{n}.block_sparse_moe.experts.{e}.w1.weight",
+    ),
+    Rule::same(
+        "layers.{n}.ffn.experts.down.weight",
+        "model.layers.{n}.block_sparse_moe.experts.{e}.w2.weight",
+    ),
+    Rule::same("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.block_sparse_moe.experts.{e}.w3.weight"),
+];
+
+static VLLM: &[Rule] = &[
+    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
+    Rule::same(
+        "layers.{n}.ffn.experts.gate_up.weight",
+        "model.layers.{n}.block_sparse_moe.experts.w13_weight",
+    ),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.block_sparse_moe.experts.w2_weight"),
+];

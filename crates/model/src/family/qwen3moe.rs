@@ -1,0 +1,102 @@
+//! Qwen 3 with mixtures of experts in all layers.
+//!
+//! Source: transformers `Qwen3MoeForCausalLM`@v4.57; conversion/qwen.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.11.
+
+use crate::architecture::{Architecture, NotRun};
+use crate::config::describe::{self, Description};
+use crate::config::parts::MoeDefaults;
+use crate::config::{Config, Keys, Moe, Reader, keys};
+use crate::dialect::{
+    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
+};
+use crate::module::Module;
+use crate::{ConfigProblem, Fact};
+
+use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct Qwen3Moe;
+
+impl Family for Qwen3Moe {
+    fn name(&self) -> &'static str {
+        "qwen3moe"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["qwen3moe"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["Qwen3MoeForCausalLM", "qwen3_moe"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        let tied = r.tied(false);
+        let base = Config { tied, ..keys::decoder(r) };
+        // GGUF does not say it, and llama.cpp takes them to sum up to 1.
+        let normed = r.dialect() == DialectName::Gguf;
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed, sigmoid: false });
+        all_layers(r);
+        keys::late_windows(r, Config { moe: Some(moe), ..base })
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        let normed = c.moe.as_ref().is_some_and(|moe| *moe.normed);
+        if dialect == DialectName::Gguf {
+            let mut d = describe::gguf(c, "qwen3moe", "attention.layer_norm_rms_epsilon");
+            describe::gguf_rotary(&mut d, c, "qwen3moe");
+            describe::gguf_moe(&mut d, c, "qwen3moe");
+            if !normed {
+                d.flag("qwen3moe.expert_weights_norm", normed);
+            }
+            return d;
+        }
+        let mut d = describe::hf(c, "Qwen3MoeForCausalLM", "qwen3_moe");
+        describe::hf_moe(&mut d, c, "num_experts");
+        d.flag("norm_topk_prob", normed);
+        d.count("decoder_sparse_step", 1);
+        d.put("mlp_only_layers", Fact::List(vec![]));
+        d.text("hidden_act", "silu");
+        d.flag("attention_bias", own("layers.0.attention.q.bias"));
+        describe::late_windows(&mut d, c);
+        d.flag("tie_word_embeddings", !own("output.weight"));
+        d
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |_| {
+            let attention = Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c);
+            Block::new(c, blocks::Norm::rms, attention, c.moe.as_ref().map(|moe| MoeFfn::new(c, moe)))
+        };
+        Box::new(Decoder::new(c, blocks::Norm::rms, block))
+    }
+
+    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
+        Err(NotRun::new("its feed-forward networks are mixtures of experts"))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV, GGUF_MOE]),
+            DialectName::Hf => {
+                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF_MOE]) }
+            }
+        })
+    }
+}
+
+/// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
+fn all_layers(r: &mut Reader) {
+    const STEP: Keys = keys::keys("decoder_sparse_step", &[], &["decoder_sparse_step"]);
+    const DENSE: Keys = keys::keys("mlp_only_layers", &[], &["mlp_only_layers"]);
+    let step = r.fact(STEP).filter(|(_, fact)| *fact != Fact::Count(1));
+    let dense = r.fact(DENSE).filter(|(_, fact)| *fact != Fact::List(vec![]));
+    for ((key, found), wanted) in
+        [(step, "1"), (dense, "an empty list")].into_iter().filter_map(|(f, w)| Some((f?, w)))
+    {
+        let wanted = format!("{wanted}: experts in every layer");
+        r.problem(ConfigProblem::Invalid { key, wanted, found: found.to_string() });
+    }
+}
