@@ -135,7 +135,7 @@ fn an_unknown_architecture() {
         bytes[at..at + 5].copy_from_slice(b"alpac");
     }), @"
     error: `model.gguf`: architecture `alpac` is not supported
-    hint: known are `llama`, `gemma3`, `gpt2`
+    hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
     exit code 1
     ");
 }

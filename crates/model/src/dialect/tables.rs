@@ -88,7 +88,8 @@ pub(crate) static HF_LLAMA: &[Rule] = &[
     Rule::same("output_norm.weight", "model.norm.weight"),
 ];
 
-/// Mixtures of experts as DeepSeek and Qwen name them: each expert apart.
+/// Mixtures of experts as DeepSeek and Qwen name them: each expert apart; in directories of mlx-lm they are in a stack
+/// (mlx_lm/models/qwen3_moe.py@v0.28, `sanitize`).
 pub(crate) static HF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
     Rule::same("layers.{n}.ffn.router.correction.bias", "model.layers.{n}.mlp.gate.e_score_correction_bias"),
@@ -98,6 +99,9 @@ pub(crate) static HF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.shared.gate.weight", "model.layers.{n}.mlp.shared_experts.gate_proj.weight"),
     Rule::same("layers.{n}.ffn.shared.up.weight", "model.layers.{n}.mlp.shared_experts.up_proj.weight"),
     Rule::same("layers.{n}.ffn.shared.down.weight", "model.layers.{n}.mlp.shared_experts.down_proj.weight"),
+    Rule::same("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.switch_mlp.gate_proj.weight"),
+    Rule::same("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.mlp.switch_mlp.up_proj.weight"),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.switch_mlp.down_proj.weight"),
 ];
 
 /// Entries of checkpoints after Llama that are known and not needed.

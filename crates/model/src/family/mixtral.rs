@@ -100,6 +100,7 @@ impl Family for Mixtral {
 
 static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];
 
+/// Directories of mlx-lm have experts in a stack (mlx_lm/models/mixtral.py@v0.28, `sanitize`).
 static HF: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
     Rule::same(
@@ -111,6 +112,18 @@ static HF: &[Rule] = &[
         "model.layers.{n}.block_sparse_moe.experts.{e}.w2.weight",
     ),
     Rule::same("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.block_sparse_moe.experts.{e}.w3.weight"),
+    Rule::same(
+        "layers.{n}.ffn.experts.gate.weight",
+        "model.layers.{n}.block_sparse_moe.switch_mlp.gate_proj.weight",
+    ),
+    Rule::same(
+        "layers.{n}.ffn.experts.down.weight",
+        "model.layers.{n}.block_sparse_moe.switch_mlp.down_proj.weight",
+    ),
+    Rule::same(
+        "layers.{n}.ffn.experts.up.weight",
+        "model.layers.{n}.block_sparse_moe.switch_mlp.up_proj.weight",
+    ),
 ];
 
 static VLLM: &[Rule] = &[

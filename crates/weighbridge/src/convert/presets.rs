@@ -349,7 +349,7 @@ fn part(name: &str, role: Role, axes: usize, tied: bool) -> Part {
     match segments[..] {
         _ if role == Role::Vector || axes < 2 => Vector,
         _ if segments.contains(&"router") => Router,
-        ["position_embedding" | "token_type_embedding", ..] => Position,
+        [.., "position_embedding" | "token_type_embedding", _] => Position,
         ["output", "weight"] => Output,
         ["token_embedding", ..] => {
             if tied {
@@ -358,7 +358,7 @@ fn part(name: &str, role: Role, axes: usize, tied: bool) -> Part {
                 Embedding
             }
         }
-        [.., "v", "weight"] => Value,
+        [.., "v" | "v_b", "weight"] => Value,
         [.., "down", "weight"] => Down,
         _ => Matrix,
     }
@@ -414,6 +414,30 @@ mod tests {
         assert_eq!(get("q4_k", 576), some("q5_0", true));
         assert_eq!(get("q6_k", 576), some("q8_0", true));
         assert_eq!(get("q5_k", 100), some("f16", true));
+    }
+
+    #[test]
+    fn parameters_are_told_apart_by_their_canonical_names() {
+        let of = |name: &str, axes: usize| part(name, Role::Matrix, axes, false);
+        for (name, axes, wanted) in [
+            ("layers.3.ffn.router.weight", 2, Router),
+            ("layers.3.ffn.router.correction.bias", 1, Vector),
+            ("layers.3.ffn.experts.gate.weight", 3, Matrix),
+            ("layers.3.ffn.experts.down.weight", 3, Down),
+            ("layers.3.ffn.shared.down.weight", 2, Down),
+            ("layers.3.attention.v.weight", 2, Value),
+            ("layers.3.attention.v_b.weight", 3, Value),
+            ("layers.3.attention.kv_a.weight", 2, Matrix),
+            ("layers.3.attention.sinks.weight", 1, Vector),
+            ("layers.3.cross_attn.v.weight", 2, Value),
+            ("enc.position_embedding.weight", 2, Position),
+            ("token_type_embedding.weight", 2, Position),
+            ("output.weight", 2, Output),
+        ] {
+            assert_eq!(of(name, axes), wanted, "{name}");
+        }
+        // Biases of experts have two axes.
+        assert_eq!(part("layers.3.ffn.experts.gate.bias", Role::Vector, 2, false), Vector);
     }
 
     #[test]

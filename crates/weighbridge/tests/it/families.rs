@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, LayoutKind, OutputFormat, Plan, Pool,
-    describe, open, resolve,
+    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, LayoutKind, Options, OutputFormat, Plan,
+    Pool, Runtime, describe, open, resolve,
 };
 
 use arrays::Arrays;
@@ -334,6 +334,40 @@ fn a_family_without_gguf_says_so() {
     let refused = convert(&hf, &dir.path().join("x.gguf"), LayoutKind::Source, OutputFormat::Gguf, &[]);
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("whisper") && message.contains("gguf"), "{message}");
+}
+
+#[test]
+fn what_is_not_run_is_refused_by_name_and_why() {
+    let mut told = BTreeMap::new();
+    for family in families() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hf");
+        family.write_hf(&path);
+        let options = Options { threads: Some(1), ..Options::default() };
+        if let Err(error) = Runtime::start(&path, &options) {
+            assert!(error.is_misuse(), "{error}");
+            let message = error.to_string();
+            let why = message.split("not run: ").nth(1).unwrap().split('\n').next().unwrap().to_owned();
+            assert!(
+                message.contains(&format!("`{}`", describe(&open(&path).unwrap()).unwrap().family.name()))
+            );
+            told.insert(family.name, why);
+        }
+    }
+    let experts = "its feed-forward networks are mixtures of experts";
+    let deepseek = "its attention is low-rank, its feed-forward networks mixtures of experts";
+    let wanted = [
+        ("bert", "it is an encoder"),
+        ("bert-masked-lm", "it is an encoder"),
+        ("bert-released", "it is an encoder"),
+        ("deepseek_v3", deepseek),
+        ("deepseek_v3-fp8", deepseek),
+        ("gpt-oss", "its attention has sinks, its feed-forward networks are mixtures of experts"),
+        ("mixtral", experts),
+        ("qwen3moe", experts),
+        ("whisper", "its decoder looks at an encoder"),
+    ];
+    assert_eq!(told, wanted.into_iter().map(|(name, why)| (name.to_owned(), why.to_owned())).collect());
 }
 
 #[test]

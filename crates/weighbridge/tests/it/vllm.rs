@@ -253,4 +253,4 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
 }
 
 /// Models with golden files that are declared.
-const FAMILIES: &[&str] = &["llama", "gemma3"];
+const FAMILIES: &[&str] = &["llama", "gemma3", "mixtral", "phi3", "qwen2", "qwen3", "deepseek_v3"];
