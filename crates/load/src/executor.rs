@@ -24,9 +24,6 @@ use crate::slot::Slot;
 use crate::staged::Later;
 use crate::{Error, LoadReport, Pool};
 
-/// Work that is announced to the system before its turn comes, beyond what threads are at.
-const AHEAD: usize = 2;
-
 /// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives. Nothing is
 /// borrowed.
 ///
@@ -189,7 +186,6 @@ pub(crate) fn fill<'m>(
     }
     let mut works = together(items, checkpoint, share);
     report.scratch_predicted = predicted(&works, pool.threads(), limit);
-    let spans: Vec<_> = works.iter().map(Work::span).collect();
     let run = Run {
         checkpoint,
         options,
@@ -199,12 +195,8 @@ pub(crate) fn fill<'m>(
         total: report.owned_bytes,
     };
     let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-    let ahead = pool.threads() * AHEAD;
     let mut scratch: Vec<Scratch<'_>> = (0..pool.threads()).map(|_| Scratch::default()).collect();
     pool.chunks(&mut scratch, &mut works, 1, |scratch, at, works| {
-        if let Some(Some((file, range))) = spans.get(at + ahead) {
-            checkpoint.file(*file).source.will_need(range.clone());
-        }
         for work in works {
             if run.stop.load(Ordering::Relaxed) {
                 return;
@@ -301,15 +293,6 @@ fn predicted(works: &[Work<'_, '_>], threads: usize, limit: u64) -> u64 {
     let mut needs: Vec<u64> = works.iter().map(|w| w.need.bytes()).collect();
     needs.sort_unstable_by(|a, b| b.cmp(a));
     needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n)).min(limit)
-}
-
-impl Work<'_, '_> {
-    /// What it reads first, in one file.
-    fn span(&self) -> Option<(FileId, Range<u64>)> {
-        let (file, first) = self.items.first()?.span.as_ref()?;
-        let last = self.items.last()?.span.as_ref().filter(|(f, _)| f == file)?;
-        Some((*file, first.start..last.1.end.max(first.end)))
-    }
 }
 
 impl Run<'_, '_> {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -72,11 +71,5 @@ impl ByteSource for Mapped {
 
     fn pace(&self) -> Pace {
         system::pace(self.remote)
-    }
-
-    fn will_need(&self, range: Range<u64>) {
-        if let Some(file) = &self.file {
-            system::will_need(file, range);
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::{ByteSource, Pace, past_the_end, system};
@@ -50,9 +49,5 @@ impl ByteSource for Pread {
 
     fn pace(&self) -> Pace {
         system::pace(self.remote)
-    }
-
-    fn will_need(&self, range: Range<u64>) {
-        system::will_need(&self.file, range);
     }
 }

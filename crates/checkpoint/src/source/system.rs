@@ -42,15 +42,3 @@ pub(super) fn is_remote(_file: &File) -> bool {
 pub(super) fn pace(remote: bool) -> super::Pace {
     if remote { super::Pace::REMOTE } else { super::Pace::LOCAL }
 }
-
-/// Asks for pages of `file` that will be read soon.
-#[cfg(target_os = "linux")]
-pub(super) fn will_need(file: &File, range: std::ops::Range<u64>) {
-    // A hint: if the system has no use for it, nothing is lost.
-    let len = std::num::NonZero::new(range.end.saturating_sub(range.start));
-    let _ = rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::WillNeed);
-}
-
-/// Asks for pages of `file` that will be read soon: on Linux alone.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn will_need(_file: &File, _range: std::ops::Range<u64>) {}
