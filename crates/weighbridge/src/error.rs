@@ -189,7 +189,6 @@ impl Error {
         match self {
             Error::Isa(_)
             | Error::NotRunnable { .. }
-            | Error::NotRun { .. }
             | Error::Undivided { .. }
             | Error::Mesh { .. }
             | Error::Owners { .. }

@@ -345,7 +345,7 @@ fn what_is_not_run_is_refused_by_name_and_why() {
         family.write_hf(&path);
         let options = Options { threads: Some(1), ..Options::default() };
         if let Err(error) = Runtime::start(&path, &options) {
-            assert!(error.is_misuse(), "{error}");
+            assert!(!error.is_misuse(), "{error}");
             let message = error.to_string();
             let why = message.split("not run: ").nth(1).unwrap().split('\n').next().unwrap().to_owned();
             assert!(
