@@ -133,7 +133,8 @@ impl Family for Gemma3 {
     }
 
     fn vllm(&self) -> Vec<&'static [Rule]> {
-        vec![VLLM, VLLM_DECODER]
+        // Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.11.
+        vec![HF, VLLM_DECODER]
     }
 }
 
@@ -161,25 +162,6 @@ static GGUF: &[Rule] = &[
 /// `post_attention_layernorm` is the norm after attention here; in Llama the same name is the one before
 /// the feed-forward network.
 static HF: &[Rule] = &[
-    Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
-    Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
-    Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
-    Rule::with(
-        "layers.{n}.attention_post_norm.weight",
-        "model.layers.{n}.post_attention_layernorm.weight",
-        add_one,
-    ),
-    Rule::with("layers.{n}.ffn_norm.weight", "model.layers.{n}.pre_feedforward_layernorm.weight", add_one),
-    Rule::with(
-        "layers.{n}.ffn_post_norm.weight",
-        "model.layers.{n}.post_feedforward_layernorm.weight",
-        add_one,
-    ),
-    Rule::with("output_norm.weight", "model.norm.weight", add_one),
-];
-
-/// Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.11.
-static VLLM: &[Rule] = &[
     Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
     Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
     Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
