@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
-    BackendKind, DialectName, EncodeRule, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options,
-    OutputFormat, Preset, SamplerOptions, Split,
+    Adapter, BackendKind, DialectName, EncodeRule, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions,
+    Options, OutputFormat, Pattern, Preset, SamplerOptions, Split,
 };
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
@@ -82,6 +82,8 @@ pub(crate) struct PlanArgs {
     /// Prove that all ranks together use every byte of the checkpoint
     #[arg(long, conflicts_with_all = ["rank", "explain"])]
     pub(crate) verify: bool,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM")]
     pub(crate) explain: Option<String>,
@@ -91,6 +93,29 @@ pub(crate) struct PlanArgs {
     /// How to read the file
     #[arg(long, value_enum, default_value_t = IoArg::Auto)]
     pub(crate) io: IoArg,
+}
+
+/// What a user says about a checkpoint that it does not say itself.
+#[derive(ClapArgs)]
+pub(crate) struct AdapterArgs {
+    /// Rules for the names and forms of tensors, before anything looks for them: docs/rules.md
+    #[arg(long, value_name = "FILE.toml")]
+    rules: Option<PathBuf>,
+    /// Parameters that may be absent, by their names or those of their entries, where `{n}` is any number and `{x}` any
+    /// segment; what is let through is listed
+    #[arg(long, value_name = "PATTERN")]
+    allow_missing: Vec<String>,
+}
+
+impl AdapterArgs {
+    /// The library's.
+    pub(crate) fn adapter(&self) -> Result<Adapter, weighbridge::Error> {
+        Ok(Adapter {
+            mapping: self.rules.as_deref().map(weighbridge::read_rules).transpose()?,
+            allow_missing: self.allow_missing.iter().map(Pattern::new).collect(),
+            drops: vec![],
+        })
+    }
 }
 
 /// The ranks that share a model.
@@ -533,6 +558,8 @@ pub(crate) struct ConvertArgs {
     /// result is not kept [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) sync_every: Option<u64>,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
     /// Replace what is at the destination
     #[arg(long)]
     pub(crate) force: bool,

@@ -41,7 +41,7 @@ impl Later<'_, '_> {
         };
         // Who watches is asked between parameters.
         let options = Options { owned: true, memory, watch: None, ..options };
-        let first = LoadPlan { params: param.staged.clone(), dropped: vec![], unplaced: vec![] };
+        let first = LoadPlan { params: param.staged.clone(), ..LoadPlan::default() };
         let decoded = execute_with(&first, checkpoint, pool, options)?;
         let mut sources: Vec<(TensorEntry, Arc<dyn ByteSource>)> = vec![];
         for staged in &param.staged {
@@ -57,7 +57,7 @@ impl Later<'_, '_> {
         }
         let memory = Checkpoint::in_memory(sources);
         let second = PlannedParam { staged: vec![], ..param.clone() };
-        let second = LoadPlan { params: vec![second], dropped: vec![], unplaced: vec![] };
+        let second = LoadPlan { params: vec![second], ..LoadPlan::default() };
         let mut sink = Given(Mutex::new(Some(targets)));
         let options = Options { observe: None, ..options };
         let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, pool, options)?;

@@ -30,7 +30,7 @@ pub use architecture::{
 };
 pub use config::describe::Description;
 pub use config::{Config, Encoder, Field, Latent, Moe, Origin};
-pub use dialect::{Dialect, DialectName, Rule};
+pub use dialect::{Dialect, DialectName, Fit, Rule, better_fit};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts, Noting};
 pub use family::{FAMILIES, Family};
@@ -61,6 +61,11 @@ impl Model {
         let config = family.config(&mut reader);
         let config = reader.finish(config)?;
         Ok(Model { family, config, dialect: facts.dialect() })
+    }
+
+    /// The family that claims what the facts call the architecture, and the ecosystem, if one does.
+    pub fn claimed(facts: &dyn Facts) -> Option<(&'static str, DialectName)> {
+        family::find(facts).ok().map(|(family, _)| (family.name(), facts.dialect()))
     }
 
     /// What a checkpoint of `dialect` says of this model; `own` as in [`Family::describe`]. [`Model::from_facts`]

@@ -14,7 +14,7 @@ use crate::lower::lower_within;
 use crate::piece::PlannedPlane;
 use crate::problem::{Fault, Problem, Problems};
 use crate::prove::{STEPS, Unproven, prove_within};
-use crate::resolve::{Resolved, ResolvedParam, misfit, scheme_of, too_deep};
+use crate::resolve::{Absent, Resolved, ResolvedParam, misfit, scheme_of, too_deep};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
 use crate::steps::{after, apply, effective, hoist};
@@ -23,7 +23,7 @@ use crate::steps::{after, apply, effective, hoist};
 const DIAGNOSES: usize = 64;
 
 /// What is to be done to fill every slot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadPlan {
     /// In the order of the targets.
     pub params: Vec<PlannedParam>,
@@ -31,6 +31,8 @@ pub struct LoadPlan {
     pub dropped: Vec<(String, String)>,
     /// Canonical parameters that no target takes: another rank's, or one that this runtime has no use for.
     pub unplaced: Vec<String>,
+    /// Parameters that are not there, and may be absent.
+    pub absent: Vec<Absent>,
 }
 
 /// One runtime parameter.
@@ -104,6 +106,7 @@ pub fn compile(
 ) -> Result<LoadPlan, Problems> {
     let mut compiler = Compiler {
         sources: Sources::new(entries),
+        absent: resolved.absent.iter().map(|a| a.param.as_str()).collect(),
         canonical: resolved.params.iter().map(|p| (p.name.as_str(), p)).collect(),
         roots: resolved.params.iter().filter_map(|p| p.tied_to.as_deref()).collect(),
         codecs,
@@ -141,12 +144,14 @@ pub fn compile(
     }
     let unplaced = resolved.params.iter().filter(|p| !placed.contains(p.name.as_str()));
     let unplaced = unplaced.map(|p| p.name.clone()).collect();
-    Ok(LoadPlan { params, dropped: resolved.dropped.clone(), unplaced })
+    Ok(LoadPlan { params, dropped: resolved.dropped.clone(), unplaced, absent: resolved.absent.clone() })
 }
 
 struct Compiler<'a> {
     sources: Sources<'a>,
     canonical: HashMap<&'a str, &'a ResolvedParam>,
+    /// Parameters that may be absent, and are.
+    absent: HashSet<&'a str>,
     /// Parameters that others are tied to.
     roots: HashSet<&'a str>,
     codecs: &'a dyn Codecs,
@@ -179,6 +184,9 @@ impl Compiler<'_> {
         shallow(&target.expr).map_err(|why| too_deep(&target.name, why))?;
         let expr = target.expr.substitute(&mut |n| {
             let param = self.canonical.get(n).ok_or_else(|| {
+                if self.absent.contains(n) {
+                    return Problem::Torn { param: name(), absent: n.into() };
+                }
                 let near = nearest(n, self.canonical.keys().copied()).map(str::to_string);
                 Problem::Unknown { param: name(), name: n.into(), nearest: near }
             })?;

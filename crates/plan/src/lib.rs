@@ -3,6 +3,7 @@
 //!
 //! 1. [`resolve`] holds the checkpoint's entries against what the model wants, and says everything that
 //!    is missing, unused or mis-shaped at once.
+//!    [`Mapped`] is what a user's rules make of the entries before that.
 //! 2. [`compile`] substitutes the resolved parameters into what the runtime wants ([`Target`]s), lowers
 //!    each to [`Piece`]s, and proves that these write every byte of every slot exactly once.
 //! 3. [`reads`], [`summary`] and [`explain`] say what a plan does before anything is done.
@@ -29,6 +30,7 @@ mod diagnose;
 mod explain;
 mod grid;
 mod lower;
+mod mapping;
 mod piece;
 mod problem;
 mod prove;
@@ -48,11 +50,12 @@ pub use codecs::{Codecs, Fidelity};
 pub use compile::{LoadPlan, PlannedParam, compile};
 pub use explain::explain;
 pub use lower::{Refusal, lower};
+pub use mapping::{MapFault, MapProblem, MapProblems, Mapped, MappedTensor};
 pub use piece::{Dim, Piece, PieceSource, PlannedPlane};
 pub use problem::{Fault, Problem, Problems, Why};
 pub use prove::{Unproven, prove};
 pub use reads::{Read, reads, reads_of};
-pub use resolve::{Resolved, ResolvedParam, resolve};
+pub use resolve::{Absent, Reading, Resolved, ResolvedParam, resolve, resolve_reading};
 pub use sources::Sources;
 pub use steps::Clash;
 pub use summary::{CodecUse, Summary, summary};

@@ -107,6 +107,15 @@ pub enum Problem {
         shape: Shape,
         /// The nearest name that the model does want.
         nearest: Option<String>,
+        /// The entry that a rule makes it of, if one does.
+        made_of: Option<String>,
+    },
+    /// A pattern of what may be absent that no parameter has.
+    NothingToAllow {
+        /// The pattern.
+        pattern: String,
+        /// The nearest that there is.
+        nearest: Option<String>,
     },
     /// A parameter's entries give another shape than the model wants.
     Shape {
@@ -195,6 +204,13 @@ pub enum Problem {
         /// The nearest name that there is.
         nearest: Option<String>,
     },
+    /// A target is made of a parameter that is absent, as it may be.
+    Torn {
+        /// Name of the target.
+        param: String,
+        /// The parameter.
+        absent: String,
+    },
     /// Ties go round in a circle.
     Circle {
         /// A parameter on it.
@@ -226,6 +242,8 @@ impl Problem {
             Problem::Duplicate { .. }
             | Problem::Steps { .. }
             | Problem::Unknown { .. }
+            | Problem::Torn { .. }
+            | Problem::NothingToAllow { .. }
             | Problem::Circle { .. } => Fault::Misuse,
         }
     }
@@ -245,7 +263,10 @@ pub struct Problems(Vec<Problem>);
 
 impl Problems {
     /// `Err` if there are any.
-    pub(crate) fn none(problems: Vec<Problem>) -> Result<(), Problems> {
+    ///
+    /// # Errors
+    /// The problems.
+    pub fn none(problems: Vec<Problem>) -> Result<(), Problems> {
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 

@@ -164,9 +164,11 @@ fn subject(problem: &Problem) -> &str {
         | Problem::Movement { param, .. }
         | Problem::TooFine { param, .. }
         | Problem::Unknown { param, .. }
+        | Problem::Torn { param, .. }
         | Problem::Circle { param }
         | Problem::Unproven { param, .. } => param,
         Problem::Duplicate { name, .. } => name,
+        Problem::NothingToAllow { pattern, .. } => pattern,
     }
 }
 
@@ -232,7 +234,7 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             let wanted = wants.as_ref().map_or("needed".into(), |s| format!("wanted {s}"));
             (format!("`{}` is missing", name(entry)), format!(": {wanted} for {}", names(params, name)))
         }
-        Problem::Unused { entry, shape, nearest } => {
+        Problem::Unused { entry, shape, nearest, made_of } => {
             match nearest {
                 Some(n) if pattern(n) == pattern(entry) => {
                     hints.push(
@@ -244,7 +246,10 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                 None => {}
             }
             (
-                format!("`{}` {shape} is in the checkpoint", name(entry)),
+                match made_of {
+                    Some(of) => format!("`{}` {shape} is made of `{}`", name(entry), name(of)),
+                    None => format!("`{}` {shape} is in the checkpoint", name(entry)),
+                },
                 ", but no parameter is made from it".into(),
             )
         }
@@ -331,6 +336,17 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             } else {
                 (format!("`{}`", name(param)), format!(": there is no parameter `{}`", name(n)))
             }
+        }
+        Problem::Torn { param, absent } => {
+            hints.push("a layout of separate parts does without: canonical, in-place, gguf, hf".into());
+            (
+                format!("`{}`", name(param)),
+                format!(": wanted `{}` for it too, which is absent, as it may be", name(absent)),
+            )
+        }
+        Problem::NothingToAllow { pattern, nearest } => {
+            hints.extend(nearest.as_ref().map(|n| format!("the nearest is `{n}`")));
+            (format!("no parameter is called `{pattern}`, so it cannot be missing"), String::new())
         }
         Problem::Circle { param } => (format!("`{}` is tied to itself", name(param)), String::new()),
         Problem::Unproven { param, plane, why } => {

@@ -1,10 +1,13 @@
 //! Stage 1: what the model wants held against what the checkpoint has.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 
+use crate::mapping::Mapped;
 use crate::problem::{Fault, Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
@@ -21,6 +24,28 @@ pub struct Resolved {
     pub params: Vec<ResolvedParam>,
     /// Entries that no parameter is made from, and why that is right.
     pub dropped: Vec<(String, String)>,
+    /// Parameters that are not there, and may be absent.
+    pub absent: Vec<Absent>,
+}
+
+/// A parameter whose absence somebody allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// Canonical name.
+    pub param: String,
+    /// The entries that it would be made of.
+    pub entries: Vec<String>,
+    /// The pattern that lets it be absent.
+    pub pattern: String,
+}
+
+/// How a checkpoint is read besides what its dialect says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading<'a> {
+    /// What stands in the place of the entries: all that a dialect names is looked for there.
+    pub mapped: Option<&'a Mapped>,
+    /// Parameters, or entries, that may be absent. Of a parameter that is made of several entries, all are.
+    pub allow_missing: &'a [Pattern],
 }
 
 /// One canonical parameter, made from entries.
@@ -52,18 +77,38 @@ impl Resolved {
 /// # Errors
 /// Every problem at once: what is missing, unused, mis-shaped or stored in different schemes.
 pub fn resolve(entries: &[TensorEntry], bindings: &Bindings) -> Result<Resolved, Problems> {
-    let mut work =
-        Work { sources: Sources::new(entries), used: vec![false; entries.len()], problems: vec![] };
+    resolve_reading(entries, bindings, &Reading::default())
+}
+
+/// The same, of a checkpoint that is read in a way of one's own.
+///
+/// # Errors
+/// As [`resolve`]; and a pattern of what may be absent that no parameter has.
+pub fn resolve_reading(
+    entries: &[TensorEntry],
+    bindings: &Bindings,
+    reading: &Reading<'_>,
+) -> Result<Resolved, Problems> {
+    let count = reading.mapped.map_or(entries.len(), |m| m.tensors().len());
+    let mut work = Work {
+        sources: Sources::new(entries),
+        reading: *reading,
+        used: vec![false; count],
+        absent: vec![],
+        problems: vec![],
+    };
     work.duplicates(entries, bindings);
     let mut missing = Missing::default();
     let states: Vec<State> = bindings.bindings.iter().map(|b| work.binding(b, &mut missing)).collect();
     let index: HashMap<&str, usize> =
         bindings.bindings.iter().enumerate().rev().map(|(i, b)| (b.name.as_str(), i)).collect();
-    let params = work.ties(bindings, &states, &index, &mut missing);
+    let mut params = work.ties(bindings, &states, &index, &mut missing);
+    work.tied_by_rule(bindings, &mut params);
     work.problems.splice(0..0, missing.problems);
+    work.unknown_patterns(bindings);
     let dropped = work.unused(bindings);
     Problems::none(work.problems)?;
-    Ok(Resolved { params, dropped })
+    Ok(Resolved { params, dropped, absent: work.absent })
 }
 
 /// What became of a binding.
@@ -130,11 +175,61 @@ fn sliced(expr: &Expr) -> bool {
 
 struct Work<'a> {
     sources: Sources<'a>,
+    reading: Reading<'a>,
+    /// Of each entry, or of each tensor that rules make.
     used: Vec<bool>,
+    absent: Vec<Absent>,
     problems: Vec<Problem>,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Where the tensor that a dialect calls `name` is.
+    fn find(&self, name: &str) -> Option<usize> {
+        match self.reading.mapped {
+            Some(mapped) => mapped.find(name).map(|(i, _)| i),
+            None => self.sources.find(name).map(|(i, _)| i),
+        }
+    }
+
+    /// `expr`, which a dialect gives, over the entries themselves.
+    fn over_entries<'e>(&self, expr: &'e Expr) -> Cow<'e, Expr> {
+        let Some(mapped) = self.reading.mapped else { return Cow::Borrowed(expr) };
+        let made = |name: &str| match mapped.find(name) {
+            Some((_, tensor)) => Cow::Borrowed(&tensor.expr),
+            None => Cow::Owned(Expr::source(name)),
+        };
+        let expr = expr.substitute::<Infallible>(&mut |name| Ok(made(name)));
+        Cow::Owned(expr.unwrap_or_else(|never| match never {}))
+    }
+
+    /// The pattern that lets `binding`, of which nothing is there, be absent.
+    fn allowed(&self, binding: &Binding, absent: &[&str]) -> Option<&'a Pattern> {
+        let fits = |p: &&Pattern| p.matches(&binding.name) || absent.iter().all(|entry| p.matches(entry));
+        self.reading.allow_missing.iter().find(fits)
+    }
+
+    /// Patterns of what may be absent that mean nothing.
+    fn unknown_patterns(&mut self, bindings: &Bindings) {
+        for pattern in self.reading.allow_missing {
+            let mut names = vec![];
+            for binding in &bindings.bindings {
+                names.push(binding.name.as_str());
+                if shallow(&binding.expr).is_ok() {
+                    binding.expr.for_each_source(&mut |n| names.push(n));
+                }
+            }
+            if !names.iter().any(|n| pattern.matches(n)) {
+                let mut seen = HashSet::new();
+                let patterns = names.iter().map(|n| Pattern::of(n).to_string());
+                let patterns: Vec<String> =
+                    patterns.filter(|p| seen.insert(p.clone())).take(CANDIDATES).collect();
+                let near = nearest(pattern.as_str(), patterns.iter().map(String::as_str));
+                let nearest = near.map(str::to_string);
+                self.problems.push(Problem::NothingToAllow { pattern: pattern.to_string(), nearest });
+            }
+        }
+    }
+
     fn duplicates(&mut self, entries: &[TensorEntry], bindings: &Bindings) {
         for (i, entry) in entries.iter().enumerate() {
             if self.sources.find(&entry.name).is_some_and(|(first, _)| first != i) {
@@ -156,8 +251,8 @@ impl Work<'_> {
             return State::Broken;
         }
         let (mut there, mut absent) = (vec![], vec![]);
-        binding.expr.for_each_source(&mut |name| match self.sources.find(name) {
-            Some((i, _)) => there.push(i),
+        binding.expr.for_each_source(&mut |name| match self.find(name) {
+            Some(i) => there.push(i),
             None => absent.push(name),
         });
         for &i in &there {
@@ -175,6 +270,16 @@ impl Work<'_> {
         match &binding.presence {
             Presence::Optional if there.is_empty() => State::Absent,
             Presence::TiedTo(root) if there.is_empty() => State::TiedTo(root.clone()),
+            _ if there.is_empty()
+                && let Some(pattern) = self.allowed(binding, &absent) =>
+            {
+                self.absent.push(Absent {
+                    param: binding.name.clone(),
+                    entries: absent.into_iter().map(str::to_owned).collect(),
+                    pattern: pattern.to_string(),
+                });
+                State::Absent
+            }
             _ => {
                 for entry in absent {
                     missing.add(entry, binding);
@@ -186,7 +291,9 @@ impl Work<'_> {
 
     fn made(&self, binding: &Binding) -> Result<ResolvedParam, Problem> {
         let param = || binding.name.clone();
-        let hoisted = hoist(&binding.expr).map_err(|clash| Problem::Steps { param: param(), clash })?;
+        let expr = self.over_entries(&binding.expr);
+        shallow(&expr).map_err(|why| too_deep(&binding.name, why))?;
+        let hoisted = hoist(&expr).map_err(|clash| Problem::Steps { param: param(), clash })?;
         let found = shape_of(&hoisted.movement, &|n| self.sources.shape(n))
             .map_err(|why| misfit(&binding.name, &hoisted.movement, &self.sources, why))?;
         fits(binding, found, &hoisted.movement)?;
@@ -252,24 +359,72 @@ impl Work<'_> {
         params
     }
 
+    /// Gives what is made of another name of a tensor the slot of what is made of its first name.
+    fn tied_by_rule(&self, bindings: &Bindings, params: &mut [ResolvedParam]) {
+        let Some(mapped) = self.reading.mapped else { return };
+        let tied: HashSet<&str> =
+            mapped.tensors().iter().filter(|t| t.same_as.is_some()).map(|t| t.name.as_str()).collect();
+        if tied.is_empty() {
+            return;
+        }
+        let mut also: HashSet<&str> = HashSet::new();
+        for binding in &bindings.bindings {
+            binding.expr.for_each_source(&mut |name| {
+                if tied.contains(name) {
+                    also.insert(&binding.name);
+                }
+            });
+        }
+        for i in 0..params.len() {
+            let param = &params[i];
+            if param.tied_to.is_some() || !also.contains(param.name.as_str()) {
+                continue;
+            }
+            let same = |p: &&ResolvedParam| {
+                !also.contains(p.name.as_str())
+                    && p.tied_to.is_none()
+                    && (&p.expr, &p.steps, &p.scheme) == (&param.expr, &param.steps, &param.scheme)
+            };
+            params[i].tied_to = params.iter().find(same).map(|root| root.name.clone());
+        }
+    }
+
     /// Lists what may be dropped, and notes what may not.
     fn unused(&mut self, bindings: &Bindings) -> Vec<(String, String)> {
-        let mut dropped = vec![];
+        let mut dropped = self.reading.mapped.map_or(vec![], |m| m.dropped().to_vec());
         let mut near = Near::new(bindings);
         let entries = self.sources.entries();
-        for (entry, _) in entries.iter().zip(&self.used).filter(|(_, used)| !**used) {
-            if let Some(drop) = bindings.drops.iter().find(|d| d.pattern.matches(&entry.name)) {
-                dropped.push((entry.name.clone(), drop.why.clone()));
+        for i in self.used.iter().enumerate().filter(|(_, used)| !**used).map(|(i, _)| i) {
+            let (name, shape, made_of) = match self.reading.mapped {
+                Some(mapped) => {
+                    let t = &mapped.tensors()[i];
+                    let made = t.line.is_some().then(|| first_source(&t.expr)).flatten();
+                    (&t.name, &t.shape, made.filter(|entry| *entry != t.name))
+                }
+                None => (&entries[i].name, &entries[i].shape, None),
+            };
+            if let Some(drop) = bindings.drops.iter().find(|d| d.pattern.matches(name)) {
+                dropped.push((name.clone(), drop.why.clone()));
                 continue;
             }
             self.problems.push(Problem::Unused {
-                entry: entry.name.clone(),
-                shape: entry.shape.clone(),
-                nearest: near.find(&entry.name),
+                entry: name.clone(),
+                shape: shape.clone(),
+                nearest: near.find(name),
+                made_of,
             });
         }
         dropped
     }
+}
+
+/// The first entry that `expr` is made of.
+fn first_source(expr: &Expr) -> Option<String> {
+    let mut first = None;
+    expr.for_each_source(&mut |name| {
+        first.get_or_insert_with(|| name.to_owned());
+    });
+    first
 }
 
 fn fits(binding: &Binding, found: Shape, made_from: &Expr) -> Result<(), Problem> {

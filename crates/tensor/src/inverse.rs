@@ -33,6 +33,14 @@ pub struct OneWay {
 /// # Errors
 /// [`OneWay`] for padding, for a change of encoding, for slices with gaps, and for a source that is used twice.
 pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
+    invert_knowing(made, &|_| None)
+}
+
+/// The same, where `find` knows the shapes of sources: then tensors that were joined come apart too.
+///
+/// # Errors
+/// As [`invert`].
+pub fn invert_knowing(made: &[Made], find: &dyn Fn(&str) -> Option<Shape>) -> Result<Vec<Made>, OneWay> {
     let mut open: Vec<Undone<'_>> = made
         .iter()
         .map(|m| Undone { name: &m.name, expr: Expr::source(&m.name), shape: m.shape.to_vec(), of: &m.expr })
@@ -44,7 +52,7 @@ pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
         // Parts of a stack are new work, so the list may grow; the first goes first.
         let mut next = 0;
         while next < open.len() {
-            match open[next].clone().step(&mut open)? {
+            match open[next].clone().step(&mut open, find)? {
                 Stop::Source(found) if !found_names.insert(found.name.clone()) => {
                     return Err(OneWay { name: found.name, why: "is used whole more than once" });
                 }
@@ -95,7 +103,11 @@ enum Stop<'a> {
 
 impl<'a> Undone<'a> {
     /// Undoes what can be undone without other tensors.
-    fn step(self, open: &mut Vec<Undone<'a>>) -> Result<Stop<'a>, OneWay> {
+    fn step(
+        self,
+        open: &mut Vec<Undone<'a>>,
+        find: &dyn Fn(&str) -> Option<Shape>,
+    ) -> Result<Stop<'a>, OneWay> {
         let Undone { name, mut expr, mut shape, mut of } = self;
         loop {
             let stuck = |why| Err(OneWay { name: name.to_owned(), why });
@@ -115,7 +127,7 @@ impl<'a> Undone<'a> {
                     return Ok(Stop::Parts);
                 }
                 Expr::Merge { axis, of } => {
-                    let known = extents(of, shape.len() + 1);
+                    let known = extents(of, shape.len() + 1, find);
                     let inner = known[axis + 1].or(known[*axis].map(|outer| shape[*axis] / outer.max(1)));
                     let Some(inner) = inner.filter(|n| *n > 0) else {
                         return stuck("merges axes of unknown extents");
@@ -145,7 +157,20 @@ impl<'a> Undone<'a> {
                     of
                 }
                 Expr::Encode { step: Step::To(_), .. } => return stuck("changes the encoding"),
-                Expr::Concat { .. } => return stuck("joins tensors of unknown extents"),
+                Expr::Concat { axis, parts } => {
+                    let mut start = 0;
+                    for part in parts {
+                        let Some(n) = extents(part, shape.len(), find)[*axis] else {
+                            return stuck("joins tensors of unknown extents");
+                        };
+                        let mut shape = shape.clone();
+                        shape[*axis] = n;
+                        let expr = expr.clone().slice(*axis, start..start + n);
+                        open.push(Undone { name, expr, shape, of: part });
+                        start += n;
+                    }
+                    return Ok(Stop::Parts);
+                }
                 Expr::Zero(_) => return stuck("is padding"),
             };
         }
@@ -174,10 +199,14 @@ fn joined(axis: usize, parts: Vec<Cut<'_>>) -> Result<Undone<'_>, OneWay> {
     Ok(whole)
 }
 
-/// The extents of `expr`, which has `rank` axes, as far as it says them itself.
-fn extents(expr: &Expr, rank: usize) -> Vec<Option<u64>> {
+/// The extents of `expr`, which has `rank` axes, as far as it or `find` says them.
+fn extents(expr: &Expr, rank: usize, find: &dyn Fn(&str) -> Option<Shape>) -> Vec<Option<u64>> {
+    let extents = |expr: &Expr, rank: usize| extents(expr, rank, find);
     match expr {
-        Expr::Source(_) => vec![None; rank],
+        Expr::Source(name) => match find(name) {
+            Some(shape) if shape.len() == rank => shape.iter().map(|n| Some(*n)).collect(),
+            _ => vec![None; rank],
+        },
         Expr::Zero(shape) => shape.iter().map(|n| Some(*n)).collect(),
         Expr::Concat { axis, parts } => {
             let mut all = vec![None; rank];
@@ -267,6 +296,18 @@ mod tests {
         let part = |i: u64| s("experts").slice(0, i..i + 1).merge(0).transpose();
         let back = invert(&[made("experts", &[2, 3, 5], experts)]).unwrap();
         assert_eq!(back, [made("e0", &[5, 3], part(0)), made("e1", &[5, 3], part(1))]);
+    }
+
+    #[test]
+    fn what_was_joined_comes_apart_if_the_parts_are_known() {
+        let qkv = || made("qkv", &[8, 3], Expr::concat(0, vec![s("q"), s("k").transpose()]));
+        assert_eq!(invert(&[qkv()]).unwrap_err().why, "joins tensors of unknown extents");
+        let shape = |name: &str| Some(if name == "q" { [6, 3].into() } else { [3, 2].into() });
+        let back = invert_knowing(&[qkv()], &shape).unwrap();
+        let (q, k) = (s("qkv").slice(0, 0..6), s("qkv").slice(0, 6..8).transpose());
+        assert_eq!(back, [made("q", &[6, 3], q), made("k", &[3, 2], k)]);
+        // And together again.
+        assert_eq!(invert(&back).unwrap(), [qkv()]);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use checkpoint::Checkpoint;
 use load::Codecs;
 use model::{Mesh, Model, Module, RopeOrder, Tree};
 use plan::Resolved;
-use tensor::{Binding, Bindings, Drop, Expr, Pattern, Target};
+use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Target};
 
 use crate::pipeline::misfit;
-use crate::wanted::{Shared, Wanted, cut};
-use crate::{Error, LayoutKind, Plan, describe, plan_as_stored, resolve};
+use crate::wanted::{Shared, Wanted, cut, untorn};
+use crate::{Adapter, Error, LayoutKind, Plan, describe};
 
 /// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
 /// and no tensor then.
@@ -32,13 +32,21 @@ pub struct PlanBuilder<'a> {
     layout: LayoutKind,
     mesh: Mesh,
     rank: u64,
-    drops: Vec<Drop>,
+    adapter: Adapter,
 }
 
 impl<'a> PlanBuilder<'a> {
     pub(crate) fn new(checkpoint: &'a Checkpoint) -> PlanBuilder<'a> {
         let (layout, mesh) = (LayoutKind::Canonical, Mesh::default());
-        PlanBuilder { checkpoint, model: None, module: None, layout, mesh, rank: 0, drops: vec![] }
+        PlanBuilder {
+            checkpoint,
+            model: None,
+            module: None,
+            layout,
+            mesh,
+            rank: 0,
+            adapter: Adapter::default(),
+        }
     }
 
     /// The model, where it is known already; else the checkpoint is asked what it holds.
@@ -72,10 +80,31 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder { rank, ..self }
     }
 
+    /// Rules that turn the checkpoint's entries into the tensors that its dialect, or one's own modules, look for.
+    #[must_use]
+    pub fn mapping(mut self, mapping: Mapping) -> PlanBuilder<'a> {
+        self.adapter.mapping = Some(mapping);
+        self
+    }
+
+    /// Parameters whose entries may be absent, all of them: they are not in the plan then, which lists them. The pattern
+    /// is of a parameter, or of an entry. Nothing else is excused.
+    #[must_use]
+    pub fn allow_missing(mut self, pattern: &str) -> PlanBuilder<'a> {
+        self.adapter.allow_missing.push(Pattern::new(pattern));
+        self
+    }
+
+    /// All of that at once, in the place of what was said of it before.
+    #[must_use]
+    pub fn adapter(self, adapter: Adapter) -> PlanBuilder<'a> {
+        PlanBuilder { adapter, ..self }
+    }
+
     /// Entries that may stay in the checkpoint, and why nothing is lost: the plan lists them.
     #[must_use]
     pub fn leave(mut self, pattern: &str, why: &str) -> PlanBuilder<'a> {
-        self.drops.push(Drop { pattern: Pattern::new(pattern), why: why.to_owned() });
+        self.adapter.drops.push(Drop { pattern: Pattern::new(pattern), why: why.to_owned() });
         self
     }
 
@@ -85,7 +114,7 @@ impl<'a> PlanBuilder<'a> {
     /// Every way in which the checkpoint does not fit the model or the layout, or the model the mesh.
     pub fn build(self) -> Result<Plan, Error> {
         if self.layout == LayoutKind::Source && !self.mesh.is_many() && self.module.is_none() {
-            return plan_as_stored(self.checkpoint);
+            return Wanted::as_stored(self.checkpoint, &self.adapter)?.compile(self.checkpoint);
         }
         let rank = self.rank;
         self.ranks()?.plan(rank)
@@ -111,9 +140,9 @@ impl<'a> PlanBuilder<'a> {
         }
         if let Some(module) = self.module {
             let tree = Tree::of(module).map_err(|problems| Error::Owners { problems })?;
-            let bindings = own_bindings(&tree, self.drops);
-            let resolved = plan::resolve(checkpoint.entries(), &bindings)
-                .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
+            let mapped = self.adapter.mapped(checkpoint)?;
+            let own = Some("the caller's");
+            let resolved = self.adapter.matched(checkpoint, mapped.as_ref(), own_bindings(&tree), own)?;
             let shared = Shared::of(&tree);
             let of = Of::Module(tree);
             return Ok(Ranks { checkpoint, of, resolved: Arc::new(resolved), shared, layout, mesh, count });
@@ -122,21 +151,21 @@ impl<'a> PlanBuilder<'a> {
             Some(model) => Borrowed::There(model),
             None => Borrowed::Own(Box::new(describe(checkpoint)?)),
         };
-        let resolved = Arc::new(resolve(checkpoint, model.get())?);
+        let resolved = Arc::new(self.adapter.resolve(checkpoint, model.get())?);
         let shared = Shared::of(&model.get().tree());
         Ok(Ranks { checkpoint, of: Of::Model(model), resolved, shared, layout, mesh, count })
     }
 }
 
 /// What the modules of a user's own model ask of a checkpoint.
-fn own_bindings(tree: &Tree, drops: Vec<Drop>) -> Bindings {
+fn own_bindings(tree: &Tree) -> Bindings {
     let bindings = tree.declared().iter().map(|declared| Binding {
         name: declared.spec.name.clone(),
         shape: declared.spec.shape(),
         expr: declared.stored.clone().unwrap_or_else(|| Expr::source(&declared.spec.name)),
         presence: declared.spec.presence.clone(),
     });
-    Bindings { bindings: bindings.collect(), drops }
+    Bindings { bindings: bindings.collect(), drops: vec![] }
 }
 
 enum Borrowed<'a> {
@@ -212,7 +241,8 @@ impl Ranks<'_> {
                 for target in &mut targets {
                     cut(target, &shares);
                 }
-                let plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
+                let plan = untorn(tree, &self.resolved, &targets)
+                    .and_then(|()| plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs))
                     .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
                 Ok(Plan { plan, rope_order: RopeOrder::Half, layout: self.layout, nameless: vec![] })
             }

@@ -265,7 +265,7 @@ fn dense(
         let entry = &checkpoint.entries()[i];
         let Some(at) = plan.params.iter().position(|p| p.name == entry.name) else { continue };
         let param = plan.params.swap_remove(at);
-        let one = plan::LoadPlan { params: vec![param], dropped: vec![], unplaced: vec![] };
+        let one = plan::LoadPlan { params: vec![param], ..plan::LoadPlan::default() };
         let loaded = load::execute(&one, checkpoint, pool)?;
         let bytes = loaded.get(&entry.name).map(load::Tensor::bytes).unwrap_or_default();
         *bytes_read += bytes.len() as u64;

@@ -26,7 +26,7 @@ use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::pipeline::shown;
 use crate::wanted::Wanted;
-use crate::{Error, LayoutKind, describe};
+use crate::{Adapter, Error, LayoutKind, describe};
 
 use carry::{Beside, Carried, Made};
 
@@ -136,6 +136,8 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
 /// What is to be converted, and how.
 #[derive(Default)]
 pub struct ConvertOptions<'a> {
+    /// How the source is read: rules, and what may be absent.
+    pub adapter: Adapter,
     /// Rules for encoding, the first that matches wins.
     pub rules: Vec<EncodeRule>,
     /// For what no rule matches.
@@ -261,8 +263,8 @@ impl<'a> Conversion<'a> {
             _ => source,
         })?;
         let mut ranks = match &model {
-            Some(model) => Wanted::of_ranks(checkpoint, model, layout, &options.mesh)?,
-            None => vec![Wanted::as_stored(checkpoint)?],
+            Some(model) => Wanted::of_ranks(checkpoint, model, layout, &options.mesh, &options.adapter)?,
+            None => vec![Wanted::as_stored(checkpoint, &options.adapter)?],
         };
         let home = match layout {
             LayoutKind::Named(home) => Some(home),
@@ -278,7 +280,7 @@ impl<'a> Conversion<'a> {
         }
         let mut choices = choose(checkpoint, model.as_ref(), format, layout, &ranks, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
-        let mut plan = LoadPlan { params: vec![], dropped: vec![], unplaced: vec![] };
+        let mut plan = LoadPlan::default();
         for wanted in &mut ranks {
             for (target, choice) in wanted.targets.iter_mut().zip(&mut choices) {
                 if choice.scheme.is_some() {
@@ -292,6 +294,7 @@ impl<'a> Conversion<'a> {
             rank.params.iter_mut().filter_map(|p| p.tied_to.as_mut()).for_each(|root| *root += before);
             plan.params.append(&mut rank.params);
             plan.dropped = rank.dropped;
+            plan.absent = rank.absent;
         }
         let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
             name: p.name.clone(),
@@ -378,7 +381,8 @@ impl<'a> Conversion<'a> {
             ..load::Options::default()
         };
         let mut writer = draft.create_with(path, &write)?;
-        let mut report = ConvertReport { dropped: plan.dropped, left, ..ConvertReport::default() };
+        let mut report =
+            ConvertReport { dropped: plan.dropped, absent: plan.absent, left, ..ConvertReport::default() };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
         let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
         for (param, rule) in plan.params.into_iter().zip(rules) {
@@ -400,7 +404,7 @@ impl<'a> Conversion<'a> {
                 report.tensors.push(converted);
                 continue;
             }
-            let one = LoadPlan { params: vec![param], dropped: vec![], unplaced: vec![] };
+            let one = LoadPlan { params: vec![param], ..LoadPlan::default() };
             let loaded = load::execute_with(&one, checkpoint, pool, options)?;
             let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
             let cost = loaded.report();
@@ -471,7 +475,7 @@ fn choose(
             preset,
             match layout {
                 LayoutKind::Source => {
-                    let resolved = crate::resolve(checkpoint, model)?;
+                    let resolved = options.adapter.resolve_named(checkpoint, model)?;
                     presets::Parts::new(model, &resolved, &presets::Held::in_entries(&resolved))
                 }
                 _ => {

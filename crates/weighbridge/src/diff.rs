@@ -172,7 +172,10 @@ impl<'a> Side<'a> {
     }
 
     fn stored(checkpoint: &'a Checkpoint) -> Result<Side<'a>, Error> {
-        Ok(Side { checkpoint, plan: Wanted::as_stored(checkpoint)?.compile(checkpoint)?.plan })
+        Ok(Side {
+            checkpoint,
+            plan: Wanted::as_stored(checkpoint, &crate::Adapter::default())?.compile(checkpoint)?.plan,
+        })
     }
 
     /// Whether its rotary factors are those that follow from the configuration of `model`.
@@ -207,7 +210,7 @@ impl<'a> Side<'a> {
     }
 
     fn load(&self, i: usize, pool: &mut Pool) -> Result<Loaded, Error> {
-        let one = LoadPlan { params: vec![self.of(i).clone()], dropped: vec![], unplaced: vec![] };
+        let one = LoadPlan { params: vec![self.of(i).clone()], ..LoadPlan::default() };
         Ok(load::execute(&one, self.checkpoint, pool)?)
     }
 }

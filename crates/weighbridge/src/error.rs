@@ -11,15 +11,17 @@ pub enum Error {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
     /// The checkpoint's description of its model is wrong.
-    #[error("`{path}`: {source}")]
+    #[error("`{path}`: {source}{}", hinted(fit.as_deref()))]
     Model {
         /// The checkpoint.
         path: String,
         /// What is wrong.
         source: model::Error,
+        /// Whose names its tensors have, if most are known.
+        fit: Option<Box<model::Fit>>,
     },
     /// The checkpoint does not fit the model.
-    #[error("`{path}` does not fit its model ({family}):\n{problems}")]
+    #[error("`{path}` does not fit its model ({family}):\n{problems}{}", hinted(fit.as_deref()))]
     Plan {
         /// The checkpoint.
         path: String,
@@ -27,6 +29,27 @@ pub enum Error {
         family: &'static str,
         /// Every problem.
         problems: plan::Problems,
+        /// Whose names its tensors have, if they are another's.
+        fit: Option<Box<model::Fit>>,
+    },
+    /// Rules cannot be read.
+    #[error("cannot read the rules `{path}`: {source}")]
+    RulesIo {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Rules mean nothing.
+    #[error(transparent)]
+    Rules(#[from] crate::RulesProblems),
+    /// Rules do not fit the checkpoint.
+    #[error("the rules do not fit `{path}`:\n{problems}")]
+    Mapping {
+        /// The checkpoint.
+        path: String,
+        /// Every problem.
+        problems: plan::MapProblems,
     },
     /// The tensors cannot be had as asked, each under its own name.
     #[error("`{path}`:\n{problems}")]
@@ -192,6 +215,7 @@ impl Error {
             | Error::Undivided { .. }
             | Error::Mesh { .. }
             | Error::Owners { .. }
+            | Error::Rules(_)
             | Error::Convert { .. }
             | Error::Diff { .. }
             | Error::ManifestThere { .. }
@@ -210,6 +234,10 @@ impl Error {
 
 fn lines(findings: &[Finding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn hinted(fit: Option<&model::Fit>) -> String {
+    fit.map_or(String::new(), |fit| format!("\nhint: {fit}"))
 }
 
 fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {

@@ -18,6 +18,7 @@
 //!
 //! [`Runtime`] does all of it and runs the model.
 
+mod adapter;
 mod bands;
 mod builder;
 mod check;
@@ -29,10 +30,12 @@ mod loading;
 mod pipeline;
 mod quants;
 mod rope;
+mod rules;
 mod runtime;
 mod text;
 mod wanted;
 
+pub use adapter::Adapter;
 pub use builder::{PlanBuilder, Ranks};
 pub use check::{
     CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Verified, Wrong, check, load_verified,
@@ -58,9 +61,16 @@ pub use model::{
     DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
 };
 pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
-pub use plan::{LoadPlan, Problems, Replicated, Resolved, Summary, Untaken, Whole, explain, reads, summary};
+pub use plan::{
+    Absent, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, explain, reads,
+    summary,
+};
 pub use quant::Difference;
 pub use quants::{Quant, quants};
+pub use rules::{RulesProblems, parse_rules, read_rules};
 pub use runtime::{BackendKind, Options, Runtime};
-pub use tensor::{Dtype, Expr, Pattern, Scheme, Shape, TensorEntry, nearest};
+pub use tensor::{
+    Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, Scheme, Shape, TensorEntry,
+    nearest,
+};
 pub use text::{chat_template, tokenizer};

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, OpenOptions};
 use load::{Loaded, Pool};
-use model::{Model, RopeOrder};
+use model::{Model, RopeOrder, better_fit};
 use plan::{LoadPlan, Resolved};
 
 use crate::wanted::Wanted;
-use crate::{Error, LayoutKind, PlanBuilder};
+use crate::{Adapter, Error, LayoutKind, PlanBuilder};
 
 /// A compiled plan, and what the kernels must know about the layout it fills.
 pub struct Plan {
@@ -50,8 +50,11 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error
 /// # Errors
 /// If no family claims it, or its configuration is wrong.
 pub fn describe(checkpoint: &Checkpoint) -> Result<Model, Error> {
-    Model::from_facts(checkpoint.metadata())
-        .map_err(|source| Error::Model { path: shown(checkpoint), source })
+    Model::from_facts(checkpoint.metadata()).map_err(|source| {
+        let names = checkpoint.entries().iter().map(|e| e.name.as_str());
+        let fit = better_fit(names, Model::claimed(checkpoint.metadata())).map(Box::new);
+        Error::Model { path: shown(checkpoint), source, fit }
+    })
 }
 
 /// Matches the checkpoint's entries with the model's parameters.
@@ -59,9 +62,7 @@ pub fn describe(checkpoint: &Checkpoint) -> Result<Model, Error> {
 /// # Errors
 /// Everything that is missing, unused or mis-shaped.
 pub fn resolve(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
-    let names = checkpoint.entries().iter().map(|e| e.name.as_str());
-    plan::resolve(checkpoint.entries(), &model.bindings(names))
-        .map_err(|p| misfit(checkpoint, Some(model.family.name()), p))
+    Adapter::default().resolve(checkpoint, model)
 }
 
 /// Compiles the plan that fills `layout` from the checkpoint. Reads nothing.
@@ -77,7 +78,7 @@ pub fn plan(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Resul
 /// # Errors
 /// If the entries contradict each other.
 pub fn plan_as_stored(checkpoint: &Checkpoint) -> Result<Plan, Error> {
-    Wanted::as_stored(checkpoint)?.compile(checkpoint)
+    Wanted::as_stored(checkpoint, &Adapter::default())?.compile(checkpoint)
 }
 
 /// Runs the plan: every slot filled once.
@@ -95,7 +96,7 @@ pub(crate) fn misfit(
 ) -> Error {
     let path = shown(checkpoint);
     match family {
-        Some(family) => Error::Plan { path, family, problems },
+        Some(family) => Error::Plan { path, family, problems, fit: None },
         None => Error::AsStored { path, problems },
     }
 }

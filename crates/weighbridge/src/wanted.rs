@@ -1,18 +1,18 @@
 //! What a layout wants of a checkpoint: the last step before pieces.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use load::Codecs;
 use model::{Export, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
-use plan::{LoadPlan, Resolved};
+use plan::{LoadPlan, Problem, Problems, Resolved};
 use tensor::{Expr, OneWay, Target};
 
 use crate::pipeline::{misfit, shown};
-use crate::{Error, LayoutKind, Plan, resolve};
+use crate::{Adapter, Error, LayoutKind, Plan};
 
 /// What the canonical parameters are, as a mesh shares them: the same for every rank.
 pub(crate) struct Shared {
@@ -72,7 +72,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// What `layout` wants of a model.
     pub(crate) fn of(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Result<Wanted, Error> {
-        let mut one = Wanted::of_ranks(checkpoint, model, layout, &Mesh::default())?;
+        let mut one = Wanted::of_ranks(checkpoint, model, layout, &Mesh::default(), &Adapter::default())?;
         one.pop().ok_or_else(Error::no_mesh)
     }
 
@@ -82,12 +82,13 @@ impl Wanted {
         model: &Model,
         layout: LayoutKind,
         mesh: &Mesh,
+        adapter: &Adapter,
     ) -> Result<Vec<Wanted>, Error> {
         if layout == LayoutKind::Source {
-            return Ok(vec![Wanted::as_stored(checkpoint)?]);
+            return Ok(vec![Wanted::as_stored(checkpoint, adapter)?]);
         }
         let ranks = mesh.ranks().ok_or_else(Error::no_mesh)?;
-        let resolved = Arc::new(resolve(checkpoint, model)?);
+        let resolved = Arc::new(adapter.resolve(checkpoint, model)?);
         let shared = Shared::of(&model.tree());
         let one =
             |rank| Wanted::of_rank(checkpoint, model, Arc::clone(&resolved), &shared, layout, (mesh, rank));
@@ -125,14 +126,14 @@ impl Wanted {
         for target in &mut targets {
             cut(target, &shares);
         }
+        untorn(&model.tree(), &resolved, &targets)
+            .map_err(|problems| misfit(checkpoint, Some(model.family.name()), problems))?;
         Ok(Wanted { targets, nameless, rope_order, layout, family: Some(model.family.name()), resolved })
     }
 
-    /// Every entry as it is.
-    pub(crate) fn as_stored(checkpoint: &Checkpoint) -> Result<Wanted, Error> {
-        let (bindings, targets) = plan::as_stored(checkpoint.entries());
-        let resolved = plan::resolve(checkpoint.entries(), &bindings)
-            .map_err(|problems| misfit(checkpoint, None, problems))?;
+    /// Every entry as it is, or as rules make it.
+    pub(crate) fn as_stored(checkpoint: &Checkpoint, adapter: &Adapter) -> Result<Wanted, Error> {
+        let (resolved, targets) = adapter.as_stored(checkpoint)?;
         let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
         let resolved = Arc::new(resolved);
         Ok(Wanted { resolved, targets, nameless: vec![], rope_order, layout, family: None })
@@ -156,6 +157,30 @@ impl Wanted {
         let nameless = self.nameless.clone();
         Ok(Plan { plan, rope_order: self.rope_order, layout: self.layout, nameless })
     }
+}
+
+/// That what is held as one was not left out because a part of it may be absent, and is.
+///
+/// # Errors
+/// Each such fused parameter, with the part.
+pub(crate) fn untorn(tree: &Tree, resolved: &Resolved, targets: &[Target]) -> Result<(), Problems> {
+    if resolved.absent.is_empty() {
+        return Ok(());
+    }
+    let mut placed = HashSet::new();
+    for target in targets {
+        target.expr.for_each_source(&mut |name| {
+            placed.insert(name);
+        });
+    }
+    let there: HashSet<&str> = resolved.params.iter().map(|p| p.name.as_str()).collect();
+    let torn = tree.held().iter().filter_map(|held| {
+        let parts = held.parts();
+        let absent = resolved.absent.iter().find(|a| parts.contains(&a.param.as_str()))?;
+        let lost = parts.iter().any(|part| there.contains(part) && !placed.contains(part));
+        lost.then(|| Problem::Torn { param: held.name.clone(), absent: absent.param.clone() })
+    });
+    Problems::none(torn.collect())
 }
 
 /// Replaces the canonical parameters that `target` is made of by what the rank holds of them.

@@ -23,6 +23,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.source, &OpenOptions::with_io(Io::Pread))?;
     let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let options = ConvertOptions {
+        adapter: args.adapter.adapter()?,
         rules: args.encode.clone(),
         preset: args.preset,
         imatrix: imatrix.as_ref(),
@@ -112,6 +113,9 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     }
     for (name, why) in &report.dropped {
         let _ = writeln!(out, "  {name} is left out: {why}");
+    }
+    for absent in &report.absent {
+        let _ = writeln!(out, "  {} is absent, as `{}` lets it be", absent.param, absent.pattern);
     }
     out.push_str(&left(&report.left));
     out
@@ -203,6 +207,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
         "tensors": tensors,
         "tied": pairs(&report.tied, "to"),
         "dropped": pairs(&report.dropped, "why"),
+        "absent": report.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
         "not_carried": report.left.iter().map(|l| json!({"file": l.file, "key": l.key, "why": l.why})).collect::<Vec<_>>(),
     });
     format!("{facts:#}\n")

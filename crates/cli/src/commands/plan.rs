@@ -1,9 +1,10 @@
 //! `weighbridge plan`: how a checkpoint would be loaded, from headers alone.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LayoutKind, Model, Plan, Ranks, Summary, Whole};
+use weighbridge::{Bytes, Checkpoint, LayoutKind, Model, Pattern, Plan, Ranks, Summary, Whole};
 
 use crate::Failure;
 use crate::args::PlanArgs;
@@ -18,6 +19,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
     let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.rank);
+    builder = builder.adapter(args.adapter.adapter()?);
     if let Some(model) = &model {
         builder = builder.model(model);
     }
@@ -51,10 +53,33 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     for line in summary.to_string().lines() {
         writeln!(out, "  {line}")?;
     }
+    for line in dropped(&planned.plan.dropped) {
+        writeln!(out, "  {line}")?;
+    }
+    for absent in &planned.plan.absent {
+        let (param, entries) = (&absent.param, absent.entries.join(", "));
+        writeln!(out, "  absent, as `{}` lets it be: {param}, made of {entries}", absent.pattern)?;
+    }
     if !planned.nameless.is_empty() {
         writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;
     }
     Ok(())
+}
+
+/// A line for each pattern of entries that are dropped for one reason.
+fn dropped(entries: &[(String, String)]) -> Vec<String> {
+    let mut groups: Vec<(String, &str, usize)> = vec![];
+    let mut index = HashMap::new();
+    for (entry, why) in entries {
+        let pattern = Pattern::of(entry).to_string();
+        let at = *index.entry((pattern.clone(), why.as_str())).or_insert_with(|| {
+            groups.push((pattern, why, 0));
+            groups.len() - 1
+        });
+        groups[at].2 += 1;
+    }
+    let times = |n: usize| if n == 1 { String::new() } else { format!("{n} × ") };
+    groups.iter().map(|(pattern, why, n)| format!("dropped: {}{pattern} ({why})", times(*n))).collect()
 }
 
 /// `, rank 3 of tp 8`, if there are several.
@@ -99,6 +124,7 @@ fn facts(args: &PlanArgs, planned: &Plan, model: Option<&Model>, summary: &Summa
         "bytes_in_slots": summary.slot_bytes,
         "reads": summary.reads,
         "dropped": planned.plan.dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
+        "absent": planned.plan.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
         "params": params,
     });
     let mesh = args.mesh.mesh();

@@ -16,7 +16,9 @@ mod large;
 mod load;
 #[cfg(target_os = "linux")]
 mod moving;
+mod names;
 mod resume;
+mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -2,6 +2,7 @@
 //!
 //! The rule tables stand with their family; what the rules do is here.
 
+mod fit;
 mod tables;
 
 use std::collections::hash_map::Entry;
@@ -11,6 +12,7 @@ use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
 
 use crate::{Config, Family};
 
+pub use fit::{Fit, better_fit};
 use tables::HF_ACTIVATIONS;
 pub(crate) use tables::{
     GGUF_DECODER, GGUF_MOE, GGUF_QKV, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,

@@ -12,6 +12,7 @@ extern crate weighbridge_plan as plan;
 mod blame;
 mod codecs;
 mod hostile;
+mod mapping;
 mod moves;
 mod oracle;
 mod packed_planes;

@@ -92,6 +92,8 @@ pub struct ConvertReport {
     pub tied: Vec<(String, String)>,
     /// Entries of the source that are not needed: name, and why.
     pub dropped: Vec<(String, String)>,
+    /// Parameters that are not there, and may be absent.
+    pub absent: Vec<plan::Absent>,
     /// What the source says besides tensors, and the result does not.
     pub left: Vec<Left>,
     /// The first so many parameters were written by an earlier process that was ended.

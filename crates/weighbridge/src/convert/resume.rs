@@ -20,6 +20,10 @@ pub(super) fn identity(
 ) -> Vec<u8> {
     let mesh = &options.mesh;
     let mut text = format!("{} {} {} {mesh:?}\n", layout.name(), format.name(), options.allow_overflow);
+    if let Some(mapping) = &options.adapter.mapping {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "{:?}", mapping.rules);
+    }
     checkpoint.files().iter().for_each(|file| stamp(&mut text, &file.path));
     if let Some(imatrix) = options.imatrix {
         stamp(&mut text, imatrix.path());

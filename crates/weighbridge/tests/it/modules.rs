@@ -240,3 +240,43 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
     ");
     insta::assert_snapshot!(refused(mesh(0), 0, LayoutKind::Canonical), @"wanted from 1 to 1048576 ranks");
 }
+
+/// Rules stand between a checkpoint and a model of one's own, as they do before a family's names.
+#[test]
+fn rules_make_what_ones_own_modules_want() {
+    let checkpoint = llama();
+    let mine = mine(&checkpoint);
+    let rules = |text: &str| weighbridge::parse_rules("mine.toml", text).unwrap();
+    let dropped = rules("[[rule]]\nfrom = 'lm_head.weight'\ndrop = 'the embedding is meant'\n");
+    let plan = Plan::builder(&checkpoint).module(&mine).mapping(dropped).build().unwrap().plan;
+    assert_eq!(plan.dropped, [("lm_head.weight".to_owned(), "the embedding is meant".to_owned())]);
+    let (embedding, _) = plan.find("model.embed_tokens.weight").unwrap();
+    let (_, head) = plan.find("lm_head.weight").unwrap();
+    assert_eq!(head.tied_to, Some(embedding));
+
+    // A name that is changed is not found any more, and another is not wanted.
+    let renamed = rules("[[rule]]\nfrom = 'model.norm.weight'\nto = 'model.normal.weight'\n");
+    let error = Plan::builder(&checkpoint).module(&mine).mapping(renamed.clone()).build().err().unwrap();
+    assert!(error.to_string().contains("wanted `model.norm.weight` [64]"), "{error}");
+    // Both may be excused, each by its own name.
+    let builder = Plan::builder(&checkpoint).module(&mine).mapping(renamed);
+    let builder = builder.allow_missing("model.norm.weight").leave("model.normal.weight", "not mine");
+    let plan = builder.build().unwrap().plan;
+    assert_eq!(plan.absent[0].param, "model.norm.weight");
+    assert_eq!(plan.dropped, [("model.normal.weight".to_owned(), "not mine".to_owned())]);
+}
+
+/// Of what is held as one, a part that may be absent is said.
+#[test]
+fn fused_modules_are_not_torn() {
+    let checkpoint = llama();
+    let mine = mine(&checkpoint);
+    let text = "[[rule]]\nfrom = 'model.layers.0.mlp.up_proj.weight'\ndrop = 'lost'\n";
+    let rules = weighbridge::parse_rules("mine.toml", text).unwrap();
+    let builder = Plan::builder(&checkpoint).module(&mine).mapping(rules);
+    let error =
+        builder.allow_missing("model.layers.{n}.mlp.up_proj.weight").build().err().unwrap().to_string();
+    let said =
+        "`model.layers.0.mlp.gate_up_proj.weight`: wanted `model.layers.0.mlp.up_proj.weight` for it too";
+    assert!(error.contains(said), "{error}");
+}

@@ -1,0 +1,122 @@
+//! Whose names a checkpoint has: every family in every ecosystem, by the share of names that its tables know.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use tensor::Pattern;
+
+use super::{Dialect, DialectName};
+use crate::{FAMILIES, Family};
+
+/// Names that are looked at; a checkpoint of more is like its first ones.
+const NAMES: usize = 1 << 16;
+
+/// How many of a checkpoint's names one family has in one ecosystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// Families whose tables know as many of them; first those that have the fewest names besides.
+    pub families: Vec<&'static str>,
+    /// The ecosystem.
+    pub dialect: DialectName,
+    /// Names that the tables know.
+    pub known: usize,
+    /// Names that there are.
+    pub names: usize,
+}
+
+impl std::fmt::Display for Fit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dialect = self.dialect;
+        let families = match &self.families[..] {
+            [] => "none".to_owned(),
+            [one] => (*one).to_owned(),
+            [a, b] => format!("{a} or {b}"),
+            [a, b, c] => format!("{a}, {b} or {c}"),
+            [a, b, others @ ..] => format!("{a}, {b} or {} others", others.len()),
+        };
+        if self.known == self.names {
+            write!(f, "all names are those of {dialect}'s {families}")
+        } else {
+            let share = 100 * self.known / self.names.max(1);
+            write!(f, "{share} % of the names are those of {dialect}'s {families}")
+        }
+    }
+}
+
+/// The family and the ecosystem that fit `names` clearly better than `claimed` does, and know most of them.
+pub fn better_fit<'a>(
+    names: impl Iterator<Item = &'a str>,
+    claimed: Option<(&'static str, DialectName)>,
+) -> Option<Fit> {
+    let mut patterns: HashMap<String, usize> = HashMap::new();
+    let mut total = 0;
+    for name in names.take(NAMES) {
+        *patterns.entry(Pattern::of(name).to_string()).or_default() += 1;
+        total += 1;
+    }
+    let mut scores = vec![];
+    for family in FAMILIES {
+        for dialect in [DialectName::Gguf, DialectName::Hf] {
+            let (known, share) = score(*family, dialect, &patterns);
+            scores.push((known, share, dialect, family.name()));
+        }
+    }
+    // Of equals the first of the table.
+    scores.sort_by_key(|(known, share, ..)| Reverse((*known, *share)));
+    let (known, _, dialect, _) = *scores.first()?;
+    let own = scores.iter().find(|s| claimed == Some((s.3, s.2))).map_or(0, |s| s.0);
+    let families = scores.iter().filter(|s| s.0 == known && s.2 == dialect).map(|s| s.3).collect();
+    // Better by a tenth of all names at least, and more than half of them known.
+    let better = 2 * known > total && 10 * known.saturating_sub(own) >= total;
+    better.then_some(Fit { families, dialect, known, names: total })
+}
+
+/// How many of the names a family's tables know, and how much of its own names is there, in thousandths or so.
+fn score(family: &dyn Family, dialect: DialectName, patterns: &HashMap<String, usize>) -> (usize, u64) {
+    // Not every family is in every ecosystem.
+    let Some(Dialect { rules, prefixes, .. }) = family.dialect(dialect) else { return (0, 0) };
+    let of = |prefix: &str| {
+        let rules = rules.iter().copied().flatten();
+        let entries: HashSet<String> = rules.map(|rule| rule.pattern(prefix)).collect();
+        let known = entries.iter().filter_map(|entry| patterns.get(entry)).sum();
+        // Biases are there or not.
+        let (mut wanted, mut there) = (1u64, 0u64);
+        for entry in entries.iter().filter(|entry| !entry.ends_with(".bias")) {
+            wanted += 1;
+            there += u64::from(patterns.contains_key(entry));
+        }
+        (known, 1000 * there / wanted)
+    };
+    prefixes.iter().map(|prefix| of(prefix)).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LLAMA: &[&str] = &[
+        "token_embd.weight",
+        "blk.0.attn_norm.weight",
+        "blk.0.attn_q.weight",
+        "blk.0.ffn_norm.weight",
+        "blk.0.ffn_gate.weight",
+        "blk.11.ffn_up.weight",
+        "output_norm.weight",
+        "odd",
+    ];
+
+    #[test]
+    fn the_family_whose_names_they_are_is_found() {
+        let fit = better_fit(LLAMA.iter().copied(), Some(("llama", DialectName::Hf))).unwrap();
+        assert!(fit.families.contains(&"llama"), "{fit:?}");
+        assert_eq!((fit.dialect, fit.known, fit.names), (DialectName::Gguf, 7, 8));
+        assert!(fit.to_string().starts_with("87 % of the names are those of gguf's "), "{fit}");
+    }
+
+    #[test]
+    fn what_fits_as_well_is_no_better() {
+        assert_eq!(better_fit(LLAMA.iter().copied(), Some(("llama", DialectName::Gguf))), None);
+        assert_eq!(better_fit(["a", "b"].into_iter(), None), None);
+        assert_eq!(better_fit([].into_iter(), None), None);
+    }
+}

@@ -1,0 +1,214 @@
+//! What can be wrong between rules and a checkpoint.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use tensor::{Expr, MapStep, Mapping, TensorEntry};
+
+use super::takers::Taker;
+use crate::problem::Why;
+
+/// What is wrong with a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapFault {
+    /// It takes no entry.
+    Nothing,
+    /// Another one takes the same entry.
+    TwoRules,
+    /// What it makes has the name of another tensor.
+    TwoMake,
+    /// An entry is missing beside those that it takes.
+    Lacks,
+    /// A step does not fit its tensor.
+    Step,
+    /// It was not checked by itself.
+    Unchecked,
+}
+
+/// One thing that is wrong between rules and a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapProblem {
+    /// What kind of thing.
+    pub fault: MapFault,
+    /// The line of the rule.
+    pub line: usize,
+    /// The message; hints on lines of their own.
+    pub what: String,
+    /// How many more of the same kind there are with the same rule.
+    pub more: u64,
+}
+
+/// Everything that is wrong between rules and a checkpoint, in the order of lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapProblems {
+    origin: String,
+    problems: Vec<MapProblem>,
+}
+
+impl MapProblems {
+    /// The problems. Never empty.
+    pub fn iter(&self) -> std::slice::Iter<'_, MapProblem> {
+        self.problems.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a MapProblems {
+    type Item = &'a MapProblem;
+    type IntoIter = std::slice::Iter<'a, MapProblem>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for MapProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.problems.iter().enumerate() {
+            f.write_str(if i > 0 { "\n" } else { "" })?;
+            let (what, hints) =
+                problem.what.split_once('\n').map_or((&*problem.what, None), |(w, h)| (w, Some(h)));
+            write!(f, "`{}` line {}: {what}", self.origin, problem.line)?;
+            if problem.more > 0 {
+                write!(f, ", and {} more alike", problem.more)?;
+            }
+            if let Some(hints) = hints {
+                write!(f, "\n{hints}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for MapProblems {}
+
+/// Problems as they are found: of each kind, the first with a rule.
+pub(super) struct Found<'a> {
+    mapping: &'a Mapping,
+    problems: Vec<MapProblem>,
+    index: HashMap<(MapFault, usize, usize), usize>,
+    /// Rules whose entries are not what they take: what is missing then is no news.
+    spoilt: HashSet<usize>,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn of(mapping: &'a Mapping) -> Found<'a> {
+        Found { mapping, problems: vec![], index: HashMap::new(), spoilt: HashSet::new() }
+    }
+
+    pub(super) fn problems(self) -> Result<(), MapProblems> {
+        let mut problems = self.problems;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        problems.sort_by_key(|p| p.line);
+        Err(MapProblems { origin: self.mapping.origin.clone(), problems })
+    }
+
+    fn line(&self, rule: usize) -> usize {
+        self.mapping.rules[rule].line
+    }
+
+    /// `other` tells problems of a kind apart that one rule has several of.
+    fn add(&mut self, fault: MapFault, rule: usize, other: usize, what: impl FnOnce() -> String) {
+        if let Some(&at) = self.index.get(&(fault, rule, other)) {
+            self.problems[at].more += 1;
+            return;
+        }
+        self.index.insert((fault, rule, other), self.problems.len());
+        self.problems.push(MapProblem { fault, line: self.line(rule), what: what(), more: 0 });
+    }
+
+    pub(super) fn nothing(&mut self, rule: usize, wanted: &str, near: Option<&str>) {
+        self.spoilt.insert(rule);
+        let other = self.problems.len();
+        self.add(MapFault::Nothing, rule, other, || {
+            let hint = near.map_or(String::new(), |near| format!("\nhint: the nearest is `{near}`"));
+            format!("no tensor of the checkpoint is called `{wanted}`{hint}")
+        });
+    }
+
+    pub(super) fn two_rules(&mut self, entry: &str, a: Taker, b: Taker) {
+        self.spoilt.extend([a.rule, b.rule]);
+        let (mapping, other) = (self.mapping, self.line(b.rule));
+        let from = |t: Taker| &mapping.rules[t.rule].from[t.place];
+        self.add(MapFault::TwoRules, a.rule, b.rule, || {
+            format!(
+                "`{entry}` is taken twice: here by `{}`, in line {other} by `{}`\nhint: at most one rule takes a tensor; \
+                 only names with `{{name..}}` leave alone what others take",
+                from(a),
+                from(b)
+            )
+        });
+    }
+
+    pub(super) fn two_make(
+        &mut self,
+        name: &str,
+        (before, made_before): (Option<usize>, &Expr),
+        (rule, made): (Option<usize>, &Expr),
+    ) {
+        // The message stands with a rule: of one that makes it, if the other is an entry.
+        let line = |line: usize| self.mapping.rules.iter().position(|r| r.line == line);
+        let (rule, made, other_line, other) = match (rule, before) {
+            (Some(rule), _) => (rule, made, before, made_before),
+            (None, Some(before)) => (line(before).unwrap_or(0), made_before, None, made),
+            (None, None) => return,
+        };
+        let other_rule = other_line.and_then(line).unwrap_or(usize::MAX);
+        self.add(MapFault::TwoMake, rule, other_rule, || {
+            let also = match other_line {
+                Some(line) => format!("of {} in line {line}", sources(other)),
+                None => format!("{} has that name already, and no rule takes it", sources(other)),
+            };
+            format!("`{name}` would be two tensors: here it is made of {}, {also}", sources(made))
+        });
+    }
+
+    pub(super) fn lacks(&mut self, rule: usize, place: usize, wanted: &str, with: &str) {
+        if !self.spoilt.contains(&rule) {
+            self.add(MapFault::Lacks, rule, place, || {
+                format!("`{wanted}` is missing: wanted together with `{with}`")
+            });
+        }
+    }
+
+    pub(super) fn step(&mut self, rule: usize, step: &MapStep, first: &TensorEntry, why: Why) {
+        let what = match why {
+            Why::Shape(text) => format!("{text} does not fit"),
+            Why::TooFine { limit } => format!("{} makes more than {limit} tensors", name(step)),
+            _ => format!("{} overflows 64 bits", name(step)),
+        };
+        self.add(MapFault::Step, rule, 0, || format!("{what}, found `{}` {}", first.name, first.shape));
+    }
+
+    pub(super) fn counts(&mut self, rule: usize, made: usize, names: usize) {
+        self.add(MapFault::Unchecked, rule, 0, || format!("{made} tensors come of it, with {names} names"));
+    }
+}
+
+/// `a`, `a` and 3 more.
+fn sources(expr: &Expr) -> String {
+    let (mut first, mut more) = (None, 0u64);
+    expr.for_each_source(&mut |name| match first {
+        None => first = Some(name),
+        Some(_) => more += 1,
+    });
+    let first = first.map_or("zeros".to_owned(), |name| format!("`{name}`"));
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+/// The name of a step, as it is written.
+fn name(step: &MapStep) -> &'static str {
+    match step {
+        MapStep::Transpose => "transpose",
+        MapStep::Permute(_) => "permute",
+        MapStep::Unflatten { .. } => "unflatten",
+        MapStep::Flatten { .. } => "flatten",
+        MapStep::Slice { .. } => "slice",
+        MapStep::Pad { .. } => "pad",
+        MapStep::Split { .. } => "split",
+        MapStep::Merge { .. } => "merge",
+        MapStep::Stack { .. } => "stack",
+        MapStep::Unstack { .. } => "unstack",
+        MapStep::Tie => "tie",
+    }
+}
