@@ -136,7 +136,7 @@ fn an_unknown_architecture() {
     }), @"
     error: `model.gguf`: architecture `alpac` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
-    hint: all names are those of gguf's llama or gemma3
+    hint: all names are those of gguf's llama, qwen2 or 6 others
     exit code 1
     ");
 }
