@@ -20,39 +20,16 @@ import vllm_check as check
 HERE = Path(__file__).parent
 
 
-def decoded(tensor):
-    """Values in f32."""
-    import gguf
-
-    planes = [np.ascontiguousarray(plane.data) for plane in tensor.planes]
-    with np.errstate(all="ignore"):
-        if tensor.scheme == "f32":
-            return planes[0].view("<f4").reshape(tensor.shape)
-        if tensor.scheme == "bf16":
-            return wide(planes[0]).reshape(tensor.shape)
-        if tensor.scheme.startswith("mlx"):
-            words, scales, biases = planes[0].view("<u4"), wide(planes[1]), wide(planes[2])
-            codes = (words >> (4 * np.arange(8, dtype=np.uint32))) & 15
-            groups = codes.reshape(*scales.shape[:-1], 64).astype(np.float32)
-            return (groups * scales + biases).reshape(tensor.shape)
-        kind = gguf.GGMLQuantizationType[tensor.scheme.upper()]
-        rows = planes[0].reshape(-1, planes[0].shape[-2] * planes[0].shape[-1])
-        return gguf.dequantize(rows, kind).reshape(tensor.shape)
-
-
-def wide(cells):
-    """bf16 as f32, a cell the last axis."""
-    return (cells.view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-
 def compare(file, directory):
     import vllm_shards as shards
+    from vllm_shards import decoded
 
     model, source = file.stem.rsplit("-", 1)
     told = json.loads(file.read_text())
     checkpoint = shards.Checkpoint(model, source)
     values = {name: torch.from_numpy(decoded(tensor).copy()) for name, tensor in checkpoint.tensors.items()}
-    plain = {"config": dict(checkpoint.model_config, dtype="float32"), "entries": [], "exceptions": []}
+    released = shards.RELEASED if model == "deepseek_v3" else {}
+    plain = {"config": dict(checkpoint.model_config, **released, dtype="float32"), "entries": [], "exceptions": []}
     config = check.engine_config(plain, directory)
     check.start_once()
     problems, compared = [], 0

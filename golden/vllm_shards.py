@@ -50,8 +50,9 @@ MODELS = {
         kv_lora_rank=256, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, tie_word_embeddings=False)),
 }
 ALL = ["bf16", "q4_k", "q8_0", "mlx4", "gptq4", "awq4", "fp8"]
-CASES = {"llama": ALL, "qwen3": ALL, "gemma3": ALL, "mixtral": ALL, "deepseek_v3": ["bf16", "gptq4", "awq4", "fp8"],
-         "qwen2": ["bf16"], "phi3": ["bf16"]}
+CASES = {"llama": ALL, "qwen3": ALL, "gemma3": ALL, "mixtral": ALL, "deepseek_v3": ALL, "qwen2": ["bf16"], "phi3": ["bf16"]}
+# Blocks of 256 columns have to fall on every rank.
+WIDER = {("deepseek_v3", "q4_k"): dict(moe_intermediate_size=2048)}
 CONFIGS = {
     "bf16": {},
     "mlx4": {"quantization": {"group_size": 64, "bits": 4, "mode": "affine"},
@@ -67,9 +68,13 @@ CONFIGS = {
 }
 SCHEME = {"mlx4": "mlx-affine:b4,g64,bf16", "gptq4": "gptq:b4,g128,f16", "awq4": "awq:g128,f16",
           "fp8": "fp8:e4m3,b128x128,f32"}
+# Of DeepSeek's config.json; transformers 5 drops them. Without the first vLLM has no e_score_correction_bias.
+RELEASED = dict(topk_method="noaux_tc", scoring_func="sigmoid")
+# Scales that are decoded are numbers.
+FINITE = "u16: bit 14 of the first {} of {} is 0"
 PLAIN = {"BF16": ("bf16", 2), "F16": ("f16", 2), "F32": ("f32", 4)}
 BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U32": 4, "F8_E4M3": 1}
-BLOCKS = {"F32": (1, 4), "Q8_0": (32, 34), "Q4_K": (256, 144)}
+BLOCKS = {"F32": (1, 4), "Q8_0": (32, 34), "Q5_0": (32, 22), "Q4_K": (256, 144)}
 
 
 # ---------------------------------------------------------------- tensors as planes
@@ -182,6 +187,7 @@ class Checkpoint:
 
     def __init__(self, model, source):
         kind, config_class, arguments = MODELS[model]
+        arguments = dict(arguments, **WIDER.get((model, source), {}))
         self.source, self.entries, self.tensors, self.exceptions = source, [], {}, []
         spec = {"architecture": f"{kind}ForCausalLM", "config": config_class, "arguments": arguments,
                 "vocab_size_written": kind in ("Llama", "Mixtral")}
@@ -195,8 +201,7 @@ class Checkpoint:
             else:
                 self.config = dict(self.model_config, **CONFIGS[source])
                 if model == "deepseek_v3":
-                    # As released; transformers 5 drops them. Without the first vLLM has no e_score_correction_bias.
-                    self.config.update(topk_method="noaux_tc", scoring_func="sigmoid")
+                    self.config.update(RELEASED)
                 if (model, source) == ("mixtral", "awq4"):
                     self.config["quantization_config"] = dict(CONFIGS[source]["quantization_config"],
                                                               modules_to_not_convert=["gate"])
@@ -213,8 +218,11 @@ class Checkpoint:
         if source == "gptq4":
             self.exceptions = [(".g_idx", "i32: index / 128")]
         lead = {}
-        if source == "mlx4":  # mlx_lm/models/mixtral.py `sanitize`: experts stacked in `switch_mlp`
+        if source == "mlx4":  # mlx_lm/models/mixtral.py, deepseek_v3.py `sanitize`: experts stacked in `switch_mlp`
             hf, lead = switched(hf)
+            hf = apart(hf, self.model_config)
+            self.exceptions = [(f".{part}.{plane}", FINITE.format(1, 1))
+                               for part in ("embed_q", "unembed_out") for plane in ("scales", "biases")]
         for name, shape in hf.items():
             module, suffix = name.rsplit(".", 1)
             if suffix != "weight" or not quantised(source, module, shape):
@@ -238,12 +246,31 @@ class Checkpoint:
                     self.tensors[expert] = tensor.expert(index)
             else:
                 self.tensors[name] = tensor
+        self.join("embed_q", "unembed_out", "model.layers.{}.self_attn.{}.weight")
+
+    def join(self, k_b, v_b, form):
+        """What llama.cpp and mlx-lm take apart into `k_b`, turned, and `v_b` is one again: decoded, since blocks of the
+        first lie across those of the second."""
+        for layer in range(self.model_config["num_hidden_layers"]):
+            parts = [self.tensors.pop(form.format(layer, part), None) for part in (k_b, v_b)]
+            if parts[0] is None:
+                continue
+            keys, values = decoded(parts[0]), decoded(parts[1])
+            whole = np.concatenate([keys.swapaxes(1, 2), values], axis=1)
+            whole = np.ascontiguousarray(whole.reshape(-1, whole.shape[-1]))
+            data = whole.view(np.uint8).reshape(*whole.shape, 4)
+            name = f"model.layers.{layer}.self_attn.kv_b_proj.weight"
+            self.tensors[name] = Tensor(list(whole.shape), "f32", [Plane("data", data, (-3, 1), (-2, 1))])
 
     def read_gguf(self, model, source, spec, hf, scratch):
         """Names, shapes and key-values by llama.cpp's converter, of a checkpoint of zeros."""
         if model == "gemma3":
             # llama.cpp stores `w + 1`; with these values `w + 1 - 1` is exact.
             self.exceptions = [("norm.weight", "f32: 0.5 + (word % 2^20) / 2^20")]
+        if model == "deepseek_v3":
+            # A block of Q4_K begins with two f16, of Q8_0 and Q5_0 with one.
+            self.exceptions = [("attn_k_b.weight", FINITE.format(1, {"q4_k": 11, "q8_0": 17}[source])),
+                               ("attn_v_b.weight", FINITE.format(*{"q4_k": (2, 72), "q8_0": (1, 17)}[source]))]
         config = dict(self.model_config, dtype="float32")
         zeros = {name: np.zeros(shape, np.float32) for name, shape in hf.items()}
         self.config, tensors = families.converted(spec, config, zeros, scratch)
@@ -252,16 +279,21 @@ class Checkpoint:
         for name, (_, shape, _) in tensors.items():
             # llama-quantize --pure: matrices but the router's; src/llama-quant.cpp `tensor_allows_quantization`
             kind = source.upper() if len(shape) > 1 and "ffn_gate_inp" not in name else "F32"
+            if kind == "Q4_K" and shape[-1] % 256:
+                kind = "Q5_0"  # src/llama-quant.cpp `tensor_type_fallback`
             per, size = BLOCKS[kind]
             data = self.stored(name, shape, kind, shape[:-1] + [shape[-1] // per, size])
             if kind == "F32":
                 axes = ((-2, 1), None) if len(shape) == 1 else ((-3, 1), (-2, 1))
                 tensor = Tensor(shape, "f32", [Plane("data", data, *axes)])
             else:
-                tensor = Tensor(shape, source, [Plane("blocks", data, (-3, 1), (-2, per))])
+                tensor = Tensor(shape, kind.lower(), [Plane("blocks", data, (-3, 1), (-2, per))])
             how, sources = told[name][:2]
+            if how.startswith("head_rows"):
+                self.tensors[name] = tensor
+                continue
             if how == "stacked":
-                experts = config["num_local_experts"]
+                experts = config.get("num_local_experts") or config["n_routed_experts"]
                 for index in range(experts):
                     self.tensors[sources[0].replace("experts.0.", f"experts.{index}.")] = tensor.expert(index)
                 continue
@@ -275,12 +307,14 @@ class Checkpoint:
             else:
                 assert how == "same", (name, how)
             self.tensors[sources[0]] = tensor
+        self.join("attn_k_b", "attn_v_b", "blk.{}.{}.weight")
         assert set(self.tensors) == set(hf), set(self.tensors) ^ set(hf)
 
 
 def switched(hf):
-    """Mixtral's experts as mlx-lm stacks them, and which HF weights a stack holds."""
+    """Experts as mlx-lm stacks them, and which HF weights a stack holds."""
     names = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    names |= {of: of for of in names.values()}
     out, lead = {}, {}
     for name, shape in hf.items():
         if ".experts." not in name:
@@ -291,6 +325,50 @@ def switched(hf):
         lead.setdefault(stacked, []).append((int(index), name))
         out[stacked] = [len(lead[stacked])] + shape
     return out, {stacked: [name for _, name in sorted(parts)] for stacked, parts in lead.items()}
+
+
+def apart(hf, config):
+    """Keys and values of each head, as mlx-lm takes them apart: mlx_lm/models/deepseek_v3.py `sanitize`."""
+    out = {}
+    for name, shape in hf.items():
+        if "kv_b_proj" not in name:
+            out[name] = shape
+            continue
+        heads = config["num_attention_heads"]
+        out[name.replace("kv_b_proj", "embed_q")] = [heads, shape[1], config["qk_nope_head_dim"]]
+        out[name.replace("kv_b_proj", "unembed_out")] = [heads, config["v_head_dim"], shape[1]]
+    return out
+
+
+def decoded(tensor):
+    """Values in f32: as gguf-py decodes them, or `mlx.core.dequantize`."""
+    import gguf
+
+    planes = [np.ascontiguousarray(plane.data) for plane in tensor.planes]
+    with np.errstate(all="ignore"):
+        if tensor.scheme == "f32":
+            return planes[0].view("<f4").reshape(tensor.shape)
+        if tensor.scheme == "bf16":
+            return wide(planes[0]).reshape(tensor.shape)
+        if tensor.scheme.startswith("mlx"):
+            words, scales, biases = planes[0].view("<u4"), wide(planes[1]), wide(planes[2])
+            codes = (words >> (4 * np.arange(8, dtype=np.uint32))) & 15
+            groups = codes.reshape(*scales.shape[:-1], 64).astype(np.float32)
+            # Every operation is in bfloat16.
+            return narrow(narrow(groups * scales) + biases).reshape(tensor.shape)
+        kind = gguf.GGMLQuantizationType[tensor.scheme.upper()]
+        rows = planes[0].reshape(-1, planes[0].shape[-2] * planes[0].shape[-1])
+        return gguf.dequantize(rows, kind).reshape(tensor.shape)
+
+
+def wide(cells):
+    """bf16 as f32, a cell the last axis."""
+    return (cells.view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def narrow(values):
+    """Rounded to bfloat16."""
+    return torch.from_numpy(values).to(torch.bfloat16).to(torch.float32).numpy()
 
 
 # ---------------------------------------------------------------- the rules

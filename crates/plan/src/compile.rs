@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tensor::{Dtype, Expr, FileId, PlaneData, Scheme, Shape, Step, Target, TensorEntry, nearest};
@@ -241,7 +242,7 @@ impl Compiler<'_> {
         Ok(param)
     }
 
-    /// Decoded to f32 entry by entry, moved then, and encoded.
+    /// Decoded to f32 entry by entry, moved then, and encoded. Of each entry, the rows that are used.
     fn decoding(
         &mut self,
         target: &Target,
@@ -250,35 +251,31 @@ impl Compiler<'_> {
         steps: Vec<Step>,
     ) -> Result<PlannedParam, Problem> {
         let float = Scheme::plain(Dtype::F32);
-        let mut names: Vec<&str> = vec![];
+        let mut entries: Vec<TensorEntry> = vec![];
+        let mut names = HashSet::new();
+        let mut problem = None;
         movement.for_each_source(&mut |name| {
-            if !names.contains(&name) {
-                names.push(name);
+            let Some((_, entry)) = self.sources.find(name).filter(|_| names.insert(name)) else { return };
+            match float.byte_len(&entry.shape) {
+                Ok(bytes) => entries.push(TensorEntry {
+                    name: name.to_owned(),
+                    shape: entry.shape.clone(),
+                    scheme: Arc::clone(&float),
+                    planes: vec![PlaneData { file: FileId(0), bytes: 0..bytes }],
+                    strides: None,
+                }),
+                Err(why) => {
+                    problem.get_or_insert(Problem::Encoding {
+                        param: target.name.clone(),
+                        from: Arc::clone(&entry.scheme),
+                        to: Arc::clone(&float),
+                        why: Some((entry.shape.clone(), why)),
+                    });
+                }
             }
         });
-        let (mut staged, mut entries) = (vec![], vec![]);
-        for name in names {
-            let Some((_, entry)) = self.sources.find(name) else { continue };
-            let one =
-                Target { name: name.to_owned(), expr: Expr::source(name), scheme: Some(Arc::clone(&float)) };
-            let moved = Arc::clone(&entry.scheme);
-            let mut param = self.param(&one, &entry.shape, Expr::source(name), moved, vec![])?;
-            param.planes = self.lower(name, &param.expr, &param.moved)?;
-            self.prove(name, &param.planes)?;
-            let bytes = float.byte_len(&entry.shape).map_err(|why| Problem::Encoding {
-                param: target.name.clone(),
-                from: Arc::clone(&entry.scheme),
-                to: Arc::clone(&float),
-                why: Some((entry.shape.clone(), why)),
-            })?;
-            entries.push(TensorEntry {
-                name: name.to_owned(),
-                shape: entry.shape.clone(),
-                scheme: Arc::clone(&float),
-                planes: vec![PlaneData { file: FileId(0), bytes: 0..bytes }],
-                strides: None,
-            });
-            staged.push(param);
+        if let Some(problem) = problem {
+            return Err(problem);
         }
         let mut param = self.param(target, shape, movement, float, steps)?;
         let mut budget = Budget::new(PARAM_STEPS.min(self.left));
@@ -287,8 +284,44 @@ impl Compiler<'_> {
         param.planes =
             planes.map_err(|_| Problem::TooFine { param: target.name.clone(), limit: PARAM_STEPS })?;
         self.prove(&target.name, &param.planes)?;
-        param.staged = staged;
+        for (index, entry) in entries.iter().enumerate() {
+            let (staged, skipped) = self.staged(entry, &rows_used(index, entry, &param.planes))?;
+            param.staged.push(staged);
+            for piece in param.planes.iter_mut().flat_map(|p| p.copy.iter_mut().chain(&mut p.equal)) {
+                if piece.source.is_some_and(|source| source.entry == index) {
+                    piece.source_offset -= skipped;
+                }
+            }
+        }
         Ok(param)
+    }
+
+    /// Rows of an entry, decoded to what `float` says, and how many bytes of `float` come before them. All of them where
+    /// these rows cannot be had alone.
+    fn staged(&mut self, float: &TensorEntry, rows: &Range<u64>) -> Result<(PlannedParam, u64), Problem> {
+        let name = &*float.name;
+        let whole = 0..float.shape.first().copied().unwrap_or(1);
+        let own =
+            self.sources.find(name).map_or_else(|| Arc::clone(&float.scheme), |(_, e)| Arc::clone(&e.scheme));
+        let mut one = |rows: &Range<u64>| {
+            let (mut shape, mut expr) = (float.shape.to_vec(), Expr::source(name));
+            if *rows != whole {
+                shape[0] = rows.end - rows.start;
+                expr = expr.slice(0, rows.clone());
+            }
+            let shape = Shape::from(shape);
+            let target = Target { name: name.to_owned(), expr, scheme: Some(Arc::clone(&float.scheme)) };
+            let mut param = self.param(&target, &shape, target.expr.clone(), Arc::clone(&own), vec![])?;
+            param.planes = self.lower(name, &param.expr, &param.moved)?;
+            self.prove(name, &param.planes)?;
+            Ok(param)
+        };
+        let skipped = float.byte_len() / whole.end.max(1) * rows.start;
+        match one(rows) {
+            Ok(param) => Ok((param, skipped)),
+            Err(_) if *rows != whole => Ok((one(&whole)?, 0)),
+            Err(problem) => Err(problem),
+        }
     }
 
     /// A parameter that movement yields in `moved`, without its planes.
@@ -425,6 +458,21 @@ impl Compiler<'_> {
         }
         Ok(out)
     }
+}
+
+/// The first to the last row of the first axis that pieces take of the entry at `index`, which is in plain floats.
+fn rows_used(index: usize, entry: &TensorEntry, planes: &[PlannedPlane]) -> Range<u64> {
+    let rows = entry.shape.first().copied().unwrap_or(1);
+    let row = entry.byte_len() / rows.max(1);
+    let pieces = planes.iter().flat_map(|p| p.copy.iter().chain(&p.equal));
+    let used = pieces.filter(|p| p.source.is_some_and(|source| source.entry == index));
+    let (mut start, mut end) = (u64::MAX, 0);
+    for piece in used {
+        let last: u64 = piece.dims.iter().map(|d| (d.extent - 1) * d.source_stride).sum();
+        start = start.min(piece.source_offset);
+        end = end.max(piece.source_offset + last + piece.run);
+    }
+    if row == 0 || start >= end { 0..rows } else { start / row..end.div_ceil(row) }
 }
 
 /// Exact if every step is.

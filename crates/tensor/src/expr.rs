@@ -150,6 +150,19 @@ impl Expr {
         }
     }
 
+    /// Whether axes change their order anywhere.
+    pub fn turns(&self) -> bool {
+        match self {
+            Expr::Source(_) | Expr::Zero(_) => false,
+            Expr::Permute { .. } => true,
+            Expr::Concat { parts, .. } | Expr::Stack(parts) => parts.iter().any(Expr::turns),
+            Expr::Slice { of, .. }
+            | Expr::Split { of, .. }
+            | Expr::Merge { of, .. }
+            | Expr::Encode { of, .. } => of.turns(),
+        }
+    }
+
     /// Replaces every source by what `f` gives for its name. Of a stack that is sliced at once, only what is kept of it
     /// is copied: a rank's few experts of many.
     ///

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use load::Codecs;
 use model::{Mesh, Model, Module, RopeOrder, Tree};
 use plan::Resolved;
 use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Target};
 
 use crate::pipeline::misfit;
-use crate::wanted::{Shared, Wanted, cut, untorn};
+use crate::wanted::{Shared, Wanted, compiled, cut, untorn};
 use crate::{Adapter, Error, LayoutKind, Plan, describe};
 
 /// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
@@ -242,7 +241,7 @@ impl Ranks<'_> {
                     cut(target, &shares);
                 }
                 let plan = untorn(tree, &self.resolved, &targets)
-                    .and_then(|()| plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs))
+                    .and_then(|()| compiled(checkpoint, &self.resolved, &targets))
                     .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
                 Ok(Plan { plan, rope_order: RopeOrder::Half, layout: self.layout, nameless: vec![] })
             }

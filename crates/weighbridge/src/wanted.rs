@@ -9,7 +9,7 @@ use checkpoint::Checkpoint;
 use load::Codecs;
 use model::{Export, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
 use plan::{LoadPlan, Problem, Problems, Resolved};
-use tensor::{Expr, OneWay, Target};
+use tensor::{Dtype, Expr, OneWay, Scheme, Target};
 
 use crate::pipeline::{misfit, shown};
 use crate::{Adapter, Error, LayoutKind, Plan};
@@ -144,7 +144,7 @@ impl Wanted {
         let name = target.name.clone();
         let mut targets = self.targets.clone();
         targets.push(target);
-        let mut plan = plan::compile(checkpoint.entries(), &self.resolved, &targets, &Codecs)
+        let mut plan = compiled(checkpoint, &self.resolved, &targets)
             .map_err(|problems| misfit(checkpoint, self.family, problems))?;
         plan.params.retain(|p| p.name == name);
         Ok(plan)
@@ -152,11 +152,39 @@ impl Wanted {
 
     /// The plan.
     pub(crate) fn compile(&self, checkpoint: &Checkpoint) -> Result<Plan, Error> {
-        let plan = plan::compile(checkpoint.entries(), &self.resolved, &self.targets, &Codecs)
+        let plan = compiled(checkpoint, &self.resolved, &self.targets)
             .map_err(|problems| misfit(checkpoint, self.family, problems))?;
         let nameless = self.nameless.clone();
         Ok(Plan { plan, rope_order: self.rope_order, layout: self.layout, nameless })
     }
+}
+
+/// The plan of `targets`. What a layer holds turned, and was encoded the other way round, is decoded to f32 first: no
+/// movement makes the one of the other, and the choice is the layer's, not the caller's.
+pub(crate) fn compiled(
+    checkpoint: &Checkpoint,
+    resolved: &Resolved,
+    targets: &[Target],
+) -> Result<LoadPlan, Problems> {
+    let compile = |targets: &[Target]| plan::compile(checkpoint.entries(), resolved, targets, &Codecs);
+    let direct = compile(targets);
+    let Err(problems) = &direct else { return direct };
+    let refused: HashSet<&str> = problems
+        .iter()
+        .filter_map(|problem| match problem {
+            Problem::Movement { param, .. } | Problem::Mixed { param, .. } => Some(param.as_str()),
+            _ => None,
+        })
+        .collect();
+    let is_turned = |t: &Target| t.scheme.is_none() && t.expr.turns() && refused.contains(t.name.as_str());
+    if !targets.iter().any(is_turned) {
+        return direct;
+    }
+    let decoded = |t: &Target| Target {
+        scheme: if is_turned(t) { Some(Scheme::plain(Dtype::F32)) } else { t.scheme.clone() },
+        ..t.clone()
+    };
+    compile(&targets.iter().map(decoded).collect::<Vec<_>>())
 }
 
 /// That what is held as one was not left out because a part of it may be absent, and is.
