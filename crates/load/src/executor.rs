@@ -148,6 +148,10 @@ pub(crate) fn fill<'m>(
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let started = Instant::now();
+    // Who reads past the page cache waits for the disk, and others use the processors meanwhile.
+    let depth = checkpoint.files().iter().map(|f| f.source.pace().depth).max().unwrap_or(1);
+    let mut readers = (depth > pool.threads()).then(|| Pool::new(depth));
+    let pool = readers.as_mut().unwrap_or(pool);
     let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
     let limit = options.memory.unwrap_or(u64::MAX);
     let share = limit / pool.threads() as u64;
