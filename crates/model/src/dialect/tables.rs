@@ -89,7 +89,7 @@ pub(crate) static HF_LLAMA: &[Rule] = &[
 ];
 
 /// Mixtures of experts as DeepSeek and Qwen name them: each expert apart; in directories of mlx-lm they are in a stack
-/// (mlx_lm/models/qwen3_moe.py@v0.28, `sanitize`).
+/// (mlx_lm/models/qwen3_moe.py@v0.32.2, `sanitize`).
 pub(crate) static HF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
     Rule::same("layers.{n}.ffn.router.correction.bias", "model.layers.{n}.mlp.gate.e_score_correction_bias"),

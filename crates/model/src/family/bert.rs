@@ -1,7 +1,7 @@
 //! BERT: an encoder with norms after attention and after the feed-forward network, and heads that a file may have.
 //!
 //! Source: transformers `BertModel`, `BertForMaskedLM` and `BertForPreTraining`@v4.57; conversion/bert.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/bert.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/bert.py, v0.33.0.
 
 use derive::Module;
 
@@ -9,7 +9,7 @@ use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
-use crate::module::{Embedding, LayerNorm, Layers, Linear, Module, ParallelLmHead, VocabParallelEmbedding};
+use crate::module::{LayerNorm, Layers, Linear, Module, VocabParallelEmbedding};
 use crate::param::Axis;
 
 use super::Family;
@@ -74,15 +74,15 @@ impl Family for Bert {
         let head = |outputs: u64| Linear::new(hidden, outputs).with_bias().optional();
         Box::new(BertModel {
             token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
-            position_embedding: Embedding::new(Axis::Position.of(*c.context), hidden),
-            token_type_embedding: Embedding::new(*c.token_types, hidden),
+            // Divided as vLLM does it, vllm/model_executor/models/bert.py, `BertEmbedding`.
+            position_embedding: VocabParallelEmbedding::new(*c.context, hidden),
+            token_type_embedding: VocabParallelEmbedding::new(*c.token_types, hidden),
             embedding_norm: LayerNorm::new(hidden),
             layers: Layers((0..*c.layers).map(block).collect()),
             pooler: head(*c.hidden),
             prediction: Prediction { dense: head(*c.hidden), norm: LayerNorm::new(hidden).optional() },
-            output: ParallelLmHead::new(hidden, *c.vocab)
-                .tied_to("token_embedding.weight")
-                .with_optional_bias(),
+            // Whole on every rank: vLLM's is a plain linear.
+            output: Linear::new(hidden, *c.vocab).tied_to("token_embedding.weight").with_optional_bias(),
             next_sentence: head(2),
         })
     }
@@ -102,23 +102,23 @@ impl Family for Bert {
         })
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
-        vec![VLLM]
+    fn vllm(&self, own: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
+        if own("prediction.dense.weight") { vec![VLLM_MASKED, VLLM_HEAD] } else { vec![VLLM] }
     }
 }
 
 #[derive(Module)]
 struct BertModel {
     token_embedding: VocabParallelEmbedding,
-    position_embedding: Embedding,
-    token_type_embedding: Embedding,
+    position_embedding: VocabParallelEmbedding,
+    token_type_embedding: VocabParallelEmbedding,
     embedding_norm: LayerNorm,
     layers: Layers<BertBlock>,
     /// What classifies by the first token.
     pooler: Linear,
     /// What comes before the output matrix.
     prediction: Prediction,
-    output: ParallelLmHead,
+    output: Linear,
     next_sentence: Linear,
 }
 
@@ -207,27 +207,81 @@ static HF: &[Rule] = &[
     Rule::unprefixed("next_sentence.bias", "cls.seq_relationship.bias"),
 ];
 
-/// As `BertEmbeddingModel`; it pads positions and token types as it does tokens, and those are left out here.
-static VLLM: &[Rule] = &[
-    Rule::same("token_embedding.weight", "model.embeddings.word_embeddings.weight"),
-    Rule::same("embedding_norm.weight", "model.embeddings.LayerNorm.weight"),
-    Rule::same("embedding_norm.bias", "model.embeddings.LayerNorm.bias"),
-    Rule::same("layers.{n}.attention.qkv.weight", "model.encoder.layer.{n}.attention.self.qkv_proj.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "model.encoder.layer.{n}.attention.self.qkv_proj.bias"),
-    Rule::same("layers.{n}.attention.output.weight", "model.encoder.layer.{n}.attention.output.dense.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "model.encoder.layer.{n}.attention.output.dense.bias"),
-    Rule::same(
-        "layers.{n}.attention_output_norm.weight",
-        "model.encoder.layer.{n}.attention.output.LayerNorm.weight",
-    ),
-    Rule::same(
-        "layers.{n}.attention_output_norm.bias",
-        "model.encoder.layer.{n}.attention.output.LayerNorm.bias",
-    ),
-    Rule::same("layers.{n}.ffn.up.weight", "model.encoder.layer.{n}.intermediate.dense.weight"),
-    Rule::same("layers.{n}.ffn.up.bias", "model.encoder.layer.{n}.intermediate.dense.bias"),
-    Rule::same("layers.{n}.ffn.down.weight", "model.encoder.layer.{n}.output.dense.weight"),
-    Rule::same("layers.{n}.ffn.down.bias", "model.encoder.layer.{n}.output.dense.bias"),
-    Rule::same("layers.{n}.output_norm.weight", "model.encoder.layer.{n}.output.LayerNorm.weight"),
-    Rule::same("layers.{n}.output_norm.bias", "model.encoder.layer.{n}.output.LayerNorm.bias"),
+/// The encoder, under its prefix.
+macro_rules! encoder {
+    ($prefix:literal) => {
+        &[
+            Rule::same("token_embedding.weight", concat!($prefix, "embeddings.word_embeddings.weight")),
+            Rule::same(
+                "position_embedding.weight",
+                concat!($prefix, "embeddings.position_embeddings.weight"),
+            ),
+            Rule::same(
+                "token_type_embedding.weight",
+                concat!($prefix, "embeddings.token_type_embeddings.weight"),
+            ),
+            Rule::same("embedding_norm.weight", concat!($prefix, "embeddings.LayerNorm.weight")),
+            Rule::same("embedding_norm.bias", concat!($prefix, "embeddings.LayerNorm.bias")),
+            Rule::same(
+                "layers.{n}.attention.qkv.weight",
+                concat!($prefix, "encoder.layer.{n}.attention.self.qkv_proj.weight"),
+            ),
+            Rule::same(
+                "layers.{n}.attention.qkv.bias",
+                concat!($prefix, "encoder.layer.{n}.attention.self.qkv_proj.bias"),
+            ),
+            Rule::same(
+                "layers.{n}.attention.output.weight",
+                concat!($prefix, "encoder.layer.{n}.attention.output.dense.weight"),
+            ),
+            Rule::same(
+                "layers.{n}.attention.output.bias",
+                concat!($prefix, "encoder.layer.{n}.attention.output.dense.bias"),
+            ),
+            Rule::same(
+                "layers.{n}.attention_output_norm.weight",
+                concat!($prefix, "encoder.layer.{n}.attention.output.LayerNorm.weight"),
+            ),
+            Rule::same(
+                "layers.{n}.attention_output_norm.bias",
+                concat!($prefix, "encoder.layer.{n}.attention.output.LayerNorm.bias"),
+            ),
+            Rule::same(
+                "layers.{n}.ffn.up.weight",
+                concat!($prefix, "encoder.layer.{n}.intermediate.dense.weight"),
+            ),
+            Rule::same(
+                "layers.{n}.ffn.up.bias",
+                concat!($prefix, "encoder.layer.{n}.intermediate.dense.bias"),
+            ),
+            Rule::same(
+                "layers.{n}.ffn.down.weight",
+                concat!($prefix, "encoder.layer.{n}.output.dense.weight"),
+            ),
+            Rule::same("layers.{n}.ffn.down.bias", concat!($prefix, "encoder.layer.{n}.output.dense.bias")),
+            Rule::same(
+                "layers.{n}.output_norm.weight",
+                concat!($prefix, "encoder.layer.{n}.output.LayerNorm.weight"),
+            ),
+            Rule::same(
+                "layers.{n}.output_norm.bias",
+                concat!($prefix, "encoder.layer.{n}.output.LayerNorm.bias"),
+            ),
+        ]
+    };
+}
+
+/// As `BertEmbeddingModel`.
+static VLLM: &[Rule] = encoder!("model.");
+
+/// As `BertForMaskedLM`, which vLLM 0.20 does not have.
+static VLLM_MASKED: &[Rule] = encoder!("bert.");
+
+static VLLM_HEAD: &[Rule] = &[
+    Rule::same("prediction.dense.weight", "mlm_head.dense.weight"),
+    Rule::same("prediction.dense.bias", "mlm_head.dense.bias"),
+    Rule::same("prediction.norm.weight", "mlm_head.layer_norm.weight"),
+    Rule::same("prediction.norm.bias", "mlm_head.layer_norm.bias"),
+    Rule::same("output.weight", "mlm_head.decoder.weight"),
+    Rule::same("output.bias", "mlm_head.decoder.bias"),
 ];

@@ -5,7 +5,7 @@
 //! attention multiplies with. In transformers they are one, `kv_b_proj`.
 //!
 //! Source: transformers `DeepseekV3ForCausalLM`@v4.57; conversion/deepseek.py, `DeepseekV2Model`, and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/deepseek_v2.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/deepseek_v2.py, v0.33.0.
 
 use derive::Module;
 use tensor::Expr;
@@ -104,7 +104,7 @@ impl Family for DeepseekV3 {
         })
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM, VLLM_DECODER]
     }
 }

@@ -132,8 +132,8 @@ impl Family for Gemma3 {
         })
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
-        // Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.11.
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
+        // Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.33.0.
         vec![HF, VLLM_DECODER]
     }
 }

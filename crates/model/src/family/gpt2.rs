@@ -91,7 +91,7 @@ impl Family for Gpt2 {
         })
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM]
     }
 }
@@ -135,7 +135,7 @@ static HF: &[Rule] = &[
     Rule::unprefixed("output.weight", "lm_head.weight"),
 ];
 
-/// vLLM holds the matrices `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.11.
+/// vLLM holds the matrices `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.33.0.
 static VLLM: &[Rule] = &[
     Rule::same("token_embedding.weight", "transformer.wte.weight"),
     Rule::same("position_embedding.weight", "transformer.wpe.weight"),

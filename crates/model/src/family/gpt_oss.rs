@@ -4,7 +4,7 @@
 //! else `[in, out]`.
 //!
 //! Source: transformers `GptOssForCausalLM`@v4.57 and integrations/mxfp4.py; conversion/gpt_oss.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/gpt_oss.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/gpt_oss.py, v0.33.0.
 
 use tensor::Expr;
 
@@ -98,7 +98,7 @@ impl Family for GptOss {
         })
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM, VLLM_DECODER]
     }
 }
@@ -147,8 +147,8 @@ static HF: &[Rule] = &[
 
 static VLLM: &[Rule] = &[
     Rule::same("token_embedding.weight", "model.embedding.weight"),
-    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.attn.qkv.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.attn.qkv.bias"),
+    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.attn.qkv_proj.weight"),
+    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.attn.qkv_proj.bias"),
     Rule::same("layers.{n}.attention.sinks.weight", "model.layers.{n}.attn.sinks"),
     Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.attn.o_proj.weight"),
     Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.attn.o_proj.bias"),

@@ -1,7 +1,7 @@
 //! Mixtral: Llama whose feed-forward networks are mixtures of experts. In GGUF it is a `llama` with experts.
 //!
 //! Source: transformers `MixtralForCausalLM`@v4.57; conversion/llama.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.33.0.
 
 use crate::architecture::{Architecture, NotRun, RopeOrder};
 use crate::config::describe::{self, Description};
@@ -93,14 +93,14 @@ impl Family for Mixtral {
         }
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM, VLLM_DECODER]
     }
 }
 
 static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];
 
-/// Directories of mlx-lm have experts in a stack (mlx_lm/models/mixtral.py@v0.28, `sanitize`).
+/// Directories of mlx-lm have experts in a stack (mlx_lm/models/mixtral.py@v0.32.2, `sanitize`).
 static HF: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
     Rule::same(

@@ -51,7 +51,7 @@ pub trait Family: Sync {
         RopeOrder::Half
     }
     /// How vLLM names what its layers hold, fused or not: the first rule for a parameter is the one.
-    fn vllm(&self) -> Vec<&'static [Rule]> {
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM_DECODER]
     }
 }

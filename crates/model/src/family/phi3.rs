@@ -2,7 +2,7 @@
 //! frequency in the models for long texts.
 //!
 //! Source: transformers `Phi3ForCausalLM`@v4.57; conversion/phi.py, `Phi3MiniModel`, and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/phi3.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/phi3.py, v0.33.0.
 
 use derive::Module;
 

@@ -1,7 +1,7 @@
 //! Qwen 2 and 2.5: Llama with biases of queries, keys and values; late layers may have a window.
 //!
 //! Source: transformers `Qwen2ForCausalLM`@v4.57; conversion/qwen.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py, v0.33.0.
 
 use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};

@@ -1,7 +1,7 @@
 //! Qwen 3: Llama with norms of each head's query and key; late layers may have a window.
 //!
 //! Source: transformers `Qwen3ForCausalLM`@v4.57; conversion/qwen.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3.py, v0.33.0.
 
 use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};

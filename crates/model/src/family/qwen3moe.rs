@@ -1,7 +1,7 @@
 //! Qwen 3 with mixtures of experts in all layers.
 //!
 //! Source: transformers `Qwen3MoeForCausalLM`@v4.57; conversion/qwen.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.11.
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.33.0.
 
 use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};

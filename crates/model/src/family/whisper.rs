@@ -2,7 +2,7 @@
 //!
 //! llama.cpp has no such architecture; whisper.cpp has a format of its own.
 //!
-//! Source: transformers `WhisperForConditionalGeneration`@v4.57.
+//! Source: transformers `WhisperForConditionalGeneration`@v4.57; vllm/model_executor/models/whisper.py, v0.33.0.
 
 use derive::Module;
 
@@ -11,8 +11,8 @@ use crate::config::describe::Description;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::module::{
-    ColumnParallelLinear, Embedding, LayerNorm, Layers, MergedColumnParallelLinear, Module, ParallelLmHead,
-    Part, RowParallelLinear, Table, VocabParallelEmbedding,
+    ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
+    RowParallelLinear, Table,
 };
 use crate::param::Axis;
 
@@ -92,11 +92,11 @@ impl Family for Whisper {
         };
         Box::new(WhisperModel {
             enc: c.encoder.as_ref().map(|encoder| EncoderModel::new(c, encoder)),
-            token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
+            token_embedding: Embedding::new(*c.vocab, hidden),
             position_embedding: Embedding::new(Axis::Position.of(*c.context), hidden),
             layers: Layers((0..*c.layers).map(block).collect()),
             output_norm: LayerNorm::new(hidden),
-            output: ParallelLmHead::new(hidden, *c.vocab).tied_to("token_embedding.weight"),
+            output: Linear::new(hidden, *c.vocab).tied_to("token_embedding.weight"),
         })
     }
 
@@ -111,19 +111,20 @@ impl Family for Whisper {
         }
     }
 
-    fn vllm(&self) -> Vec<&'static [Rule]> {
-        vec![]
+    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
+        vec![VLLM]
     }
 }
 
 #[derive(Module)]
 struct WhisperModel {
     enc: Option<EncoderModel>,
-    token_embedding: VocabParallelEmbedding,
+    /// Whole on every rank, as vLLM has it.
+    token_embedding: Embedding,
     position_embedding: Embedding,
     layers: Layers<DecoderBlock>,
     output_norm: LayerNorm,
-    output: ParallelLmHead,
+    output: Linear,
 }
 
 #[derive(Module)]
@@ -280,4 +281,53 @@ static HF: &[Rule] = &[
     linear!("output_norm", "decoder.layer_norm"),
     linear!("output_norm", "decoder.layer_norm", bias),
     Rule::unprefixed("output.weight", "proj_out.weight"),
+];
+
+/// Keys have no bias, and what is fused of queries and values alone has no place here: vLLM puts zeros between them
+/// (`_create_fake_bias_for_k_proj`).
+static VLLM: &[Rule] = &[
+    linear!("enc.conv1", "model.encoder.conv1"),
+    linear!("enc.conv1", "model.encoder.conv1", bias),
+    linear!("enc.conv2", "model.encoder.conv2"),
+    linear!("enc.conv2", "model.encoder.conv2", bias),
+    linear!("enc.position_embedding", "model.encoder.embed_positions"),
+    linear!("enc.layers.{n}.attention_norm", "model.encoder.layers.{n}.self_attn_layer_norm"),
+    linear!("enc.layers.{n}.attention_norm", "model.encoder.layers.{n}.self_attn_layer_norm", bias),
+    linear!("enc.layers.{n}.attention.qkv", "model.encoder.layers.{n}.self_attn.qkv_proj"),
+    linear!("enc.layers.{n}.attention.qkv", "model.encoder.layers.{n}.self_attn.qkv_proj", bias),
+    linear!("enc.layers.{n}.attention.output", "model.encoder.layers.{n}.self_attn.out_proj"),
+    linear!("enc.layers.{n}.attention.output", "model.encoder.layers.{n}.self_attn.out_proj", bias),
+    linear!("enc.layers.{n}.ffn_norm", "model.encoder.layers.{n}.final_layer_norm"),
+    linear!("enc.layers.{n}.ffn_norm", "model.encoder.layers.{n}.final_layer_norm", bias),
+    linear!("enc.layers.{n}.ffn.up", "model.encoder.layers.{n}.mlp.fc1"),
+    linear!("enc.layers.{n}.ffn.up", "model.encoder.layers.{n}.mlp.fc1", bias),
+    linear!("enc.layers.{n}.ffn.down", "model.encoder.layers.{n}.mlp.fc2"),
+    linear!("enc.layers.{n}.ffn.down", "model.encoder.layers.{n}.mlp.fc2", bias),
+    linear!("enc.output_norm", "model.encoder.layer_norm"),
+    linear!("enc.output_norm", "model.encoder.layer_norm", bias),
+    linear!("token_embedding", "model.decoder.embed_tokens"),
+    linear!("position_embedding", "model.decoder.embed_positions"),
+    linear!("layers.{n}.attention_norm", "model.decoder.layers.{n}.self_attn_layer_norm"),
+    linear!("layers.{n}.attention_norm", "model.decoder.layers.{n}.self_attn_layer_norm", bias),
+    linear!("layers.{n}.attention.qkv", "model.decoder.layers.{n}.self_attn.qkv_proj"),
+    linear!("layers.{n}.attention.qkv", "model.decoder.layers.{n}.self_attn.qkv_proj", bias),
+    linear!("layers.{n}.attention.output", "model.decoder.layers.{n}.self_attn.out_proj"),
+    linear!("layers.{n}.attention.output", "model.decoder.layers.{n}.self_attn.out_proj", bias),
+    linear!("layers.{n}.cross_attn_norm", "model.decoder.layers.{n}.encoder_attn_layer_norm"),
+    linear!("layers.{n}.cross_attn_norm", "model.decoder.layers.{n}.encoder_attn_layer_norm", bias),
+    linear!("layers.{n}.cross_attn.q", "model.decoder.layers.{n}.encoder_attn.q_proj"),
+    linear!("layers.{n}.cross_attn.q", "model.decoder.layers.{n}.encoder_attn.q_proj", bias),
+    linear!("layers.{n}.cross_attn.kv", "model.decoder.layers.{n}.encoder_attn.kv_proj"),
+    linear!("layers.{n}.cross_attn.kv", "model.decoder.layers.{n}.encoder_attn.kv_proj", bias),
+    linear!("layers.{n}.cross_attn.output", "model.decoder.layers.{n}.encoder_attn.out_proj"),
+    linear!("layers.{n}.cross_attn.output", "model.decoder.layers.{n}.encoder_attn.out_proj", bias),
+    linear!("layers.{n}.ffn_norm", "model.decoder.layers.{n}.final_layer_norm"),
+    linear!("layers.{n}.ffn_norm", "model.decoder.layers.{n}.final_layer_norm", bias),
+    linear!("layers.{n}.ffn.up", "model.decoder.layers.{n}.mlp.fc1"),
+    linear!("layers.{n}.ffn.up", "model.decoder.layers.{n}.mlp.fc1", bias),
+    linear!("layers.{n}.ffn.down", "model.decoder.layers.{n}.mlp.fc2"),
+    linear!("layers.{n}.ffn.down", "model.decoder.layers.{n}.mlp.fc2", bias),
+    linear!("output_norm", "model.decoder.layer_norm"),
+    linear!("output_norm", "model.decoder.layer_norm", bias),
+    Rule::same("output.weight", "proj_out.weight"),
 ];

@@ -1,6 +1,7 @@
 //! The layout of vLLM's layers: its names, and what each layer holds on a rank of a tensor-parallel group.
 //!
-//! Source: vllm/model_executor/models, v0.11; of each family, the file of its architecture.
+//! Source: vllm/model_executor/models, v0.20.2 and v0.33.0; of each family, the file of its architecture.
+//! Names and shapes are compared with what v0.33.0 builds, golden/vllm_names.py.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,8 +24,9 @@ impl Vllm {
     /// # Errors
     /// If the rules of the family have no way back.
     pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
-        let (tree, rules) = (model.tree(), model.family.vllm());
         let there: HashMap<&str, &Param> = params.iter().map(|p| (p.name.as_str(), p)).collect();
+        let own = |name: &str| there.get(name).is_some_and(|p| p.tied_to.is_none());
+        let (tree, rules) = (model.tree(), model.family.vllm(&own));
         let mut placed = HashSet::new();
         let mut targets = Vec::new();
         for held in tree.held() {
@@ -76,7 +78,7 @@ fn substituted(of: &Expr, by: &Expr) -> Expr {
     by.unwrap_or_else(|never| match never {})
 }
 
-/// Decoders after Llama. Source: vllm/model_executor/models/llama.py, v0.11.
+/// Decoders after Llama. Source: vllm/model_executor/models/llama.py, v0.33.0.
 pub(crate) static VLLM_DECODER: &[Rule] = &[
     Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
     Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),

@@ -1,6 +1,6 @@
 //! Layers of matrices. They go by the names that vLLM gave them.
 //!
-//! Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py, v0.11.
+//! Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py, v0.33.0.
 
 use tensor::{Expr, Presence};
 
@@ -26,6 +26,12 @@ impl Linear {
     pub fn new(input: impl Into<Along>, output: impl Into<Along>) -> Linear {
         let (input, output) = (input.into(), output.into());
         Linear { input, output, bias: None, presence: Presence::Required, once: false }
+    }
+
+    /// The same, but if its weight is absent it is the parameter called `name`, by its whole name.
+    #[must_use]
+    pub fn tied_to(self, name: impl Into<String>) -> Linear {
+        Linear { presence: Presence::TiedTo(name.into()), ..self }
     }
 
     /// The same with a bias.
@@ -286,7 +292,7 @@ impl ParallelLmHead {
     /// The same, but if it is absent it is the parameter called `name`, by its whole name.
     #[must_use]
     pub fn tied_to(self, name: impl Into<String>) -> ParallelLmHead {
-        ParallelLmHead(Linear { presence: Presence::TiedTo(name.into()), ..self.0 })
+        ParallelLmHead(self.0.tied_to(name))
     }
 
     /// The same with a bias.

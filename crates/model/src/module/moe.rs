@@ -1,6 +1,6 @@
 //! The experts of a mixture, under the name that vLLM gave them.
 //!
-//! Source: vllm/model_executor/layers/fused_moe/layer.py, v0.11.
+//! Source: vllm/model_executor/layers/fused_moe/layer.py, v0.33.0.
 
 use tensor::Expr;
 

@@ -75,7 +75,7 @@ pub(crate) fn shards(
 /// The files of tensors that are cut already, one set for each rank: `counts` of them belong to each, one after the
 /// other.
 ///
-/// Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.11: `DEFAULT_PATTERN`, and `save_model`, which
+/// Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0: `TP_ONLY_PATTERN`, and `save_model`, which
 /// begins a part where the one before would be longer than `max_size`, 5 GiB.
 pub(crate) fn rank_parts(
     tensors: &[Outgoing],
