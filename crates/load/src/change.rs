@@ -1,17 +1,20 @@
 //! The steps of one parameter as one change of whole rows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use quant::{BadData, Codec, Difference, Encoder, Matrix};
-use tensor::{Dtype, Rows, Scheme, Step};
+use tensor::{Dtype, Rows, Scheme, Shape, Step};
 
 use crate::codecs::is_repack;
+use crate::gather::size;
 
-/// What happens to rows between the plan's movement and the slot.
-pub(crate) enum Change {
-    /// Nothing: movement fills the slot.
-    None,
+/// What happens to rows between the plan's movement and the slot: one stage after the other, none if movement fills
+/// the slot. What is between two of them is there for the rows of one band.
+#[derive(Default)]
+pub(crate) struct Change(Vec<Stage>);
+
+/// What is done at once.
+enum Stage {
     /// Rows interleaved or set apart again.
     Repack { from: Arc<Scheme>, to: Arc<Scheme> },
     /// Decoded to f32, plus a number, encoded again.
@@ -19,7 +22,7 @@ pub(crate) enum Change {
 }
 
 /// A change of values.
-pub(crate) struct Convert {
+struct Convert {
     from: Arc<Scheme>,
     codec: &'static dyn Codec,
     add: f32,
@@ -40,30 +43,42 @@ pub(crate) enum Failed {
 impl Change {
     /// The change that `steps` make to `moved`, or the pair of names that no codec joins.
     pub(crate) fn of(moved: &Arc<Scheme>, steps: &[Step]) -> Result<Change, (String, String)> {
-        let refuse = |from: &Scheme, to: &str| Err((from.name.to_string(), to.to_owned()));
-        let mut change = Change::None;
+        let mut stages: Vec<Stage> = vec![];
         for step in steps {
-            change = match (change, step) {
-                (Change::None, Step::To(to)) if is_repack(moved, to) => {
-                    Change::Repack { from: Arc::clone(moved), to: Arc::clone(to) }
+            let now = Arc::clone(stages.last().map_or(moved, Stage::to));
+            match (stages.last_mut(), step) {
+                (_, Step::To(to)) if is_repack(&now, to) => {
+                    stages.push(Stage::Repack { from: now, to: Arc::clone(to) });
                 }
-                (Change::None, step) => match quant::codec(&moved.name) {
-                    Some(codec) => {
-                        let (from, to) = (Arc::clone(moved), Scheme::plain(Dtype::F32));
-                        let convert = Convert { from, codec, add: 0.0, to, encode: None };
-                        Change::Convert(convert.then(step)?)
-                    }
-                    None => return refuse(moved, &text(step)),
-                },
-                (Change::Convert(convert), step) => Change::Convert(convert.then(step)?),
-                (Change::Repack { to, .. }, step) => return refuse(&to, &text(step)),
-            };
+                (Some(Stage::Convert(convert)), step) if convert.encode.is_none() => convert.then(step)?,
+                (_, step) => {
+                    let mut convert = Convert::of(now).map_err(|from| (from, text(step)))?;
+                    convert.then(step)?;
+                    stages.push(Stage::Convert(convert));
+                }
+            }
         }
-        Ok(change)
+        Ok(Change(stages))
+    }
+
+    /// Whether movement fills the slot.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What rows are between two stages, in order.
+    fn between(&self) -> impl Iterator<Item = &Scheme> {
+        let all = self.0.split_last().map_or(&[][..], |(_, before)| before);
+        all.iter().map(|stage| &**stage.to())
+    }
+
+    /// How many of the last axes are changed together, where `moved` becomes `target`.
+    pub(crate) fn trailing(&self, moved: &Scheme, target: &Scheme) -> usize {
+        self.between().map(|s| s.trailing).fold(moved.trailing.max(target.trailing), usize::max)
     }
 
     /// Rows that can be changed from `moved` to `target` together, of a matrix of so many: any multiple of this.
-    pub(crate) fn band(moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
+    pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
         let per = |scheme: &Scheme, whole: Option<u64>| {
             let rows = scheme.planes.iter().map(|p| match scheme.rows_in(p) {
                 Rows::Bands(per) => Some(per),
@@ -73,19 +88,21 @@ impl Change {
             rows.collect::<Option<Vec<_>>>()
         };
         // Several bands may read one plane, but only one may write it.
-        let (Some(reads), Some(writes)) = (per(moved, Some(1)), per(target, None)) else { return rows };
-        reads.into_iter().chain(writes).fold(1, lcm).min(rows)
+        let written = self.between().chain([target]).map(|scheme| per(scheme, None));
+        let all: Option<Vec<Vec<u64>>> = [per(moved, Some(1))].into_iter().chain(written).collect();
+        all.map_or(rows, |all| all.into_iter().flatten().fold(1, lcm).min(rows))
     }
 
-    /// Values of f32 that changing so many takes beside what it reads and writes.
-    pub(crate) fn values(&self, elements: u64) -> u64 {
-        match self {
-            Change::Convert(Convert { encode: Some(_), .. }) => elements.saturating_mul(2),
-            _ => 0,
-        }
+    /// Values of f32 that changing `rows` rows of `k` takes beside what it reads and writes.
+    pub(crate) fn values(&self, rows: u64, k: u64) -> u64 {
+        let coded = self.0.iter().any(|s| matches!(s, Stage::Convert(c) if c.encode.is_some()));
+        let own = if coded { rows.saturating_mul(k).saturating_mul(2) } else { 0 };
+        let shape = Shape::from([rows, k]);
+        let between = self.between().flat_map(|s| s.planes.iter().map(|p| s.plane_bytes(p, &shape)));
+        between.fold(own, |sum, bytes| sum.saturating_add(bytes.unwrap_or(u64::MAX).div_ceil(4)))
     }
 
-    /// Changes rows, whose planes are `src` and become `dst`; their sizes match. Says what an encoding loses.
+    /// Changes rows, whose planes are `src` and become `dst`; their sizes match. Says what encoding them loses.
     pub(crate) fn apply(
         &self,
         src: Matrix<'_>,
@@ -93,33 +110,38 @@ impl Change {
         dst: &mut [&mut [u8]],
         scratch: &mut Vec<f32>,
     ) -> Result<Option<Difference>, Failed> {
-        match self {
-            Change::None => unreachable!("movement fills these slots"),
-            Change::Repack { from, to } => {
-                quant::repack(from, to, src.k, src.planes, dst);
-                Ok(None)
+        let Matrix { rows, k, .. } = src;
+        scratch.resize(size(self.values(rows as u64, k as u64)).max(scratch.len()), 0.0);
+        let mut room = &mut scratch[..];
+        let mut before: Vec<&[u8]> = src.planes.to_vec();
+        let mut lost: Option<Difference> = None;
+        let (last, first) = self.0.split_last().unwrap_or_else(|| unreachable!("movement fills these slots"));
+        for stage in first {
+            let to = stage.to();
+            let shape = Shape::from([rows as u64, k as u64]);
+            let mut planes: Vec<&mut [u8]> = vec![];
+            for plane in to.planes.iter() {
+                let bytes = size(to.plane_bytes(plane, &shape).unwrap_or(u64::MAX));
+                let (part, rest) = std::mem::take(&mut room).split_at_mut(bytes.div_ceil(4));
+                room = rest;
+                planes.push(&mut bytemuck::cast_slice_mut(part)[..bytes]);
             }
-            Change::Convert(convert) => convert.apply(src, importance, dst, scratch),
+            let now = stage.apply(Matrix { planes: &before, rows, k }, importance, &mut planes, room)?;
+            lost = lost.into_iter().chain(now).reduce(Difference::and);
+            before = planes.into_iter().map(|plane| &*plane).collect();
         }
+        let now = last.apply(Matrix { planes: &before, rows, k }, importance, dst, room)?;
+        Ok(lost.into_iter().chain(now).reduce(Difference::and))
     }
 }
 
-impl Convert {
-    /// This and then `step`.
-    fn then(mut self, step: &Step) -> Result<Convert, (String, String)> {
-        match (step, self.encode) {
-            (Step::Add(n), None) => self.add += *n as f32,
-            (Step::To(to), None) if to.dtype() == Some(Dtype::F32) => {}
-            (Step::To(to), None) => {
-                let codec = quant::codec(&to.name);
-                let Some(encode) = codec.and_then(|c| Some((c, c.encoder()?))) else {
-                    return Err((self.from.name.to_string(), to.name.to_string()));
-                };
-                (self.encode, self.to) = (Some(encode), Arc::clone(to));
-            }
-            (step, Some(_)) => return Err((self.to.name.to_string(), text(step))),
+impl Stage {
+    /// The scheme that it gives.
+    fn to(&self) -> &Arc<Scheme> {
+        match self {
+            Stage::Repack { to, .. } => to,
+            Stage::Convert(convert) => &convert.to,
         }
-        Ok(self)
     }
 
     fn apply(
@@ -127,7 +149,49 @@ impl Convert {
         src: Matrix<'_>,
         importance: Option<&[f32]>,
         dst: &mut [&mut [u8]],
-        scratch: &mut Vec<f32>,
+        room: &mut [f32],
+    ) -> Result<Option<Difference>, Failed> {
+        match self {
+            Stage::Repack { from, to } => {
+                if src.k > 0 {
+                    quant::repack(from, to, src.k, src.planes, dst);
+                }
+                Ok(None)
+            }
+            Stage::Convert(convert) => convert.apply(src, importance, dst, room),
+        }
+    }
+}
+
+impl Convert {
+    /// Decodes `from`, or says its name if nothing does.
+    fn of(from: Arc<Scheme>) -> Result<Convert, String> {
+        let codec = quant::codec(&from.name).ok_or_else(|| from.name.to_string())?;
+        Ok(Convert { from, codec, add: 0.0, to: Scheme::plain(Dtype::F32), encode: None })
+    }
+
+    /// This and then `step`, in f32 so far.
+    fn then(&mut self, step: &Step) -> Result<(), (String, String)> {
+        match step {
+            Step::Add(n) => self.add += *n as f32,
+            Step::To(to) if to.dtype() == Some(Dtype::F32) => {}
+            Step::To(to) => {
+                let codec = quant::codec(&to.name);
+                let Some(encode) = codec.and_then(|c| Some((c, c.encoder()?))) else {
+                    return Err((self.from.name.to_string(), to.name.to_string()));
+                };
+                (self.encode, self.to) = (Some(encode), Arc::clone(to));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        src: Matrix<'_>,
+        importance: Option<&[f32]>,
+        dst: &mut [&mut [u8]],
+        room: &mut [f32],
     ) -> Result<Option<Difference>, Failed> {
         self.codec.check(src).map_err(Failed::Data)?;
         let decode = |out: &mut [f32]| {
@@ -143,9 +207,7 @@ impl Convert {
             return Ok(None);
         };
         let n = src.rows * src.k;
-        scratch.clear();
-        scratch.resize(2 * n, 0.0);
-        let (values, back) = scratch.split_at_mut(n);
+        let (values, back) = room[..2 * n].split_at_mut(n);
         decode(values);
         let bad = values.iter().filter(|x| !x.is_finite()).count();
         if bad > 0 && self.to.dtype().is_none() {
@@ -157,12 +219,6 @@ impl Convert {
             codec.decode(Matrix { planes: &planes, ..src }, 0..src.rows, back);
         }
         Ok(Some(Difference::of(values, back)))
-    }
-}
-
-impl fmt::Debug for Convert {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} + {} to {}", self.from, self.add, self.to)
     }
 }
 

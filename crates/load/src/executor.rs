@@ -65,7 +65,7 @@ pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Res
         })?;
         if lend
             && param.staged.is_empty()
-            && let Change::None = change
+            && change.is_none()
         {
             let slots = param.planes.iter().map(|plane| {
                 let (file, range) = lent(checkpoint, plane)?;
@@ -389,7 +389,7 @@ impl Run<'_, '_> {
         let param = &item.param.name;
         let Buffers { read, moved, values, .. } = buffers;
         let own = &mut scratch.own;
-        if let Change::None = item.change {
+        if item.change.is_none() {
             let ([(plane, range)], [target]) = (&item.moved[..], &mut item.target[..]) else { return Ok(()) };
             scratch.bytes_copied += target.len() as u64;
             self.fill(plane, range, target, read, own)?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plan::{LoadPlan, Piece, PlannedParam, Untaken, Whole};
+use plan::{Fidelity, LoadPlan, Piece, PlannedParam, Untaken, Whole};
 use quant::Matrix;
 use tensor::{Dtype, Scheme, Step, TensorEntry};
 
@@ -171,13 +171,14 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     });
     let mut out: Vec<Vec<u8>> =
         out.by_ref().collect::<Option<_>>().ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
-    // The last two axes are matrices if either scheme says so, else all but the last are rows.
+    // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
     let axes = param.shape.len();
-    let lead = if param.moved.trailing.max(param.scheme.trailing) < 2 { 0 } else { axes.saturating_sub(2) };
+    let lead = if change.trailing(&param.scheme, &param.moved) < 2 { 0 } else { axes.saturating_sub(2) };
     let count = |axes: &[u64]| usize::try_from(axes.iter().product::<u64>()).unwrap_or(usize::MAX);
     let (matrices, matrix) = (count(&param.shape[..lead]).max(1), &param.shape[lead..]);
     let (rows, k) = matrix.split_last().map_or((1, 1), |(k, rows)| (count(rows), count(&[*k])));
-    let (mut values, mut exact) = (vec![], sum == 0);
+    // What was rounded on the way here is not what it was, whatever the way back says.
+    let (mut values, mut exact) = (vec![], param.fidelity == Fidelity::Exact);
     for m in 0..matrices {
         let part = |bytes: usize| m * (bytes / matrices)..(m + 1) * (bytes / matrices);
         let src: Vec<&[u8]> = planes.iter().map(|p| &p[part(p.len())]).collect();

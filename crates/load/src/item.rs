@@ -71,7 +71,7 @@ impl<'a> Cutter<'a> {
         items: &mut Vec<Item<'a, 't>>,
     ) -> Result<(), Error> {
         let before = items.len();
-        let cut = if let Change::None = change {
+        let cut = if change.is_none() {
             let planes = param.planes.iter().zip(targets);
             planes.map(|(plane, target)| self.moves(param, change, plane, target, items)).collect()
         } else {
@@ -82,7 +82,7 @@ impl<'a> Cutter<'a> {
             item.index = index;
             let first = item.moved.iter().find_map(|(plane, range)| self.first(plane, range));
             let straight = first.as_ref().is_some_and(|(_, straight)| *straight);
-            item.straight = straight && matches!(change, Change::None);
+            item.straight = straight && change.is_none();
             item.span = first.map(|(span, _)| span);
             let need = item.need.bytes();
             if self.neediest.is_none_or(|(_, most)| need > most) {
@@ -142,9 +142,9 @@ impl<'a> Cutter<'a> {
         items: &mut Vec<Item<'a, 't>>,
     ) -> Option<()> {
         let (moved, target) = (&*param.moved, &*param.scheme);
-        // The last two axes are matrices if either scheme says so, else all but the last are rows.
+        // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
         let axes = param.shape.len();
-        let lead = if moved.trailing.max(target.trailing) < 2 { 0 } else { axes.checked_sub(2)? };
+        let lead = if change.trailing(moved, target) < 2 { 0 } else { axes.checked_sub(2)? };
         let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
         let matrices = product(&param.shape[..lead])?;
         let (k, rows) = match &param.shape[lead..] {
@@ -176,13 +176,13 @@ impl<'a> Cutter<'a> {
             let parts = parts(0, band);
             let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
             let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
-            let values = change.values((band.end - band.start).saturating_mul(k));
+            let values = change.values(band.end - band.start, k);
             let fixed = Need { read: 0, moved, values, beside };
             let windows = parts.iter().map(|(p, range)| self.window(p, range, fixed.bytes()));
             Need { read: windows.max().unwrap_or(0), ..fixed }
         };
         let bytes = param.slot_bytes().max(param.planes.iter().map(|p| p.bytes).sum()) / matrices;
-        let unit = Change::band(moved, target, rows);
+        let unit = change.band(moved, target, rows);
         let fair = u128::from(rows) * u128::from(BAND) / u128::from(bytes.max(1));
         let fair = u64::try_from(fair).unwrap_or(u64::MAX).clamp(1, rows);
         let mut step = fair.checked_next_multiple_of(unit)?;

@@ -208,14 +208,15 @@ impl Compiler<'_> {
         shape_of(&movement, &|n| self.sources.shape(n))
             .map_err(|why| misfit(&target.name, &movement, &self.sources, why))?;
 
+        let anew = target.scheme.is_some() || hoisted.steps.iter().any(|s| matches!(s, Step::To(_)));
         let direct = self.moving(target, &shape, movement.clone(), hoisted.steps.clone(), alias);
-        match (direct, &target.scheme) {
+        match direct {
             // What cannot be moved as it is stored can be once it is decoded, if it is encoded anew anyway.
-            (Err(problem @ (Problem::Mixed { .. } | Problem::Movement { .. })), Some(_)) => {
+            Err(problem @ (Problem::Mixed { .. } | Problem::Movement { .. })) if anew => {
                 let decoded = self.decoding(target, &shape, movement, hoisted.steps);
                 Ok(decoded.map_err(|_| problem)?)
             }
-            (direct, _) => direct,
+            direct => direct,
         }
     }
 

@@ -282,7 +282,14 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                 format!(": wanted parts in one encoding, found {}", parts.join(", ")),
             )
         }
-        Problem::Steps { param, clash } => (format!("`{}`", name(param)), clash_text(clash)),
+        Problem::Steps { param, clash } => {
+            if let Clash::Differ(a, b) = clash
+                && a.iter().chain(b).all(|s| matches!(s, Step::To(_)))
+            {
+                hints.push("encode all of its parts alike, or keep them apart (the layout canonical)".into());
+            }
+            (format!("`{}`", name(param)), clash_text(clash))
+        }
         Problem::Encoding { param, from, to, why } => {
             let why = match why {
                 Some((shape, why)) => format!(": {shape}: {why}"),

@@ -11,7 +11,7 @@ use crate::mapping::Mapped;
 use crate::problem::{Fault, Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
-use crate::steps::{effective, hoist};
+use crate::steps::{after, effective, hoist};
 use tensor::{Binding, Bindings, Presence};
 
 /// Unused and wanted patterns that are compared to find a near name.
@@ -65,7 +65,33 @@ pub struct ResolvedParam {
     pub tied_to: Option<String>,
 }
 
+impl ResolvedParam {
+    /// The scheme that it has after its steps.
+    pub fn becomes(&self) -> Arc<Scheme> {
+        after(&self.scheme, &self.steps)
+    }
+
+    /// Has it encoded in `scheme`, after all that is done to it already. What is stored so stays as it is.
+    pub fn encode(&mut self, scheme: Arc<Scheme>) {
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.push(Step::To(scheme));
+        self.steps = effective(&self.scheme, steps);
+    }
+}
+
 impl Resolved {
+    /// Does to what is tied to another whatever is done to that one.
+    pub fn follow_ties(&mut self) {
+        let roots: HashSet<&str> = self.params.iter().filter_map(|p| p.tied_to.as_deref()).collect();
+        let own = self.params.iter().filter(|p| roots.contains(p.name.as_str()));
+        let steps: HashMap<String, Vec<Step>> = own.map(|p| (p.name.clone(), p.steps.clone())).collect();
+        for param in &mut self.params {
+            if let Some(steps) = param.tied_to.as_ref().and_then(|root| steps.get(root)) {
+                param.steps.clone_from(steps);
+            }
+        }
+    }
+
     /// The parameter called `name`.
     pub fn find(&self, name: &str) -> Option<&ResolvedParam> {
         self.params.iter().find(|p| p.name == name)

@@ -110,8 +110,8 @@ impl Wanted {
             Some(Param {
                 name: p.name.clone(),
                 shape: shares.get(p.name.as_str())?.shape.clone(),
-                scheme: p.scheme.clone(),
-                encoded: !p.steps.is_empty(),
+                scheme: p.becomes(),
+                steps: p.steps.clone(),
                 tied_to: p.tied_to.clone(),
             })
         };

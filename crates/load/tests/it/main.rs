@@ -5,6 +5,7 @@
 extern crate weighbridge_load as load;
 
 mod bounds;
+mod chains;
 mod movement;
 mod sinks;
 mod updates;

@@ -7,7 +7,7 @@ mod vllm;
 
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, Scheme, Shape, Target};
+use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
 
 use crate::architecture::RopeOrder;
 use crate::dialect::permute_rope;
@@ -26,10 +26,10 @@ pub struct Param {
     pub name: String,
     /// Logical shape.
     pub shape: Shape,
-    /// The scheme that movement alone yields.
+    /// The scheme that it has after its steps.
     pub scheme: Arc<Scheme>,
-    /// Whether a codec changes it on the way (`+1`), so that it cannot stay as stored.
-    pub encoded: bool,
+    /// What is done to it after movement. Empty: it can stay as stored.
+    pub steps: Vec<Step>,
     /// The canonical parameter whose bytes it shares.
     pub tied_to: Option<String>,
 }
@@ -106,10 +106,9 @@ impl Roles {
         self.0.get(&param.name).copied().unwrap_or(Role::Matrix)
     }
 
-    /// As stored, but vectors as f32, which every kernel takes.
+    /// As it is, but vectors as f32, which every kernel takes.
     fn target(&self, param: &Param, expr: Expr) -> Target {
-        let scheme =
-            (self.of_param(param) == Role::Vector || param.encoded).then(|| Scheme::plain(Dtype::F32));
+        let scheme = (self.of_param(param) == Role::Vector).then(|| Scheme::plain(Dtype::F32));
         Target { name: param.name.clone(), expr, scheme }
     }
 }

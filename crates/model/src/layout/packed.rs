@@ -54,7 +54,7 @@ impl Packed<'_> {
     fn matrix(&self, name: &str, parts: Vec<&Param>) -> Target {
         let first = parts[0];
         let (rows, k) = (parts.iter().map(|p| p.shape[0]).sum::<u64>(), first.shape[1]);
-        let scheme = if first.encoded { None } else { (self.interleaved)(&first.scheme, k) };
+        let scheme = (self.interleaved)(&first.scheme, k);
         let mut expr = concat(&parts);
         let padding = rows.next_multiple_of(self.rows) - rows;
         if scheme.is_some() && padding > 0 {
@@ -94,7 +94,8 @@ impl<'a> Fusions<'a> {
         Fusions { by_name: params.iter().map(|p| (p.name.as_str(), p)).collect(), fused, held }
     }
 
-    /// Parts are fused if all of them are there, in one encoding whose cells hold rows of one part alone.
+    /// Parts are fused if all of them are there, in one encoding that they come to by the same steps, whose cells hold
+    /// rows of one part alone.
     fn of_param(&self, param: &'a Param) -> Fusion<'a> {
         let Some(held) = self.fused.get(param.name.as_str()) else { return Fusion::Alone };
         match self.parts(held) {
@@ -113,10 +114,9 @@ impl<'a> Fusions<'a> {
     fn weights_fusible(&self, held: &Held) -> bool {
         let stem = held.name.rsplit_once('.').map_or(held.name.as_str(), |(stem, _)| stem);
         let of = |kind: &str| self.held.get(format!("{stem}.{kind}").as_str()).copied();
-        let there = |bias: &Held| bias.parts().iter().filter(|p| self.by_name.contains_key(**p)).count();
-        let biases = of("bias").map_or((0, 0), |bias| (there(bias), bias.parts().len()));
-        let weights = of("weight").and_then(|weight| self.parts(weight));
-        weights.is_some_and(|w| fusible(&w)) && (biases.0 == 0 || biases.0 == biases.1)
+        let fusible = |held: &Held| self.parts(held).is_some_and(|parts| fusible(&parts));
+        let none = |held: &Held| held.parts().iter().all(|part| !self.by_name.contains_key(part));
+        of("weight").is_some_and(fusible) && of("bias").is_none_or(|bias| none(bias) || fusible(bias))
     }
 
     fn parts(&self, held: &Held) -> Option<Vec<&'a Param>> {
@@ -126,6 +126,6 @@ impl<'a> Fusions<'a> {
 
 fn fusible(parts: &[&Param]) -> bool {
     let rows: Vec<u64> = parts.iter().map(|p| p.shape.first().copied().unwrap_or(1)).collect();
-    parts.iter().all(|p| p.scheme == parts[0].scheme && p.encoded == parts[0].encoded)
+    parts.iter().all(|p| p.scheme == parts[0].scheme && p.steps == parts[0].steps)
         && parts[0].scheme.stacks(&rows)
 }

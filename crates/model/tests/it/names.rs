@@ -140,7 +140,7 @@ fn every_dialect_has_a_way_back() {
                     name: s.name.clone(),
                     shape: s.shape(),
                     scheme: Scheme::plain(Dtype::BF16),
-                    encoded: false,
+                    steps: vec![],
                     tied_to: None,
                 })
                 .collect();
