@@ -7,10 +7,8 @@
 mod carry;
 mod gguf;
 pub(crate) mod imatrix;
-mod presets;
 mod report;
 mod resume;
-mod rules;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -24,18 +22,17 @@ use model::{DialectName, Mesh, Model};
 use plan::{LoadPlan, PlannedParam, ResolvedParam};
 use tensor::{Dtype, Scheme, Shape, Step};
 
+use crate::encoding::{Choice, Chooser, Held, Parts, Subject, roles};
 use crate::pipeline::shown;
 use crate::wanted::Wanted;
-use crate::{Adapter, Error, LayoutKind, describe};
+use crate::{Adapter, EncodeRule, Error, LayoutKind, Preset, describe};
 
 use carry::{Beside, Carried, Made};
 
 pub use carry::Left;
 pub use checkpoint::Split;
 pub use imatrix::Imatrix;
-pub use presets::{PRESETS, Preset};
 pub use report::{ConvertReport, Converted, Group};
-pub use rules::EncodeRule;
 
 /// A format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,14 +217,6 @@ pub struct Conversion<'a> {
     identity: Vec<u8>,
 }
 
-/// What becomes of one parameter.
-pub(crate) struct Choice {
-    /// The scheme to encode it in; `None`: as the layout has it.
-    scheme: Option<Arc<Scheme>>,
-    /// What decided that.
-    rule: String,
-}
-
 impl<'a> Conversion<'a> {
     /// Checks that `checkpoint` in `layout` can be written as `format`, and plans it. Reads no tensor.
     ///
@@ -253,13 +242,7 @@ impl<'a> Conversion<'a> {
         let needed = layout != LayoutKind::Source || options.preset.is_some();
         let model = needed.then(|| describe(checkpoint)).transpose();
         let model = model.map_err(|source| match (options.preset, layout) {
-            (Some(preset), LayoutKind::Source) => Error::Convert {
-                what: format!(
-                    "the preset `{}` goes by what each tensor is for, which is not known: {source}\nhint: say it by \
-                     name, with encoding rules",
-                    preset.name()
-                ),
-            },
+            (Some(preset), LayoutKind::Source) => preset.unknown(&source),
             _ => source,
         })?;
         let mut ranks = match &model {
@@ -470,67 +453,44 @@ fn choose(
     for wanted in ranks {
         params.extend(wanted.compile(checkpoint)?.plan.params);
     }
-    let parts = match (options.preset, model) {
-        (Some(preset), Some(model)) => Some((
-            preset,
-            match layout {
-                LayoutKind::Source => {
-                    let resolved = options.adapter.resolve_named(checkpoint, model)?;
-                    presets::Parts::new(model, &resolved, &presets::Held::in_entries(&resolved))
+    let preset = match (options.preset, model) {
+        (Some(preset), Some(model)) => {
+            let parts = match (layout, ranks.first()) {
+                (LayoutKind::Source, _) => Parts::in_entries(checkpoint, &options.adapter, model)?,
+                (_, Some(first)) => {
+                    let held: Vec<Held> = ranks.iter().flat_map(|w| Held::in_targets(&w.targets)).collect();
+                    Parts::new(&first.resolved, roles(model), &held)
                 }
-                _ => {
-                    let held =
-                        ranks.iter().flat_map(|w| presets::Held::in_targets(&w.targets)).collect::<Vec<_>>();
-                    let resolved =
-                        &ranks.first().ok_or(Error::Mesh { what: "no ranks".to_owned() })?.resolved;
-                    presets::Parts::new(model, resolved, &held)
-                }
-            },
-        )),
+                (_, None) => return Err(Error::Mesh { what: "no ranks".to_owned() }),
+            };
+            Some((preset, parts))
+        }
         _ => None,
     };
-    let mut misfits = rules::Misfits::default();
-    let mut used = vec![false; options.rules.len()];
+    let mut chooser = Chooser::new(&options.rules, preset);
     let mut choices = Vec::with_capacity(params.len());
     for param in &params {
-        let rule = options.rules.iter().position(|r| r.matches(&param.name));
-        if let Some(i) = rule {
-            used[i] = true;
-        }
+        let PlannedParam { name, shape, scheme, moved, .. } = param;
+        let chosen = chooser.choose(&Subject { name, shape, whole: None, scheme, stored: moved });
         let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };
-        choices.push(match (rule.map(|i| &options.rules[i]), &parts) {
-            _ if !rules::is_floating(&param.moved) => kept("not floats"),
-            (Some(rule), _) => {
-                misfits.check(param, rule.scheme());
-                Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() }
-            }
-            (None, Some((preset, parts))) => match preset.choose(param, parts) {
-                Ok((scheme, rule)) => Choice { scheme, rule },
-                Err(what) => {
-                    misfits.preset(param, what);
-                    kept("")
-                }
-            },
-            (None, None)
-                if (param.scheme != param.moved || !param.staged.is_empty())
-                    && let Some(stored) = stored(param).find(|s| !format.holds(s, &param.shape)) =>
+        choices.push(match chosen {
+            Some(choice) => choice,
+            None if (scheme != moved || !param.staged.is_empty())
+                && let Some(stored) = stored(param).find(|s| !format.holds(s, shape)) =>
             {
                 kept(&format!("decoded: {} has no {stored}", format.name()))
             }
-            (None, None) if !param.staged.is_empty() => kept("decoded: its parts are encoded otherwise"),
-            (None, None) if let Some(plain) = little(&param.scheme) => {
+            None if !param.staged.is_empty() => kept("decoded: its parts are encoded otherwise"),
+            None if let Some(plain) = little(scheme) => {
                 Choice { scheme: Some(plain), rule: "byte order".to_owned() }
             }
-            (None, None) if param.scheme != param.moved => kept(layout.name()),
-            (None, None) => kept("as stored"),
+            None if scheme != moved => kept(layout.name()),
+            None => kept("as stored"),
         });
     }
-    for (rule, _) in options.rules.iter().zip(used).filter(|(_, used)| !used) {
-        misfits.rule(rule, &params);
-    }
     if let Some(imatrix) = options.imatrix {
-        misfits.imatrix(imatrix, &params);
+        imatrix.check(&params, &mut chooser.misfits);
     }
-    misfits.none()?;
+    chooser.finish()?;
     Ok(choices)
 }

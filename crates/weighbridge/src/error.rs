@@ -114,6 +114,12 @@ pub enum Error {
         /// Everything that is wrong, with hints on lines of their own.
         what: String,
     },
+    /// What is to be encoded cannot be, so.
+    #[error("{what}")]
+    Encoding {
+        /// Everything that is wrong, with hints on lines of their own.
+        what: String,
+    },
     /// What is to be compared cannot be, so.
     #[error("{what}")]
     Diff {
@@ -217,6 +223,7 @@ impl Error {
             | Error::Owners { .. }
             | Error::Rules(_)
             | Error::Convert { .. }
+            | Error::Encoding { .. }
             | Error::Diff { .. }
             | Error::ManifestThere { .. }
             | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,

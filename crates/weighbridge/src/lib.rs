@@ -24,6 +24,7 @@ mod builder;
 mod check;
 mod convert;
 mod diff;
+mod encoding;
 mod error;
 mod layout;
 mod loading;
@@ -42,11 +43,11 @@ pub use check::{
 };
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
-    Conversion, ConvertOptions, ConvertReport, Converted, EncodeRule, Group, Imatrix, Left, OutputFormat,
-    PRESETS, Preset, Progress, Split,
+    Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress, Split,
 };
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
+pub use encoding::{EncodeRule, PRESETS, Preset};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
 pub use engine::{Limits, Stats, Stop};

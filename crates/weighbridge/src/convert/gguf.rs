@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use checkpoint::Value;
 use plan::LoadPlan;
 
-use super::{ConvertOptions, Preset};
+use super::ConvertOptions;
+use crate::Preset;
 
 /// ggml.h, `GGML_QNT_VERSION`.
 const QUANTISATION_VERSION: u32 = 2;

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, Value};
 use load::{Loaded, Pool};
+use plan::PlannedParam;
 
+use crate::encoding::Misfits;
 use crate::{Error, load, open, plan_as_stored};
 
 /// A file of the old form is at most this long; real ones have some tens of MB.
@@ -73,6 +75,23 @@ impl Imatrix {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes importance that fits no parameter, or one that it is not as long as.
+    pub(super) fn check(&self, params: &[PlannedParam], misfits: &mut Misfits) {
+        let mut found = false;
+        for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {
+            found = true;
+            let wants = param.shape.last().copied().unwrap_or(1);
+            if columns.len() as u64 != wants {
+                let what = format!("has {wants} columns, but the importance matrix {} for it", columns.len());
+                misfits.param(&param.name, what);
+            }
+        }
+        if !found {
+            let path = self.path.display();
+            misfits.whole(format!("the importance matrix `{path}` names none of the parameters"));
+        }
     }
 
     /// The text that it was made from, as the file names it.

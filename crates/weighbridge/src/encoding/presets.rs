@@ -9,11 +9,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use checkpoint::Checkpoint;
 use model::{Model, Role};
-use plan::{PlannedParam, Resolved};
+use plan::Resolved;
 use tensor::{Expr, Scheme, Shape, Target};
 
-use super::rules;
+use super::misfits::fits;
+use super::{Choice, Subject};
+use crate::{Adapter, Error};
 use Layers::{All, More};
 use Part::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
 
@@ -166,6 +169,9 @@ static FALLBACKS: &[(&str, &str)] = &[
     ("q8_0", "f16"),
 ];
 
+/// Why a matrix cannot have what a preset has for it.
+pub(super) const TRANSPOSED: &str = "it is stored `[in, out]`, so that its last axis is not what is summed over";
+
 impl Part {
     fn text(self) -> &'static str {
         match self {
@@ -179,6 +185,12 @@ impl Part {
             Matrix => "matrices",
             Unused => "unused",
         }
+    }
+}
+
+impl std::fmt::Debug for Preset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
     }
 }
 
@@ -198,18 +210,24 @@ impl Preset {
         self.about
     }
 
+    /// That nobody knows what tensors are for.
+    pub(crate) fn unknown(&self, source: &Error) -> Error {
+        let what = format!(
+            "the preset `{}` goes by what each tensor is for, which is not known: {source}\nhint: say it by name, with \
+             encoding rules",
+            self.name
+        );
+        Error::Encoding { what }
+    }
+
     /// `general.file_type` of the GGUF file that it makes.
-    pub(super) fn file_type(&self) -> Option<u32> {
+    pub(crate) fn file_type(&self) -> Option<u32> {
         self.file_type
     }
 
-    /// The scheme of a parameter (`None`: as it is) and the rule that says so; or what is wrong.
-    pub(super) fn choose(
-        &self,
-        param: &PlannedParam,
-        parts: &Parts,
-    ) -> Result<(Option<Arc<Scheme>>, String), String> {
-        let place = parts.of(&param.name);
+    /// What becomes of a parameter; or what is wrong.
+    pub(super) fn choose(&self, subject: &Subject<'_>, parts: &Parts) -> Result<Choice, String> {
+        let place = parts.of(subject.name);
         let (part, more) = place.map_or((Unused, false), |p| (p.part, p.more));
         let takes = |r: &&Rule| r.0.contains(&part) && (r.1 == All || more);
         let Some(Rule(_, layers, to)) = self.rules.iter().find(takes) else {
@@ -217,18 +235,16 @@ impl Preset {
         };
         let layers = if *layers == More { ", more bits" } else { "" };
         let rule = format!("{}: {}{layers}", self.name, part.text());
-        let To::Scheme(wanted) = to else { return Ok((None, rule)) };
-        if place.is_some_and(|p| p.transposed) && param.shape.len() > 1 {
-            return Err(
-                "it is stored `[in, out]`, so that its last axis is not what is summed over".to_owned()
-            );
+        let To::Scheme(wanted) = to else { return Ok(Choice { scheme: None, rule }) };
+        if place.is_some_and(|p| p.transposed) && subject.shape.len() > 1 {
+            return Err(TRANSPOSED.to_owned());
         }
-        let found = fitting(wanted, &param.shape, &param.scheme);
-        let Some((scheme, fell)) = found else {
-            return Ok((None, format!("{rule}, as {wanted} does not fit")));
+        let (scheme, fell) = match fitting(wanted, subject.shape, subject.scheme) {
+            Some((scheme, fell)) => (Some(scheme), fell),
+            None => (None, true),
         };
         let rule = if fell { format!("{rule}, as {wanted} does not fit") } else { rule };
-        Ok((Some(scheme), rule))
+        Ok(Choice { scheme, rule })
     }
 }
 
@@ -242,7 +258,7 @@ fn fitting(wanted: &str, shape: &Shape, stored: &Scheme) -> Option<(Arc<Scheme>,
     let mut fell = false;
     loop {
         let scheme = quant::scheme(&name)?;
-        if rules::fits(&scheme, shape).is_ok() {
+        if fits(&scheme, shape).is_ok() {
             return Some((scheme, fell));
         }
         name = FALLBACKS.iter().find(|(from, _)| *from == name)?.1.to_owned();
@@ -260,7 +276,7 @@ struct Place {
 }
 
 /// A canonical parameter in a parameter of a layout.
-pub(super) struct Held {
+pub(crate) struct Held {
     /// The layout's name.
     pub(super) name: String,
     /// The canonical name.
@@ -271,7 +287,7 @@ pub(super) struct Held {
 
 impl Held {
     /// The entries that canonical parameters are made from.
-    pub(super) fn in_entries(resolved: &Resolved) -> Vec<Held> {
+    fn in_entries(resolved: &Resolved) -> Vec<Held> {
         let mut held = vec![];
         for param in resolved.params.iter().filter(|p| p.tied_to.is_none()) {
             let transposed = is_transposed(&param.expr);
@@ -283,7 +299,7 @@ impl Held {
     }
 
     /// The targets that are made from canonical parameters.
-    pub(super) fn in_targets(targets: &[Target]) -> Vec<Held> {
+    pub(crate) fn in_targets(targets: &[Target]) -> Vec<Held> {
         let mut held = vec![];
         for target in targets {
             let transposed = is_transposed(&target.expr);
@@ -296,13 +312,11 @@ impl Held {
 }
 
 /// What each parameter of a layout is for.
-pub(super) struct Parts(HashMap<String, Place>);
+pub(crate) struct Parts(HashMap<String, Place>);
 
 impl Parts {
-    /// What each name of a layout is for, given the canonical parameters that are in it.
-    pub(super) fn new(model: &Model, resolved: &Resolved, held: &[Held]) -> Parts {
-        let specs = model.family.params(&model.config);
-        let roles: HashMap<&str, Role> = specs.iter().map(|s| (s.name.as_str(), s.role)).collect();
+    /// What each name of a layout is for, given the canonical parameters that are in it, and what their roles are.
+    pub(crate) fn new(resolved: &Resolved, role: impl Fn(&str) -> Option<Role>, held: &[Held]) -> Parts {
         let own: HashMap<&str, usize> = resolved
             .params
             .iter()
@@ -314,7 +328,7 @@ impl Parts {
         let mut places: HashMap<String, (Place, Option<u64>)> = HashMap::new();
         for Held { name, param, transposed } in held {
             let Some(axes) = own.get(param.as_str()) else { continue };
-            let role = roles.get(param.as_str()).copied().unwrap_or(Role::Matrix);
+            let role = role(param).unwrap_or(Role::Matrix);
             let part = part(param, role, *axes, tied);
             let place = || (Place { part, more: false, transposed: *transposed }, layer(param));
             let (there, _) = places.entry(name.clone()).or_insert_with(place);
@@ -333,9 +347,26 @@ impl Parts {
         Parts(places.into_iter().map(|(name, (place, _))| (name, place)).collect())
     }
 
+    /// The same of the entries of a checkpoint, under the names that they have after a user's rules.
+    pub(crate) fn in_entries(
+        checkpoint: &Checkpoint,
+        adapter: &Adapter,
+        model: &Model,
+    ) -> Result<Parts, Error> {
+        let resolved = adapter.resolve_named(checkpoint, model)?;
+        Ok(Parts::new(&resolved, roles(model), &Held::in_entries(&resolved)))
+    }
+
     fn of(&self, name: &str) -> Option<&Place> {
         self.0.get(name)
     }
+}
+
+/// The roles of a model's parameters, by name.
+pub(crate) fn roles(model: &Model) -> impl Fn(&str) -> Option<Role> {
+    let specs = model.family.params(&model.config);
+    let roles: HashMap<String, Role> = specs.into_iter().map(|s| (s.name, s.role)).collect();
+    move |name| roles.get(name).copied()
 }
 
 /// Source: `use_more_bits`.

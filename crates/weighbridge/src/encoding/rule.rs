@@ -1,0 +1,121 @@
+//! Which parameter is encoded how, by name.
+
+use std::sync::Arc;
+
+use tensor::{Scheme, nearest};
+
+use crate::Error;
+
+/// `PATTERN=SCHEME`: parameters whose whole name fits the pattern become the scheme. `*` stands for any run of
+/// characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodeRule {
+    pattern: String,
+    scheme: Arc<Scheme>,
+}
+
+impl std::str::FromStr for EncodeRule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<EncodeRule, Error> {
+        let wrong = |what| Err(Error::Encoding { what });
+        let Some((pattern, name)) = text.rsplit_once('=').filter(|(p, s)| !p.is_empty() && !s.is_empty())
+        else {
+            return wrong(format!("an encoding rule is PATTERN=SCHEME, found `{text}`"));
+        };
+        let Some(scheme) = quant::scheme(name) else {
+            let names = encodable();
+            let near = nearest(name, names.iter().map(String::as_str));
+            let near = near.map_or_else(String::new, |n| format!("the nearest is `{n}`; "));
+            return wrong(format!(
+                "no scheme is called `{name}`\nhint: {near}`weighbridge quants` lists them"
+            ));
+        };
+        if !encodes(name) {
+            return wrong(format!(
+                "nothing can be encoded as `{name}` yet\nhint: these can be: {}",
+                encodable().join(", ")
+            ));
+        }
+        Ok(EncodeRule { pattern: pattern.to_owned(), scheme })
+    }
+}
+
+impl std::fmt::Display for EncodeRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.pattern, self.scheme)
+    }
+}
+
+impl EncodeRule {
+    /// The pattern.
+    pub(super) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The scheme.
+    pub(super) fn scheme(&self) -> &Arc<Scheme> {
+        &self.scheme
+    }
+
+    /// Whether it is for the parameter called `name`.
+    pub fn matches(&self, name: &str) -> bool {
+        glob(&self.pattern, name)
+    }
+}
+
+/// Whether `name` is `pattern`, where `*` is any run of characters.
+fn glob(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        // The first place is as good as any: what follows has more left to choose from.
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Whether values can be encoded in the scheme called `name`.
+fn encodes(name: &str) -> bool {
+    quant::codec(name).is_some_and(|c| c.encoder().is_some())
+}
+
+/// The names of all schemes that values can be encoded in.
+pub(super) fn encodable() -> Vec<String> {
+    quant::names().filter(|n| encodes(n)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_for_whole_names() {
+        let yes = [("*", ""), ("*", "a.b"), ("a", "a"), ("a*", "a"), ("*.w", "x.w"), ("a*b*c", "abc")];
+        let no =
+            [("a", "ab"), ("b", "ab"), ("a*", "ba"), ("*.w", "x.w.y"), ("a*b*c", "acb"), ("ab*ba", "aba")];
+        assert!(yes.iter().all(|(p, n)| glob(p, n)));
+        assert!(no.iter().all(|(p, n)| !glob(p, n)));
+        assert!(glob("*aab*b", "aaabbb") && glob("blk.*.ffn_*.weight", "blk.12.ffn_up.weight"));
+    }
+
+    #[test]
+    fn a_rule_says_what_is_wrong_with_it() {
+        let rule = |text: &str| text.parse::<EncodeRule>().map(|r| r.to_string()).map_err(|e| e.to_string());
+        assert_eq!(rule("*=f16"), Ok("*=f16".to_owned()));
+        assert_eq!(rule("a=b=f32"), Ok("a=b=f32".to_owned()));
+        for (text, part) in [
+            ("f16", "PATTERN=SCHEME"),
+            ("=f16", "PATTERN=SCHEME"),
+            ("*=", "PATTERN=SCHEME"),
+            ("*=f15", "the nearest is `f16`"),
+            ("*=iq1_s", "nothing can be encoded as `iq1_s`"),
+        ] {
+            let error = rule(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
