@@ -62,7 +62,7 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
         &staged
     };
     for plane in &p.planes {
-        pieces(&mut out, plane, names);
+        pieces(&mut out, p, plane, names);
     }
     Ok(out)
 }
@@ -139,10 +139,12 @@ fn reordered(part: &Part) -> bool {
     !factors.is_sorted_by_key(|f| key(f, TARGET))
 }
 
-fn pieces(out: &mut String, plane: &PlannedPlane, names: &[&str]) {
+fn pieces(out: &mut String, param: &PlannedParam, plane: &PlannedPlane, names: &[&str]) {
     _ = write!(out, "\n  {}: {}, ", plane.role, bytes(plane.bytes));
     if let Some((entry, _, at)) = plane.borrowable() {
-        _ = write!(out, "one run of {} at byte {at}: can be borrowed", names[entry]);
+        let borrowed =
+            if param.steps.is_empty() && param.staged.is_empty() { ": can be borrowed" } else { "" };
+        _ = write!(out, "one run of {} at byte {at}{borrowed}", names[entry]);
         return;
     }
     _ = write!(out, "{}", count(plane.copy.len() as u64, "piece"));

@@ -9,7 +9,7 @@ use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Target};
 
 use crate::pipeline::misfit;
 use crate::wanted::{Shared, Wanted, compiled, cut, untorn};
-use crate::{Adapter, Error, LayoutKind, Plan, describe};
+use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Plan, Preset, describe};
 
 /// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
 /// and no tensor then.
@@ -32,6 +32,7 @@ pub struct PlanBuilder<'a> {
     mesh: Mesh,
     rank: u64,
     adapter: Adapter,
+    encoding: Encoding,
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -45,6 +46,7 @@ impl<'a> PlanBuilder<'a> {
             mesh,
             rank: 0,
             adapter: Adapter::default(),
+            encoding: Encoding::default(),
         }
     }
 
@@ -107,13 +109,39 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
+    /// Parameters that are encoded on the way, whatever they are stored in: rules for their canonical names, or for
+    /// those of the entries in [`LayoutKind::Source`]. The first that matches wins; each must decide something.
+    ///
+    /// What the parameters are encoded in is what the layout is told: it fuses what is encoded alike and interleaves
+    /// rows that can be. On ranks each encodes the share that it holds.
+    #[must_use]
+    pub fn encode(mut self, rules: impl IntoIterator<Item = EncodeRule>) -> PlanBuilder<'a> {
+        self.encoding.rules.extend(rules);
+        self
+    }
+
+    /// What no rule matches is encoded by what it is for.
+    #[must_use]
+    pub fn preset(mut self, preset: &'static Preset) -> PlanBuilder<'a> {
+        self.encoding.preset = Some(preset);
+        self
+    }
+
+    /// Rules and preset at once, in the place of what was said of them before.
+    #[must_use]
+    pub fn encoding(self, encoding: Encoding) -> PlanBuilder<'a> {
+        PlanBuilder { encoding, ..self }
+    }
+
     /// The plan of the rank.
     ///
     /// # Errors
-    /// Every way in which the checkpoint does not fit the model or the layout, or the model the mesh.
+    /// Every way in which the checkpoint does not fit the model or the layout, or the model the mesh; every rule that
+    /// decides nothing, and every parameter that cannot be encoded as asked.
     pub fn build(self) -> Result<Plan, Error> {
         if self.layout == LayoutKind::Source && !self.mesh.is_many() && self.module.is_none() {
-            return Wanted::as_stored(self.checkpoint, &self.adapter)?.compile(self.checkpoint);
+            return Wanted::as_stored_but(self.checkpoint, &self.adapter, &self.encoding, self.model)?
+                .compile(self.checkpoint);
         }
         let rank = self.rank;
         self.ranks()?.plan(rank)
@@ -124,7 +152,7 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
     pub fn ranks(self) -> Result<Ranks<'a>, Error> {
-        let PlanBuilder { checkpoint, layout, mesh, .. } = self;
+        let PlanBuilder { checkpoint, layout, mesh, encoding, .. } = self;
         let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
         if self.rank >= count {
             let what = format!("there is no rank {} of {count}: they are counted from 0", self.rank);
@@ -143,8 +171,8 @@ impl<'a> PlanBuilder<'a> {
             let own = Some("the caller's");
             let resolved = self.adapter.matched(checkpoint, mapped.as_ref(), own_bindings(&tree), own)?;
             let shared = Shared::of(&tree);
-            let of = Of::Module(tree);
-            return Ok(Ranks { checkpoint, of, resolved: Arc::new(resolved), shared, layout, mesh, count });
+            let (of, resolved) = (Of::Module(tree), Arc::new(resolved));
+            return Ok(Ranks { checkpoint, of, resolved, shared, layout, mesh, count, encoding });
         }
         let model = match self.model {
             Some(model) => Borrowed::There(model),
@@ -152,7 +180,7 @@ impl<'a> PlanBuilder<'a> {
         };
         let resolved = Arc::new(self.adapter.resolve(checkpoint, model.get())?);
         let shared = Shared::of(&model.get().tree());
-        Ok(Ranks { checkpoint, of: Of::Model(model), resolved, shared, layout, mesh, count })
+        Ok(Ranks { checkpoint, of: Of::Model(model), resolved, shared, layout, mesh, count, encoding })
     }
 }
 
@@ -195,6 +223,7 @@ pub struct Ranks<'a> {
     layout: LayoutKind,
     mesh: Mesh,
     count: u64,
+    encoding: Encoding,
 }
 
 impl Ranks<'_> {
@@ -208,7 +237,7 @@ impl Ranks<'_> {
         &self.mesh
     }
 
-    /// The canonical parameters, as the checkpoint gives them.
+    /// The canonical parameters, as the checkpoint gives them: not encoded yet.
     pub fn resolved(&self) -> &Resolved {
         &self.resolved
     }
@@ -218,7 +247,7 @@ impl Ranks<'_> {
     /// # Errors
     /// Every parameter that cannot be divided, moved or encoded.
     pub fn plan(&self, rank: u64) -> Result<Plan, Error> {
-        let (checkpoint, mesh) = (self.checkpoint, &self.mesh);
+        let (checkpoint, mesh, encoding) = (self.checkpoint, &self.mesh, &self.encoding);
         match &self.of {
             Of::Model(model) => Wanted::of_rank(
                 checkpoint,
@@ -227,11 +256,13 @@ impl Ranks<'_> {
                 &self.shared,
                 self.layout,
                 (mesh, rank),
+                encoding,
             )?
             .compile(checkpoint),
             Of::Module(tree) => {
                 let names = self.resolved.params.iter().map(|p| p.name.as_str());
                 let shares = self.shared.shares(names, mesh, rank, self.layout)?;
+                let encoded = self.shared.encoded(&self.resolved, &shares, encoding)?;
                 let held =
                     tree.held().iter().filter(|h| h.parts().iter().all(|part| shares.contains_key(part)));
                 let mut targets: Vec<Target> = held
@@ -240,8 +271,9 @@ impl Ranks<'_> {
                 for target in &mut targets {
                     cut(target, &shares);
                 }
-                let plan = untorn(tree, &self.resolved, &targets)
-                    .and_then(|()| compiled(checkpoint, &self.resolved, &targets))
+                encoded.upright(&targets)?;
+                let plan = untorn(tree, &encoded.resolved, &targets)
+                    .and_then(|()| compiled(checkpoint, &encoded.resolved, &targets))
                     .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
                 Ok(Plan { plan, rope_order: RopeOrder::Half, layout: self.layout, nameless: vec![] })
             }

@@ -1,6 +1,7 @@
 //! What is encoded, and how: by name, then by what each parameter is for.
 
 mod misfits;
+mod on_the_way;
 mod presets;
 mod rule;
 
@@ -12,6 +13,8 @@ use crate::Error;
 
 pub(crate) use misfits::Misfits;
 use misfits::is_floating;
+pub(crate) use on_the_way::Encoded;
+pub use on_the_way::Encoding;
 pub(crate) use presets::{Held, Parts, roles};
 pub use presets::{PRESETS, Preset};
 pub use rule::EncodeRule;
@@ -42,6 +45,8 @@ pub(crate) enum Seen {
     Floats,
     /// It cannot: how it is stored.
     Other(String),
+    /// It is what another is.
+    Tied(String),
 }
 
 /// Decides for one parameter after the other, and finds out what is wrong.
@@ -87,6 +92,16 @@ impl<'a> Chooser<'a> {
             self.misfits.param(subject.name, what);
             Choice { scheme: None, rule: String::new() }
         }))
+    }
+
+    /// A parameter that is another rank's.
+    fn elsewhere(&mut self, name: &str, stored: &Scheme) {
+        self.rule(name, stored);
+    }
+
+    /// A parameter that is what `root` is.
+    fn tied(&mut self, name: &str, root: &str) {
+        self.seen.push((name.to_owned(), Seen::Tied(root.to_owned())));
     }
 
     /// `Ok` if every rule decides something, and everything fits.

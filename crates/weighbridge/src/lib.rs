@@ -47,7 +47,7 @@ pub use convert::{
 };
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
-pub use encoding::{EncodeRule, PRESETS, Preset};
+pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
 pub use engine::{Limits, Stats, Stop};

@@ -14,7 +14,7 @@ use model::{Model, NotRun};
 
 use crate::layout::isa;
 use crate::pipeline::shown;
-use crate::{Error, LayoutKind, describe, load, open_with, plan, text};
+use crate::{Encoding, Error, LayoutKind, Plan, describe, load, open_with, text};
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Positions; what the model was trained for, up to 4096, if `None`.
     pub context: Option<usize>,
+    /// What is encoded on the way.
+    pub encoding: Encoding,
     /// How to read the files.
     pub open: OpenOptions,
 }
@@ -78,7 +80,8 @@ impl Runtime {
         if !layout.runs() {
             return Err(Error::NotRunnable { layout: layout.name() });
         }
-        let planned = plan(&checkpoint, &model, layout)?;
+        let planned = Plan::builder(&checkpoint).model(&model).layout(layout);
+        let planned = planned.encoding(options.encoding.clone()).build()?;
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));

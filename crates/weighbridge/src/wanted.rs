@@ -11,8 +11,9 @@ use model::{Export, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayo
 use plan::{LoadPlan, Problem, Problems, Resolved};
 use tensor::{Dtype, Expr, OneWay, Scheme, Target};
 
+use crate::encoding::{Encoded, Held, Parts};
 use crate::pipeline::{misfit, shown};
-use crate::{Adapter, Error, LayoutKind, Plan};
+use crate::{Adapter, Encoding, Error, LayoutKind, Plan, Preset, describe};
 
 /// What the canonical parameters are, as a mesh shares them: the same for every rank.
 pub(crate) struct Shared {
@@ -54,6 +55,18 @@ impl Shared {
         }
         if problems.is_empty() { Ok(shares) } else { Err(Error::Undivided { problems }) }
     }
+
+    /// The parameters, with what `encoding` does to the shares of one rank.
+    pub(crate) fn encoded(
+        &self,
+        resolved: &Arc<Resolved>,
+        shares: &HashMap<&str, Share>,
+        encoding: &Encoding,
+    ) -> Result<Encoded, Error> {
+        let role = |name: &str| self.specs.get(name).map(|spec| spec.role);
+        let parts = |_: &Preset| Ok(Parts::new(resolved, role, &Held::in_params(resolved)));
+        encoding.of(resolved, parts, |name| shares.get(name).map(|share| &share.shape))
+    }
 }
 
 /// What a layout wants of a checkpoint: the last step before pieces.
@@ -90,8 +103,11 @@ impl Wanted {
         let ranks = mesh.ranks().ok_or_else(Error::no_mesh)?;
         let resolved = Arc::new(adapter.resolve(checkpoint, model)?);
         let shared = Shared::of(&model.tree());
-        let one =
-            |rank| Wanted::of_rank(checkpoint, model, Arc::clone(&resolved), &shared, layout, (mesh, rank));
+        let none = Encoding::default();
+        let one = |rank| {
+            let resolved = Arc::clone(&resolved);
+            Wanted::of_rank(checkpoint, model, resolved, &shared, layout, (mesh, rank), &none)
+        };
         (0..ranks).map(one).collect()
     }
 
@@ -103,9 +119,12 @@ impl Wanted {
         shared: &Shared,
         layout: LayoutKind,
         (mesh, rank): (&Mesh, u64),
+        encoding: &Encoding,
     ) -> Result<Wanted, Error> {
         let names = resolved.params.iter().map(|p| p.name.as_str());
         let shares = shared.shares(names, mesh, rank, layout)?;
+        let encoded = shared.encoded(&resolved, &shares, encoding)?;
+        let resolved = Arc::clone(&encoded.resolved);
         let param = |p: &plan::ResolvedParam| {
             Some(Param {
                 name: p.name.clone(),
@@ -126,6 +145,7 @@ impl Wanted {
         for target in &mut targets {
             cut(target, &shares);
         }
+        encoded.upright(&targets)?;
         untorn(&model.tree(), &resolved, &targets)
             .map_err(|problems| misfit(checkpoint, Some(model.family.name()), problems))?;
         Ok(Wanted { targets, nameless, rope_order, layout, family: Some(model.family.name()), resolved })
@@ -137,6 +157,26 @@ impl Wanted {
         let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
         let resolved = Arc::new(resolved);
         Ok(Wanted { resolved, targets, nameless: vec![], rope_order, layout, family: None })
+    }
+
+    /// The same with entries encoded.
+    pub(crate) fn as_stored_but(
+        checkpoint: &Checkpoint,
+        adapter: &Adapter,
+        encoding: &Encoding,
+        model: Option<&Model>,
+    ) -> Result<Wanted, Error> {
+        let wanted = Wanted::as_stored(checkpoint, adapter)?;
+        let parts = |preset: &Preset| match model {
+            Some(model) => Parts::in_entries(checkpoint, adapter, model),
+            None => {
+                let model = describe(checkpoint).map_err(|source| preset.unknown(&source))?;
+                Parts::in_entries(checkpoint, adapter, &model)
+            }
+        };
+        let shape = |name: &str| wanted.resolved.find(name).map(|p| &p.shape);
+        let resolved = encoding.of(&wanted.resolved, parts, shape)?.resolved;
+        Ok(Wanted { resolved, ..wanted })
     }
 
     /// The plan of one runtime parameter, the checkpoint's others left alone.

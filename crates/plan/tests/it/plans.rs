@@ -193,7 +193,7 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
       then bf16 -> f32 (exact)
       then f32 + 1 (lossy: 1 + w is rounded to f32)
       then f32 -> bf16 (lossy: rounds to bf16)
-      data: 128 bytes, one run of norm.weight at byte 0: can be borrowed
+      data: 128 bytes, one run of norm.weight at byte 0
     ");
     insta::assert_snapshot!(summary(&plan, &entries, 0), @"
     1 parameter from 1 of 1 entries

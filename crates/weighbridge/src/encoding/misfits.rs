@@ -77,8 +77,13 @@ impl Misfits {
         };
         let why = match seen.iter().find(|(name, _)| rule.matches(name)) {
             None => format!("no parameter has such a name{}", near()),
-            Some((name, Seen::Floats)) => format!("what it matches is taken by rules before it, as is `{name}`"),
+            Some((name, Seen::Floats)) => {
+                format!("what it matches is taken by rules before it, as is `{name}`")
+            }
             Some((name, Seen::Other(scheme))) => format!("only floats are encoded, and `{name}` is {scheme}"),
+            Some((name, Seen::Tied(root))) => {
+                format!("`{name}` is tied to `{root}`, and encoded as that is\nhint: say it of `{root}`")
+            }
         };
         self.whole(format!("rule `{rule}`: {why}"));
     }

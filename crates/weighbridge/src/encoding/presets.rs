@@ -170,7 +170,8 @@ static FALLBACKS: &[(&str, &str)] = &[
 ];
 
 /// Why a matrix cannot have what a preset has for it.
-pub(super) const TRANSPOSED: &str = "it is stored `[in, out]`, so that its last axis is not what is summed over";
+pub(super) const TRANSPOSED: &str =
+    "it is stored `[in, out]`, so that its last axis is not what is summed over";
 
 impl Part {
     fn text(self) -> &'static str {
@@ -286,6 +287,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// The canonical parameters themselves.
+    pub(crate) fn in_params(resolved: &Resolved) -> Vec<Held> {
+        let own = resolved.params.iter().filter(|p| p.tied_to.is_none());
+        own.map(|p| Held { name: p.name.clone(), param: p.name.clone(), transposed: false }).collect()
+    }
+
     /// The entries that canonical parameters are made from.
     fn in_entries(resolved: &Resolved) -> Vec<Held> {
         let mut held = vec![];

@@ -5,6 +5,7 @@ mod carry;
 mod check;
 mod convert;
 mod diff;
+mod encoding;
 mod exported;
 mod families;
 mod golden;
