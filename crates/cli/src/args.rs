@@ -1,12 +1,20 @@
 //! The command line.
 
+mod convert;
+mod encoding;
+mod size;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
-    Adapter, BackendKind, DialectName, EncodeRule, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions,
-    Options, OutputFormat, Pattern, Preset, SamplerOptions, Split,
+    Adapter, BackendKind, DialectName, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options, Pattern,
+    SamplerOptions,
 };
+
+pub(crate) use convert::ConvertArgs;
+use encoding::EncodingArgs;
+use size::size;
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
 #[derive(Parser)]
@@ -307,6 +315,7 @@ impl ModelArgs {
             layout: self.layout.map(LayoutArg::kind).transpose()?,
             threads: self.threads.map(usize::from),
             context: self.ctx.map(|n| n as usize),
+            encoding: weighbridge::Encoding::default(),
             open: self.io.open(),
         })
     }
@@ -498,157 +507,4 @@ pub(crate) struct QuantsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `convert`.
-#[derive(ClapArgs)]
-#[command(
-    after_long_help = "A rule is PATTERN=SCHEME, where the pattern is for whole names and `*` is any run of \
-    characters. Only tensors of floats are encoded. `convert SRC OUT.npz --encode '*=f32'` decodes any file, whatever \
-    its architecture.\n\n\
-    A SIZE is in bytes, or has a unit: 500MB, 2GiB; K, M, G and T alone are decimal.\n\n\
-    What is being written is in `.DESTINATION.partial` until all of it is. A conversion that was killed, interrupted \
-    or failed is continued by the same command, if the source is unchanged, and gives the same bytes. To give it up, \
-    remove that directory.\n\n\
-    Examples:\n  \
-    weighbridge convert model.gguf small.gguf --preset q4_k_m         as llama-quantize chooses\n  \
-    weighbridge convert model/ half/ --to hf --encode '*=bf16' --max-shard-size 5GB\n  \
-    weighbridge convert big.gguf parts.gguf --split-max-size 2G       parts-00001-of-00007.gguf …\n  \
-    weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'"
-)]
-pub(crate) struct ConvertArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    pub(crate) source: PathBuf,
-    /// The file or directory to write; nothing is there before all of it is
-    pub(crate) destination: PathBuf,
-    /// The format to write [default: what the destination's extension says]
-    #[arg(long, value_enum)]
-    to: Option<FormatArg>,
-    /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
-    #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
-    pub(crate) layout: LayoutArg,
-    #[command(flatten)]
-    pub(crate) mesh: MeshArgs,
-    /// Encode what matches; the first rule that matches wins, rules go before the preset
-    #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
-    pub(crate) encode: Vec<EncodeRule>,
-    /// Encode everything, by what each tensor is for
-    #[arg(long, value_name = "NAME", value_parser = preset)]
-    pub(crate) preset: Option<&'static Preset>,
-    /// How much columns matter: a file that llama.cpp's llama-imatrix made
-    #[arg(long, value_name = "FILE")]
-    pub(crate) imatrix: Option<PathBuf>,
-    /// Let finite values become infinite in a cast
-    #[arg(long)]
-    pub(crate) allow_overflow: bool,
-    /// Of an hf or mlx directory: bytes of tensors in a file [default: 50GB for hf, 5GiB for mlx, as transformers
-    /// and mlx-lm have it]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) max_shard_size: Option<u64>,
-    /// Of GGUF: bytes of tensors in a file; DESTINATION.gguf becomes DESTINATION-00001-of-00003.gguf and so on
-    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "split_max_tensors")]
-    split_max_size: Option<u64>,
-    /// Of GGUF: tensors in a file
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    split_max_tensors: Option<u64>,
-    /// Of GGUF: where tensors begin, in bytes, a power of two from 8 on [default: as in the source, or 32]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) alignment: Option<u32>,
-    /// After so many bytes make all that was written durable, so that no more is lost if this is ended; a shorter
-    /// result is not kept [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) sync_every: Option<u64>,
-    #[command(flatten)]
-    pub(crate) adapter: AdapterArgs,
-    /// Replace what is at the destination
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A format to write by name.
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatArg {
-    /// numpy arrays: plain dtypes
-    Npz,
-    /// One safetensors file: plain dtypes
-    Safetensors,
-    /// GGUF: one file with the model's numbers and its tokenizer
-    Gguf,
-    /// A directory as transformers reads it
-    Hf,
-    /// A directory as mlx-lm reads it
-    Mlx,
-    /// A directory of numpy arrays: plain dtypes
-    NpyDir,
-}
-
-fn rule(text: &str) -> Result<EncodeRule, String> {
-    text.parse().map_err(|e: weighbridge::Error| e.to_string())
-}
-
-fn preset(name: &str) -> Result<&'static Preset, String> {
-    Preset::named(name).ok_or_else(|| {
-        let lines: Vec<String> =
-            weighbridge::PRESETS.iter().map(|p| format!("  {:<10}  {}", p.name(), p.about())).collect();
-        format!("there is no such preset; there are\n{}", lines.join("\n"))
-    })
-}
-
-/// The units of sizes; alone as llama-gguf-split has them.
-const UNITS: [(&str, u64); 13] = [
-    ("", 1),
-    ("B", 1),
-    ("K", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-    ("T", 1_000_000_000_000),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("KIB", 1 << 10),
-    ("MIB", 1 << 20),
-    ("GIB", 1 << 30),
-];
-
-/// A number of bytes, of which there is at least one.
-fn size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_ascii_uppercase();
-    let unit = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, bytes)| *bytes);
-    let bytes =
-        unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit)).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "wanted a size as 500MB or 2GiB".to_owned())
-}
-
-impl ConvertArgs {
-    /// Where GGUF is cut.
-    pub(crate) fn split(&self) -> Option<Split> {
-        self.split_max_size.map(Split::Bytes).or(self.split_max_tensors.map(Split::Tensors))
-    }
-
-    /// The format: as asked for, or as the destination's extension says.
-    pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        match self.to {
-            Some(FormatArg::Npz) => Ok(OutputFormat::Npz),
-            Some(FormatArg::Safetensors) => Ok(OutputFormat::Safetensors),
-            Some(FormatArg::Gguf) => Ok(OutputFormat::Gguf),
-            Some(FormatArg::Hf) => Ok(OutputFormat::Hf),
-            Some(FormatArg::Mlx) => Ok(OutputFormat::Mlx),
-            Some(FormatArg::NpyDir) => Ok(OutputFormat::NpyDir),
-            None => OutputFormat::of_path(&self.destination).ok_or_else(|| {
-                format!(
-                    "the name of `{}` does not say its format\nhint: say it: --to npz, safetensors, gguf, hf, mlx or npy-dir",
-                    self.destination.display()
-                )
-            }),
-        }
-    }
 }

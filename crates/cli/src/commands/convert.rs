@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use weighbridge::{
-    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Imatrix, Io, Left, OpenOptions, Pool,
-    Progress,
+    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Encoding, Imatrix, Io, Left, OpenOptions,
+    Pool, Progress,
 };
 
 use crate::Failure;
@@ -22,10 +22,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     // Read, not mapped: what is done with leaves memory at once.
     let checkpoint = weighbridge::open_with(&args.source, &OpenOptions::with_io(Io::Pread))?;
     let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
+    let Encoding { rules, preset } = args.encoding.encoding();
     let options = ConvertOptions {
         adapter: args.adapter.adapter()?,
-        rules: args.encode.clone(),
-        preset: args.preset,
+        rules,
+        preset,
         imatrix: imatrix.as_ref(),
         allow_overflow: args.allow_overflow,
         overwrite: args.force,
