@@ -92,6 +92,8 @@ pub(crate) struct PlanArgs {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingArgs,
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM")]
     pub(crate) explain: Option<String>,
@@ -177,6 +179,7 @@ pub(crate) enum ExpertsArg {
     weighbridge load model.gguf                             as `run` does\n  \
     weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
     weighbridge load model/ --owned --memory 64MiB --json   in bounded memory\n  \
+    weighbridge load model/ --encode 'layers.*=q8_0'        encoded on the way: docs/encoding.md\n  \
     weighbridge load model.gguf --verify                    against what `check --write-manifest` wrote"
 )]
 #[expect(
@@ -189,6 +192,10 @@ pub(crate) struct LoadArgs {
     /// How the runtime wants the parameters
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingArgs,
     /// Copy everything into memory of its own: nothing stays in a map
     #[arg(long)]
     pub(crate) owned: bool,
@@ -258,6 +265,8 @@ pub(crate) struct ModelArgs {
     /// How the weights are held [default: the fastest for the backend]
     #[arg(long, value_enum)]
     layout: Option<LayoutArg>,
+    #[command(flatten)]
+    encoding: EncodingArgs,
     /// Threads [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -315,7 +324,7 @@ impl ModelArgs {
             layout: self.layout.map(LayoutArg::kind).transpose()?,
             threads: self.threads.map(usize::from),
             context: self.ctx.map(|n| n as usize),
-            encoding: weighbridge::Encoding::default(),
+            encoding: self.encoding.encoding(),
             open: self.io.open(),
         })
     }

@@ -63,10 +63,7 @@ pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Res
             from,
             to,
         })?;
-        if lend
-            && param.staged.is_empty()
-            && change.is_none()
-        {
+        if lend && param.staged.is_empty() && change.is_none() {
             let slots = param.planes.iter().map(|plane| {
                 let (file, range) = lent(checkpoint, plane)?;
                 Slot::borrow(&checkpoint.file(file).source, range, alignment(param))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LayoutKind, LoadOptions, LoadReport, Manifest, Pool, Verified};
+use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, Plan, Pool, Verified};
 
 use super::convert::stop_on_interrupt;
 use crate::Failure;
@@ -48,11 +48,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     let opened = started.elapsed().as_secs_f64();
-    let planned = if layout == LayoutKind::Source {
-        weighbridge::plan_as_stored(&checkpoint)?
-    } else {
-        weighbridge::plan(&checkpoint, &weighbridge::describe(&checkpoint)?, layout)?
-    };
+    let planned = Plan::builder(&checkpoint)
+        .layout(layout)
+        .adapter(args.adapter.adapter()?)
+        .encoding(args.encoding.encoding())
+        .build()?;
     let planning = started.elapsed().as_secs_f64();
     let loaded = match &manifest {
         Some(manifest) => weighbridge::load_verified(&planned, &checkpoint, &mut pool, options, manifest)

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
     let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.rank);
-    builder = builder.adapter(args.adapter.adapter()?);
+    builder = builder.adapter(args.adapter.adapter()?).encoding(args.encoding.encoding());
     if let Some(model) = &model {
         builder = builder.model(model);
     }

@@ -9,6 +9,7 @@ mod convert;
 #[allow(dead_code, reason = "the library's tests use more of what makes files")]
 mod corpus;
 mod diff;
+mod encoding;
 mod files;
 mod hostile;
 #[cfg(target_os = "linux")]

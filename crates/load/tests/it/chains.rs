@@ -19,8 +19,10 @@ fn floats(dir: &Path, rows: u64, k: u64) -> (PathBuf, Vec<f32>) {
         (state >> 40) as f32 / (1 << 23) as f32 - 1.0
     };
     let values: Vec<f32> = (0..rows * k).map(|_| noise().powi(3)).collect();
-    let mut header =
-        format!("{{\"w\":{{\"dtype\":\"F32\",\"shape\":[{rows},{k}],\"data_offsets\":[0,{}]}}}}", rows * k * 4);
+    let mut header = format!(
+        "{{\"w\":{{\"dtype\":\"F32\",\"shape\":[{rows},{k}],\"data_offsets\":[0,{}]}}}}",
+        rows * k * 4
+    );
     while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
@@ -41,7 +43,12 @@ fn plan(checkpoint: &Checkpoint, expr: Expr, first: &Arc<Scheme>, then: &Arc<Sch
     plan::compile(checkpoint.entries(), &resolved, &[target], &Codecs).unwrap()
 }
 
-fn load(plan: &LoadPlan, checkpoint: &Checkpoint, threads: usize, memory: Option<u64>) -> Result<Loaded, Error> {
+fn load(
+    plan: &LoadPlan,
+    checkpoint: &Checkpoint,
+    threads: usize,
+    memory: Option<u64>,
+) -> Result<Loaded, Error> {
     let options = Options { memory, allow_overflow: true, ..Options::default() };
     execute_with(plan, checkpoint, &mut Pool::new(threads), options)
 }
@@ -121,7 +128,10 @@ fn encoding_and_interleaving_are_what_they_are_one_after_the_other() {
                 let loaded = loads(&straight, &checkpoint, &wanted, &what);
                 let lost = loaded.report().differences["w"];
                 let direct = Difference::of(&padded, &decoded(&scheme, &between, all, width));
-                assert_eq!((lost.count, lost.max, lost.overflowed), (direct.count, direct.max, direct.overflowed));
+                assert_eq!(
+                    (lost.count, lost.max, lost.overflowed),
+                    (direct.count, direct.max, direct.overflowed)
+                );
                 // The lower half above the upper one: movement comes first.
                 if rows.is_multiple_of(2 * r) {
                     let half = |range| Expr::source("w").slice(0, range);
