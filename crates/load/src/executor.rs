@@ -202,7 +202,7 @@ pub(crate) fn fill<'m>(
             if run.stop.load(Ordering::Relaxed) {
                 return;
             }
-            let complete = |item: &Item<'_, '_>| {
+            let complete = |item: &Item<'_, &mut [u8]>| {
                 let one = placed.get(item.index).and_then(Option::as_ref);
                 if let Some(one) = one.filter(|one| one.left.fetch_sub(1, Ordering::AcqRel) == 1) {
                     sink.done(&one.place(item.index));
@@ -290,7 +290,7 @@ fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<&'m mut [u
 }
 
 /// The most bytes of buffers that so many threads hold at once.
-fn predicted(works: &[Work<'_, '_>], threads: usize, limit: u64) -> u64 {
+fn predicted<S>(works: &[Work<'_, S>], threads: usize, limit: u64) -> u64 {
     let mut needs: Vec<u64> = works.iter().map(|w| w.need.bytes()).collect();
     needs.sort_unstable_by(|a, b| b.cmp(a));
     needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n)).min(limit)
@@ -300,9 +300,9 @@ impl Run<'_, '_> {
     fn work<'i>(
         &self,
         at: usize,
-        work: &mut Work<'i, '_>,
+        work: &mut Work<'i, &mut [u8]>,
         scratch: &mut Scratch<'i>,
-        complete: impl Fn(&Item<'_, '_>),
+        complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         let mut buffers = self.ledger.take(work.need);
         let done = self.items(at, &mut work.items, &mut buffers, scratch, complete);
@@ -313,10 +313,10 @@ impl Run<'_, '_> {
     fn items<'i>(
         &self,
         at: usize,
-        mut items: &mut [Item<'i, '_>],
+        mut items: &mut [Item<'i, &mut [u8]>],
         buffers: &mut Buffers,
         scratch: &mut Scratch<'i>,
-        complete: impl Fn(&Item<'_, '_>),
+        complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         while !items.is_empty() {
             let near = self.near(items, buffers.read.capacity());
@@ -335,7 +335,7 @@ impl Run<'_, '_> {
     }
 
     /// How many items from the first on are read as one.
-    fn near(&self, items: &[Item<'_, '_>], capacity: usize) -> usize {
+    fn near(&self, items: &[Item<'_, &mut [u8]>], capacity: usize) -> usize {
         let Some((file, first)) = items.first().filter(|i| i.straight).and_then(|i| i.span.as_ref()) else {
             return 1;
         };
@@ -356,7 +356,7 @@ impl Run<'_, '_> {
     /// Small items, in one read.
     fn several(
         &self,
-        items: &mut [Item<'_, '_>],
+        items: &mut [Item<'_, &mut [u8]>],
         buffers: &mut Buffers,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), Error> {
@@ -379,7 +379,7 @@ impl Run<'_, '_> {
     fn item<'i>(
         &self,
         at: usize,
-        item: &mut Item<'i, '_>,
+        item: &mut Item<'i, &mut [u8]>,
         buffers: &mut Buffers,
         scratch: &mut Scratch<'i>,
     ) -> Result<(), Error> {

@@ -22,10 +22,50 @@ const WINDOW: u64 = 1 << 20;
 const LEAST_WINDOW: u64 = 64 << 10;
 /// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
 /// items of half a huge page copy at half the speed).
-const PAGE: usize = 2 << 20;
+pub(crate) const PAGE: usize = 2 << 20;
+
+/// What items write to: memory, or places in some that is not there yet, for who only wants to know what a load takes.
+pub(crate) trait Space: Default {
+    /// How many bytes.
+    fn bytes(&self) -> usize;
+    /// Bytes from the first on to where a page begins.
+    fn to_page(&self) -> usize;
+    /// The first `bytes`, and the others.
+    fn split(self, bytes: usize) -> (Self, Self);
+}
+
+impl Space for &mut [u8] {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn to_page(&self) -> usize {
+        self.as_ptr().align_offset(PAGE)
+    }
+
+    fn split(self, bytes: usize) -> (Self, Self) {
+        self.split_at_mut(bytes)
+    }
+}
+
+/// Places in memory that will begin with a page.
+impl Space for Range<usize> {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn to_page(&self) -> usize {
+        self.start.next_multiple_of(PAGE) - self.start
+    }
+
+    fn split(self, bytes: usize) -> (Self, Self) {
+        let at = self.start + bytes;
+        (self.start..at, at..self.end)
+    }
+}
 
 /// Some rows of one matrix of one parameter, or some bytes of one plane, and where they go.
-pub(crate) struct Item<'a, 't> {
+pub(crate) struct Item<'a, S> {
     /// Index of the parameter.
     pub(crate) index: usize,
     pub(crate) param: &'a PlannedParam,
@@ -36,7 +76,7 @@ pub(crate) struct Item<'a, 't> {
     pub(crate) rows: usize,
     pub(crate) k: usize,
     /// One for each of `moved` if there is no change, else one for each plane of the target.
-    pub(crate) target: Vec<&'t mut [u8]>,
+    pub(crate) target: Vec<S>,
     /// The first bytes that it reads, of this file.
     pub(crate) span: Option<(FileId, Range<u64>)>,
     /// It is `span` as it is, and nothing else.
@@ -44,10 +84,10 @@ pub(crate) struct Item<'a, 't> {
     pub(crate) need: Need,
 }
 
-impl Item<'_, '_> {
+impl<S: Space> Item<'_, S> {
     /// Bytes that it writes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.target.iter().map(|t| t.len() as u64).sum()
+        self.target.iter().map(|t| t.bytes() as u64).sum()
     }
 }
 
@@ -62,13 +102,13 @@ pub(crate) struct Cutter<'a> {
 
 impl<'a> Cutter<'a> {
     /// Cuts one parameter, whose planes are `targets`, and adds its items.
-    pub(crate) fn cut<'t>(
+    pub(crate) fn cut<S: Space>(
         &mut self,
         index: usize,
         param: &'a PlannedParam,
         change: &'a Change,
-        targets: Vec<&'t mut [u8]>,
-        items: &mut Vec<Item<'a, 't>>,
+        targets: Vec<S>,
+        items: &mut Vec<Item<'a, S>>,
     ) -> Result<(), Error> {
         let before = items.len();
         let cut = if change.is_none() {
@@ -93,24 +133,24 @@ impl<'a> Cutter<'a> {
     }
 
     /// Items that only move one plane: some of its bytes each.
-    fn moves<'t>(
+    fn moves<S: Space>(
         &self,
         param: &'a PlannedParam,
         change: &'a Change,
         plane: &'a PlannedPlane,
-        mut target: &'t mut [u8],
-        items: &mut Vec<Item<'a, 't>>,
+        mut target: S,
+        items: &mut Vec<Item<'a, S>>,
     ) -> Option<()> {
         let step = self.pace(&plane.copy).longest.max(1);
         let straight = plane.copy.iter().all(is_straight);
         let whole =
             !plane.equal.is_empty() || !straight && (plane.bytes <= step || self.repeats(plane, step));
         let mut start = 0;
-        while !target.is_empty() {
-            let page = target.as_ptr().align_offset(PAGE);
+        while target.bytes() > 0 {
+            let page = target.to_page();
             let first = if page == 0 { usize::try_from(step).ok()? } else { page };
-            let len = if whole { target.len() } else { first.min(target.len()) };
-            let (part, rest) = std::mem::take(&mut target).split_at_mut(len);
+            let len = if whole { target.bytes() } else { first.min(target.bytes()) };
+            let (part, rest) = target.split(len);
             target = rest;
             let end = start + len as u64;
             let range = start..end;
@@ -134,12 +174,12 @@ impl<'a> Cutter<'a> {
     }
 
     /// Items that change values: a band of rows of one matrix each.
-    fn changes<'t>(
+    fn changes<S: Space>(
         &self,
         param: &'a PlannedParam,
         change: &'a Change,
-        mut targets: Vec<&'t mut [u8]>,
-        items: &mut Vec<Item<'a, 't>>,
+        mut targets: Vec<S>,
+        items: &mut Vec<Item<'a, S>>,
     ) -> Option<()> {
         let (moved, target) = (&*param.moved, &*param.scheme);
         // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
@@ -198,7 +238,7 @@ impl<'a> Cutter<'a> {
         while step > unit && need(&(0..step.min(rows))).bytes() > share {
             step = (step / 2).checked_next_multiple_of(unit)?.min(step - unit).max(unit);
         }
-        let sizes: Vec<u64> = targets.iter().map(|t| t.len() as u64 / matrices).collect();
+        let sizes: Vec<u64> = targets.iter().map(|t| t.bytes() as u64 / matrices).collect();
         let needed = need(&(0..step.min(rows)));
         for matrix in 0..matrices {
             for row in (0..rows).step_by(usize::try_from(step).ok()?) {
@@ -207,7 +247,7 @@ impl<'a> Cutter<'a> {
                 for (i, rest) in targets.iter_mut().enumerate() {
                     let range = within(target, i, sizes[i], &band);
                     let (part, after) =
-                        std::mem::take(rest).split_at_mut(usize::try_from(range.end - range.start).ok()?);
+                        std::mem::take(rest).split(usize::try_from(range.end - range.start).ok()?);
                     target_parts.push(part);
                     *rest = after;
                 }
@@ -289,8 +329,8 @@ impl<'a> Cutter<'a> {
 }
 
 /// Items that one thread does one after the other.
-pub(crate) struct Work<'a, 't> {
-    pub(crate) items: Vec<Item<'a, 't>>,
+pub(crate) struct Work<'a, S> {
+    pub(crate) items: Vec<Item<'a, S>>,
     pub(crate) need: Need,
 }
 
@@ -299,14 +339,14 @@ pub(crate) const SMALL: u64 = 64 << 10;
 
 /// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
 /// and reads.
-pub(crate) fn together<'a, 't>(
-    mut items: Vec<Item<'a, 't>>,
+pub(crate) fn together<'a, S: Space>(
+    mut items: Vec<Item<'a, S>>,
     checkpoint: &Checkpoint,
     share: u64,
-) -> Vec<Work<'a, 't>> {
-    let start = |item: &Item<'_, '_>| item.span.as_ref().map(|(file, range)| (*file, range.start));
+) -> Vec<Work<'a, S>> {
+    let start = |item: &Item<'_, S>| item.span.as_ref().map(|(file, range)| (*file, range.start));
     items.sort_by_key(|item| (start(item), item.index));
-    let mut works: Vec<Work<'a, 't>> = Vec::new();
+    let mut works: Vec<Work<'a, S>> = Vec::new();
     let mut bytes = 0;
     for item in items {
         let (size, need, straight) = (item.bytes(), item.need, item.straight);

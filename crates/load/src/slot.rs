@@ -1,5 +1,6 @@
 //! Where a loaded plane lives.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use checkpoint::ByteSource;
 use memmap2::MmapMut;
 
 use crate::Error;
+use crate::item::PAGE;
 use crate::sink::{Place, Sink};
 
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
@@ -39,7 +41,7 @@ impl Slot {
             Home::Borrowed { source, range } => {
                 source.mapped().and_then(|m| m.get(range.clone())).unwrap_or(&[])
             }
-            Home::Owned { arena, range } => &arena.0[range.clone()],
+            Home::Owned { arena, range } => &arena.bytes()[range.clone()],
         }
     }
 
@@ -59,7 +61,11 @@ impl Slot {
 
 /// One allocation for all owned planes, in huge pages where the system has them: with 4 KiB pages the
 /// hardware prefetcher stops at each page end, which costs a tenth of the decode speed.
-pub(crate) struct Arena(MmapMut);
+pub(crate) struct Arena {
+    map: MmapMut,
+    /// From the first page on.
+    range: Range<usize>,
+}
 
 /// Planes start at multiples of this many bytes: a cache line, and a whole vector of any kernel.
 pub(crate) const ALIGN: usize = 64;
@@ -67,20 +73,33 @@ pub(crate) const ALIGN: usize = 64;
 impl Arena {
     /// Zeroed memory, given page by page as it is touched.
     pub(crate) fn new(bytes: usize) -> Result<Arena, Error> {
-        let map = MmapMut::map_anon(bytes.max(1)).map_err(|source| Error::Memory { bytes, source })?;
-        // A hint: a system without huge pages refuses, and runs all the same.
+        let refuse = |source| Error::Memory { bytes, source };
+        let all = bytes.checked_add(PAGE).ok_or_else(|| refuse(ErrorKind::OutOfMemory.into()))?;
+        let map = MmapMut::map_anon(all).map_err(refuse)?;
+        // What begins where a page does is cut into pieces of work the same way every time.
+        let start = map.as_ptr().align_offset(PAGE);
+        // Hints: a system without huge pages refuses, and runs all the same. A page that is used in part is not worth
+        // clearing whole.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Arena(map))
+        {
+            let whole = bytes / PAGE * PAGE;
+            let _ = map.advise_range(memmap2::Advice::HugePage, start, whole);
+            let _ = map.advise_range(memmap2::Advice::NoHugePage, start + whole, all - start - whole);
+        }
+        Ok(Arena { map, range: start..start + bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map[self.range.clone()]
     }
 
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        &mut self.map[self.range.clone()]
     }
 
     /// Where it is.
     pub(crate) fn address(&self) -> usize {
-        self.0.as_ptr().addr()
+        self.bytes().as_ptr().addr()
     }
 }
 
