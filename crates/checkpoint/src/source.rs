@@ -11,6 +11,7 @@ mod zstd;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 pub(crate) use direct::Direct;
 pub(crate) use file::{OpenFile, Trust};
@@ -37,6 +38,12 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
 
     /// All bytes, if the source is mapped into memory.
     fn mapped(&self) -> Option<&[u8]>;
+
+    /// Says that nobody is about to use `range` of the map again: its pages need not count as this process's memory any
+    /// more. They stay in the page cache, and what still looks there finds the same bytes.
+    fn leave(&self, range: Range<u64>) {
+        let _ = range;
+    }
 
     /// What it is, for reports: `mmap`, `pread`, `direct`, `zstd`.
     fn kind(&self) -> &'static str;
@@ -82,7 +89,8 @@ impl Pace {
 
 /// How the bytes of a checkpoint are reached.
 ///
-/// Whatever it is, what is copied is read with positioned reads: a map only lends what stays in it.
+/// Whatever it is, what is copied is read with positioned reads; a map only lends what stays in it, and what is cut so
+/// finely that reading it would read along what lies between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// [`Io::Mmap`] on a local file system, [`Io::Pread`] with longer reads on one behind a network or a user-space
@@ -90,7 +98,7 @@ pub enum Io {
     /// which only wins if the file is not in the page cache and is not read again.
     #[default]
     Auto,
-    /// The file is mapped, and lends what needs no copy. If another process shortens it meanwhile, touching the lost
+    /// The file is mapped, and lends what needs no copy, and runs that lie near each other. If another process shortens it meanwhile, touching the lost
     /// pages ends this one: by a signal, or with an error that names the file if the program called
     /// [`Io::guard_maps`].
     Mmap,

@@ -56,25 +56,14 @@ impl<'a, 'o> Allocated<'a, 'o> {
         options: Options<'o>,
     ) -> Result<Allocated<'a, 'o>, Error> {
         let homes = homes(plan, checkpoint, !options.owned)?;
-        let mut end = 0usize;
-        let mut ranges = Vec::with_capacity(homes.len());
-        for (param, home) in plan.params.iter().zip(&homes) {
-            let planes = if let Home::Own(_) = home { planes_of(param)? } else { vec![] };
-            let mut place = |len: usize| {
-                let start = end.checked_next_multiple_of(ALIGN)?;
-                end = start.checked_add(len)?;
-                Some(start..end)
-            };
-            let placed: Option<Vec<_>> = planes.into_iter().map(&mut place).collect();
-            ranges.push(placed.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?);
-        }
-        let arena = Arena::new(end)?;
+        let ranges = places(plan, &homes)?;
+        let arena = Arena::new(bytes(&ranges))?;
         Ok(Allocated { plan, checkpoint, options, homes, ranges, arena })
     }
 
     /// Bytes of the allocation.
     pub fn bytes(&self) -> usize {
-        self.ranges.iter().flatten().map(|r| r.end).max().unwrap_or(0)
+        bytes(&self.ranges)
     }
 
     /// The addresses of the planes of the parameter called `name`: they stay as long as what is loaded.
@@ -113,6 +102,27 @@ impl<'a, 'o> Allocated<'a, 'o> {
         }
         Ok(Loaded { params, roots, arena, report })
     }
+}
+
+/// Where in one allocation each plane of each parameter with memory of its own lies.
+pub(crate) fn places(plan: &LoadPlan, homes: &[Home]) -> Result<Vec<Vec<Range<usize>>>, Error> {
+    let mut end = 0usize;
+    let mut ranges = Vec::with_capacity(homes.len());
+    for (param, home) in plan.params.iter().zip(homes) {
+        let planes = if let Home::Own(_) = home { planes_of(param)? } else { vec![] };
+        let mut place = |len: usize| {
+            let start = end.checked_next_multiple_of(ALIGN)?;
+            end = start.checked_add(len)?;
+            Some(start..end)
+        };
+        let placed: Option<Vec<_>> = planes.into_iter().map(&mut place).collect();
+        ranges.push(placed.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?);
+    }
+    Ok(ranges)
+}
+
+fn bytes(places: &[Vec<Range<usize>>]) -> usize {
+    places.iter().flatten().map(|r| r.end).max().unwrap_or(0)
 }
 
 /// What was loaded: parameters by name.

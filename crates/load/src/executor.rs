@@ -15,13 +15,13 @@ use quant::{Difference, Matrix};
 use tensor::FileId;
 
 use crate::change::{Change, Failed};
+use crate::cut::Cut;
 use crate::gather::{Own, size};
-use crate::item::{Cutter, Item, SMALL, Work, together};
+use crate::item::{Item, Work, near, span};
 use crate::memory::{Buffers, Ledger};
 use crate::options::{Options, Progress};
 use crate::sink::{Place, Sink};
 use crate::slot::Slot;
-use crate::staged::Later;
 use crate::{Error, LoadReport, Pool};
 
 /// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives. Nothing is
@@ -151,42 +151,33 @@ pub(crate) fn fill<'m>(
     let pool = readers.as_mut().unwrap_or(pool);
     let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
     let limit = options.memory.unwrap_or(u64::MAX);
-    let share = limit / pool.threads() as u64;
-    let mut cutter = Cutter { checkpoint, share, neediest: None };
-    let mut placed = Vec::new();
-    let mut items = Vec::new();
-    let mut later = Vec::new();
+    let (mut placed, mut spaces) = (Vec::with_capacity(homes.len()), Vec::with_capacity(homes.len()));
     for (index, (param, home)) in plan.params.iter().zip(homes).enumerate() {
-        let Home::Own(change) = home else {
+        let Home::Own(_) = home else {
             placed.push(None);
+            spaces.push(vec![]);
             continue;
         };
         let one = Placed { param, planes: planes_of(param)?, left: AtomicUsize::new(0) };
-        let before = items.len();
-        let targets = given(sink, &one.place(index))?;
+        spaces.push(given(sink, &one.place(index))?);
         report.owned_bytes += one.planes.iter().map(|n| *n as u64).sum::<u64>();
-        if !param.staged.is_empty() {
-            one.left.store(1, Ordering::Relaxed);
-            later.push(Later { index, param, targets });
-            placed.push(Some(one));
-            continue;
-        }
-        cutter.cut(index, param, change, targets, &mut items)?;
-        one.left.store(items.len() - before, Ordering::Relaxed);
         placed.push(Some(one));
     }
     let sink: &dyn Sink<'m> = sink;
-    if let Some((param, least)) = cutter.neediest.filter(|(_, least)| *least > limit) {
+    let cut = Cut::new(plan, checkpoint, homes, spaces, options, pool.threads())?;
+    if let Some((param, least)) = cut.neediest.filter(|(_, least)| *least > limit) {
         return Err(Error::LittleMemory { param: param.to_owned(), wanted: least, memory: limit, least });
     }
-    // What has no bytes is there already.
-    for (index, one) in placed.iter().enumerate() {
-        one.iter()
-            .filter(|one| one.left.load(Ordering::Relaxed) == 0)
-            .for_each(|one| sink.done(&one.place(index)));
+    report.scratch_predicted = cut.scratch;
+    let Cut { mut works, later, parts, .. } = cut;
+    for (index, (one, parts)) in placed.iter().zip(parts).enumerate() {
+        let Some(one) = one else { continue };
+        one.left.store(parts, Ordering::Relaxed);
+        // What has no bytes is there already.
+        if parts == 0 {
+            sink.done(&one.place(index));
+        }
     }
-    let mut works = together(items, checkpoint, share);
-    report.scratch_predicted = predicted(&works, pool.threads(), limit);
     let run = Run {
         checkpoint,
         options,
@@ -247,7 +238,7 @@ pub(crate) fn fill<'m>(
         *so_far = so_far.and(difference);
     }
     report.scratch_peak = run.ledger.peak();
-    for one in later {
+    for (one, _) in later {
         run.pulse()?;
         let index = one.index;
         let bytes = one.targets.iter().map(|t| t.len() as u64).sum();
@@ -289,13 +280,6 @@ fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<&'m mut [u
     }
 }
 
-/// The most bytes of buffers that so many threads hold at once.
-fn predicted<S>(works: &[Work<'_, S>], threads: usize, limit: u64) -> u64 {
-    let mut needs: Vec<u64> = works.iter().map(|w| w.need.bytes()).collect();
-    needs.sort_unstable_by(|a, b| b.cmp(a));
-    needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n)).min(limit)
-}
-
 impl Run<'_, '_> {
     fn work<'i>(
         &self,
@@ -319,7 +303,7 @@ impl Run<'_, '_> {
         complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         while !items.is_empty() {
-            let near = self.near(items, buffers.read.capacity());
+            let near = near(self.checkpoint, items, buffers.read.room);
             let (now, rest) = std::mem::take(&mut items).split_at_mut(near.max(1));
             items = rest;
             match &mut *now {
@@ -334,25 +318,6 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// How many items from the first on are read as one.
-    fn near(&self, items: &[Item<'_, &mut [u8]>], capacity: usize) -> usize {
-        let Some((file, first)) = items.first().filter(|i| i.straight).and_then(|i| i.span.as_ref()) else {
-            return 1;
-        };
-        let gap = self.checkpoint.file(*file).source.pace().gap;
-        let mut end = first.start;
-        let small = items.iter().take_while(|item| {
-            let Some((f, range)) = item.span.as_ref().filter(|_| item.straight) else { return false };
-            let fits = f == file
-                && range.end - range.start <= SMALL
-                && range.start.saturating_sub(end) <= gap
-                && range.end.max(end) - first.start <= capacity as u64;
-            end = end.max(range.end);
-            fits
-        });
-        small.count()
-    }
-
     /// Small items, in one read.
     fn several(
         &self,
@@ -360,13 +325,8 @@ impl Run<'_, '_> {
         buffers: &mut Buffers,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), Error> {
-        let mut spans = items.iter().filter_map(|i| i.span.as_ref());
-        let Some((file, first)) = spans.next() else { return Ok(()) };
-        let (file, start) = (*file, first.start);
-        let end = spans.map(|(_, r)| r.end).fold(first.end, u64::max);
-        let read = &mut buffers.read;
-        read.resize(size(end - start).max(read.len()), 0);
-        let bytes = &mut read[..size(end - start)];
+        let Some((file, Range { start, end })) = span(items) else { return Ok(()) };
+        let bytes = buffers.read.bytes(size(end - start));
         self.read(file, start, bytes, &mut scratch.own)?;
         for item in items {
             let (Some((_, span)), [target]) = (&item.span, &mut item.target[..]) else { continue };

@@ -8,6 +8,8 @@ use tensor::FileId;
 
 use crate::Error;
 use crate::executor::Run;
+use crate::item::WINDOW;
+use crate::memory::Window;
 
 /// A run of at least so many bytes is read where it belongs, without a buffer.
 const LONG: u64 = 64 << 10;
@@ -34,6 +36,57 @@ pub(crate) fn ranges(checkpoint: &Checkpoint, pieces: &[Piece], gap: u64, longes
     plan::reads_of(pieces, checkpoint.entries(), gap, longest)
 }
 
+/// How a piece gets to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is padding.
+    Zeros,
+    /// It is read where it belongs.
+    Straight,
+    /// It is copied out of a map, run by run: it is cut so finely that reading it would read along what lies between.
+    Lent,
+    /// What it lies in is read, and it is copied out of that.
+    Read,
+}
+
+/// What decides on the ways of pieces.
+#[derive(Clone, Copy)]
+pub(crate) struct Ways<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    /// Somebody wants to see all that is read: then nothing is lent.
+    pub(crate) observed: bool,
+}
+
+impl Ways<'_> {
+    /// The way of a piece; `only` if its item has no other.
+    pub(crate) fn of(self, piece: &Piece, only: bool) -> Way {
+        if piece.source.is_none() {
+            Way::Zeros
+        } else if is_straight(piece) && (only || piece.run >= LONG) {
+            Way::Straight
+        } else if self.is_lent(piece) {
+            Way::Lent
+        } else {
+            Way::Read
+        }
+    }
+
+    /// Whether a piece that is not read where it belongs is copied out of a map.
+    pub(crate) fn is_lent(self, piece: &Piece) -> bool {
+        let Some((file, _)) = place_of(self.checkpoint, piece).filter(|_| !self.observed) else {
+            return false;
+        };
+        let source = &self.checkpoint.file(file).source;
+        plan::reads_along(piece, source.pace().gap) && source.mapped().is_some()
+    }
+}
+
+/// Bytes that a piece takes of its source; what it repeats counts once.
+pub(crate) fn taken(piece: &Piece) -> u64 {
+    let distinct = piece.dims.iter().filter(|d| d.source_stride > 0);
+    distinct.map(|d| d.extent).product::<u64>() * piece.run
+}
+
 /// What a thread keeps for itself.
 #[derive(Default)]
 pub(crate) struct Own {
@@ -49,29 +102,34 @@ impl Run<'_, '_> {
         plane: &PlannedPlane,
         range: &Range<u64>,
         target: &mut [u8],
-        read: &mut Vec<u8>,
+        read: &mut Window,
         own: &mut Own,
     ) -> Result<(), Error> {
         let mut pieces = std::mem::take(&mut own.pieces);
         pieces.clear();
         clip(&plane.copy, range, &mut pieces);
-        let only = pieces.len() == 1;
+        let (only, ways) = (pieces.len() == 1, self.ways());
         let mut failed = None;
         pieces.retain(|piece| {
             let to = size(piece.target_offset - range.start);
-            let Some((file, offset)) = place_of(self.checkpoint, piece) else {
-                piece.runs(|_, at| target[size(at - range.start)..][..size(piece.run)].fill(0));
-                return false;
-            };
-            let straight = is_straight(piece) && (only || piece.run >= LONG);
-            if straight && failed.is_none() {
-                failed = self.read(file, offset, &mut target[to..][..size(piece.run)], own).err();
+            match (ways.of(piece, only), place_of(self.checkpoint, piece)) {
+                (Way::Straight, Some((file, offset))) => {
+                    if failed.is_none() {
+                        let run = &mut target[to..][..size(piece.run)];
+                        failed = self.read(file, offset, run, own).err();
+                    }
+                    false
+                }
+                (_, Some(_)) => true,
+                (_, None) => {
+                    piece.runs(|_, at| target[size(at - range.start)..][..size(piece.run)].fill(0));
+                    false
+                }
             }
-            !straight
         });
         let done = match failed {
             Some(error) => Err(error),
-            None => self.windows(&pieces, read, own, |piece, window, at| {
+            None => self.windows(&mut pieces, read, own, |piece, window, at| {
                 strided(window, at, target, size(piece.target_offset - range.start), piece);
             }),
         };
@@ -79,61 +137,85 @@ impl Run<'_, '_> {
         done
     }
 
-    /// Reads what `pieces` need, window by window, and calls `f` with each piece, or the part of it that is in the
-    /// window, the window, and where in it the piece begins.
+    /// Goes through what `pieces` need, window by window, and calls `f` with each piece, or the part of it that is in the
+    /// window, the window, and where in it the piece begins. A window is read, or is part of a map.
     fn windows(
         &self,
-        pieces: &[Piece],
-        read: &mut Vec<u8>,
+        pieces: &mut [Piece],
+        read: &mut Window,
         own: &mut Own,
         mut f: impl FnMut(&Piece, &[u8], usize),
     ) -> Result<(), Error> {
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let (gap, longest) = (self.gap(pieces), read.capacity().max(1) as u64);
-        let mut placed: Vec<(FileId, u64, &Piece)> = pieces
-            .iter()
-            .filter_map(|p| place_of(self.checkpoint, p).map(|(file, at)| (file, at, p)))
-            .collect();
-        placed.sort_by_key(|(file, at, _)| (*file, *at));
-        let mut first = 0;
-        let mut clipped = std::mem::take(&mut own.clipped);
-        for Read { file, range } in ranges(self.checkpoint, pieces, gap, longest) {
-            let len = size(range.end - range.start);
-            // Within the capacity, which is the longest range.
-            read.resize(len.max(read.len()), 0);
-            let window = &mut read[..len];
-            self.read(file, range.start, window, own)?;
-            // Those before `first` end before this window, and so before all others.
-            while let Some((f, at, p)) = placed.get(first)
-                && (*f, at + extent(p)) <= (file, range.start)
-            {
-                first += 1;
+        let ways = self.ways();
+        pieces.sort_by_cached_key(|piece| ways.is_lent(piece));
+        let (others, lent) = pieces.split_at(pieces.partition_point(|piece| !ways.is_lent(piece)));
+        for (pieces, lent) in [(others, false), (lent, true)] {
+            let longest = if lent { WINDOW } else { read.room.max(1) };
+            let reads = ranges(self.checkpoint, pieces, gap(self.checkpoint, pieces), longest);
+            let mut clipped = std::mem::take(&mut own.clipped);
+            let mut placed: Vec<(FileId, u64, &Piece)> = pieces
+                .iter()
+                .filter_map(|p| place_of(self.checkpoint, p).map(|(file, at)| (file, at, p)))
+                .collect();
+            placed.sort_by_key(|(file, at, _)| (*file, *at));
+            let mut first = 0;
+            for Read { file, range } in reads {
+                let source = &self.checkpoint.file(file).source;
+                let mapped = source.mapped().filter(|_| lent);
+                let window = match mapped.and_then(|map| map.get(size(range.start)..size(range.end))) {
+                    Some(window) => {
+                        self.pulse()?;
+                        window
+                    }
+                    None => {
+                        let window = read.bytes(size(range.end - range.start));
+                        self.read(file, range.start, window, own)?;
+                        window
+                    }
+                };
+                let mut each = |piece: &Piece, at: usize| {
+                    if lent {
+                        own.bytes_read += taken(piece);
+                    }
+                    f(piece, window, at);
+                };
+                // Those before `first` end before this window, and so before all others.
+                while let Some((f, at, p)) = placed.get(first)
+                    && (*f, at + extent(p)) <= (file, range.start)
+                {
+                    first += 1;
+                }
+                for (_, at, piece) in
+                    placed[first..].iter().take_while(|(f, at, _)| (*f, *at) < (file, range.end))
+                {
+                    let end = at + extent(piece);
+                    if end <= range.start {
+                        continue;
+                    }
+                    if range.start <= *at && end <= range.end {
+                        each(piece, size(at - range.start));
+                        continue;
+                    }
+                    // The part in the window: what is the source of the piece is the target of its reverse.
+                    let base = at - piece.source_offset;
+                    let within = range.start.saturating_sub(base)..range.end.saturating_sub(base);
+                    clipped.clear();
+                    piece.reversed().iter().for_each(|r| r.clip(within.clone(), &mut clipped));
+                    for part in clipped.iter().filter_map(Piece::reversed) {
+                        each(&part, size(base + part.source_offset - range.start));
+                    }
+                }
+                if lent {
+                    source.leave(range);
+                }
             }
-            for (_, at, piece) in
-                placed[first..].iter().take_while(|(f, at, _)| (*f, *at) < (file, range.end))
-            {
-                let end = at + extent(piece);
-                if end <= range.start {
-                    continue;
-                }
-                if range.start <= *at && end <= range.end {
-                    f(piece, window, size(at - range.start));
-                    continue;
-                }
-                // The part in the window: what is the source of the piece is the target of its reverse.
-                let base = at - piece.source_offset;
-                let within = range.start.saturating_sub(base)..range.end.saturating_sub(base);
-                clipped.clear();
-                piece.reversed().iter().for_each(|r| r.clip(within.clone(), &mut clipped));
-                for part in clipped.iter().filter_map(Piece::reversed) {
-                    f(&part, window, size(base + part.source_offset - range.start));
-                }
-            }
+            own.clipped = clipped;
         }
-        own.clipped = clipped;
         Ok(())
+    }
+
+    fn ways(&self) -> Ways<'_> {
+        Ways { checkpoint: self.checkpoint, observed: self.options.observe.is_some() }
     }
 
     /// Checks that the sources which share a cell agree with `bytes`, what was written of `range`.
@@ -143,7 +225,7 @@ impl Run<'_, '_> {
         plane: &PlannedPlane,
         range: &Range<u64>,
         bytes: &[u8],
-        read: &mut Vec<u8>,
+        read: &mut Window,
         own: &mut Own,
     ) -> Result<(), Error> {
         if plane.equal.is_empty() {
@@ -152,7 +234,7 @@ impl Run<'_, '_> {
         let mut pieces = vec![];
         clip(&plane.equal, range, &mut pieces);
         let mut wrong: Option<u64> = None;
-        self.windows(&pieces, read, own, |piece, window, at| {
+        self.windows(&mut pieces, read, own, |piece, window, at| {
             piece.runs(|from, to| {
                 let from = at + size(from - piece.source_offset);
                 let (at, run) = (size(to - range.start), size(piece.run));
@@ -189,12 +271,12 @@ impl Run<'_, '_> {
         }
         Ok(())
     }
+}
 
-    /// The gap over which pieces are read together.
-    fn gap(&self, pieces: &[Piece]) -> u64 {
-        let first = pieces.first().and_then(|p| place_of(self.checkpoint, p));
-        first.map_or(0, |(file, _)| self.checkpoint.file(file).source.pace().gap)
-    }
+/// The gap over which pieces are read together.
+pub(crate) fn gap(checkpoint: &Checkpoint, pieces: &[Piece]) -> u64 {
+    let first = pieces.first().and_then(|p| place_of(checkpoint, p));
+    first.map_or(0, |(file, _)| checkpoint.file(file).source.pace().gap)
 }
 
 /// The parts of `pieces`, which are in target order of first bytes, that write to `range`.

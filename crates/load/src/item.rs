@@ -8,7 +8,7 @@ use tensor::{FileId, Rows, Scheme};
 
 use crate::Error;
 use crate::change::Change;
-use crate::gather::{clip, extent, is_straight, place_of, ranges};
+use crate::gather::{Ways, clip, extent, is_straight, place_of, ranges};
 use crate::memory::Need;
 
 /// Bytes of a band that is changed, about: with what it is made from it fits in a second-level cache.
@@ -17,7 +17,7 @@ const BAND: u64 = 1 << 20;
 /// nobody says how many there are.
 const WHOLE: u64 = 256 << 20;
 /// Bytes of a buffer that runs are copied out of, if there are so many: they stay in the second-level cache.
-const WINDOW: u64 = 1 << 20;
+pub(crate) const WINDOW: u64 = 1 << 20;
 /// The same at least.
 const LEAST_WINDOW: u64 = 64 << 10;
 /// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
@@ -30,6 +30,8 @@ pub(crate) trait Space: Default {
     fn bytes(&self) -> usize;
     /// Bytes from the first on to where a page begins.
     fn to_page(&self) -> usize;
+    /// Where it is.
+    fn place(&self) -> Range<usize>;
     /// The first `bytes`, and the others.
     fn split(self, bytes: usize) -> (Self, Self);
 }
@@ -41,6 +43,11 @@ impl Space for &mut [u8] {
 
     fn to_page(&self) -> usize {
         self.as_ptr().align_offset(PAGE)
+    }
+
+    fn place(&self) -> Range<usize> {
+        let range = self.as_ptr_range();
+        range.start.addr()..range.end.addr()
     }
 
     fn split(self, bytes: usize) -> (Self, Self) {
@@ -56,6 +63,10 @@ impl Space for Range<usize> {
 
     fn to_page(&self) -> usize {
         self.start.next_multiple_of(PAGE) - self.start
+    }
+
+    fn place(&self) -> Range<usize> {
+        self.clone()
     }
 
     fn split(self, bytes: usize) -> (Self, Self) {
@@ -93,7 +104,7 @@ impl<S: Space> Item<'_, S> {
 
 /// Cuts parameters so that each item's buffers fit.
 pub(crate) struct Cutter<'a> {
-    pub(crate) checkpoint: &'a Checkpoint,
+    pub(crate) ways: Ways<'a>,
     /// What one thread takes if it can.
     pub(crate) share: u64,
     /// The parameter that takes the most, cut as fine as can be, and how many bytes that is.
@@ -270,8 +281,8 @@ impl<'a> Cutter<'a> {
 
     /// How the first of `pieces` is read.
     fn pace(&self, pieces: &[Piece]) -> Pace {
-        let place = pieces.iter().find_map(|p| place_of(self.checkpoint, p));
-        place.map_or(Pace::LOCAL, |(file, _)| self.checkpoint.file(file).source.pace())
+        let place = pieces.iter().find_map(|p| place_of(self.ways.checkpoint, p));
+        place.map_or(Pace::LOCAL, |(file, _)| self.ways.checkpoint.file(file).source.pace())
     }
 
     /// Whether bands of `step` bytes of a plane would read much of it several times.
@@ -282,7 +293,7 @@ impl<'a> Cutter<'a> {
         }
         let gap = self.pace(&plane.copy).gap;
         let read = |pieces: &[Piece]| -> u64 {
-            ranges(self.checkpoint, pieces, gap, 0).iter().map(plan::Read::bytes).sum()
+            ranges(self.ways.checkpoint, pieces, gap, 0).iter().map(plan::Read::bytes).sum()
         };
         let middle = bands / 2 * step;
         let band = |start: u64| {
@@ -308,7 +319,8 @@ impl<'a> Cutter<'a> {
         let mut bytes = 0u64;
         let mut pieces = vec![];
         clip(&plane.copy, range, &mut pieces);
-        for piece in pieces.iter().chain(&plane.equal).filter(|p| p.source.is_some()) {
+        let read = |p: &&Piece| p.source.is_some() && !self.ways.is_lent(p);
+        for piece in pieces.iter().chain(&plane.equal).filter(read) {
             bytes = bytes.saturating_add(extent(piece)).saturating_add(pace.gap);
             if bytes >= room {
                 return room;
@@ -321,7 +333,7 @@ impl<'a> Cutter<'a> {
     fn first(&self, plane: &PlannedPlane, range: &Range<u64>) -> Option<((FileId, Range<u64>), bool)> {
         let mut pieces = vec![];
         clip(&plane.copy, range, &mut pieces);
-        let places = pieces.iter().filter_map(|p| place_of(self.checkpoint, p).map(|at| (at, p)));
+        let places = pieces.iter().filter_map(|p| place_of(self.ways.checkpoint, p).map(|at| (at, p)));
         let ((file, at), piece) = places.min_by_key(|(at, _)| *at)?;
         let straight = pieces.len() == 1 && is_straight(piece) && plane.equal.is_empty();
         Some(((file, at..at + extent(piece)), straight))
@@ -335,7 +347,7 @@ pub(crate) struct Work<'a, S> {
 }
 
 /// Small reads are done together if they are of at most so many bytes.
-pub(crate) const SMALL: u64 = 64 << 10;
+const SMALL: u64 = 64 << 10;
 
 /// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
 /// and reads.
@@ -375,4 +387,30 @@ pub(crate) fn together<'a, S: Space>(
         }
     }
     works
+}
+
+/// How many items from the first on are read as one, if that takes at most `room` bytes.
+pub(crate) fn near<S>(checkpoint: &Checkpoint, items: &[Item<'_, S>], room: u64) -> usize {
+    let Some((file, first)) = items.first().filter(|i| i.straight).and_then(|i| i.span.as_ref()) else {
+        return 1;
+    };
+    let gap = checkpoint.file(*file).source.pace().gap;
+    let mut end = first.start;
+    let small = items.iter().take_while(|item| {
+        let Some((f, range)) = item.span.as_ref().filter(|_| item.straight) else { return false };
+        let fits = f == file
+            && range.end - range.start <= SMALL
+            && range.start.saturating_sub(end) <= gap
+            && range.end.max(end) - first.start <= room;
+        end = end.max(range.end);
+        fits
+    });
+    small.count()
+}
+
+/// What the spans of items that are near each other lie in.
+pub(crate) fn span<S>(items: &[Item<'_, S>]) -> Option<(FileId, Range<u64>)> {
+    let mut spans = items.iter().filter_map(|i| i.span.as_ref());
+    let (file, first) = spans.next()?;
+    Some((*file, first.start..spans.map(|(_, r)| r.end).fold(first.end, u64::max)))
 }

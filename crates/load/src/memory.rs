@@ -41,7 +41,7 @@ impl Need {
 #[derive(Default)]
 pub(crate) struct Buffers {
     admitted: Need,
-    pub(crate) read: Vec<u8>,
+    pub(crate) read: Window,
     pub(crate) moved: Vec<u8>,
     pub(crate) values: Vec<f32>,
 }
@@ -51,10 +51,28 @@ impl Buffers {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Buffers {
             admitted: need,
-            read: Vec::with_capacity(size(need.read)),
+            read: Window { bytes: Vec::with_capacity(size(need.read)), room: need.read },
             moved: Vec::with_capacity(size(need.moved)),
             values: Vec::with_capacity(size(need.values)),
         }
+    }
+}
+
+/// What is read before it can be moved.
+#[derive(Default)]
+pub(crate) struct Window {
+    bytes: Vec<u8>,
+    /// How many of them whoever has it now may use: what is read as one does not depend on who had it before.
+    pub(crate) room: u64,
+}
+
+impl Window {
+    /// So many bytes: whatever was there before.
+    pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() < len {
+            self.bytes.resize(len, 0);
+        }
+        &mut self.bytes[..len]
     }
 }
 
@@ -90,7 +108,8 @@ impl Ledger {
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(i) = state.idle.iter().position(|b| b.admitted.covers(need)) {
-            let buffers = state.idle.swap_remove(i);
+            let mut buffers = state.idle.swap_remove(i);
+            buffers.read.room = need.read;
             state.idle_bytes -= buffers.admitted.bytes();
             state.in_use += buffers.admitted.bytes();
             return buffers;
@@ -158,7 +177,7 @@ mod tests {
                     for i in 0..500u64 {
                         let want = 1 + (i * 37 + thread * 11) % 100;
                         let buffers = ledger.take(read(want));
-                        assert!(buffers.read.capacity() as u64 >= want);
+                        assert!(buffers.read.bytes.capacity() as u64 >= want && buffers.read.room == want);
                         let taken = buffers.admitted.bytes();
                         most.fetch_max(now.fetch_add(taken, Ordering::SeqCst) + taken, Ordering::SeqCst);
                         std::thread::yield_now();

@@ -14,14 +14,47 @@ use crate::sink::{Place, Sink};
 use crate::{Error, LoadReport, Options, Pool, Tensor};
 
 /// A parameter whose turn comes when all others are there, and its memory.
-pub(crate) struct Later<'a, 'm> {
+pub(crate) struct Later<'a, S> {
     pub(crate) index: usize,
     pub(crate) param: &'a PlannedParam,
-    pub(crate) targets: Vec<&'m mut [u8]>,
+    pub(crate) targets: Vec<S>,
 }
 
-impl Later<'_, '_> {
-    /// Decodes what it is made of, moves that, and encodes it.
+/// Bytes of what the entries of a parameter are decoded to.
+pub(crate) fn floats(param: &PlannedParam) -> u64 {
+    param.staged.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add)
+}
+
+/// The plan that decodes them.
+pub(crate) fn decoding(param: &PlannedParam) -> LoadPlan {
+    LoadPlan { params: param.staged.clone(), ..LoadPlan::default() }
+}
+
+/// What they are decoded to, as a checkpoint.
+pub(crate) fn in_memory(
+    param: &PlannedParam,
+    source: impl Fn(&PlannedParam) -> Arc<dyn ByteSource>,
+) -> Checkpoint {
+    let sources = param.staged.iter().map(|staged| {
+        let entry = TensorEntry {
+            name: staged.name.clone(),
+            shape: staged.shape.clone(),
+            scheme: Arc::clone(&staged.scheme),
+            planes: vec![PlaneData { file: FileId(0), bytes: 0..staged.slot_bytes() }],
+            strides: None,
+        };
+        (entry, source(staged))
+    });
+    Checkpoint::in_memory(sources.collect())
+}
+
+/// The plan that makes the parameter of that.
+pub(crate) fn moving(param: &PlannedParam) -> LoadPlan {
+    LoadPlan { params: vec![PlannedParam { staged: vec![], ..param.clone() }], ..LoadPlan::default() }
+}
+
+impl Later<'_, &mut [u8]> {
+    /// Decodes what it is made of, moves that, and encodes it. That there is room for it has been checked.
     pub(crate) fn run(
         self,
         checkpoint: &Checkpoint,
@@ -30,34 +63,14 @@ impl Later<'_, '_> {
         report: &mut LoadReport,
     ) -> Result<(), Error> {
         let Later { param, targets, .. } = self;
-        let floats = param.staged.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add);
-        let memory = match options.memory.map(|limit| (limit, limit.checked_sub(floats))) {
-            None => None,
-            Some((_, Some(left))) => Some(left),
-            Some((memory, None)) => {
-                let param = param.name.clone();
-                return Err(Error::LittleMemory { param, wanted: floats, memory, least: floats });
-            }
-        };
+        let floats = floats(param);
+        let memory = options.memory.map(|limit| limit.saturating_sub(floats));
         // Who watches is asked between parameters.
         let options = Options { owned: true, memory, watch: None, ..options };
-        let first = LoadPlan { params: param.staged.clone(), ..LoadPlan::default() };
-        let decoded = execute_with(&first, checkpoint, pool, options)?;
-        let mut sources: Vec<(TensorEntry, Arc<dyn ByteSource>)> = vec![];
-        for staged in &param.staged {
-            let Some(tensor) = decoded.get(&staged.name) else { continue };
-            let entry = TensorEntry {
-                name: staged.name.clone(),
-                shape: staged.shape.clone(),
-                scheme: Arc::clone(&staged.scheme),
-                planes: vec![PlaneData { file: FileId(0), bytes: 0..staged.slot_bytes() }],
-                strides: None,
-            };
-            sources.push((entry, Arc::new(Floats(tensor.clone()))));
-        }
-        let memory = Checkpoint::in_memory(sources);
-        let second = PlannedParam { staged: vec![], ..param.clone() };
-        let second = LoadPlan { params: vec![second], ..LoadPlan::default() };
+        let decoded = execute_with(&decoding(param), checkpoint, pool, options)?;
+        let tensor = |staged: &PlannedParam| decoded.get(&staged.name).cloned();
+        let memory = in_memory(param, |staged| Arc::new(Floats(tensor(staged))));
+        let second = moving(param);
         let mut sink = Given(Mutex::new(Some(targets)));
         let options = Options { observe: None, ..options };
         let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, pool, options)?;
@@ -86,8 +99,14 @@ impl<'m> Sink<'m> for Given<'m> {
     }
 }
 
-/// A loaded tensor as a source of bytes.
-struct Floats(Tensor);
+/// A loaded tensor as a source of bytes; it is read as a file would be.
+struct Floats(Option<Tensor>);
+
+impl Floats {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], Tensor::bytes)
+    }
+}
 
 impl std::fmt::Debug for Floats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,19 +116,19 @@ impl std::fmt::Debug for Floats {
 
 impl ByteSource for Floats {
     fn len(&self) -> u64 {
-        self.0.bytes().len() as u64
+        self.bytes().len() as u64
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = usize::try_from(offset).ok();
         let range = start.and_then(|start| Some(start..start.checked_add(buf.len())?));
-        let bytes = range.and_then(|range| self.0.bytes().get(range));
+        let bytes = range.and_then(|range| self.bytes().get(range));
         buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn mapped(&self) -> Option<&[u8]> {
-        Some(self.0.bytes())
+        None
     }
 
     fn kind(&self) -> &'static str {

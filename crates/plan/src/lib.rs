@@ -54,7 +54,7 @@ pub use mapping::{MapFault, MapProblem, MapProblems, Mapped, MappedTensor};
 pub use piece::{Dim, Piece, PieceSource, PlannedPlane};
 pub use problem::{Fault, Problem, Problems, Why};
 pub use prove::{Unproven, prove};
-pub use reads::{Read, reads, reads_of};
+pub use reads::{Read, reads, reads_along, reads_of};
 pub use resolve::{Absent, Reading, Resolved, ResolvedParam, resolve, resolve_reading};
 pub use sources::Sources;
 pub use steps::Clash;

@@ -49,24 +49,43 @@ pub fn reads_of(pieces: &[Piece], entries: &[TensorEntry], gap: u64, max: u64) -
     coalesce(found, gap, max)
 }
 
+/// Whether reading `piece` in ranges as [`reads_of`] does reads along what lies between its runs.
+pub fn reads_along(piece: &Piece, gap: u64) -> bool {
+    ranges(piece, gap).holes
+}
+
 pub(crate) fn piece_reads(piece: &Piece, entries: &[TensorEntry], gap: u64, out: &mut Vec<Read>) {
     let Some(source) = piece.source else { return };
     let data = &entries[source.entry].planes[source.plane];
+    let Ranges { span, dims, .. } = ranges(piece, gap);
+    let start = data.bytes.start + piece.source_offset;
+    each(&dims, start, &mut |at| out.push(Read { file: data.file, range: at..at + span }));
+}
+
+/// The ranges that a piece is read in: `span` bytes at each point of `dims`.
+struct Ranges {
+    span: u64,
+    /// Narrowest stride first.
+    dims: Vec<Dim>,
+    /// Not all of `span` is the piece's.
+    holes: bool,
+}
+
+fn ranges(piece: &Piece, gap: u64) -> Ranges {
     let mut dims: Vec<Dim> = piece.dims.iter().copied().filter(|d| d.source_stride > 0).collect();
     dims.sort_by_key(|d| d.source_stride);
     // Absorb the narrowest strides while they leave no gap, then while there are too many ranges.
-    let mut span = piece.run;
-    let mut absorbed = 0;
+    let (mut span, mut absorbed, mut holes) = (piece.run, 0, false);
     for d in &dims {
         let ranges: u64 = dims[absorbed..].iter().fold(1, |n, d| n.saturating_mul(d.extent));
         if d.source_stride > span.saturating_add(gap) && ranges <= RANGES {
             break;
         }
+        holes |= d.source_stride > span;
         span += (d.extent - 1) * d.source_stride;
         absorbed += 1;
     }
-    let start = data.bytes.start + piece.source_offset;
-    each(&dims[absorbed..], start, &mut |at| out.push(Read { file: data.file, range: at..at + span }));
+    Ranges { span, dims: dims.split_off(absorbed), holes }
 }
 
 fn each(dims: &[Dim], at: u64, f: &mut impl FnMut(u64)) {

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,8 +17,8 @@ const KEPT: i32 = 512;
 
 /// A file mapped into memory, read-only.
 ///
-/// The map lends. Copies are read from the file: that costs no page faults, what was copied does not count as this
-/// process's memory, and a file that shrinks is an error.
+/// The map lends. Long runs are copied by reading the file: that costs no page faults, what was copied does not count as
+/// this process's memory, and a file that shrinks is an error.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     /// Goes before the map does: the addresses may be another's at once.
@@ -63,6 +65,17 @@ impl ByteSource for Mapped {
 
     fn mapped(&self) -> Option<&[u8]> {
         Some(&self.map)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn leave(&self, range: Range<u64>) {
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
+        let Some(part) = self.map.get(start..end) else { return };
+        // SAFETY: the range is inside the map. It is one of a file, shared and never written through, so that this only
+        // takes pages out of the table: who touches them later, slices of them that are lent included, finds the file's
+        // bytes again. It is a hint, whose failure costs memory alone.
+        let _ =
+            unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
     }
 
     fn kind(&self) -> &'static str {

@@ -7,6 +7,7 @@ extern crate weighbridge_load as load;
 mod bounds;
 mod chains;
 mod movement;
+mod needs;
 mod sinks;
 mod updates;
 

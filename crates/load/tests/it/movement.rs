@@ -70,7 +70,8 @@ fn any_movement_gives_what_a_copy_of_single_elements_gives() {
     }
 }
 
-/// A share of each row is read with what is between, in few reads and once; one of wide rows is not.
+/// A share of each row is copied out of the map; where there is none, it is read with what is between, in few reads and
+/// once. One of wide rows is read run by run.
 #[test]
 fn near_runs_are_read_together_and_far_ones_are_not() {
     let dir = folder();
@@ -86,8 +87,9 @@ fn near_runs_are_read_together_and_far_ones_are_not() {
             let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), Options::default()).unwrap();
             loaded.report().bytes_read
         };
-        // From the first byte that is needed to the last.
-        assert_eq!(read("near", 500..1000), 2000 * 2000 - 1000, "{io:?}");
+        // What is needed, or from its first byte to the last.
+        let near = if io == checkpoint::Io::Mmap { 2000 * 1000 } else { 2000 * 2000 - 1000 };
+        assert_eq!(read("near", 500..1000), near, "{io:?}");
         assert_eq!(read("far", 100..200), 20 * 200, "{io:?}");
         // A transposed matrix is read once, whatever it is cut into.
         let plan = plan_of(&checkpoint, &[("t", Expr::source("near").transpose())]);
