@@ -73,6 +73,18 @@ pub(crate) struct InspectArgs {
 
 /// `plan`.
 #[derive(ClapArgs)]
+#[command(
+    after_long_help = "What is said of reads, buffers and memory is what `load` does with the same options; nothing of it is \
+    read. A map lends what needs no copy, and runs that lie so near each other that reads would take in all between; all \
+    else is read.\n\n\
+    A SIZE is in bytes, or has a unit: 500MB, 24GiB. It is of the parameters and the buffers together; `load --memory` \
+    is of the buffers alone.\n\n\
+    Examples:\n  \
+    weighbridge plan model.gguf                                 as `run` would load it\n  \
+    weighbridge plan model/ --layout vllm --tp 4 --all-ranks    what each of four ranks reads and holds\n  \
+    weighbridge plan model/ --layout vllm --memory 24GiB        whether it fits, and what does"
+)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct PlanArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) path: PathBuf,
@@ -80,10 +92,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
     #[command(flatten)]
-    pub(crate) mesh: MeshArgs,
-    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
-    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
-    pub(crate) rank: u64,
+    pub(crate) share: RankArgs,
     /// Plan every rank, and print what each of them reads and holds
     #[arg(long, conflicts_with_all = ["rank", "explain"])]
     pub(crate) all_ranks: bool,
@@ -97,6 +106,16 @@ pub(crate) struct PlanArgs {
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM")]
     pub(crate) explain: Option<String>,
+    /// Say whether the parameters and the buffers together fit into SIZE, and if not, what does: borrowing from the map,
+    /// smaller buffers, more ranks. Exit code 1 if nothing on this mesh
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["explain", "all_ranks", "verify"])]
+    pub(crate) memory: Option<u64>,
+    /// Plan to copy everything into memory of its own, as `load --owned` does
+    #[arg(long)]
+    pub(crate) owned: bool,
+    /// Threads that the load would have; each has buffers [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -158,6 +177,22 @@ impl MeshArgs {
     }
 }
 
+/// One of the ranks that share a model.
+#[derive(ClapArgs)]
+pub(crate) struct RankArgs {
+    #[command(flatten)]
+    mesh: MeshArgs,
+    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
+    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
+    pub(crate) rank: u64,
+}
+
+impl RankArgs {
+    pub(crate) fn mesh(&self) -> Mesh {
+        self.mesh.mesh()
+    }
+}
+
 /// How experts are dealt to groups of ranks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ExpertsArg {
@@ -180,6 +215,7 @@ pub(crate) enum ExpertsArg {
     weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
     weighbridge load model/ --owned --memory 64MiB --json   in bounded memory\n  \
     weighbridge load model/ --encode 'layers.*=q8_0'        encoded on the way: docs/encoding.md\n  \
+    weighbridge load model/ --layout vllm --tp 4 --rank 2   one rank's share\n  \
     weighbridge load model.gguf --verify                    against what `check --write-manifest` wrote"
 )]
 #[expect(
@@ -196,6 +232,8 @@ pub(crate) struct LoadArgs {
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) encoding: EncodingArgs,
+    #[command(flatten)]
+    pub(crate) share: RankArgs,
     /// Copy everything into memory of its own: nothing stays in a map
     #[arg(long)]
     pub(crate) owned: bool,

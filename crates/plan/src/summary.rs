@@ -7,7 +7,6 @@ use tensor::{Step, TensorEntry};
 
 use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
-use crate::reads::reads;
 use crate::render::count;
 use crate::whole::Whole;
 
@@ -28,10 +27,6 @@ pub struct Summary {
     pub slot_bytes: u64,
     /// Bytes of files that are needed, each counted once.
     pub needed_bytes: u64,
-    /// The same with what lies in the gaps that are read along.
-    pub read_bytes: u64,
-    /// Ranges of files that they lie in.
-    pub reads: usize,
     /// Bytes of slots that a mapped source can lend.
     pub borrowable_bytes: u64,
     /// Bytes moved without a codec, where they cannot be borrowed.
@@ -57,8 +52,8 @@ pub struct CodecUse {
     pub fidelity: Fidelity,
 }
 
-/// What `plan` costs on `entries`, where ranges at most `gap` bytes apart are read as one.
-pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
+/// What `plan` costs on `entries`. How it is read is for who reads it to say.
+pub fn summary(plan: &LoadPlan, entries: &[TensorEntry]) -> Summary {
     let mut used = BTreeSet::new();
     let mut codecs: BTreeMap<String, CodecUse> = BTreeMap::new();
     let mut sum = Summary {
@@ -69,8 +64,6 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
         dropped: plan.dropped.len(),
         slot_bytes: 0,
         needed_bytes: 0,
-        read_bytes: 0,
-        reads: 0,
         borrowable_bytes: 0,
         copied_bytes: 0,
         zero_bytes: 0,
@@ -100,10 +93,7 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry], gap: u64) -> Summary {
         }
     }
     sum.needed_bytes = needed(plan);
-    let reads = reads(plan, entries, gap, 0);
     sum.entries_used = used.len();
-    sum.reads = reads.len();
-    sum.read_bytes = reads.iter().map(crate::Read::bytes).sum();
     sum.codecs = codecs.into_values().collect();
     sum
 }
@@ -156,10 +146,7 @@ impl fmt::Display for Summary {
         if self.dropped > 0 {
             write!(f, ", {} dropped", self.dropped)?;
         }
-        write!(f, "\nreads {} in {}", bytes(self.read_bytes), count(self.reads as u64, "range"))?;
-        if self.needed_bytes < self.read_bytes {
-            write!(f, ", of which {} are needed", bytes(self.needed_bytes))?;
-        }
+        write!(f, "\nneeds {} of the files", bytes(self.needed_bytes))?;
         write!(
             f,
             "\nslots {}: {} can be borrowed, {} copied",

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
         whole.add(&plan.plan);
-        let costs = weighbridge::summary(&plan.plan, entries, 4096);
+        let costs = weighbridge::summary(&plan.plan, entries);
         println!("rank {rank}: holds {}, needs {}", Bytes(costs.slot_bytes), Bytes(costs.needed_bytes));
     }
     for untaken in whole.untaken(entries) {

@@ -226,6 +226,7 @@ impl Error {
             | Error::Encoding { .. }
             | Error::Diff { .. }
             | Error::ManifestThere { .. }
+            | Error::Load(load::Error::LittleMemory { .. })
             | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
             Error::Engine(e) => matches!(
                 e,

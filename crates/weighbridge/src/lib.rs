@@ -54,10 +54,10 @@ pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use load::{
-    Allocated, Bytes, LoadReport, Loaded, Obstacle, Options as LoadOptions, Place, Pool,
-    Progress as LoadProgress, Sink, Tensor, export,
+    Allocated, Bytes, LoadReport, Loaded, Needs, Obstacle, Options as LoadOptions, Place, Pool,
+    Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
 };
-pub use loading::{load_into, load_with};
+pub use loading::{load_into, load_with, needs};
 pub use model::{
     DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
 };

@@ -1,7 +1,7 @@
 //! Loading with a say in how.
 
 use checkpoint::Checkpoint;
-use load::{LoadReport, Loaded, Options, Pool, Sink};
+use load::{LoadReport, Loaded, Needs, Options, Pool, Sink};
 
 use crate::{Error, Plan};
 
@@ -19,7 +19,20 @@ pub fn load_with(
     Ok(load::execute_with(&plan.plan, checkpoint, pool, options)?)
 }
 
-/// The same, into the memory that `sink` gives: all of it is copied.
+/// What [`load_with`] takes on so many threads: memory for parameters, buffers, reads. Reads nothing.
+///
+/// # Errors
+/// If there is no codec for a change, or sizes are beyond what this machine addresses.
+pub fn needs(
+    plan: &Plan,
+    checkpoint: &Checkpoint,
+    options: Options<'_>,
+    threads: usize,
+) -> Result<Needs, Error> {
+    Ok(load::needs(&plan.plan, checkpoint, options, threads)?)
+}
+
+/// As [`load_with`], into the memory that `sink` gives: all of it is copied.
 ///
 /// # Errors
 /// As [`load_with`], and if the sink refuses.

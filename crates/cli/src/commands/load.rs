@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, Plan, Pool, Verified};
+use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, Plan, Pool, Verified, Whole};
 
 use super::convert::stop_on_interrupt;
 use crate::Failure;
@@ -45,11 +45,14 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         None => None,
     };
 
+    let from_disk = bytes_from_disk();
     let started = Instant::now();
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     let opened = started.elapsed().as_secs_f64();
     let planned = Plan::builder(&checkpoint)
         .layout(layout)
+        .mesh(args.share.mesh())
+        .rank(args.share.rank)
         .adapter(args.adapter.adapter()?)
         .encoding(args.encoding.encoding())
         .build()?;
@@ -65,12 +68,36 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     line.clear();
     let (loaded, verified) = loaded?;
     let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
+    let mut whole = Whole::default();
+    whole.add(&planned.plan);
+    let files = Files {
+        kinds: io(&checkpoint),
+        needed: whole.bytes(),
+        from_disk: from_disk.and_then(|before| Some(bytes_from_disk()?.saturating_sub(before))),
+    };
     let text = if args.json {
-        json_text(args, &checkpoint, loaded.report(), &phases, verified.as_ref())
+        json_text(args, &files, loaded.report(), &phases, verified.as_ref())
     } else {
-        text(args, &checkpoint, loaded.report(), &phases, verified.as_ref())
+        text(args, &files, loaded.report(), &phases, verified.as_ref())
     };
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// What was taken of the files.
+struct Files {
+    /// How they were reached.
+    kinds: String,
+    /// Bytes that some parameter is made of, each counted once.
+    needed: u64,
+    /// Bytes that were not in the page cache; `None` where the system does not say.
+    from_disk: Option<u64>,
+}
+
+/// Bytes that this process has had read from disks so far, what the system read ahead for it included: proc(5),
+/// `/proc/pid/io`.
+fn bytes_from_disk() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
 /// How the files were reached, each way once.
@@ -81,7 +108,7 @@ fn io(checkpoint: &Checkpoint) -> String {
 
 fn text(
     args: &LoadArgs,
-    checkpoint: &Checkpoint,
+    files: &Files,
     report: &LoadReport,
     phases: &Phases,
     verified: Option<&Verified>,
@@ -94,11 +121,12 @@ fn text(
         };
         format!("  {} tensors are what the manifest says{partly}\n", v.verified)
     });
+    let from_disk = files.from_disk.map_or_else(String::new, |n| format!(", {} from the disk", Bytes(n)));
     let title = format!("{} → {} parameters", args.path.display(), report.params);
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
          {} borrowed, {} copied, {} encoded\n  \
-         {} read ({}); {} of buffers, {} expected; peak {}\n{verified}",
+         {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}\n{verified}",
         style::heading(&title),
         phases.all(),
         speed(moved, phases.all()),
@@ -110,7 +138,8 @@ fn text(
         Bytes(report.bytes_copied),
         Bytes(report.bytes_encoded),
         Bytes(report.bytes_read),
-        io(checkpoint),
+        Bytes(files.needed),
+        files.kinds,
         Bytes(report.scratch_peak),
         Bytes(report.scratch_predicted),
         Bytes(report.peak_rss),
@@ -119,7 +148,7 @@ fn text(
 
 fn json_text(
     args: &LoadArgs,
-    checkpoint: &Checkpoint,
+    files: &Files,
     report: &LoadReport,
     phases: &Phases,
     verified: Option<&Verified>,
@@ -128,7 +157,7 @@ fn json_text(
         "path": args.path.display().to_string(),
         "parameters": report.params,
         "dropped": report.dropped,
-        "io": io(checkpoint),
+        "io": files.kinds,
         "threads": report.threads,
         "memory": args.memory,
         "seconds": phases.all(),
@@ -136,6 +165,8 @@ fn json_text(
         "seconds_plan": phases.plan,
         "seconds_execute": phases.execute,
         "bytes_read": report.bytes_read,
+        "bytes_needed": files.needed,
+        "bytes_from_disk": files.from_disk,
         "bytes_borrowed": report.bytes_borrowed,
         "bytes_copied": report.bytes_copied,
         "bytes_encoded": report.bytes_encoded,

@@ -4,30 +4,37 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LayoutKind, Model, Pattern, Plan, Ranks, Summary, Whole};
+use weighbridge::{
+    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Pattern, Plan, Pool, Ranks, Summary,
+    Whole,
+};
 
+use super::fits::Fits;
 use crate::Failure;
 use crate::args::PlanArgs;
 use crate::style;
-
-/// Ranges of a file at most this many bytes apart are counted as one read.
-const READ_GAP: u64 = 4096;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
-    let mut builder = Plan::builder(&checkpoint).layout(layout).mesh(args.mesh.mesh()).rank(args.rank);
-    builder = builder.adapter(args.adapter.adapter()?).encoding(args.encoding.encoding());
-    if let Some(model) = &model {
-        builder = builder.model(model);
-    }
+    let adapter = args.adapter.adapter()?;
+    let builder = |mesh: Mesh, rank: u64| {
+        let builder = Plan::builder(&checkpoint).layout(layout).mesh(mesh).rank(rank);
+        let builder = builder.adapter(adapter.clone()).encoding(args.encoding.encoding());
+        match &model {
+            Some(model) => builder.model(model),
+            None => builder,
+        }
+    };
+    let mesh = args.share.mesh();
+    let threads = args.threads.map_or_else(Pool::available, usize::from);
     let mut out = io::stdout().lock();
     if args.all_ranks || args.verify {
-        return all_ranks(args, &checkpoint, &builder.ranks()?, &mut out);
+        return all_ranks(args, &checkpoint, &builder(mesh, 0).ranks()?, threads, &mut out);
     }
-    let planned = builder.build()?;
+    let planned = builder(mesh, args.share.rank).build()?;
     let entries = checkpoint.entries();
     if let Some(name) = &args.explain {
         let text =
@@ -35,12 +42,22 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         writeln!(out, "{}", text.trim_end())?;
         return Ok(());
     }
-    let summary = weighbridge::summary(&planned.plan, entries, READ_GAP);
+    let summary = weighbridge::summary(&planned.plan, entries);
+    let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
+    let needs = weighbridge::needs(&planned, &checkpoint, options, threads)?;
+    let share = |mesh: Mesh| builder(mesh, 0).build();
+    let look = |memory| Fits::look(memory, (&planned, &checkpoint), (args.owned, threads), &mesh, share);
+    let memory = args.memory.map(look).transpose()?;
+    let found = if memory.as_ref().is_none_or(Fits::any) { Ok(()) } else { Err(Failure::Found) };
     if args.json {
-        writeln!(out, "{:#}", facts(args, &planned, model.as_ref(), &summary))?;
-        return Ok(());
+        let mut facts = facts(args, &planned, model.as_ref(), &summary, &needs);
+        if let Some(fits) = memory {
+            facts["memory"] = fits.json();
+        }
+        writeln!(out, "{facts:#}")?;
+        return found;
     }
-    let fits = model.map_or_else(|| "as stored".to_owned(), |m| format!("fits {}", m.family.name()));
+    let fits = model.as_ref().map_or_else(|| "as stored".to_owned(), |m| format!("fits {}", m.family.name()));
     writeln!(out, "{}", style::heading(&format!("{} {fits}", args.path.display())))?;
     writeln!(
         out,
@@ -50,7 +67,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         layout.name(),
         place(args)
     )?;
-    for line in summary.to_string().lines() {
+    let costs = summary.to_string() + "\n" + &needs.to_string();
+    let fits = memory.map_or_else(Vec::new, |fits| fits.lines());
+    for line in costs.lines().chain(fits.iter().map(String::as_str)) {
         writeln!(out, "  {line}")?;
     }
     for line in dropped(&planned.plan.dropped) {
@@ -63,7 +82,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if !planned.nameless.is_empty() {
         writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;
     }
-    Ok(())
+    found
 }
 
 /// A line for each pattern of entries that are dropped for one reason.
@@ -84,19 +103,25 @@ fn dropped(entries: &[(String, String)]) -> Vec<String> {
 
 /// `, rank 3 of tp 8`, if there are several.
 fn place(args: &PlanArgs) -> String {
-    let mesh = args.mesh.mesh();
-    if mesh.is_many() { format!(", rank {} of {}", args.rank, shape(args)) } else { String::new() }
+    let mesh = args.share.mesh();
+    if mesh.is_many() { format!(", rank {} of {}", args.share.rank, shape(args)) } else { String::new() }
 }
 
 /// `tp 8 × pp 2`: the dimensions that there are.
 fn shape(args: &PlanArgs) -> String {
-    let mesh = args.mesh.mesh();
+    let mesh = args.share.mesh();
     let many = [("tp", mesh.tp), ("pp", mesh.pp), ("ep", mesh.ep)].into_iter().filter(|(_, n)| *n != 1);
     let text: Vec<String> = many.map(|(name, n)| format!("{name} {n}")).collect();
     if text.is_empty() { "one rank".to_owned() } else { text.join(" × ") }
 }
 
-fn facts(args: &PlanArgs, planned: &Plan, model: Option<&Model>, summary: &Summary) -> serde_json::Value {
+fn facts(
+    args: &PlanArgs,
+    planned: &Plan,
+    model: Option<&Model>,
+    summary: &Summary,
+    needs: &Needs,
+) -> serde_json::Value {
     let params: Vec<_> = planned
         .plan
         .params
@@ -118,18 +143,28 @@ fn facts(args: &PlanArgs, planned: &Plan, model: Option<&Model>, summary: &Summa
         "family": model.map(|m| m.family.name()),
         "dialect": model.map(|m| m.dialect.to_string()),
         "layout": planned.layout.name(),
-        "bytes_read": summary.read_bytes,
+        "bytes_needed": summary.needed_bytes,
+        "bytes_read": needs.read,
+        "bytes_from_map": needs.lent,
         "bytes_borrowable": summary.borrowable_bytes,
-        "bytes_copied": summary.copied_bytes,
+        "bytes_borrowed": needs.borrowed,
+        "bytes_copied": needs.copied,
+        "bytes_decoded": needs.decoded,
+        "bytes_encoded": needs.encoded,
+        "bytes_owned": needs.owned,
         "bytes_in_slots": summary.slot_bytes,
-        "reads": summary.reads,
+        "reads": needs.reads.count,
+        "read_bytes": {"smallest": needs.reads.smallest, "median": needs.reads.median, "largest": needs.reads.largest},
+        "threads": needs.threads,
+        "scratch_bytes": needs.scratch,
+        "scratch_bytes_least": needs.least_scratch,
         "dropped": planned.plan.dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
         "absent": planned.plan.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
         "params": params,
     });
-    let mesh = args.mesh.mesh();
+    let mesh = args.share.mesh();
     if mesh.is_many() {
-        facts["mesh"] = json!({"tp": mesh.tp, "pp": mesh.pp, "ep": mesh.ep, "rank": args.rank});
+        facts["mesh"] = json!({"tp": mesh.tp, "pp": mesh.pp, "ep": mesh.ep, "rank": args.share.rank});
     }
     facts
 }
@@ -139,10 +174,16 @@ struct Line {
     rank: u64,
     params: usize,
     slots: u64,
-    reads: usize,
-    read: u64,
+    needs: Needs,
     needed: u64,
     padding: u64,
+}
+
+impl Line {
+    /// Bytes that the rank takes of the files: what it borrows is taken when it is used first.
+    fn taken(&self) -> u64 {
+        self.needs.read + self.needs.borrowed
+    }
 }
 
 /// Every rank, one line each, and what they have in common.
@@ -150,19 +191,20 @@ fn all_ranks(
     args: &PlanArgs,
     checkpoint: &Checkpoint,
     ranks: &Ranks<'_>,
+    threads: usize,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (mut whole, mut lines) = (Whole::default(), vec![]);
+    let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
         whole.add(&plan.plan);
-        let summary = weighbridge::summary(&plan.plan, checkpoint.entries(), READ_GAP);
+        let summary = weighbridge::summary(&plan.plan, checkpoint.entries());
         lines.push(Line {
             rank,
             params: summary.params,
             slots: summary.slot_bytes,
-            reads: summary.reads,
-            read: summary.read_bytes,
+            needs: weighbridge::needs(&plan, checkpoint, options, threads)?,
             needed: summary.needed_bytes,
             padding: summary.zero_bytes,
         });
@@ -171,21 +213,23 @@ fn all_ranks(
     let stored: u64 = entries.iter().map(weighbridge::TensorEntry::byte_len).sum();
     let replicated = whole.replicated(entries);
     let untaken = if args.verify { whole.untaken(entries) } else { vec![] };
-    let read: u64 = lines.iter().map(|l| l.read).sum();
+    let read: u64 = lines.iter().map(Line::taken).sum();
     let needed: u64 = lines.iter().map(|l| l.needed).sum();
     let more: u64 = replicated.iter().map(|r| r.bytes).sum();
     if args.json {
         let line = |l: &Line| {
             let at = ranks.mesh().rank(l.rank);
             json!({"rank": l.rank, "tp": at.tp, "pp": at.pp, "ep": at.ep, "params": l.params, "bytes_in_slots": l.slots,
-                "bytes_needed": l.needed, "bytes_read": l.read, "reads": l.reads, "bytes_padding": l.padding})
+                "bytes_needed": l.needed, "bytes_read": l.needs.read, "bytes_from_map": l.needs.lent,
+                "bytes_borrowed": l.needs.borrowed, "bytes_owned": l.needs.owned, "reads": l.needs.reads.count,
+                "scratch_bytes": l.needs.scratch, "bytes_padding": l.padding})
         };
         let group = |r: &weighbridge::Replicated| json!({"pattern": r.pattern, "entries": r.entries, "bytes": r.bytes});
         let mut facts = json!({
             "ranks": lines.iter().map(line).collect::<Vec<_>>(),
             "bytes_stored": stored,
             "bytes_needed": needed,
-            "bytes_read": read,
+            "bytes_taken": read,
             "replicated": replicated.iter().map(group).collect::<Vec<_>>(),
         });
         if args.verify {
@@ -201,7 +245,7 @@ fn all_ranks(
         let over = |n: u64| 100.0 * (n as f64 / stored.max(1) as f64 - 1.0);
         writeln!(
             out,
-            "  all need {} of {} stored ({:+.1} %), {} of it more than once; reads are {} ({:+.1} %)",
+            "  all need {} of {} stored ({:+.1} %), {} of it more than once; {} are taken ({:+.1} %)",
             Bytes(needed),
             Bytes(stored),
             over(needed),
@@ -241,12 +285,15 @@ fn all_ranks(
 const REPLICATED: usize = 8;
 
 fn table(lines: &[Line], ranks: &Ranks<'_>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "  rank  tp pp ep  parameters      slots      needs      reads  in ranges    padding")?;
+    writeln!(
+        out,
+        "  rank  tp pp ep  parameters      slots      needs      takes      reads    buffers    padding"
+    )?;
     for l in lines {
         let at = ranks.mesh().rank(l.rank);
         writeln!(
             out,
-            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
+            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
             l.rank,
             at.tp,
             at.pp,
@@ -254,8 +301,9 @@ fn table(lines: &[Line], ranks: &Ranks<'_>, out: &mut impl Write) -> io::Result<
             l.params,
             Bytes(l.slots).to_string(),
             Bytes(l.needed).to_string(),
-            Bytes(l.read).to_string(),
-            l.reads,
+            Bytes(l.taken()).to_string(),
+            l.needs.reads.count,
+            Bytes(l.needs.scratch).to_string(),
             Bytes(l.padding).to_string()
         )?;
     }

@@ -89,8 +89,9 @@ fn plan_sums_up() {
     gemma3.gguf fits gemma3
       236 tensors → 237 parameters, in-place layout
       237 parameters from 236 of 236 entries, 1 tied
-      reads 235.2 MiB in 1 range
+      needs 235.2 MiB of the files
       slots 235.2 MiB: 235.2 MiB can be borrowed, 0 bytes copied
+      memory: 0 B for parameters, 235 MiB borrowed from the map
     ");
 }
 
@@ -105,8 +106,9 @@ fn plan_as_stored_needs_no_model() {
     bare.safetensors as stored
       21 tensors → 21 parameters, source layout
       21 parameters from 21 of 21 entries
-      reads 305.2 KiB in 1 range
+      needs 305.2 KiB of the files
       slots 305.2 KiB: 305.2 KiB can be borrowed, 0 bytes copied
+      memory: 0 B for parameters, 305 KiB borrowed from the map
     ");
     let name = "model.layers.1.self_attn.v_proj.weight";
     let output = weighbridge(["plan", path(&file), "--layout", "source", "--explain", name]);

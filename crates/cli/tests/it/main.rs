@@ -11,6 +11,7 @@ mod corpus;
 mod diff;
 mod encoding;
 mod files;
+mod foreseen;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod large;

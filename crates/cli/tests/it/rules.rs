@@ -52,7 +52,7 @@ impl Case {
     }
 
     fn plan(&self, more: &[&str]) -> String {
-        let output = weighbridge(self.args("plan", more));
+        let output = weighbridge(self.args("plan", &[more, &["--threads", "2"]].concat()));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         stdout(&output).replace(&format!("{}/", self.dir.path().display()), "")
     }
@@ -134,9 +134,12 @@ fn meta_is_a_llama() {
     model fits llama
       292 tensors → 291 parameters, canonical layout
       291 parameters from 291 of 292 entries, 1 dropped
-      reads 12.6 GiB in 1 range
+      needs 12.6 GiB of the files
       slots 12.6 GiB: 10.6 GiB can be borrowed, 2.0 GiB copied
       bf16 -> f32 in 65 parameters: 520.0 KiB to 1.0 MiB, exact
+      1089 reads of 1.0 GiB: 8.0 KiB to 1.0 MiB, half of them at most 1.0 MiB
+      1.0 GiB copied out of the map: runs so near each other that reads would take all between
+      memory: 2.0 GiB for parameters, 10.6 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
       dropped: rope.freqs (computed from the configuration)
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.31.attention.q.weight"]), @"
@@ -228,9 +231,11 @@ fn nanogpt_is_a_gpt2() {
     model fits gpt2
       149 tensors → 197 parameters, canonical layout
       197 parameters from 148 of 149 entries, 1 tied, 1 dropped
-      reads 237.4 MiB in 2 ranges
+      needs 237.4 MiB of the files
       slots 237.6 MiB: 237.1 MiB can be borrowed, 0 bytes copied
       bf16 -> f32 in 122 parameters: 237.0 KiB to 474.0 KiB, exact
+      314 reads of 237 MiB: 1.5 KiB to 2.0 MiB, half of them at most 476 KiB
+      memory: 238 MiB for parameters, 2.0 MiB of buffers on 2 threads, of which 6.0 KiB would do
       dropped: _orig_mod.lm_head.weight (the same as the embedding)
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.0.ffn.down.weight"]), @"
@@ -261,9 +266,11 @@ fn internlm2_is_a_llama() {
     model fits llama
       227 tensors → 291 parameters, canonical layout
       291 parameters from 227 of 227 entries
-      reads 14.4 GiB in 1 range
+      needs 14.4 GiB of the files
       slots 14.4 GiB: 12.9 GiB can be borrowed, 1.5 GiB copied
       bf16 -> f32 in 65 parameters: 520.0 KiB to 1.0 MiB, exact
+      1601 reads of 1.5 GiB: 8.0 KiB to 2.0 MiB, half of them at most 976 KiB
+      memory: 1.5 GiB for parameters, 12.9 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.0.attention.k.weight"]), @"
     layers.0.attention.k.weight [1024, 4096] bf16
@@ -465,8 +472,9 @@ fn absence_is_allowed_by_name() {
     model fits llama
       19 tensors → 19 parameters, canonical layout
       19 parameters from 19 of 19 entries
-      reads 257.2 KiB in 1 range
+      needs 257.2 KiB of the files
       slots 257.2 KiB: 257.2 KiB can be borrowed, 0 bytes copied
+      memory: 0 B for parameters, 257 KiB borrowed from the map
       absent, as `model.layers.{n}.self_attn.q_proj.weight` lets it be: layers.1.attention.q.weight, made of model.layers.1.self_attn.q_proj.weight
       absent, as `output.weight` lets it be: output.weight, made of lm_head.weight
     ");

@@ -93,9 +93,9 @@ fn qkv_fusion_at_tp2() {
         512 <- k_proj at 128: 128 bytes
         640 <- v_proj at 128: 128 bytes
     ");
-    insta::assert_snapshot!(summary(&plan, &entries, 0), @"
+    insta::assert_snapshot!(summary(&plan, &entries), @"
     1 parameter from 3 of 3 entries
-    reads 768 bytes in 3 ranges
+    needs 768 bytes of the files
     slots 768 bytes: 0 bytes can be borrowed, 768 bytes copied
     ");
     // 256-byte gaps are cheaper than another read.
@@ -128,9 +128,9 @@ fn rope_blocks_and_padding_explain_themselves() {
         0 <- token_embd.weight at 0: 25920 bytes
         25920 <- zeros: 1728 bytes
     ");
-    insta::assert_snapshot!(summary(&plan, &entries, 0), @"
+    insta::assert_snapshot!(summary(&plan, &entries), @"
     1 parameter from 1 of 1 entries
-    reads 25.3 KiB in 1 range
+    needs 25.3 KiB of the files
     slots 27.0 KiB: 0 bytes can be borrowed, 25.3 KiB copied, 1.7 KiB padding
     ");
 }
@@ -195,9 +195,9 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
       then f32 -> bf16 (lossy: rounds to bf16)
       data: 128 bytes, one run of norm.weight at byte 0
     ");
-    insta::assert_snapshot!(summary(&plan, &entries, 0), @"
+    insta::assert_snapshot!(summary(&plan, &entries), @"
     1 parameter from 1 of 1 entries
-    reads 128 bytes in 1 range
+    needs 128 bytes of the files
     slots 128 bytes: 0 bytes can be borrowed, 0 bytes copied
     bf16 -> f32 in 1 parameter: 128 bytes to 256 bytes, exact
     f32 + 1 in 1 parameter: 256 bytes to 256 bytes, lossy: 1 + w is rounded to f32
@@ -252,9 +252,9 @@ fn slices_of_a_fused_tensor_join_back_and_are_borrowed() {
       data: 2.0 KiB, one run of h.0.attn.c_attn.weight at byte 8192: can be borrowed
     ");
     // Read once, though two slots show it.
-    insta::assert_snapshot!(summary(&plan, &entries, 0), @"
+    insta::assert_snapshot!(summary(&plan, &entries), @"
     2 parameters from 1 of 1 entries
-    reads 12.0 KiB in 1 range
+    needs 14.0 KiB of the files
     slots 14.0 KiB: 14.0 KiB can be borrowed, 0 bytes copied
     ");
 }
@@ -305,9 +305,9 @@ fn a_tied_output_shares_the_slot_if_both_are_held_alike() {
     head [96, 64] q4_1
       shares the slot of embed
     ");
-    insta::assert_snapshot!(summary(&plan, &entries, 0), @"
+    insta::assert_snapshot!(summary(&plan, &entries), @"
     2 parameters from 1 of 1 entries, 1 tied
-    reads 3.8 KiB in 1 range
+    needs 3.8 KiB of the files
     slots 3.8 KiB: 3.8 KiB can be borrowed, 0 bytes copied
     ");
     assert_eq!(both(Some(interleaved()), Some(interleaved())).params[1].tied_to, Some(0));
@@ -315,8 +315,8 @@ fn a_tied_output_shares_the_slot_if_both_are_held_alike() {
     // The head interleaved, the embedding as stored: two slots from one source, which is counted once.
     let plan = both(None, Some(interleaved()));
     assert_eq!(plan.params[1].tied_to, None);
-    let sum = summary(&plan, &entries, 0);
-    assert_eq!((sum.ties, sum.entries_used, sum.read_bytes), (0, 1, entries[0].byte_len()));
+    let sum = summary(&plan, &entries);
+    assert_eq!((sum.ties, sum.entries_used, sum.needed_bytes), (0, 1, entries[0].byte_len()));
     assert_eq!(sum.slot_bytes, 2 * entries[0].byte_len());
     // Either may come first, and the same expression over both is the same thing.
     let half = |n: &str| src(n).slice(0, 0..48);
@@ -372,7 +372,7 @@ fn reads_are_sorted_joined_and_cut() {
     assert_eq!(ranges(31, 0), each);
     assert_eq!(ranges(32, 0), vec![32..1024]);
     assert_eq!(ranges(32, 400), [32..432, 432..832, 832..1024]);
-    assert_eq!(summary(&plan, &entries, 0).read_bytes, 512);
+    assert_eq!(summary(&plan, &entries).needed_bytes, 512);
     // Transposed, the runs are tiny, and what is read is not.
     let (entries, plan) = plan_one(of, src("a").transpose(), None);
     assert_eq!(reads(&plan, &entries, 0, 0), [plan::Read { file: FileId(0), range: 0..512 }]);

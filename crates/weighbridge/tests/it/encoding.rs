@@ -385,7 +385,7 @@ fn a_plan_says_what_is_encoded() {
       then q8_0 -> q8_0.r16 (exact)
       data: 256.0 KiB, one run of model.layers.0.mlp.down_proj.weight at byte 0
     ");
-    let summary = summary(&plan.plan, checkpoint.entries(), 0).to_string();
+    let summary = summary(&plan.plan, checkpoint.entries()).to_string();
     let told = |what: &str| assert!(summary.contains(what), "{summary}");
     told("bf16 -> q8_0 in 12 parameters");
     told("lossy: bf16 is rounded to q8_0");

@@ -92,7 +92,7 @@ fn the_plan_predicts_what_the_load_reports() {
     for layout in [LayoutKind::Canonical, LayoutKind::InPlace, packed_layout().unwrap()] {
         let checkpoint = open(&model("smollm2")).unwrap();
         let planned = plan(&checkpoint, &describe(&checkpoint).unwrap(), layout).unwrap();
-        let predicted = summary(&planned.plan, checkpoint.entries(), 0);
+        let predicted = summary(&planned.plan, checkpoint.entries());
         let loaded = load(&planned, &checkpoint, &mut Pool::new(2)).unwrap();
         let report = loaded.report();
         assert_eq!(predicted.borrowable_bytes, report.bytes_borrowed, "{}", layout.name());

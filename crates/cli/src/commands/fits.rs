@@ -1,0 +1,151 @@
+//! `plan --memory`: whether a load fits, and what would.
+
+use serde_json::{Value, json};
+use weighbridge::{Bytes, Checkpoint, LoadOptions, Mesh, Needs, Plan};
+
+use crate::Failure;
+
+/// Ranks that are tried, at most.
+const MOST_RANKS: u64 = 64;
+
+/// Parameters and buffers held in one way.
+pub(crate) struct Held {
+    /// Nothing stays in a map.
+    owned: bool,
+    needs: Needs,
+}
+
+impl Held {
+    fn of(plan: &Plan, checkpoint: &Checkpoint, owned: bool, threads: usize) -> Result<Held, Failure> {
+        let options = LoadOptions { owned, ..LoadOptions::default() };
+        Ok(Held { owned, needs: weighbridge::needs(plan, checkpoint, options, threads)? })
+    }
+
+    /// The limit on buffers that lets it fit into `memory`: `None` if there is none.
+    fn room(&self, memory: u64) -> Option<u64> {
+        memory.checked_sub(self.needs.owned).filter(|room| *room >= self.needs.least_scratch)
+    }
+
+    /// What it takes with as many buffers as it likes.
+    fn all(&self) -> u64 {
+        self.needs.owned.saturating_add(self.needs.scratch)
+    }
+
+    fn text(&self, memory: u64) -> String {
+        let how = if self.owned { "owned" } else { "borrowed from the map" };
+        let Needs { owned, scratch, least_scratch, borrowed, neediest, .. } = &self.needs;
+        let map = match borrowed {
+            0 => String::new(),
+            n => format!(" ({} more stay in the page cache)", Bytes(*n)),
+        };
+        let parameters = Bytes(*owned);
+        match self.room(memory) {
+            Some(room) if room >= *scratch => format!(
+                "fits, {how}: {parameters} for parameters{map}, {} of buffers, {} to spare",
+                Bytes(*scratch),
+                Bytes(memory - self.all())
+            ),
+            Some(room) => format!(
+                "fits, {how}, with smaller buffers: {parameters} for parameters{map}, {} of buffers: `load --memory {room}`",
+                Bytes(room)
+            ),
+            None => {
+                let who = neediest.as_ref().map_or_else(String::new, |who| format!(" (`{who}`)"));
+                format!(
+                    "does not fit, {how}: {parameters} for parameters{map}, and at least {} of buffers{who}",
+                    Bytes(*least_scratch)
+                )
+            }
+        }
+    }
+
+    fn json(&self, memory: u64) -> Value {
+        let Needs { owned, scratch, least_scratch, borrowed, neediest, .. } = &self.needs;
+        json!({
+            "fits": self.room(memory).is_some(),
+            "bytes_owned": owned,
+            "bytes_borrowed": borrowed,
+            "scratch_bytes": self.room(memory).map(|room| room.min(*scratch)),
+            "scratch_bytes_unlimited": scratch,
+            "scratch_bytes_least": least_scratch,
+            "neediest": neediest,
+        })
+    }
+}
+
+/// Whether a load fits into so much memory.
+pub(crate) struct Fits {
+    memory: u64,
+    /// The ways that were looked at, the best first.
+    ways: Vec<Held>,
+    /// The least `tp` with which the first rank's share fits, if none of the ways does.
+    shared: Option<(u64, Held)>,
+}
+
+impl Fits {
+    /// Looks at `plan`: owned first, then borrowed if it may be, then on more ranks, whose first has the plan that `share`
+    /// makes; it fails where the model cannot be divided so.
+    pub(crate) fn look(
+        memory: u64,
+        (plan, checkpoint): (&Plan, &Checkpoint),
+        (only_owned, threads): (bool, usize),
+        mesh: &Mesh,
+        share: impl Fn(Mesh) -> Result<Plan, weighbridge::Error>,
+    ) -> Result<Fits, Failure> {
+        let mut fits = Fits { memory, ways: vec![], shared: None };
+        for owned in [true, false] {
+            if owned || !only_owned && !fits.any() {
+                fits.ways.push(Held::of(plan, checkpoint, owned, threads)?);
+            }
+        }
+        if fits.any() {
+            return Ok(fits);
+        }
+        // Fewer ranks than this cannot do, whatever is shared.
+        let least = fits.ways.iter().map(|way| way.needs.owned).min().unwrap_or(0).div_ceil(memory);
+        for tp in (mesh.tp + 1).max(mesh.tp.saturating_mul(least))..=MOST_RANKS {
+            let Ok(plan) = share(Mesh { tp, ..*mesh }) else { continue };
+            for owned in if only_owned { &[true][..] } else { &[true, false] } {
+                let held = Held::of(&plan, checkpoint, *owned, threads)?;
+                if held.room(memory).is_some() {
+                    fits.shared = Some((tp, held));
+                    return Ok(fits);
+                }
+            }
+        }
+        Ok(fits)
+    }
+
+    /// Whether it fits on this mesh.
+    pub(crate) fn any(&self) -> bool {
+        self.ways.iter().any(|way| way.room(self.memory).is_some())
+    }
+
+    /// A line for each way.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let said = |text: String| format!("{}: {text}", Bytes(self.memory));
+        let mut lines: Vec<String> = self.ways.iter().map(|way| said(way.text(self.memory))).collect();
+        if let Some((tp, held)) = &self.shared {
+            lines.push(format!("{}: rank 0 of `--tp {tp}` {}", Bytes(self.memory), held.text(self.memory)));
+        }
+        lines
+    }
+
+    /// The same as data.
+    pub(crate) fn json(&self) -> Value {
+        let way =
+            |owned: bool| self.ways.iter().find(|way| way.owned == owned).map(|way| way.json(self.memory));
+        json!({
+            "bytes": self.memory,
+            "fits": self.any(),
+            "owned": way(true),
+            "borrowed": way(false),
+            "shared": self.shared.as_ref().map(|(tp, held)| {
+                let mut facts = held.json(self.memory);
+                facts["tp"] = json!(tp);
+                facts["owned"] = json!(held.owned);
+                facts
+            }),
+        })
+    }
+}
