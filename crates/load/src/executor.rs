@@ -135,6 +135,12 @@ struct Scratch<'a> {
     encoded: Vec<(usize, usize, &'a str, Difference)>,
 }
 
+/// Threads that a load has which is given so many: who reads past the page cache waits for the disk, and others use the
+/// processors meanwhile.
+pub(crate) fn threads(checkpoint: &Checkpoint, given: usize) -> usize {
+    checkpoint.files().iter().map(|f| f.source.pace().depth).fold(given.max(1), usize::max)
+}
+
 /// Fills all homes that are not elsewhere.
 pub(crate) fn fill<'m>(
     plan: &LoadPlan,
@@ -145,9 +151,8 @@ pub(crate) fn fill<'m>(
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let started = Instant::now();
-    // Who reads past the page cache waits for the disk, and others use the processors meanwhile.
-    let depth = checkpoint.files().iter().map(|f| f.source.pace().depth).max().unwrap_or(1);
-    let mut readers = (depth > pool.threads()).then(|| Pool::new(depth));
+    let threads = threads(checkpoint, pool.threads());
+    let mut readers = (threads > pool.threads()).then(|| Pool::new(threads));
     let pool = readers.as_mut().unwrap_or(pool);
     let mut report = LoadReport { threads: pool.threads(), ..LoadReport::default() };
     let limit = options.memory.unwrap_or(u64::MAX);

@@ -11,7 +11,7 @@ use tensor::FileId;
 
 use crate::allocated::places;
 use crate::cut::Cut;
-use crate::executor::{Home, homes};
+use crate::executor::{Home, homes, threads as at_once};
 use crate::gather::{Way, Ways, clip, gap, place_of, ranges, taken};
 use crate::item::{Item, Space, Work, near, span};
 use crate::report::Bytes;
@@ -21,7 +21,7 @@ use crate::{Error, Options};
 /// What a load takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Threads.
+    /// Threads, those that only wait for the disk included.
     pub threads: usize,
     /// Bytes that stay in the map.
     pub borrowed: u64,
@@ -91,7 +91,7 @@ pub fn needs(
 ) -> Result<Needs, Error> {
     let homes = homes(plan, checkpoint, !options.owned)?;
     let spaces = places(plan, &homes)?;
-    let Foreseen { mut needs, sizes } = foresee(plan, checkpoint, &homes, spaces, options, threads.max(1))?;
+    let Foreseen { mut needs, sizes } = foresee(plan, checkpoint, &homes, spaces, options, threads)?;
     needs.reads = ReadSizes::of(sizes);
     Ok(needs)
 }
@@ -111,6 +111,7 @@ fn foresee(
     options: Options<'_>,
     threads: usize,
 ) -> Result<Foreseen, Error> {
+    let threads = at_once(checkpoint, threads);
     let mut needs = Needs { threads, ..Needs::default() };
     needs.owned = spaces.iter().flatten().map(|r| r.len() as u64).sum();
     for (param, home) in plan.params.iter().zip(homes) {

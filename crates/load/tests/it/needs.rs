@@ -128,8 +128,10 @@ fn a_load_takes_what_was_foreseen() {
                     let what = format!("{io:?}, {threads} threads, {memory:?}, owned {owned}");
                     let options = Options { memory, owned, allow_overflow: true, ..Options::default() };
                     let foreseen = needs(&plan, &checkpoint, options, threads).unwrap();
-                    sources.iter().for_each(|s| s.reads.store(0, Ordering::Relaxed));
-                    sources.iter().for_each(|s| s.bytes.store(0, Ordering::Relaxed));
+                    for source in &sources {
+                        source.reads.store(0, Ordering::Relaxed);
+                        source.bytes.store(0, Ordering::Relaxed);
+                    }
                     let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options).unwrap();
                     agree(&foreseen, loaded.report(), &what);
                     let reads: usize = sources.iter().map(|s| s.reads.load(Ordering::Relaxed)).sum();
