@@ -57,7 +57,7 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
 /// How a source is read at speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Ranges at most so many bytes apart are better read as one.
+    /// Ranges at most so many bytes apart are better read as one, or copied out of a map.
     pub gap: u64,
     /// Bytes of one read, at most.
     pub longest: u64,

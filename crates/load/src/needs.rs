@@ -79,7 +79,7 @@ impl ReadSizes {
 ///
 /// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
 /// is refused. For a caller's sink, whose memory may begin elsewhere within huge pages, work may be cut elsewhere, and
-/// each thread may take up to 1 MiB more or less.
+/// each thread may take up to 1 MiB more or less (4 MiB from a server).
 ///
 /// # Errors
 /// If a codec is missing, or sizes are beyond what this machine addresses.
