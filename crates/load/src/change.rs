@@ -25,6 +25,8 @@ enum Stage {
 struct Convert {
     from: Arc<Scheme>,
     codec: &'static dyn Codec,
+    /// It has one axis: a band of one row is not that.
+    vector: bool,
     add: f32,
     to: Arc<Scheme>,
     /// `None` if the result is f32.
@@ -41,8 +43,8 @@ pub(crate) enum Failed {
 }
 
 impl Change {
-    /// The change that `steps` make to `moved`, or the pair of names that no codec joins.
-    pub(crate) fn of(moved: &Arc<Scheme>, steps: &[Step]) -> Result<Change, (String, String)> {
+    /// The change that `steps` make to what is `moved`, of so many `axes`, or the pair of names that no codec joins.
+    pub(crate) fn of(moved: &Arc<Scheme>, axes: usize, steps: &[Step]) -> Result<Change, (String, String)> {
         let mut stages: Vec<Stage> = vec![];
         for step in steps {
             let now = Arc::clone(stages.last().map_or(moved, Stage::to));
@@ -52,7 +54,7 @@ impl Change {
                 }
                 (Some(Stage::Convert(convert)), step) if convert.encode.is_none() => convert.then(step)?,
                 (_, step) => {
-                    let mut convert = Convert::of(now).map_err(|from| (from, text(step)))?;
+                    let mut convert = Convert::of(now, axes < 2).map_err(|from| (from, text(step)))?;
                     convert.then(step)?;
                     stages.push(Stage::Convert(convert));
                 }
@@ -165,9 +167,9 @@ impl Stage {
 
 impl Convert {
     /// Decodes `from`, or says its name if nothing does.
-    fn of(from: Arc<Scheme>) -> Result<Convert, String> {
+    fn of(from: Arc<Scheme>, vector: bool) -> Result<Convert, String> {
         let codec = quant::codec(&from.name).ok_or_else(|| from.name.to_string())?;
-        Ok(Convert { from, codec, add: 0.0, to: Scheme::plain(Dtype::F32), encode: None })
+        Ok(Convert { from, codec, vector, add: 0.0, to: Scheme::plain(Dtype::F32), encode: None })
     }
 
     /// This and then `step`, in f32 so far.
@@ -214,7 +216,11 @@ impl Convert {
             return Err(Failed::NotFinite(bad as u64));
         }
         if n > 0 {
-            encoder.encode(values, src.k, importance, dst);
+            if self.vector {
+                encoder.encode_vector(values, importance, dst);
+            } else {
+                encoder.encode(values, src.k, importance, dst);
+            }
             let planes: Vec<&[u8]> = dst.iter().map(|p| &**p).collect();
             codec.decode(Matrix { planes: &planes, ..src }, 0..src.rows, back);
         }

@@ -58,11 +58,8 @@ pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Res
         if let Some(other) = param.tied_to {
             return Ok(Home::Tied(other));
         }
-        let change = Change::of(&param.moved, &param.steps).map_err(|(from, to)| Error::Codec {
-            param: param.name.clone(),
-            from,
-            to,
-        })?;
+        let change = Change::of(&param.moved, param.shape.len(), &param.steps)
+            .map_err(|(from, to)| Error::Codec { param: param.name.clone(), from, to })?;
         if lend && param.staged.is_empty() && change.is_none() {
             let slots = param.planes.iter().map(|plane| {
                 let (file, range) = lent(checkpoint, plane)?;

@@ -164,7 +164,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     }
     steps.push(Step::To(Arc::clone(&param.moved)));
     let refuse = |(from, to)| Error::Codec { param: param.name.clone(), from, to };
-    let change = Change::of(&param.scheme, &steps).map_err(refuse)?;
+    let change = Change::of(&param.scheme, param.shape.len(), &steps).map_err(refuse)?;
     let mut out = param.moved.planes.iter().map(|spec| {
         let bytes = param.moved.plane_bytes(spec, &param.shape).unwrap_or(u64::MAX);
         usize::try_from(bytes).ok().filter(|n| *n < usize::MAX / 2).map(|n| vec![0u8; n])

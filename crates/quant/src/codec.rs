@@ -130,6 +130,14 @@ pub trait Encoder: Send + Sync {
     /// # Panics
     /// If a length does not fit another.
     fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]);
+
+    /// The same of a tensor of one axis, for those that encode it otherwise than a row of a matrix.
+    ///
+    /// # Panics
+    /// As [`encode`](Self::encode).
+    fn encode_vector(&self, values: &[f32], importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        self.encode(values, values.len(), importance, planes);
+    }
 }
 
 /// Schemes that come in many sizes, told apart by parameters after a colon: `mlx-affine:b4,g64,bf16`.

@@ -188,16 +188,27 @@ impl Codec for Squish {
 
 impl Encoder for Squish {
     fn encode(&self, values: &[f32], k: usize, _importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        self.rows(values, k, planes, clipped);
+    }
+
+    fn encode_vector(&self, values: &[f32], _importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        self.rows(values, values.len(), planes, ends);
+    }
+}
+
+impl Squish {
+    /// Encodes rows, whose groups with a minimum have the range that `range` says.
+    fn rows(&self, values: &[f32], k: usize, planes: &mut [&mut [u8]], range: impl Fn(&[f32]) -> (f32, f32)) {
         let [codes, scales, minima @ ..] = planes else { panic!("`{}` has planes", self.name) };
         codes.fill(0);
-        let (group, one_row) = (self.group_of(k), values.len() == k);
+        let group = self.group_of(k);
         let mut at = 0;
         for (values, codes) in values.chunks_exact(k).zip(codes.chunks_exact_mut(k * self.bits() / 8)) {
             for (g, values) in values.chunks(group).enumerate() {
                 let first = g * group;
                 let scale = match (self.kind, &mut *minima) {
                     (Kind::Q4a, [minima]) => {
-                        let (low, high) = if one_row { ends(values) } else { clipped(values) };
+                        let (low, high) = range(values);
                         let scale = if high > low { (high - low) / 15.0 } else { 1.0 };
                         for (i, x) in (first..).zip(values) {
                             let q = ((x.clamp(low, high) - low) / scale).round().clamp(0.0, 15.0);

@@ -153,11 +153,14 @@ fn encode_equals_the_reference_bit_for_bit() {
     for name in SCHEMES {
         let vectors = Vectors::open(name);
         let Some(encoder) = vectors.codec.encoder() else { continue };
-        let (_, k, values) = vectors.values("encode");
+        let (rows, k, values) = vectors.values("encode");
         let want = vectors.planes("encode");
         let mut planes: Vec<Vec<u8>> = want.iter().map(|p| vec![0xaa; p.len()]).collect();
         let mut out: Vec<&mut [u8]> = planes.iter_mut().map(|p| &mut p[..]).collect();
-        encoder.encode(&values, k, None, &mut out);
+        match rows {
+            1 => encoder.encode_vector(&values, None, &mut out),
+            _ => encoder.encode(&values, k, None, &mut out),
+        }
         let scheme = vectors.codec.scheme();
         for ((spec, found), want) in scheme.planes.iter().zip(&planes).zip(&want).rev() {
             let cell = spec.cell_bytes as usize;
@@ -172,6 +175,36 @@ fn encode_equals_the_reference_bit_for_bit() {
                 );
             }
         }
+    }
+}
+
+/// Squish clips the rows of a matrix where that is nearer to most values, a vector never: one row is no vector.
+#[test]
+fn a_row_is_encoded_as_a_row_however_few_there_are() {
+    let codec = quant::codec("squish-q4a:g32").unwrap();
+    let (scheme, encoder) = (codec.scheme(), codec.encoder().unwrap());
+    let mut values = crate::Noise(3).floats(4 * 64);
+    values.iter_mut().step_by(64).for_each(|x| *x = 40.0);
+    let planes = |rows: u64| -> Vec<Vec<u8>> {
+        let bytes = |p| scheme.plane_bytes(p, &Shape::from([rows, 64])).unwrap() as usize;
+        scheme.planes.iter().map(|p| vec![0u8; bytes(p)]).collect()
+    };
+    let mut all = planes(4);
+    encoder.encode(&values, 64, None, &mut all.iter_mut().map(|p| &mut p[..]).collect::<Vec<_>>());
+    let mut vector = planes(1);
+    encoder.encode_vector(
+        &values[..64],
+        None,
+        &mut vector.iter_mut().map(|p| &mut p[..]).collect::<Vec<_>>(),
+    );
+    for row in 0..4 {
+        let mut one = planes(1);
+        let values = &values[64 * row..64 * (row + 1)];
+        encoder.encode(values, 64, None, &mut one.iter_mut().map(|p| &mut p[..]).collect::<Vec<_>>());
+        for (one, all) in one.iter().zip(&all) {
+            assert_eq!(one[..], all[one.len() * row..one.len() * (row + 1)], "row {row}");
+        }
+        assert!(row > 0 || one != vector, "a vector is not clipped");
     }
 }
 
