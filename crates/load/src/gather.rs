@@ -282,7 +282,10 @@ pub(crate) fn gap(checkpoint: &Checkpoint, pieces: &[Piece]) -> u64 {
 /// The parts of `pieces`, which are in target order of first bytes, that write to `range`.
 pub(crate) fn clip(pieces: &[Piece], range: &Range<u64>, out: &mut Vec<Piece>) {
     let after = pieces.partition_point(|p| p.target_offset < range.end);
-    for piece in &pieces[..after] {
+    // Runs end in the order in which they begin: of those that begin before the range, the last alone reaches into it.
+    let before = pieces.partition_point(|p| p.target_offset <= range.start).saturating_sub(1);
+    let before = if pieces[..before].iter().all(is_straight) { before } else { 0 };
+    for piece in &pieces[before..after] {
         piece.clip(range.clone(), out);
     }
 }
