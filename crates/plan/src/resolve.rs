@@ -418,7 +418,8 @@ impl<'a> Work<'a> {
     /// Lists what may be dropped, and notes what may not.
     fn unused(&mut self, bindings: &Bindings) -> Vec<(String, String)> {
         let mut dropped = self.reading.mapped.map_or(vec![], |m| m.dropped().to_vec());
-        let mut near = Near::new(bindings);
+        // Only where something is wrong.
+        let mut near = None;
         let entries = self.sources.entries();
         for i in self.used.iter().enumerate().filter(|(_, used)| !**used).map(|(i, _)| i) {
             let (name, shape, made_of) = match self.reading.mapped {
@@ -436,7 +437,7 @@ impl<'a> Work<'a> {
             self.problems.push(Problem::Unused {
                 entry: name.clone(),
                 shape: shape.clone(),
-                nearest: near.find(name),
+                nearest: near.get_or_insert_with(|| Near::new(bindings)).find(name),
                 made_of,
             });
         }
