@@ -56,15 +56,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         warm(file)?;
         let ours = load(&["--owned"])?;
         let bounded = load(&["--owned", "--memory", "64MiB"])?;
-        let [fresh, small, touched] = copies(size)?;
+        let [fresh, small, touched, cleared] = copies(size)?;
+        // What is new is cleared, then filled.
+        let both = 1.0 / (1.0 / touched + 1.0 / cleared);
         table.add("warm: load --owned", ours.speed(bytes));
         table.add("warm: load --owned --memory 64MiB", bounded.speed(bytes));
         table.add("warm: memcpy to fresh huge pages", fresh);
         table.add("warm: memcpy to fresh small pages", small);
         table.add("warm: memcpy to touched memory", touched);
+        table.add("warm: the system clears fresh huge pages", cleared);
         table.ratio("load / memcpy to fresh huge pages", ours.speed(bytes) / fresh);
         table.ratio("load / memcpy to fresh small pages", ours.speed(bytes) / small);
         table.ratio("load / memcpy to touched memory", ours.speed(bytes) / touched);
+        table.ratio("load / memcpy to touched memory, and clearing it before", ours.speed(bytes) / both);
         table.ratio("--memory 64MiB / without", bounded.speed(bytes) / ours.speed(bytes));
         table.ratio("--memory 64MiB: MiB of peak beside the result", bounded.beside as f64 / 1_048_576.0);
         if let Some(python) = &options.python {
@@ -232,29 +236,39 @@ fn prime(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// GB/s of two threads that copy so many bytes: to fresh huge pages, to fresh small ones, and to the same again.
-fn copies(bytes: usize) -> Result<[f64; 3]> {
+/// GB/s of all threads that copy so many bytes: to fresh huge pages, to fresh small ones, and to the same again; and of
+/// all that only have fresh huge pages cleared.
+fn copies(bytes: usize) -> Result<[f64; 4]> {
     let source = vec![0xa5u8; bytes];
     prime(bytes)?;
     let mut huge = memmap2::MmapMut::map_anon(bytes)?;
     huge.advise(memmap2::Advice::HugePage)?;
     let fresh = copy(&source, &mut huge);
     drop(huge);
+    let mut bare = memmap2::MmapMut::map_anon(bytes)?;
+    bare.advise(memmap2::Advice::HugePage)?;
+    let cleared = by_all(&source, &mut bare, |to, _| to.chunks_mut(4096).for_each(|page| page[0] = 1));
+    drop(bare);
     let mut small = memmap2::MmapMut::map_anon(bytes)?;
     let fresh_small = copy(&source, &mut small);
-    Ok([fresh, fresh_small, copy(&source, &mut small)])
+    Ok([fresh, fresh_small, copy(&source, &mut small), cleared])
 }
 
 fn copy(source: &[u8], target: &mut [u8]) -> f64 {
+    by_all(source, target, |to, from| to.copy_from_slice(from))
+}
+
+/// GB/s of as many threads as the machine has, that do something with chunks of both.
+fn by_all(source: &[u8], target: &mut [u8], each: impl Fn(&mut [u8], &[u8]) + Sync) -> f64 {
     let started = Instant::now();
     let work = std::sync::Mutex::new(target.chunks_mut(CHUNK).zip(source.chunks(CHUNK)));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
                     // Nothing panics while it holds the lock.
                     let Some((to, from)) = work.lock().ok().and_then(|mut work| work.next()) else { return };
-                    to.copy_from_slice(from);
+                    each(to, from);
                 }
             });
         }

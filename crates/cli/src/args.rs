@@ -107,7 +107,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "PARAM")]
     pub(crate) explain: Option<String>,
     /// Say whether the parameters and the buffers together fit into SIZE, and if not, what does: borrowing from the map,
-    /// smaller buffers, more ranks. Exit code 1 if nothing on this mesh
+    /// smaller buffers, more ranks. Exit code 1 if nothing does on this mesh
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["explain", "all_ranks", "verify"])]
     pub(crate) memory: Option<u64>,
     /// Plan to copy everything into memory of its own, as `load --owned` does
@@ -130,7 +130,7 @@ pub(crate) struct AdapterArgs {
     /// Rules for the names and forms of tensors, before anything looks for them: docs/rules.md
     #[arg(long, value_name = "FILE.toml")]
     rules: Option<PathBuf>,
-    /// Parameters that may be absent, by their names or those of their entries, where `{n}` is any number and `{x}` any
+    /// Parameters that may be absent, by their names or those of their entries, where a word in braces stands for any
     /// segment; what is let through is listed
     #[arg(long, value_name = "PATTERN")]
     allow_missing: Vec<String>,

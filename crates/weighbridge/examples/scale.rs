@@ -1,6 +1,7 @@
 //! How long planning takes: one rank, and all of them.
 //!
 //! `cargo run --release -p weighbridge --example scale -- DIR TP EP`; `cargo xtask fixture trillion DIR` makes a checkpoint for it.
+//! With `sweep` in the place of `TP EP`, many meshes as CSV: the seconds (medians of 7) that one rank takes, and its pieces.
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 
@@ -8,11 +9,15 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use weighbridge::{LayoutKind, Mesh, Plan, Whole};
+use weighbridge::{Checkpoint, LayoutKind, Mesh, Plan, Whole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let path = PathBuf::from(args.next().ok_or("wanted a checkpoint")?);
+    let mut args = args.peekable();
+    if args.peek().is_some_and(|arg| arg == "sweep") {
+        return sweep(&weighbridge::open(&path)?);
+    }
     let mut number = || args.next().and_then(|n| n.to_str()?.parse().ok()).unwrap_or(1);
     let mesh = Mesh { tp: number(), ep: number(), ..Mesh::default() };
     let start = Instant::now();
@@ -25,10 +30,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("resolve   {resolved:.3} s, {} parameters", ranks.resolved().params.len());
     let start = Instant::now();
     let plan = ranks.plan(ranks.count() / 2)?;
-    let pieces = |plan: &Plan| {
-        let planes = plan.plan.params.iter().flat_map(|p| &p.planes);
-        planes.map(|plane| plane.copy.len() + plane.equal.len()).sum::<usize>()
-    };
     println!(
         "one rank  {:.3} s, {} pieces; with what all have in common {:.3} s",
         seconds(start),
@@ -45,5 +46,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let untaken = whole.untaken(checkpoint.entries());
     println!("proof     {:.3} s, {} planes not taken whole", seconds(start), untaken.len());
+    Ok(())
+}
+
+fn pieces(plan: &Plan) -> usize {
+    let planes = plan.plan.params.iter().flat_map(|p| &p.planes);
+    planes.map(|plane| plane.copy.len() + plane.equal.len()).sum()
+}
+
+/// In rounds, so that a machine that slows down hurts all meshes alike.
+fn sweep(checkpoint: &Checkpoint) -> Result<(), Box<dyn Error>> {
+    let many = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
+    let mut meshes: Vec<_> = [1, 8].iter().flat_map(|tp| many.map(|ep| (*tp, ep, 0, vec![]))).collect();
+    for _ in 0..7 {
+        for (tp, ep, held, seconds) in &mut meshes {
+            let mesh = Mesh { tp: *tp, ep: *ep, ..Mesh::default() };
+            let ranks = Plan::builder(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
+            let start = Instant::now();
+            let plan = ranks.plan(ranks.count() / 2)?;
+            seconds.push(start.elapsed().as_secs_f64());
+            *held = pieces(&plan);
+        }
+    }
+    println!("tp,ep,pieces,seconds");
+    for (tp, ep, held, mut seconds) in meshes {
+        seconds.sort_by(f64::total_cmp);
+        println!("{tp},{ep},{held},{:.4}", seconds[3]);
+    }
     Ok(())
 }
