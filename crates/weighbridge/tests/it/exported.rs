@@ -107,7 +107,7 @@ fn what_is_rounded_comes_back_within_half_a_step() {
         let (mut most, mut changed) = (0f32, 0);
         let rounded = export(&[(&plan.plan, &held)], checkpoint.entries(), |entry: &TensorEntry, planes| {
             assert_eq!(&*entry.scheme.name, "f32", "{}", entry.name);
-            let (back, was) = (floats(&planes[0]), floats(&stored.get(&entry.name).unwrap().planes()[0]));
+            let (back, was) = (floats(&planes[0]), floats(stored.get(&entry.name).unwrap().planes()[0]));
             for (back, was) in back.chunks(32).zip(was.chunks(32)) {
                 let largest = was.iter().fold(0f32, |most, x| most.max(x.abs()));
                 for (back, was) in back.iter().zip(was) {
