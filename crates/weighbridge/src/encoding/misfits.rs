@@ -1,10 +1,10 @@
 //! What is wrong with what is to be encoded, found together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use tensor::{Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
 
-use super::rule::encodable;
+use super::rule::{encodable, glob};
 use super::{EncodeRule, Seen, Subject};
 use crate::Error;
 
@@ -71,12 +71,9 @@ impl Misfits {
 
     /// A rule that decides nothing.
     pub(super) fn rule(&mut self, rule: &EncodeRule, seen: &[(String, Seen)]) {
-        let near = || {
-            let near = nearest(rule.pattern(), seen.iter().map(|(name, _)| name.as_str()));
-            near.map_or_else(String::new, |n| format!("\nhint: the nearest is `{n}`"))
-        };
+        let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
         let why = match seen.iter().find(|(name, _)| rule.matches(name)) {
-            None => format!("no parameter has such a name{}", near()),
+            None => format!("no parameter has such a name{}", meant(rule.pattern(), &names)),
             Some((name, Seen::Floats)) => {
                 format!("what it matches is taken by rules before it, as is `{name}`")
             }
@@ -114,9 +111,65 @@ impl Misfits {
     }
 }
 
+/// A hint what may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
+/// them what it has, in that order; else of all.
+fn meant(pattern: &str, names: &[&str]) -> String {
+    if let Some(near) = nearest(pattern, names.iter().copied()) {
+        return format!("\nhint: the nearest is `{near}`");
+    }
+    let words: Vec<&str> = pattern.split(['.', '*']).filter(|word| !word.is_empty()).collect();
+    let loose = format!("*{}*", words.join("*"));
+    let segments = |name: &str| {
+        let mut segments = name.split('.');
+        words.iter().all(|word| segments.any(|segment| segment == *word))
+    };
+    let tests: [&dyn Fn(&str) -> bool; 3] = [&segments, &|name| glob(&loose, name), &|_| true];
+    let as_rules = |fits: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let fitting = names.iter().filter(|name| fits(name));
+        let mut there = HashSet::new();
+        let patterns = fitting.map(|name| format!("`{}`", Pattern::of(name).as_str().replace("{n}", "*")));
+        patterns.filter(|pattern| there.insert(pattern.clone())).collect()
+    };
+    let found = tests.into_iter().map(as_rules).find(|found| !found.is_empty()).unwrap_or_default();
+    let list = match &found[..] {
+        [] => return String::new(),
+        [one] => return format!("\nhint: a pattern is for the whole name, as is {one}"),
+        [few @ .., last] if found.len() <= 4 => format!("{} and {last}", few.join(", ")),
+        [first, second, third, more @ ..] => format!("{first}, {second}, {third} and {} more", more.len()),
+        [..] => found.join(", "),
+    };
+    format!("\nhint: a pattern is for the whole name, as are {list}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_of_no_name_has_a_hint() {
+        let layer = |n: u64| {
+            let names =
+                ["attention.q.weight", "attention.k.weight", "attention.k.bias", "ffn.gate_up.weight"];
+            names.map(|name| format!("layers.{n}.{name}"))
+        };
+        let names: Vec<String> = (0..2).flat_map(layer).chain(["output.weight".to_owned()]).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let whole = "\nhint: a pattern is for the whole name, as ";
+        for (pattern, wanted) in [
+            ("layers.*.q", "is `layers.*.attention.q.weight`"),
+            ("layers.*.k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("*.gate", "is `layers.*.ffn.gate_up.weight`"),
+            (
+                "blk.*.attn_q.weight",
+                "are `layers.*.attention.q.weight`, `layers.*.attention.k.weight`, `layers.*.attention.k.bias` and 2 more",
+            ),
+        ] {
+            assert_eq!(meant(pattern, &names), format!("{whole}{wanted}"), "{pattern}");
+        }
+        assert_eq!(meant("output.wieght", &names), "\nhint: the nearest is `output.weight`");
+        assert_eq!(meant("*.q", &[]), "");
+    }
 
     #[test]
     fn a_legal_scheme_is_near_in_bits_and_fits() {
