@@ -12,6 +12,7 @@ mod place;
 pub(crate) mod shards;
 mod writer;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -172,29 +173,33 @@ impl Draft {
         Ok(draft)
     }
 
-    /// A directory for vLLM's `sharded_state` loader: the tensors of each rank, which has `counts` of them, in files of
-    /// its own, `model-rank-0-part-0.safetensors` and so on, with `beside`. Ranks may hold tensors of one name. If all are
-    /// encoded `as_source`, the configuration is left as it is.
+    /// A directory for vLLM's `sharded_state` loader: the tensors of each rank in files of its own,
+    /// `model-rank-0-part-0.safetensors` and so on, or `model-pp-0-tp-0-part-0.safetensors` if there are several `stages`,
+    /// with `beside`. Of each stage it is said how many tensors each of its ranks has, one after the other; ranks may hold
+    /// tensors of one name. If all are encoded `as_source`, the configuration is left as it is.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
     pub fn ranks(
         tensors: Vec<Outgoing>,
-        counts: &[usize],
+        stages: &[Vec<usize>],
         beside: HfFiles,
         as_source: bool,
         max_shard: Option<u64>,
     ) -> Result<Draft, Error> {
-        // Ranks say the same of their weights; as the source has them, what it says of them is still true.
-        let first = tensors.get(..counts.first().copied().unwrap_or(0)).unwrap_or_default();
+        // As the source has them, what it says of its weights is still true.
         let small = if as_source {
             let HfFiles { config, members, .. } = beside;
             let members = members.into_iter().map(|(name, content)| OutFile::whole(name, content));
             std::iter::once(OutFile::whole(hf::CONFIG, hf::pretty(&config))).chain(members).collect()
         } else {
-            small_files(first, beside, Flavour::Hf)?
+            // Ranks of a stage say the same of their weights.
+            let mut named = HashSet::new();
+            let own: Vec<Outgoing> =
+                tensors.iter().filter(|tensor| named.insert(tensor.name.as_str())).cloned().collect();
+            small_files(&own, beside, Flavour::Hf)?
         };
-        let parts = hf::rank_parts(&tensors, counts, max_shard)?;
+        let parts = hf::rank_parts(&tensors, stages, max_shard)?;
         let mut draft = Draft::several(tensors, Kind::Folder, parts);
         draft.files.extend(small);
         Ok(draft)

@@ -45,13 +45,25 @@ pub struct Rank {
     pub ep: u64,
 }
 
+/// Which stages hold what comes before and after the layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// The first and the last.
+    #[default]
+    Own,
+    /// All, though it is used there alone.
+    Everywhere,
+}
+
 /// What a layout holds on each rank, where layouts differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// The vocabulary is padded with zeros to a multiple of this many rows, also on a single rank.
     pub vocab: Option<u64>,
     /// What is added once to a sum over ranks is held by all of them; else by the first.
     pub once_everywhere: bool,
+    /// Which stages hold what comes before and after the layers.
+    pub ends: Ends,
 }
 
 /// Rows that a vocabulary is padded to where ranks share it.
@@ -135,6 +147,7 @@ impl Mesh {
         holding: Holding,
     ) -> Result<Option<Share>, Undivided> {
         let stage = match spec.place {
+            Place::Before | Place::After if holding.ends == Ends::Everywhere => rank.pp,
             Place::Before => 0,
             Place::Layer(n) => self.stage(n, layers),
             Place::After => self.pp - 1,
@@ -275,7 +288,7 @@ impl Share {
 mod tests {
     use super::*;
 
-    const PLAIN: Holding = Holding { vocab: None, once_everywhere: false };
+    const PLAIN: Holding = Holding { vocab: None, once_everywhere: false, ends: Ends::Own };
 
     fn mesh(tp: u64, pp: u64, ep: u64) -> Mesh {
         Mesh { tp, pp, ep, ..Mesh::default() }
@@ -360,9 +373,27 @@ mod tests {
         let spec = ParamSpec { once: true, ..ParamSpec::vector(Axis::Hidden.of(8)) };
         let held = |i: u64, once_everywhere| {
             let mesh = mesh(2, 1, 1);
-            let holding = Holding { vocab: None, once_everywhere };
+            let holding = Holding { once_everywhere, ..PLAIN };
             mesh.share(&spec, 1, mesh.rank(i), holding).unwrap().is_some()
         };
         assert_eq!([held(0, false), held(1, false), held(1, true)], [true, false, true]);
+    }
+
+    #[test]
+    fn ends_are_held_by_the_first_and_the_last_stage_or_by_all() {
+        let held = |place, ends| -> Vec<bool> {
+            let spec = ParamSpec { place, ..ParamSpec::vector(Axis::Hidden.of(8)) };
+            let share = |stage| {
+                let rank = Rank { pp: stage, ..Rank::default() };
+                mesh(1, 3, 1).share(&spec, 3, rank, Holding { ends, ..PLAIN }).unwrap()
+            };
+            (0..3).map(|stage| share(stage).is_some()).collect()
+        };
+        assert_eq!(held(Place::Before, Ends::Own), [true, false, false]);
+        assert_eq!(held(Place::After, Ends::Own), [false, false, true]);
+        assert_eq!(held(Place::Layer(1), Ends::Everywhere), [false, true, false]);
+        for place in [Place::Before, Place::After] {
+            assert_eq!(held(place, Ends::Everywhere), [true; 3]);
+        }
     }
 }

@@ -261,7 +261,7 @@ impl Ranks<'_> {
             .compile(checkpoint),
             Of::Module(tree) => {
                 let names = self.resolved.params.iter().map(|p| p.name.as_str());
-                let shares = self.shared.shares(names, mesh, rank, self.layout)?;
+                let shares = self.shared.shares(names, mesh, rank, self.layout.holding(None))?;
                 let encoded = self.shared.encoded(&self.resolved, &shares, encoding)?;
                 let held =
                     tree.held().iter().filter(|h| h.parts().iter().all(|part| shares.contains_key(part)));

@@ -1,7 +1,7 @@
 //! The layouts by name.
 
 use model::{
-    Canonical, DialectName, Export, Holding, InPlace, Layout, Model, Modules, Named, Packed, Param,
+    Canonical, DialectName, Export, Family, Holding, InPlace, Layout, Model, Modules, Named, Packed, Param,
     RopeOrder, RuntimeLayout, Vllm,
 };
 use tensor::OneWay;
@@ -73,11 +73,11 @@ impl LayoutKind {
         matches!(self, LayoutKind::Canonical | LayoutKind::InPlace | LayoutKind::Packed { .. })
     }
 
-    /// What ranks hold, where layouts differ.
-    pub(crate) fn holding(self) -> Holding {
+    /// What ranks hold of a model of `family`, where layouts differ.
+    pub(crate) fn holding(self, family: Option<&dyn Family>) -> Holding {
         match self {
-            LayoutKind::Vllm => Vllm::HOLDING,
-            _ => Holding { vocab: None, once_everywhere: false },
+            LayoutKind::Vllm => Vllm.holding(family),
+            _ => Holding::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use load::Codecs;
-use model::{Export, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
+use model::{Export, Holding, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
 use plan::{LoadPlan, Problem, Problems, Resolved};
 use tensor::{Dtype, Expr, OneWay, Scheme, Target};
 
@@ -39,9 +39,9 @@ impl Shared {
         names: impl Iterator<Item = &'a str>,
         mesh: &Mesh,
         rank: u64,
-        layout: LayoutKind,
+        holding: Holding,
     ) -> Result<HashMap<&'a str, Share>, Error> {
-        let (at, holding) = (mesh.rank(rank), layout.holding());
+        let at = mesh.rank(rank);
         let (mut shares, mut problems) = (HashMap::new(), vec![]);
         for name in names {
             let Some(spec) = self.specs.get(name) else { continue };
@@ -122,7 +122,7 @@ impl Wanted {
         encoding: &Encoding,
     ) -> Result<Wanted, Error> {
         let names = resolved.params.iter().map(|p| p.name.as_str());
-        let shares = shared.shares(names, mesh, rank, layout)?;
+        let shares = shared.shares(names, mesh, rank, layout.holding(Some(model.family)))?;
         let encoded = shared.encoded(&resolved, &shares, encoding)?;
         let resolved = Arc::clone(&encoded.resolved);
         let param = |p: &plan::ResolvedParam| {

@@ -1,6 +1,7 @@
 //! Directories as Hugging Face lays them out: `config.json`, tokenizer files, safetensors.
 
 mod index;
+mod ranks;
 mod shards;
 mod weights;
 mod write;
@@ -16,7 +17,8 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
 use crate::source::{OpenFile, Trust};
-pub(crate) use shards::{INDEX, rank_parts, shards};
+pub(crate) use ranks::rank_parts;
+pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
 pub use write::HfFiles;
 pub(crate) use write::{config_for, pairs, pretty};

@@ -76,6 +76,26 @@ fn one_safetensors_file_of_another_name_is_the_weights() {
 }
 
 #[test]
+fn files_of_several_ranks_are_no_one_model() {
+    let dir = Dir::new();
+    for rank in 0..3 {
+        dir.file(&format!("m/model-rank-{rank}-part-0.safetensors"), weights());
+        dir.file(&format!("s/model-pp-{}-tp-{}-part-0.safetensors", rank / 2, rank % 2), weights());
+    }
+    dir.file("m/config.json", "{}");
+    assert_snapshot!(dir.error("m"), @"
+    unsupported `DIR/m`: holds what each of 3 ranks of vLLM has of a model, under the same names
+    hint: open the file of one rank: `DIR/m/model-rank-0-part-0.safetensors`; or, to load the model, what it was made from
+    ");
+    assert!(open_both(&dir.path("m/model-rank-1-part-0.safetensors")).is_ok());
+    dir.file("s/config.json", "{}");
+    assert_snapshot!(dir.error("s"), @"
+    unsupported `DIR/s`: holds what each of 2 ranks of vLLM in each of 2 stages has of a model, under the same names
+    hint: open the file of one rank: `DIR/s/model-pp-0-tp-0-part-0.safetensors`; or, to load the model, what it was made from
+    ");
+}
+
+#[test]
 fn one_gguf_in_a_directory() {
     let dir = Dir::new();
     dir.file("m/model.Q4_0.gguf", gguf());

@@ -9,6 +9,7 @@ use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
+use crate::mesh::Ends;
 use crate::module::{LayerNorm, Layers, Linear, Module, VocabParallelEmbedding};
 use crate::param::Axis;
 
@@ -104,6 +105,10 @@ impl Family for Bert {
 
     fn vllm(&self, own: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         if own("prediction.dense.weight") { vec![VLLM_MASKED, VLLM_HEAD] } else { vec![VLLM] }
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        None
     }
 }
 

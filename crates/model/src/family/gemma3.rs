@@ -9,6 +9,7 @@ use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
 use crate::layout::VLLM_DECODER;
+use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -135,6 +136,10 @@ impl Family for Gemma3 {
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         // Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.33.0.
         vec![HF, VLLM_DECODER]
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        Some(Ends::Everywhere)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::config::{Config, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
+use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -93,6 +94,10 @@ impl Family for Gpt2 {
 
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM]
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        Some(Ends::Everywhere)
     }
 }
 

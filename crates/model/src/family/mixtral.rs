@@ -11,6 +11,7 @@ use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
 use crate::layout::VLLM_DECODER;
+use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -95,6 +96,10 @@ impl Family for Mixtral {
 
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM, VLLM_DECODER]
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        Some(Ends::Everywhere)
     }
 }
 

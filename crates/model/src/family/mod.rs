@@ -18,7 +18,9 @@ use crate::config::Reader;
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::VLLM_DECODER;
 use crate::module::Module;
-use crate::{Architecture, Config, Description, Error, Fact, Facts, NotRun, ParamSpec, RopeOrder, Tree};
+use crate::{
+    Architecture, Config, Description, Ends, Error, Fact, Facts, NotRun, ParamSpec, RopeOrder, Tree,
+};
 
 /// A family: one file here, one line in [`FAMILIES`].
 pub trait Family: Sync {
@@ -53,6 +55,10 @@ pub trait Family: Sync {
     /// How vLLM names what its layers hold, fused or not: the first rule for a parameter is the one.
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM_DECODER]
+    }
+    /// What the stages of vLLM hold besides their layers; `None`: it does not run the family in stages.
+    fn vllm_stages(&self) -> Option<Ends> {
+        Some(Ends::Own)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
 use crate::module::Module;
-use crate::{ConfigProblem, Fact};
+use crate::{ConfigProblem, Ends, Fact};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};
@@ -84,6 +84,10 @@ impl Family for Qwen3Moe {
                 Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF_MOE]) }
             }
         })
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        Some(Ends::Everywhere)
     }
 }
 

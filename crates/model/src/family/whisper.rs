@@ -10,6 +10,7 @@ use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::Description;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, Rule};
+use crate::mesh::Ends;
 use crate::module::{
     ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
     RowParallelLinear, Table,
@@ -113,6 +114,10 @@ impl Family for Whisper {
 
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM]
+    }
+
+    fn vllm_stages(&self) -> Option<Ends> {
+        None
     }
 }
 

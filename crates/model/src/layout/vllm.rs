@@ -1,7 +1,8 @@
 //! The layout of vLLM's layers: its names, and what each layer holds on a rank of a tensor-parallel group.
 //!
 //! Source: vllm/model_executor/models, v0.20.2 and v0.33.0; of each family, the file of its architecture.
-//! Names and shapes are compared with what v0.33.0 builds, golden/vllm_names.py.
+//! Names and shapes are compared with what v0.33.0 builds, golden/vllm_names.py, and the files of ranks with what its loader of
+//! such files asks for, golden/vllm_stages.py.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +11,18 @@ use tensor::{Expr, Made, OneWay, Pattern, Target};
 use super::{Export, Param, RuntimeLayout};
 use crate::architecture::RopeOrder;
 use crate::mesh::{Holding, VOCAB_PADDING};
-use crate::{Model, Rule};
+use crate::{Family, Model, Rule};
 
 /// As vLLM's layers hold the parameters: fused, encoded as stored.
 pub struct Vllm;
 
 impl Vllm {
-    /// The vocabulary is padded also on one rank, and every rank has the biases of row-parallel layers.
-    pub const HOLDING: Holding = Holding { vocab: Some(VOCAB_PADDING), once_everywhere: true };
+    /// What ranks hold of a model of `family`. The vocabulary is padded also on one rank, and every rank has the biases of
+    /// row-parallel layers.
+    pub fn holding(&self, family: Option<&dyn Family>) -> Holding {
+        let ends = family.and_then(Family::vllm_stages).unwrap_or_default();
+        Holding { vocab: Some(VOCAB_PADDING), once_everywhere: true, ends }
+    }
 
     /// The parameters of vLLM's model, for those of the checkpoint that are there.
     ///

@@ -47,7 +47,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// What `checkpoint` says, as files of `home` say it.
+    /// What `checkpoint` says, as files of `home` say it, which have no name for the canonical parameters `nameless`.
     ///
     /// # Errors
     /// If they have no words for the model, or something beside the weights is broken.
@@ -55,6 +55,7 @@ impl Carried {
         checkpoint: &Checkpoint,
         model: &Model,
         wanted: &Wanted,
+        mut nameless: Vec<String>,
         home: DialectName,
     ) -> Result<Carried, Error> {
         let params = &wanted.resolved.params;
@@ -62,7 +63,6 @@ impl Carried {
             params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
         let own = |name: &str| own.contains(name);
         let metadata = checkpoint.metadata();
-        let mut nameless = wanted.nameless.clone();
         let mut left = vec![];
         nameless.retain(|name| match model.left_out(home, name) {
             Some(why) => {

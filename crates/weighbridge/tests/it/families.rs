@@ -2,6 +2,7 @@
 //! converter makes of each tensor, found by numbers.
 
 mod arrays;
+mod sharded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -84,7 +84,7 @@ proptest! {
         let Some((entries, expr)) = entries(&scheme, &shape, stacked) else { return reject() };
         let experts = if round_robin { ExpertPlacement::RoundRobin } else { ExpertPlacement::Linear };
         let mesh = Mesh { tp, ep, experts, whole_experts, ..Mesh::default() };
-        let holding = Holding { vocab: pad.then_some(64), once_everywhere: false };
+        let holding = Holding { vocab: pad.then_some(64), ..Holding::default() };
         let binding = Binding { name: "w".into(), shape: shape.clone(), expr, presence: Presence::Required };
         let resolved = resolve(&entries, &Bindings { bindings: vec![binding], drops: vec![] }).unwrap();
 
@@ -144,7 +144,7 @@ fn a_rank_that_is_left_out_is_missed() {
     let mesh = Mesh { tp: 4, ..Mesh::default() };
     let mut whole = Whole::default();
     for rank in [0, 1, 3] {
-        let holding = Holding { vocab: None, once_everywhere: false };
+        let holding = Holding::default();
         let expr = mesh.share(&spec, 1, mesh.rank(rank), holding).unwrap().unwrap().expr;
         let target = Target { name: "w".into(), expr, scheme: None };
         whole.add(&compile(&entries, &resolved, &[target], &NoCodecs).unwrap());

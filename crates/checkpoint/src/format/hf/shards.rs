@@ -72,33 +72,6 @@ pub(crate) fn shards(
     Ok(Shards { parts, index })
 }
 
-/// The files of tensors that are cut already, one set for each rank: `counts` of them belong to each, one after the
-/// other.
-///
-/// Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0: `TP_ONLY_PATTERN`, and `save_model`, which
-/// begins a part where the one before would be longer than `max_size`, 5 GiB.
-pub(crate) fn rank_parts(
-    tensors: &[Outgoing],
-    counts: &[usize],
-    most: Option<u64>,
-) -> Result<Vec<Part>, Error> {
-    let bytes = |t: &Outgoing| t.scheme.byte_len(&t.shape).unwrap_or(u64::MAX);
-    let (mut parts, mut start) = (vec![], 0usize);
-    for (rank, count) in counts.iter().enumerate() {
-        let end = start.saturating_add(*count).min(tensors.len());
-        let own = tensors.get(start..end).unwrap_or_default();
-        let sizes: Vec<u64> = own.iter().map(bytes).collect();
-        for (part, members) in shards::in_order(&sizes, most.unwrap_or(5 << 30)).into_iter().enumerate() {
-            let held = own.get(members.clone()).unwrap_or_default();
-            let flat = safetensors::form(held, &[], true)?;
-            let name = format!("model-rank-{rank}-part-{part}.safetensors");
-            parts.push(Part { name, tensors: members.map(|i| start + i).collect(), flat });
-        }
-        start = end;
-    }
-    Ok(parts)
-}
-
 /// The index as the flavour's own writer has it, byte for byte: transformers with sorted keys and an indent of two,
 /// mlx-lm with an indent of four and without an end of line.
 fn index(flavour: Flavour, size: u64, parameters: u64, map: &BTreeMap<String, String>) -> Vec<u8> {

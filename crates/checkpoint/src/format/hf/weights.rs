@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::index::Index;
+use super::ranks;
 use crate::contents::Contents;
 use crate::error::Error;
 use crate::fault::Fault;
@@ -62,6 +63,7 @@ pub(crate) fn is_index(name: &str) -> bool {
 /// Opens the weights of a directory, and reports all that is wrong with them.
 pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error> {
     let weights = find(folder)?;
+    ranks::of_one_rank(folder, &weights.names)?;
     let mut members = Members::of(folder);
     let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
     for name in &weights.names {
