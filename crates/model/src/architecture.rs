@@ -66,24 +66,7 @@ pub enum RopeScaling {
     },
     /// `YaRN`: low frequencies are divided, high ones kept, with a ramp between; cosines and sines are scaled.
     /// Source: transformers `_compute_yarn_parameters`, modeling_rope_utils.py@v4.57.
-    Yarn {
-        /// The factor for low frequencies.
-        factor: f64,
-        /// The context that the model was first trained with, in tokens.
-        original_context: f64,
-        /// Turns within that context above which a frequency is kept.
-        beta_fast: f64,
-        /// Turns below which it is divided.
-        beta_slow: f64,
-        /// What cosines and sines are multiplied by; if `None`, it follows from the factors.
-        attention_factor: Option<f64>,
-        /// Of that, in DeepSeek's models.
-        mscale: Option<f64>,
-        /// Of that and of the scores, in DeepSeek's models.
-        mscale_all_dim: Option<f64>,
-        /// The ends of the ramp are whole pairs.
-        truncate: bool,
-    },
+    Yarn(Yarn),
     /// `LongRoPE`: each frequency has two factors, for texts within the first context and for longer ones.
     /// Source: transformers `_compute_longrope_parameters`, modeling_rope_utils.py@v4.57.
     LongRope {
@@ -98,6 +81,27 @@ pub enum RopeScaling {
     },
 }
 
+/// The numbers of [`RopeScaling::Yarn`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Yarn {
+    /// The factor for low frequencies.
+    pub factor: f64,
+    /// The context that the model was first trained with, in tokens.
+    pub original_context: f64,
+    /// Turns within that context above which a frequency is kept.
+    pub beta_fast: f64,
+    /// Turns below which it is divided.
+    pub beta_slow: f64,
+    /// What cosines and sines are multiplied by; if `None`, it follows from the factors.
+    pub attention_factor: Option<f64>,
+    /// Of that, in DeepSeek's models.
+    pub mscale: Option<f64>,
+    /// Of that and of the scores, in DeepSeek's models.
+    pub mscale_all_dim: Option<f64>,
+    /// The ends of the ramp are whole pairs.
+    pub truncate: bool,
+}
+
 impl RopeScaling {
     /// Its name, as config.json has it.
     pub fn name(&self) -> &'static str {
@@ -106,7 +110,7 @@ impl RopeScaling {
             RopeScaling::Linear { .. } => "linear",
             RopeScaling::Llama3 { .. } => "llama3",
             RopeScaling::Dynamic { .. } => "dynamic",
-            RopeScaling::Yarn { .. } => "yarn",
+            RopeScaling::Yarn(_) => "yarn",
             RopeScaling::LongRope { .. } => "longrope",
         }
     }
@@ -121,23 +125,21 @@ impl fmt::Display for RopeScaling {
             RopeScaling::Linear { factor }
             | RopeScaling::Llama3 { factor, .. }
             | RopeScaling::Dynamic { factor } => write!(f, " × {factor}"),
-            RopeScaling::Yarn {
-                factor,
-                original_context,
-                beta_fast,
-                beta_slow,
-                attention_factor,
-                mscale,
-                mscale_all_dim,
-                truncate,
-            } => {
-                write!(f, " × {factor} of {original_context}, beta {beta_fast} and {beta_slow}")?;
-                let numbers =
-                    [("factor", attention_factor), ("mscale", mscale), ("mscale_all_dim", mscale_all_dim)];
-                for (name, x) in numbers.into_iter().filter_map(|(name, x)| Some((name, (*x)?))) {
+            RopeScaling::Yarn(y) => {
+                write!(
+                    f,
+                    " × {} of {}, beta {} and {}",
+                    y.factor, y.original_context, y.beta_fast, y.beta_slow
+                )?;
+                let numbers = [
+                    ("factor", y.attention_factor),
+                    ("mscale", y.mscale),
+                    ("mscale_all_dim", y.mscale_all_dim),
+                ];
+                for (name, x) in numbers.into_iter().filter_map(|(name, x)| Some((name, x?))) {
                     write!(f, ", {name} {}", x as f32)?;
                 }
-                f.write_str(if *truncate { "" } else { ", not truncated" })
+                f.write_str(if y.truncate { "" } else { ", not truncated" })
             }
             RopeScaling::LongRope { short, long, original_context, attention_factor } => {
                 write!(f, " of {original_context}")?;
@@ -175,7 +177,7 @@ impl Rope {
             match self.scaling {
                 RopeScaling::None
                 | RopeScaling::Dynamic { .. }
-                | RopeScaling::Yarn { .. }
+                | RopeScaling::Yarn(_)
                 | RopeScaling::LongRope { .. } => freq,
                 RopeScaling::Linear { factor } => freq / factor,
                 RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {

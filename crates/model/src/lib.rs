@@ -26,7 +26,7 @@ pub mod module;
 mod param;
 
 pub use architecture::{
-    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeOrder, RopeScaling,
+    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeOrder, RopeScaling, Yarn,
 };
 pub use config::describe::Description;
 pub use config::{Config, Encoder, Field, Latent, Moe, Origin};

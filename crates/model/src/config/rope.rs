@@ -5,7 +5,7 @@
 use super::describe::Description;
 use super::keys::keys;
 use super::{ConfigProblem, Field, Keys, Origin, Reader};
-use crate::architecture::RopeScaling;
+use crate::architecture::{RopeScaling, Yarn};
 use crate::{DialectName, Fact};
 
 const KIND: Keys = keys("rope_scaling", &["rope.scaling.type"], &[]);
@@ -57,7 +57,7 @@ fn of_object(r: &mut Reader, object: &str, kind: &str) -> RopeScaling {
             high_freq_factor: object.number("high_freq_factor"),
             original_context: object.number("original_max_position_embeddings"),
         },
-        "yarn" => RopeScaling::Yarn {
+        "yarn" => RopeScaling::Yarn(Yarn {
             factor: object.number("factor"),
             original_context: object.original(),
             beta_fast: object.if_there("beta_fast").unwrap_or(32.0),
@@ -66,7 +66,7 @@ fn of_object(r: &mut Reader, object: &str, kind: &str) -> RopeScaling {
             mscale: object.if_there("mscale"),
             mscale_all_dim: object.if_there("mscale_all_dim"),
             truncate: object.r.facts.lookup(&object.key("truncate")) != Some(Fact::Bool(false)),
-        },
+        }),
         "longrope" | "su" => RopeScaling::LongRope {
             short: object.numbers("short_factor"),
             long: object.numbers("long_factor"),
@@ -158,7 +158,7 @@ fn of_gguf(r: &mut Reader) -> Field<RopeScaling> {
             let found = r.number(ORIGINAL);
             let original_context = r.required(found, ORIGINAL, 1.0).value;
             let mscale = r.number(LOG_MUL).map(|log_mul| (*log_mul * 1e7).round() / 1e6);
-            let value = RopeScaling::Yarn {
+            let value = RopeScaling::Yarn(Yarn {
                 factor: *factor,
                 original_context,
                 beta_fast: r.number(BETA_FAST).map_or(32.0, |x| *x),
@@ -167,7 +167,7 @@ fn of_gguf(r: &mut Reader) -> Field<RopeScaling> {
                 mscale,
                 mscale_all_dim: mscale,
                 truncate: true,
-            };
+            });
             Field { value, origin: factor.origin }
         }
         (Some("longrope"), _) => long(r),
@@ -219,24 +219,16 @@ pub(super) fn to_gguf(d: &mut Description, scaling: &RopeScaling, architecture: 
             d.text(&key("type"), "linear");
             d.number(&key("factor"), *factor);
         }
-        RopeScaling::Yarn {
-            factor,
-            original_context,
-            beta_fast,
-            beta_slow,
-            attention_factor,
-            mscale_all_dim,
-            ..
-        } => {
+        RopeScaling::Yarn(y) => {
             d.text(&key("type"), "yarn");
-            d.number(&key("factor"), *factor);
-            d.whole(&key("original_context_length"), *original_context);
-            d.number(&key("yarn_beta_fast"), *beta_fast);
-            d.number(&key("yarn_beta_slow"), *beta_slow);
-            if let Some(factor) = attention_factor {
-                d.number(&key("yarn_attn_factor"), *factor);
+            d.number(&key("factor"), y.factor);
+            d.whole(&key("original_context_length"), y.original_context);
+            d.number(&key("yarn_beta_fast"), y.beta_fast);
+            d.number(&key("yarn_beta_slow"), y.beta_slow);
+            if let Some(factor) = y.attention_factor {
+                d.number(&key("yarn_attn_factor"), factor);
             }
-            if let Some(mscale) = mscale_all_dim {
+            if let Some(mscale) = y.mscale_all_dim {
                 d.number(&key("yarn_log_mul"), 0.1 * mscale);
             }
         }
@@ -272,29 +264,20 @@ pub(super) fn to_hf(d: &mut Description, scaling: &RopeScaling) {
                 (ORIGINAL, Some(*original_context)),
             ],
         ),
-        RopeScaling::Yarn {
-            factor,
-            original_context,
-            beta_fast,
-            beta_slow,
-            attention_factor,
-            mscale,
-            mscale_all_dim,
-            truncate,
-        } => {
+        RopeScaling::Yarn(y) => {
             kind(
                 "yarn",
                 &[
-                    ("factor", Some(*factor)),
-                    (ORIGINAL, Some(*original_context)),
-                    ("beta_fast", Some(*beta_fast)),
-                    ("beta_slow", Some(*beta_slow)),
-                    ("attention_factor", *attention_factor),
-                    ("mscale", *mscale),
-                    ("mscale_all_dim", *mscale_all_dim),
+                    ("factor", Some(y.factor)),
+                    (ORIGINAL, Some(y.original_context)),
+                    ("beta_fast", Some(y.beta_fast)),
+                    ("beta_slow", Some(y.beta_slow)),
+                    ("attention_factor", y.attention_factor),
+                    ("mscale", y.mscale),
+                    ("mscale_all_dim", y.mscale_all_dim),
                 ],
             );
-            if !truncate {
+            if !y.truncate {
                 d.flag("rope_scaling.truncate", false);
             }
         }

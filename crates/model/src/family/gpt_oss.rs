@@ -47,9 +47,9 @@ impl Family for GptOss {
         moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
         c.window = r.count(keys::WINDOW, 0).unwrap_or(c.window);
         c.window_pattern = keys::window_pattern(r, *c.layers, 2);
-        if let (false, RopeScaling::Yarn { truncate, .. }) = (hf, &mut c.rope_scaling.value) {
+        if let (false, RopeScaling::Yarn(yarn)) = (hf, &mut c.rope_scaling.value) {
             // GGUF has no key for it: the model was trained so.
-            *truncate = false;
+            yarn.truncate = false;
         }
         Config { moe: Some(moe), ..c }
     }

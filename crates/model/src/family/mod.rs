@@ -9,8 +9,7 @@ mod gpt_oss;
 mod llama;
 mod mixtral;
 mod phi3;
-mod qwen2;
-mod qwen3;
+mod qwen;
 mod qwen3moe;
 mod whisper;
 
@@ -82,8 +81,8 @@ pub static FAMILIES: &[&dyn Family] = &[
     &llama::Llama,
     &gemma3::Gemma3,
     &gpt2::Gpt2,
-    &qwen2::Qwen2,
-    &qwen3::Qwen3,
+    &qwen::QWEN2,
+    &qwen::QWEN3,
     &qwen3moe::Qwen3Moe,
     &phi3::Phi3,
     &deepseek_v3::DeepseekV3,

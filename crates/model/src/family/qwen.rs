@@ -1,7 +1,8 @@
-//! Qwen 3: Llama with norms of each head's query and key; late layers may have a window.
+//! Qwen 2, 2.5 and 3: Llama with biases of queries, keys and values, or with norms of each head's query and key; late
+//! layers may have a window.
 //!
-//! Source: transformers `Qwen3ForCausalLM`@v4.57; conversion/qwen.py and
-//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3.py, v0.33.0.
+//! Source: transformers `Qwen2ForCausalLM` and `Qwen3ForCausalLM`@v4.57; conversion/qwen.py and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py and qwen3.py, v0.33.0.
 
 use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
@@ -12,20 +13,42 @@ use crate::module::Module;
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
 
-/// The unit that stands for the family in the table.
-pub(super) struct Qwen3;
+/// A generation: what it is called, and what its attention has besides Llama's.
+pub(super) struct Qwen {
+    /// In both ecosystems.
+    name: &'static [&'static str; 1],
+    /// In config.json, by its class and by its type.
+    hf: &'static [&'static str; 2],
+    attention: fn(&Config) -> Attention,
+    /// Whether config.json says if there are biases.
+    says_bias: bool,
+}
 
-impl Family for Qwen3 {
+pub(super) static QWEN2: Qwen = Qwen {
+    name: &["qwen2"],
+    hf: &["Qwen2ForCausalLM", "qwen2"],
+    attention: |c| Attention::new(c, Bias::Yes, Bias::No),
+    says_bias: false,
+};
+
+pub(super) static QWEN3: Qwen = Qwen {
+    name: &["qwen3"],
+    hf: &["Qwen3ForCausalLM", "qwen3"],
+    attention: |c| Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c),
+    says_bias: true,
+};
+
+impl Family for Qwen {
     fn name(&self) -> &'static str {
-        "qwen3"
+        self.name[0]
     }
 
     fn gguf(&self) -> &'static [&'static str] {
-        &["qwen3"]
+        self.name
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["Qwen3ForCausalLM", "qwen3"]
+        self.hf
     }
 
     fn config(&self, r: &mut Reader) -> Config {
@@ -35,14 +58,17 @@ impl Family for Qwen3 {
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        let ([name], [class, kind]) = (self.name, self.hf);
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "qwen3", "attention.layer_norm_rms_epsilon");
-            describe::gguf_rotary(&mut d, c, "qwen3");
+            let mut d = describe::gguf(c, name, "attention.layer_norm_rms_epsilon");
+            describe::gguf_rotary(&mut d, c, name);
             return d;
         }
-        let mut d = describe::hf(c, "Qwen3ForCausalLM", "qwen3");
+        let mut d = describe::hf(c, class, kind);
         d.text("hidden_act", "silu");
-        d.flag("attention_bias", own("layers.0.attention.q.bias"));
+        if self.says_bias {
+            d.flag("attention_bias", own("layers.0.attention.q.bias"));
+        }
         describe::late_windows(&mut d, c);
         d.flag("tie_word_embeddings", !own("output.weight"));
         d
@@ -50,8 +76,8 @@ impl Family for Qwen3 {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |_| {
-            let attention = Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c);
-            Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
+            let ffn = GatedFfn::new(c, *c.ffn, Bias::No);
+            Block::new(c, blocks::Norm::rms, (self.attention)(c), ffn)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
     }
