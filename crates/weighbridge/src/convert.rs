@@ -497,7 +497,8 @@ fn choose(
     let mut choices = Vec::with_capacity(params.len());
     for param in &params {
         let PlannedParam { name, shape, scheme, moved, .. } = param;
-        let chosen = chooser.choose(&Subject { name, shape, whole: None, scheme, stored: moved });
+        let stored_as = stored(param).next().unwrap_or(moved);
+        let chosen = chooser.choose(&Subject { name, shape, whole: None, scheme, stored: stored_as });
         let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };
         choices.push(match chosen {
             Some(choice) => choice,

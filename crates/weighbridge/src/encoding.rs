@@ -15,7 +15,7 @@ pub(crate) use misfits::Misfits;
 use misfits::is_floating;
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
-pub(crate) use presets::{Held, Parts, roles};
+pub(crate) use presets::{Held, Parts, floats_in, roles};
 pub use presets::{PRESETS, Preset};
 pub use rule::EncodeRule;
 

@@ -12,6 +12,7 @@ use model::{Description, DialectName, Model, Noting, RopeScaling};
 use plan::LoadPlan;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
+use crate::encoding::floats_in;
 use crate::wanted::Wanted;
 use crate::{Error, rope};
 
@@ -154,7 +155,7 @@ fn scaling_of(
 pub(super) fn with_dtype(mut files: HfFiles, plan: &LoadPlan) -> HfFiles {
     let mut counts: Vec<(&'static str, u64)> = vec![("float32", 0), ("float16", 0), ("bfloat16", 0)];
     for param in &plan.params {
-        let name = match param.scheme.dtype() {
+        let name = match floats_in(&param.scheme) {
             Some(Dtype::F32) => "float32",
             Some(Dtype::F16) => "float16",
             _ => "bfloat16",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use model::{Model, Role};
 use plan::Resolved;
-use tensor::{Expr, Scheme, Shape, Target};
+use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
 use super::misfits::fits;
 use super::{Choice, Subject};
@@ -57,7 +57,8 @@ enum Layers {
 enum To {
     /// What it is.
     AsStored,
-    /// This scheme, or what [`FALLBACKS`] has for it. `{}` is the parameter's own dtype.
+    /// This scheme, or what [`FALLBACKS`] has for it. `{}` is the dtype of the parameter's own floats, or where its blocks
+    /// say none that of the model's.
     Scheme(&'static str),
 }
 
@@ -240,7 +241,10 @@ impl Preset {
         if place.is_some_and(|p| p.transposed) && subject.shape.len() > 1 {
             return Err(TRANSPOSED.to_owned());
         }
-        let (scheme, fell) = match fitting(wanted, subject.shape, subject.scheme) {
+        // Blocks are decoded to f32, whatever the model computes with.
+        let decoded = floats_in(subject.stored).is_none() && subject.scheme.dtype() == Some(Dtype::F32);
+        let floats = floats_in(subject.scheme).filter(|_| !decoded).unwrap_or(parts.floats);
+        let (scheme, fell) = match fitting(wanted, subject.shape, floats) {
             Some((scheme, fell)) => (Some(scheme), fell),
             None => (None, true),
         };
@@ -249,13 +253,32 @@ impl Preset {
     }
 }
 
-/// `wanted`, or the first of its fallbacks that `shape` fits, and whether it is a fallback.
-fn fitting(wanted: &str, shape: &Shape, stored: &Scheme) -> Option<(Arc<Scheme>, bool)> {
-    let own = match &*stored.name {
-        name @ ("f16" | "bf16" | "f32") => name,
-        _ => "bf16",
+/// The dtype of the floats that a model computes with, if `scheme` tells it: by being that, or by the scales of its blocks,
+/// which have it but for those that are f32 in any model.
+pub(crate) fn floats_in(scheme: &Scheme) -> Option<Dtype> {
+    let name = scheme.name.strip_suffix(".be").unwrap_or(&scheme.name);
+    let (blocks, last) = name.rsplit_once(',').unwrap_or(("", name));
+    match last {
+        "f16" => Some(Dtype::F16),
+        "bf16" => Some(Dtype::BF16),
+        "f32" if blocks.is_empty() || blocks.starts_with("mlx-") => Some(Dtype::F32),
+        _ => None,
+    }
+}
+
+/// The dtype of floats in the model that `resolved` is of, where blocks do not tell it: that of most 16-bit floats, else
+/// bf16, in which models are trained.
+fn floats_of(resolved: &Resolved) -> Dtype {
+    let count = |dtype| -> u64 {
+        let own = resolved.params.iter().filter(|p| floats_in(&p.scheme) == Some(dtype));
+        own.filter_map(|p| p.shape.elements()).fold(0, u64::saturating_add)
     };
-    let mut name = wanted.replace("{}", own);
+    if count(Dtype::F16) > count(Dtype::BF16) { Dtype::F16 } else { Dtype::BF16 }
+}
+
+/// `wanted`, or the first of its fallbacks that `shape` fits, and whether it is a fallback.
+fn fitting(wanted: &str, shape: &Shape, floats: Dtype) -> Option<(Arc<Scheme>, bool)> {
+    let mut name = wanted.replace("{}", floats.name());
     let mut fell = false;
     loop {
         let scheme = quant::scheme(&name)?;
@@ -319,7 +342,11 @@ impl Held {
 }
 
 /// What each parameter of a layout is for.
-pub(crate) struct Parts(HashMap<String, Place>);
+pub(crate) struct Parts {
+    places: HashMap<String, Place>,
+    /// The dtype of floats in the model.
+    floats: Dtype,
+}
 
 impl Parts {
     /// What each name of a layout is for, given the canonical parameters that are in it, and what their roles are.
@@ -351,7 +378,8 @@ impl Parts {
                 place.more = n.and_then(|n| rank.get(&n)).is_some_and(|i| more_bits(*i, layers.len()));
             }
         }
-        Parts(places.into_iter().map(|(name, (place, _))| (name, place)).collect())
+        let places = places.into_iter().map(|(name, (place, _))| (name, place)).collect();
+        Parts { places, floats: floats_of(resolved) }
     }
 
     /// The same of the entries of a checkpoint, under the names that they have after a user's rules.
@@ -365,7 +393,7 @@ impl Parts {
     }
 
     fn of(&self, name: &str) -> Option<&Place> {
-        self.0.get(name)
+        self.places.get(name)
     }
 }
 
@@ -443,15 +471,28 @@ mod tests {
 
     #[test]
     fn columns_that_do_not_fit_fall_back_as_in_llama_cpp() {
-        let bf16 = Scheme::plain(tensor::Dtype::BF16);
         let get = |name: &str, columns: u64| {
-            fitting(name, &[2, columns].into(), &bf16).map(|(s, fell)| (s.name.to_string(), fell))
+            fitting(name, &[2, columns].into(), Dtype::BF16).map(|(s, fell)| (s.name.to_string(), fell))
         };
         let some = |name: &str, fell| Some((name.to_owned(), fell));
         assert_eq!(get("q4_k", 512), some("q4_k", false));
         assert_eq!(get("q4_k", 576), some("q5_0", true));
         assert_eq!(get("q6_k", 576), some("q8_0", true));
         assert_eq!(get("q5_k", 100), some("f16", true));
+    }
+
+    #[test]
+    fn floats_are_those_that_a_model_computes_with() {
+        for (name, floats) in [
+            ("f32", Some(Dtype::F32)),
+            ("bf16.be", Some(Dtype::BF16)),
+            ("mlx-affine:b4,g64,f16", Some(Dtype::F16)),
+            ("mlx-affine:b4,g64,f32", Some(Dtype::F32)),
+            ("fp8:e4m3,b128x128,f32", None),
+            ("q4_1", None),
+        ] {
+            assert_eq!(floats_in(&quant::scheme(name).unwrap()), floats, "{name}");
+        }
     }
 
     #[test]

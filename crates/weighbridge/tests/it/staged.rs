@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weighbridge::{
     Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, Loaded, Mesh, OutputFormat, Plan, Pool,
-    load, open,
+    Preset, load, open,
 };
 
 use crate::golden;
@@ -60,6 +60,35 @@ fn blocks_are_transposed_by_way_of_floats() {
     assert_eq!(&*blocks.get("layers.0.ffn.up.weight").unwrap().scheme().name, "q8_0");
     for name in blocks.names() {
         assert_eq!(floats(&blocks, name), floats(&plain, name), "{name}");
+    }
+}
+
+/// Scales of what was in blocks are not f32, to which these are decoded on the way: config.json says the same.
+#[test]
+fn scales_are_of_the_dtype_that_the_model_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    for (rules, floats, said) in [
+        (&["*_norm.weight=f32", "*=q8_0"][..], "bf16", "bfloat16"),
+        (&["*_norm.weight=f32", "token_embd.weight=f16", "*=q8_0"], "f16", "float16"),
+        (&["*=f16"], "f16", "float16"),
+        (&["*=f32"], "f32", "float32"),
+    ] {
+        let (gguf, to) = (folder.path().join(format!("{said}.gguf")), folder.path().join(rules.join(" ")));
+        let _ = std::fs::remove_file(&gguf);
+        convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), rules, &gguf);
+        let blocks = open(&gguf).unwrap();
+        let options = ConvertOptions { preset: Preset::named("mlx-4bit"), ..ConvertOptions::default() };
+        let report = Conversion::new(&blocks, LayoutKind::Source, OutputFormat::Mlx, &options)
+            .unwrap()
+            .run(&to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
+        let encoded = report.tensors.iter().filter(|t| t.to.starts_with("mlx-"));
+        let others: Vec<&str> =
+            encoded.clone().map(|t| &*t.to).filter(|to| !to.ends_with(&format!(",{floats}"))).collect();
+        assert!(encoded.count() > 10 && others.is_empty(), "{rules:?}: {others:?}");
+        let config = std::fs::read_to_string(to.join("config.json")).unwrap();
+        assert!(config.contains(&format!("\"torch_dtype\": \"{said}\"")), "{rules:?}: {config}");
     }
 }
 
