@@ -65,6 +65,9 @@ pub struct Pace {
     pub beside: u64,
     /// Reads that are best under way at once, if that is more than there are threads.
     pub depth: usize,
+    /// A range goes straight to memory whose address differs from its offset by a multiple of this; elsewhere it is
+    /// copied on the way. A power of two; 1 if it does not matter.
+    pub block: u64,
 }
 
 impl Pace {
@@ -82,9 +85,9 @@ impl Pace {
     /// The longest read is what two threads do best with that take turns: with 2 MiB each they stay near enough to each
     /// other for the system to read ahead of both, and never clear the same huge page. (Asking for what comes next with
     /// `POSIX_FADV_WILLNEED` was slower.)
-    pub const LOCAL: Pace = Pace { gap: 16 << 10, longest: 2 << 20, beside: 0, depth: 1 };
+    pub const LOCAL: Pace = Pace { gap: 16 << 10, longest: 2 << 20, beside: 0, depth: 1, block: 1 };
     /// A server: each read waits for it. Not measured: 1 MiB takes a millisecond at 1 GB/s, about as long as an answer.
-    pub const REMOTE: Pace = Pace { gap: 1 << 20, longest: 16 << 20, beside: 0, depth: 1 };
+    pub const REMOTE: Pace = Pace { gap: 1 << 20, longest: 16 << 20, beside: 0, depth: 1, block: 1 };
 }
 
 /// How the bytes of a checkpoint are reached.

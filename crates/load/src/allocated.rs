@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use plan::LoadPlan;
+use plan::{LoadPlan, PlannedParam};
 
-use crate::executor::{Home, fill, homes, planes_of};
+use crate::executor::{Home, alignment, fill, homes, lent, planes_of};
+use crate::item::{PAGE, SMALL};
 use crate::slot::{ALIGN, Arena, ArenaSink, Slot};
 use crate::{Error, LoadReport, Options, Pool, Tensor};
 
@@ -56,7 +57,7 @@ impl<'a, 'o> Allocated<'a, 'o> {
         options: Options<'o>,
     ) -> Result<Allocated<'a, 'o>, Error> {
         let homes = homes(plan, checkpoint, !options.owned)?;
-        let ranges = places(plan, &homes)?;
+        let ranges = places(plan, checkpoint, &homes)?;
         let arena = Arena::new(bytes(&ranges))?;
         Ok(Allocated { plan, checkpoint, options, homes, ranges, arena })
     }
@@ -82,7 +83,8 @@ impl<'a, 'o> Allocated<'a, 'o> {
     /// As [`execute_with`].
     pub fn fill(self, pool: &mut Pool) -> Result<Loaded, Error> {
         let Allocated { plan, checkpoint, options, homes, ranges, mut arena } = self;
-        let report = fill(plan, checkpoint, &homes, &mut ArenaSink::new(&mut arena), pool, options)?;
+        let mut sink = ArenaSink::new(&mut arena, &ranges);
+        let report = fill(plan, checkpoint, &homes, &mut sink, pool, options)?;
         let arena = Arc::new(arena);
         let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
         let mut roots = HashMap::new();
@@ -104,21 +106,48 @@ impl<'a, 'o> Allocated<'a, 'o> {
     }
 }
 
-/// Where in one allocation each plane of each parameter with memory of its own lies.
-pub(crate) fn places(plan: &LoadPlan, homes: &[Home]) -> Result<Vec<Vec<Range<usize>>>, Error> {
+/// Where in one allocation, which begins with a page, each plane of each parameter with memory of its own lies: at
+/// multiples of [`ALIGN`], but for those that are read straight to where their blocks of the file can go.
+pub(crate) fn places(
+    plan: &LoadPlan,
+    checkpoint: &Checkpoint,
+    homes: &[Home],
+) -> Result<Vec<Vec<Range<usize>>>, Error> {
     let mut end = 0usize;
     let mut ranges = Vec::with_capacity(homes.len());
     for (param, home) in plan.params.iter().zip(homes) {
         let planes = if let Home::Own(_) = home { planes_of(param)? } else { vec![] };
-        let mut place = |len: usize| {
-            let start = end.checked_next_multiple_of(ALIGN)?;
+        let mut place = |(index, len): (usize, usize)| {
+            let start = match straight(param, index, checkpoint, home) {
+                // As far past a multiple of the block.
+                Some((at, block)) => end.checked_add(at.wrapping_sub(end) % block)?,
+                None => end.checked_next_multiple_of(ALIGN)?,
+            };
             end = start.checked_add(len)?;
             Some(start..end)
         };
-        let placed: Option<Vec<_>> = planes.into_iter().map(&mut place).collect();
+        let placed: Option<Vec<_>> = planes.into_iter().enumerate().map(&mut place).collect();
         ranges.push(placed.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?);
     }
     Ok(ranges)
+}
+
+/// Of a plane that is one run of a file whose blocks go straight to memory: how far past a multiple of these it begins, and
+/// how long they are. None if it could not be used there, or is so small that it is read with others.
+fn straight(
+    param: &PlannedParam,
+    plane: usize,
+    checkpoint: &Checkpoint,
+    home: &Home,
+) -> Option<(usize, usize)> {
+    let Home::Own(change) = home else { return None };
+    let plane = param.planes.get(plane).filter(|_| change.is_none() && param.staged.is_empty())?;
+    let (file, range) = lent(checkpoint, plane)?;
+    let block = checkpoint.file(file).source.pace().block;
+    // Arenas begin with a page, and blocks of more are none.
+    let fits = block > 1 && block <= PAGE as u64 && range.end - range.start > SMALL;
+    let at = usize::try_from(range.start % block).ok()?;
+    (fits && at.is_multiple_of(alignment(param))).then_some((at, usize::try_from(block).ok()?))
 }
 
 fn bytes(places: &[Vec<Range<usize>>]) -> usize {

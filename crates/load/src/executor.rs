@@ -75,7 +75,7 @@ pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Res
 }
 
 /// The bytes of a file that are a plane.
-fn lent(checkpoint: &Checkpoint, plane: &plan::PlannedPlane) -> Option<(FileId, Range<u64>)> {
+pub(crate) fn lent(checkpoint: &Checkpoint, plane: &plan::PlannedPlane) -> Option<(FileId, Range<u64>)> {
     let (entry, index, offset) = plane.borrowable()?;
     let data = checkpoint.entries().get(entry)?.planes.get(index)?;
     let start = data.bytes.start.checked_add(offset)?;
@@ -83,7 +83,7 @@ fn lent(checkpoint: &Checkpoint, plane: &plan::PlannedPlane) -> Option<(FileId, 
 }
 
 /// A plain dtype is read as such; blocks are read bytewise.
-fn alignment(param: &PlannedParam) -> usize {
+pub(crate) fn alignment(param: &PlannedParam) -> usize {
     param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8))
 }
 

@@ -347,7 +347,7 @@ pub(crate) struct Work<'a, S> {
 }
 
 /// Small reads are done together if they are of at most so many bytes.
-const SMALL: u64 = 64 << 10;
+pub(crate) const SMALL: u64 = 64 << 10;
 
 /// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
 /// and reads.

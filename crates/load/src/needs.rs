@@ -90,7 +90,7 @@ pub fn needs(
     threads: usize,
 ) -> Result<Needs, Error> {
     let homes = homes(plan, checkpoint, !options.owned)?;
-    let spaces = places(plan, &homes)?;
+    let spaces = places(plan, checkpoint, &homes)?;
     let Foreseen { mut needs, sizes } = foresee(plan, checkpoint, &homes, spaces, options, threads)?;
     needs.reads = ReadSizes::of(sizes);
     Ok(needs)
@@ -162,7 +162,7 @@ pub(crate) fn foresee_later<S: Space>(
     let options = Options { owned: true, memory, ..options };
     let plan = decoding(param);
     let decoded = homes(&plan, checkpoint, false)?;
-    let spaces = places(&plan, &decoded)?;
+    let spaces = places(&plan, checkpoint, &decoded)?;
     let first = foresee(&plan, checkpoint, &decoded, spaces, options, threads)?;
     let (plan, memory) = (moving(param), in_memory(param, |staged| Arc::new(Hollow(staged.slot_bytes()))));
     let spaces = vec![targets.iter().map(Space::place).collect()];

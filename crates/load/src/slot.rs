@@ -67,7 +67,8 @@ pub(crate) struct Arena {
     range: Range<usize>,
 }
 
-/// Planes start at multiples of this many bytes: a cache line, and a whole vector of any kernel.
+/// Planes start at multiples of this many bytes, a cache line and a whole vector of any kernel: but for those that are
+/// read past the page cache, which start where they do in the file, as those do that stay there.
 pub(crate) const ALIGN: usize = 64;
 
 impl Arena {
@@ -103,31 +104,34 @@ impl Arena {
     }
 }
 
-/// Gives out an arena, each plane at the next multiple of [`ALIGN`]: the sink of who brings none.
-pub(crate) struct ArenaSink<'m> {
+/// Gives out an arena, each plane its place: the sink of who brings none.
+pub(crate) struct ArenaSink<'m, 'p> {
     rest: &'m mut [u8],
     at: usize,
+    /// Of each plane of each parameter of the plan, in order.
+    places: &'p [Vec<Range<usize>>],
 }
 
-impl<'m> ArenaSink<'m> {
-    pub(crate) fn new(arena: &'m mut Arena) -> ArenaSink<'m> {
-        ArenaSink { rest: arena.as_mut(), at: 0 }
+impl<'m, 'p> ArenaSink<'m, 'p> {
+    pub(crate) fn new(arena: &'m mut Arena, places: &'p [Vec<Range<usize>>]) -> ArenaSink<'m, 'p> {
+        ArenaSink { rest: arena.as_mut(), at: 0, places }
     }
 }
 
-impl<'m> Sink<'m> for ArenaSink<'m> {
+impl<'m> Sink<'m> for ArenaSink<'m, '_> {
     fn place(
         &mut self,
         param: &Place<'_>,
     ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
-        let mut give = |len: &usize| {
-            let gap = self.at.next_multiple_of(ALIGN) - self.at;
+        let mut give = |range: &Range<usize>| {
+            let gap = range.start.checked_sub(self.at)?;
             let (_, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(gap)?;
-            let (plane, rest) = rest.split_at_mut_checked(*len)?;
-            (self.rest, self.at) = (rest, self.at + gap + len);
+            let (plane, rest) = rest.split_at_mut_checked(range.len())?;
+            (self.rest, self.at) = (rest, range.end);
             Some(plane)
         };
-        let planes = param.planes.iter().map(&mut give).collect::<Option<_>>();
+        let places = self.places.get(param.index).map(Vec::as_slice).unwrap_or_default();
+        let planes = places.iter().map(&mut give).collect::<Option<_>>();
         planes.ok_or_else(|| "the arena is smaller than the plan".into())
     }
 }

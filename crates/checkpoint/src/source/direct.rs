@@ -1,13 +1,17 @@
 //! A file read past the page cache.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
+use memmap2::MmapMut;
+
 use super::{ByteSource, Pace, past_the_end, system};
 
-/// Bytes that are read at once into a buffer of ours, where those of the caller do not lie as the disk wants it.
+/// Bytes that are read at once into a buffer of ours, where those of the caller do not lie as the disk wants it: a huge
+/// page, which goes to the disk as one run of memory, where small pages go as 512 (docs/performance.md).
 const BOUNCE: u64 = 2 << 20;
 /// Reads under way at once: nothing reads ahead of these. Measured on the virtual disk of docs/performance.md, 1.2 GB, medians of
 /// 5: 1.04 GB/s with 2 threads of 2 MiB, 1.18 with 8, 1.43 with 16 of 1 MiB; io_uring of 16 and of 64 times 1 MiB 1.13 and 1.35, of
@@ -27,7 +31,7 @@ pub(crate) struct Direct {
     /// A power of two, at most [`COARSEST`].
     align: u64,
     /// Buffers that nobody uses now: at most as many as threads have read at once.
-    free: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Vec<Buffer>>,
 }
 
 impl Direct {
@@ -58,47 +62,105 @@ impl Direct {
         Err(file)
     }
 
-    /// Reads into `buf`, whose start and length are aligned, from an aligned place on: as much as there is.
-    fn blocks(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    /// Calls `read` until nothing interrupts it: how many bytes there are.
+    fn once(
+        &self,
+        offset: u64,
+        len: usize,
+        mut read: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
         loop {
-            match self.file.read_at(buf, offset) {
-                Ok(0) => return Err(past_the_end(offset, buf.len(), self.len)),
+            match read() {
+                Ok(0) => return Err(past_the_end(offset, len, self.len)),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
         }
     }
 
-    /// Reads the first bytes of `buf` by way of a buffer of ours; gives how many.
-    fn bounce(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    /// Reads the first bytes of `buf` by way of `buffer`; gives how many.
+    fn bounce(&self, offset: u64, buf: &mut [u8], buffer: &mut Buffer) -> io::Result<usize> {
         let within = offset % self.align;
-        let bytes = (within + buf.len() as u64).next_multiple_of(self.align).min(BOUNCE);
-        let mut buffer = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        buffer.resize(size(BOUNCE + self.align)?, 0);
-        let start = misaligned(buffer.as_ptr(), self.align).map_or(Ok(0), |by| size(self.align - by))?;
-        let part = buffer.get_mut(start..start + size(bytes)?).unwrap_or_default();
-        let done = self.blocks(offset - within, part).and_then(|read| {
-            let found = part.get(size(within)?..read).filter(|found| !found.is_empty());
-            let found = found.ok_or_else(|| past_the_end(offset, buf.len(), self.len))?;
-            let n = found.len().min(buf.len());
-            let (to, from) = (buf.get_mut(..n), found.get(..n));
-            if let (Some(to), Some(from)) = (to, from) {
-                to.copy_from_slice(from);
-            }
-            Ok(n)
-        });
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-        done
+        let part = buffer.room((within + buf.len() as u64).next_multiple_of(self.align), self.align)?;
+        let read = self.once(offset, buf.len(), || self.file.read_at(part, offset - within))?;
+        let found = part.get(size(within)?..read).filter(|found| !found.is_empty());
+        let found = found.ok_or_else(|| past_the_end(offset, buf.len(), self.len))?;
+        Ok(copy(found, buf))
+    }
+
+    /// Reads the first bytes of `buf`, which lies to whole blocks as `offset` does: those blocks to where they belong, and
+    /// what is left before and after by way of `buffer`, all in one read. Gives how many bytes.
+    fn straight(&self, offset: u64, buf: &mut [u8], buffer: &mut Buffer) -> io::Result<usize> {
+        let (len, within, align) = (buf.len(), size(offset % self.align)?, size(self.align)?);
+        let before = (align - within) % align;
+        let (head, rest) = buf.split_at_mut_checked(before).unwrap_or_default();
+        let (blocks, tail) = rest.split_at_mut(rest.len() - rest.len() % align);
+        let (first, last) = buffer.ends(self.align)?;
+        let (middle, wanted) = (blocks.len(), [!head.is_empty(), true, !tail.is_empty()]);
+        let read = self.once(offset, len, || {
+            let parts = [&mut *first, &mut *blocks, &mut *last].into_iter().zip(wanted);
+            let mut parts: Vec<_> =
+                parts.filter(|(_, wanted)| *wanted).map(|(p, _)| IoSliceMut::new(p)).collect();
+            Ok(rustix::io::preadv(&self.file, &mut parts, offset - within as u64)?)
+        })?;
+        let read = read.checked_sub(within).filter(|read| *read > 0);
+        let read = read.ok_or_else(|| past_the_end(offset, len, self.len))?;
+        copy(first.get(within..).unwrap_or_default(), head);
+        let behind = read.saturating_sub(before + middle);
+        copy(last.get(..behind.min(align)).unwrap_or_default(), tail);
+        Ok(read.min(len))
+    }
+}
+
+/// Copies what fits; gives how many bytes.
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let n = from.len().min(to.len());
+    if let (Some(to), Some(from)) = (to.get_mut(..n), from.get(..n)) {
+        to.copy_from_slice(from);
+    }
+    n
+}
+
+/// Memory that begins where a huge page does: one of these, and after it two blocks in small pages.
+#[derive(Debug)]
+struct Buffer {
+    map: MmapMut,
+    /// In the map.
+    start: usize,
+}
+
+impl Buffer {
+    /// Memory that is given page by page as it is touched: few bytes never touch the huge one.
+    fn new() -> io::Result<Buffer> {
+        let huge = size(BOUNCE)?;
+        let map = MmapMut::map_anon(size(2 * BOUNCE + 2 * COARSEST)?)?;
+        let start = map.as_ptr().align_offset(huge);
+        // A hint: a system without huge pages refuses, and reads all the same.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise_range(memmap2::Advice::HugePage, start, huge);
+        Ok(Buffer { map, start })
+    }
+
+    fn part(&mut self, range: Range<u64>) -> io::Result<&mut [u8]> {
+        let range = self.start + size(range.start)?..self.start + size(range.end)?;
+        self.map.get_mut(range).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// So many bytes, or all that are read at once.
+    fn room(&mut self, bytes: u64, align: u64) -> io::Result<&mut [u8]> {
+        let few = bytes <= 2 * align;
+        self.part(if few { BOUNCE..BOUNCE + bytes } else { 0..bytes.min(BOUNCE + align) })
+    }
+
+    /// Two blocks.
+    fn ends(&mut self, align: u64) -> io::Result<(&mut [u8], &mut [u8])> {
+        let both = self.part(BOUNCE..BOUNCE + 2 * align)?;
+        Ok(both.split_at_mut(both.len() / 2))
     }
 }
 
 fn size(n: u64) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::ErrorKind::OutOfMemory.into())
-}
-
-/// By how many bytes `start` lies past a multiple of `align`, if it does.
-fn misaligned(start: *const u8, align: u64) -> Option<u64> {
-    Some(start.addr() as u64 % align).filter(|by| *by > 0)
 }
 
 /// What offsets and addresses are multiples of; `None` if the file system says that it does not take part.
@@ -120,16 +182,19 @@ impl ByteSource for Direct {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len) {
             return Err(past_the_end(offset, buf.len(), self.len));
         }
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = free().pop();
+        let mut buffer = taken.map_or_else(Buffer::new, Ok)?;
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
-            let whole = rest.len() - rest.len() % usize::try_from(self.align).unwrap_or(usize::MAX);
-            let lies_right = at.is_multiple_of(self.align) && misaligned(rest.as_ptr(), self.align).is_none();
-            done += match rest.get_mut(..whole) {
-                Some(blocks) if lies_right && whole > 0 => self.blocks(at, blocks)?,
-                _ => self.bounce(at, rest)?,
-            };
+            // Where whole blocks are, and there is one.
+            let alike = (rest.as_ptr().addr() as u64).wrapping_sub(at).is_multiple_of(self.align);
+            let whole = at.next_multiple_of(self.align) + self.align <= at + rest.len() as u64;
+            let read = if alike && whole { Direct::straight } else { Direct::bounce };
+            done += read(self, at, rest, &mut buffer)?;
         }
+        free().push(buffer);
         Ok(())
     }
 
@@ -142,7 +207,8 @@ impl ByteSource for Direct {
     }
 
     fn pace(&self) -> Pace {
-        Pace { beside: BOUNCE + self.align, depth: DEPTH, ..system::pace(self.remote) }
+        let beside = BOUNCE + 2 * self.align;
+        Pace { beside, depth: DEPTH, block: self.align, ..system::pace(self.remote) }
     }
 }
 
@@ -164,6 +230,7 @@ mod tests {
         };
         let mut memory = vec![0u8; content.len() + 8192];
         let base = 4096 - memory.as_ptr().addr() % 4096;
+        let block = usize::try_from(source.pace().block).expect("small");
         let bounce = usize::try_from(BOUNCE).expect("small");
         for (offset, len) in [
             (0, 1),
@@ -175,8 +242,15 @@ mod tests {
             (content.len() - 1, 1),
             (content.len() - 778, 778),
             (7, 0),
+            (block - 1, block + 2),
+            (block - 1, 2 * block),
+            (3 * block + 5, 2 * block - 10),
+            (3 * block + 5, block - 5),
+            (block + 8, 3 * bounce / 2),
+            (5, content.len() - 5),
         ] {
-            for shift in [0, 1, 512] {
+            // The last: as the blocks lie.
+            for shift in [0, 1, 512, offset % block] {
                 memory.fill(0xa5);
                 let buf = &mut memory[base + shift..][..len];
                 source.read_at(offset as u64, buf).expect("read");

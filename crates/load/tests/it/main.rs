@@ -6,6 +6,7 @@ extern crate weighbridge_load as load;
 
 mod bounds;
 mod chains;
+mod direct;
 mod movement;
 mod needs;
 mod sinks;

@@ -20,7 +20,7 @@ fn matrices(seed: u64) -> [Matrix; 3] {
     ]
 }
 
-fn addresses(loaded: &Loaded) -> HashMap<String, usize> {
+pub(crate) fn addresses(loaded: &Loaded) -> HashMap<String, usize> {
     loaded.names().map(|n| (n.to_owned(), loaded.get(n).unwrap().bytes().as_ptr().addr())).collect()
 }
 
@@ -60,7 +60,7 @@ fn a_subset_is_updated_and_nothing_else() {
 }
 
 /// `b` is `a`, under another name.
-fn tied(checkpoint: &Checkpoint, tie: bool) -> plan::LoadPlan {
+pub(crate) fn tied(checkpoint: &Checkpoint, tie: bool) -> plan::LoadPlan {
     let shape = checkpoint.entries()[0].shape.clone();
     let binding = |name: &str, from: &str, presence| Binding {
         name: name.into(),
