@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use quant::{BadData, Codec, Difference, Encoder, Matrix};
+use quant::{BadData, Codec, Difference, Encoder, Matrix, Merger};
 use tensor::{Dtype, Rows, Scheme, Shape, Step};
 
-use crate::codecs::is_repack;
+use crate::codecs::{is_by_row, is_repack, merger};
 use crate::gather::size;
 
 /// What happens to rows between the plan's movement and the slot: one stage after the other, none if movement fills
@@ -17,6 +17,10 @@ pub(crate) struct Change(Vec<Stage>);
 enum Stage {
     /// Rows interleaved or set apart again.
     Repack { from: Arc<Scheme>, to: Arc<Scheme> },
+    /// Rows with a scale each get one in common.
+    Merge { rows: &'static dyn Codec, to: Arc<Scheme>, merger: &'static dyn Merger },
+    /// The way back.
+    Spread { to: Arc<Scheme>, merger: &'static dyn Merger },
     /// Decoded to f32, plus a number, encoded again.
     Convert(Convert),
 }
@@ -51,6 +55,10 @@ impl Change {
             match (stages.last_mut(), step) {
                 (_, Step::To(to)) if is_repack(&now, to) => {
                     stages.push(Stage::Repack { from: now, to: Arc::clone(to) });
+                }
+                (_, Step::To(to)) if is_by_row(&now, to) || is_by_row(to, &now) => {
+                    let stage = Stage::scaled(&now, to);
+                    stages.push(stage.ok_or_else(|| (now.name.to_string(), text(step)))?);
                 }
                 (Some(Stage::Convert(convert)), step) if convert.encode.is_none() => convert.then(step)?,
                 (_, step) => {
@@ -138,10 +146,19 @@ impl Change {
 }
 
 impl Stage {
+    /// Between a scale for each row and one for all.
+    fn scaled(from: &Arc<Scheme>, to: &Arc<Scheme>) -> Option<Stage> {
+        let to = Arc::clone(to);
+        Some(match merger(&to) {
+            Some(merger) => Stage::Merge { rows: quant::codec(&from.name)?, to, merger },
+            None => Stage::Spread { to, merger: merger(from)? },
+        })
+    }
+
     /// The scheme that it gives.
     fn to(&self) -> &Arc<Scheme> {
         match self {
-            Stage::Repack { to, .. } => to,
+            Stage::Repack { to, .. } | Stage::Merge { to, .. } | Stage::Spread { to, .. } => to,
             Stage::Convert(convert) => &convert.to,
         }
     }
@@ -158,6 +175,14 @@ impl Stage {
                 if src.k > 0 {
                     quant::repack(from, to, src.k, src.planes, dst);
                 }
+                Ok(None)
+            }
+            Stage::Merge { rows, merger, .. } => {
+                rows.check(src).map_err(Failed::Data)?;
+                Ok(Some(merger.merge(src, dst)))
+            }
+            Stage::Spread { merger, .. } => {
+                merger.spread(src, dst);
                 Ok(None)
             }
             Stage::Convert(convert) => convert.apply(src, importance, dst, room),

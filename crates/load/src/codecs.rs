@@ -1,6 +1,9 @@
 //! Which changes can be made, as the plan asks it.
 
+use std::sync::Arc;
+
 use plan::Fidelity;
+use quant::Merger;
 use tensor::{Dtype, Scheme};
 
 /// What `quant` can do, as the plan asks it.
@@ -10,6 +13,13 @@ impl plan::Codecs for Codecs {
     fn fidelity(&self, from: &Scheme, to: &Scheme) -> Option<Fidelity> {
         if from == to || is_repack(from, to) {
             return Some(Fidelity::Exact);
+        }
+        if is_by_row(to, from) {
+            // All rows have the one scale.
+            return Some(Fidelity::Exact);
+        }
+        if is_by_row(from, to) {
+            return Some(Fidelity::Lossy("rows whose scale is not the largest are rounded to that".into()));
         }
         let from = quant::codec(&from.name)?;
         let swapped = from.name().strip_suffix(".be") == Some(&*to.name);
@@ -30,6 +40,24 @@ impl plan::Codecs for Codecs {
         quant::codec(&to.name)?.encoder()?;
         Some(Fidelity::Lossy(format!("{} is rounded to {}", from.name(), to.name)))
     }
+
+    fn same_cells(&self, from: &Scheme, to: &Scheme) -> bool {
+        from == to || is_by_row(to, from)
+    }
+
+    fn by_row(&self, scheme: &Scheme) -> Option<Arc<Scheme>> {
+        merger(scheme).map(Merger::by_row)
+    }
+}
+
+/// How rows with a scale each become a matrix of `scheme`.
+pub(crate) fn merger(scheme: &Scheme) -> Option<&'static dyn Merger> {
+    quant::codec(&scheme.name)?.merger()
+}
+
+/// Whether `rows` is `whole`, but that each row has a scale.
+pub(crate) fn is_by_row(rows: &Scheme, whole: &Scheme) -> bool {
+    merger(whole).is_some_and(|merger| *merger.by_row() == *rows)
 }
 
 pub(crate) fn is_repack(from: &Scheme, to: &Scheme) -> bool {

@@ -29,13 +29,31 @@ pub enum Error {
         source: io::Error,
     },
     /// Sources that must agree do not.
-    #[error("`{param}`: the sources of its `{role}` plane must be equal and are not (byte {at})")]
+    #[error(
+        "`{param}` has one `{role}` for all that it is made of, and {} differ there (byte {at})\nhint: a layout that keeps \
+         them apart takes them, as `canonical` does",
+        sources.join(", ")
+    )]
     Disagree {
         /// The parameter.
         param: String,
         /// The plane.
         role: &'static str,
+        /// What it is made of, there.
+        sources: Vec<String>,
         /// Where in the plane.
+        at: u64,
+    },
+    /// Parameters that hold the same bytes of an entry hold them differently.
+    #[error(
+        "`{entry}` cannot be rebuilt: `{param}` holds other bytes of it than what was seen before (byte {at})"
+    )]
+    Torn {
+        /// The entry.
+        entry: String,
+        /// The last parameter that holds some of it.
+        param: String,
+        /// Where in a plane of the entry.
         at: u64,
     },
     /// What is held is not all of the entries that it came from.

@@ -126,11 +126,7 @@ fn fill(
         });
     }
     match wrong {
-        Some(at) => Err(Error::Disagree {
-            param: param.name.clone(),
-            role: entry.scheme.planes[0].role,
-            at: at as u64,
-        }),
+        Some(at) => Err(Error::Torn { entry: entry.name.clone(), param: param.name.clone(), at: at as u64 }),
         None => Ok(()),
     }
 }

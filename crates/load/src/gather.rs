@@ -244,7 +244,14 @@ impl Run<'_, '_> {
             });
         })?;
         match wrong {
-            Some(at) => Err(Error::Disagree { param: param.to_owned(), role: plane.role, at }),
+            Some(at) => {
+                let mut pieces = vec![];
+                clip(&plane.copy, &(at..at + 1), &mut pieces);
+                clip(&plane.equal, &(at..at + 1), &mut pieces);
+                let entries = pieces.iter().filter_map(|p| self.checkpoint.entries().get(p.source?.entry));
+                let sources = entries.map(|entry| format!("`{}`", entry.name)).collect();
+                Err(Error::Disagree { param: param.to_owned(), role: plane.role, sources, at })
+            }
             None => Ok(()),
         }
     }

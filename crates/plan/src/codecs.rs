@@ -1,5 +1,7 @@
 //! What the caller gives besides bindings and targets: which codecs there are.
 
+use std::sync::Arc;
+
 use tensor::Scheme;
 
 /// Whether a change of encoding keeps every value.
@@ -23,5 +25,13 @@ pub trait Codecs {
     /// Equal geometry is not enough to say yes: `q4_0` and `iq4_nl` blocks have the same size.
     fn same_cells(&self, from: &Scheme, to: &Scheme) -> bool {
         from == to
+    }
+
+    /// The scheme with the same cells, but a scale for each row, if rows share theirs in `scheme`. Parts that cannot be
+    /// put together in `scheme`, since their scales differ, are put together in that one; [`Codecs::fidelity`] says what
+    /// it takes to give them one scale then.
+    fn by_row(&self, scheme: &Scheme) -> Option<Arc<Scheme>> {
+        let _ = scheme;
+        None
     }
 }

@@ -235,10 +235,7 @@ impl Compiler<'_> {
             param.tied_to = Some(earlier);
             return Ok(param);
         }
-        param.planes = match planes {
-            Some(planes) => planes,
-            None => self.lower(&target.name, &param.expr, &param.moved)?,
-        };
+        param.planes = planes;
         self.prove(&target.name, &param.planes)?;
         Ok(param)
     }
@@ -340,7 +337,11 @@ impl Compiler<'_> {
         {
             steps.push(Step::To(Arc::clone(to)));
         }
-        let step_fidelity = self.fidelities(target, shape, &moved, &steps)?;
+        let mut step_fidelity = self.fidelities(target, shape, &moved, &steps)?;
+        if movement.is_constant() {
+            // Numbers of a layout's own: it says what they are, and in what.
+            step_fidelity.fill(Fidelity::Exact);
+        }
         Ok(PlannedParam {
             name: target.name.clone(),
             scheme: after(&moved, &steps),
@@ -370,13 +371,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The scheme that movement yields, and its planes if finding out took lowering.
+    /// The scheme that movement yields, and its planes.
     fn moved(
         &mut self,
         target: &Target,
         movement: &Expr,
         steps: &[Step],
-    ) -> Result<(Arc<Scheme>, Option<Vec<PlannedPlane>>), Problem> {
+    ) -> Result<(Arc<Scheme>, Vec<PlannedPlane>), Problem> {
         let found = scheme_of(movement, &self.sources);
         let goal = match steps {
             [] => target.scheme.as_ref(),
@@ -391,8 +392,8 @@ impl Compiler<'_> {
                 same &= from.is_some_and(|f| f == goal || self.codecs.same_cells(f, goal));
             });
             if same {
-                match self.lower(&target.name, movement, goal) {
-                    Ok(planes) => return Ok((Arc::clone(goal), Some(planes))),
+                match self.lowered(&target.name, movement, goal) {
+                    Ok(moved) => return Ok(moved),
                     // A codec may still do it.
                     Err(problem) if !matches!(found, Ok(Some(_))) => return Err(problem),
                     Err(_) => {}
@@ -400,10 +401,28 @@ impl Compiler<'_> {
             }
         }
         match found {
-            Ok(Some(scheme)) => Ok((scheme, None)),
-            Ok(None) => Ok((Scheme::plain(Dtype::F32), None)),
+            Ok(scheme) => {
+                let scheme = scheme.unwrap_or_else(|| Scheme::plain(Dtype::F32));
+                self.lowered(&target.name, movement, &scheme)
+            }
             Err(parts) => Err(Problem::Mixed { param: target.name.clone(), parts }),
         }
+    }
+
+    /// The planes of `expr` in `scheme`; or in the one like it in which each row has a scale, if parts cannot share one.
+    fn lowered(
+        &mut self,
+        param: &str,
+        expr: &Expr,
+        scheme: &Arc<Scheme>,
+    ) -> Result<(Arc<Scheme>, Vec<PlannedPlane>), Problem> {
+        let problem = match self.lower(param, expr, scheme) {
+            Ok(planes) => return Ok((Arc::clone(scheme), planes)),
+            Err(problem) => problem,
+        };
+        let rows = self.codecs.by_row(scheme).ok_or_else(|| problem.clone())?;
+        let planes = self.lower(param, expr, &rows).map_err(|_| problem)?;
+        Ok((rows, planes))
     }
 
     fn lower(

@@ -83,6 +83,11 @@ pub trait Codec: Send + Sync {
         None
     }
 
+    /// How rows with a scale each get one in common, if this is a scheme of matrices with one scale.
+    fn merger(&self) -> Option<&dyn Merger> {
+        None
+    }
+
     /// The plain tensors that hold the planes of a weight of `shape` in the files of its own ecosystem, one for
     /// each plane, in order. Empty if it is one tensor, called as it is itself.
     fn parts(&self, _shape: &Shape) -> Vec<Part> {
@@ -140,6 +145,26 @@ pub trait Encoder: Send + Sync {
     }
 }
 
+/// How matrices with a scale each are fused to one that has one scale: in a form with a scale for each row, into which they
+/// move as they are, and which becomes the other when all is there.
+pub trait Merger: Send + Sync {
+    /// The scheme with the same cells, but a scale for each row.
+    fn by_row(&self) -> Arc<Scheme>;
+
+    /// Rows stored so, of [`by_row`](Self::by_row), to `planes` with the largest of their scales: rows that have it stay as
+    /// they are, the codes of the others become the nearest ones. Says what that loses.
+    ///
+    /// # Panics
+    /// If a length does not fit another.
+    fn merge(&self, rows: Matrix<'_>, planes: &mut [&mut [u8]]) -> Difference;
+
+    /// The way back: a matrix to rows that all have its scale. Loses nothing.
+    ///
+    /// # Panics
+    /// If a length does not fit another.
+    fn spread(&self, whole: Matrix<'_>, planes: &mut [&mut [u8]]);
+}
+
 /// Schemes that come in many sizes, told apart by parameters after a colon: `mlx-affine:b4,g64,bf16`.
 ///
 /// A name is canonical: one spelling for each scheme, so that equal names are equal schemes.
@@ -176,6 +201,22 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Of `count` values that were all `wanted` and became `found`.
+    pub(crate) fn repeated(count: u64, wanted: f32, found: f32) -> Difference {
+        let one = Difference::of(&[wanted], &[found]);
+        let n = count as f64;
+        Difference {
+            count,
+            max: if count > 0 { one.max } else { 0.0 },
+            overflowed: count * one.overflowed,
+            underflowed: count * one.underflowed,
+            squares: n * one.squares,
+            wanted: n * one.wanted,
+            found: n * one.found,
+            product: n * one.product,
+        }
+    }
+
     /// Of two slices of one length.
     ///
     /// # Panics

@@ -34,7 +34,7 @@ pub mod vector;
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 pub use attend::{Attention, attend};
-pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix};
+pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
 pub use columns::ColumnsMut;
 pub use decode::decode_row;
 pub use error::Error;

@@ -132,6 +132,13 @@ impl Expr {
         Expr::Encode { step, of: Box::new(self) }
     }
 
+    /// Whether nothing that is stored has a part in it: it is padding, or a number added to that.
+    pub fn is_constant(&self) -> bool {
+        let mut constant = true;
+        self.for_each_source(&mut |_| constant = false);
+        constant
+    }
+
     /// Calls `f` with the name of every source, in order of appearance.
     pub fn for_each_source<'a>(&'a self, f: &mut impl FnMut(&'a str)) {
         match self {

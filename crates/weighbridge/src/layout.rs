@@ -73,6 +73,12 @@ impl LayoutKind {
         matches!(self, LayoutKind::Canonical | LayoutKind::InPlace | LayoutKind::Packed { .. })
     }
 
+    /// Whether matrices with a scale each have one in common where they are fused, as kernels want it that know no other.
+    /// Elsewhere each row keeps its own.
+    pub(crate) fn merges(self) -> bool {
+        self == LayoutKind::Vllm
+    }
+
     /// What ranks hold of a model of `family`, where layouts differ.
     pub(crate) fn holding(self, family: Option<&dyn Family>) -> Holding {
         match self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use load::Codecs;
 use model::{Export, Holding, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
-use plan::{LoadPlan, Problem, Problems, Resolved};
+use plan::{Codecs as _, LoadPlan, Problem, Problems, Resolved};
 use tensor::{Dtype, Expr, OneWay, Scheme, Target};
 
 use crate::encoding::{Encoded, Held, Parts};
@@ -145,6 +145,9 @@ impl Wanted {
         for target in &mut targets {
             cut(target, &shares);
         }
+        if layout.merges() {
+            merge(&mut targets, &params);
+        }
         encoded.upright(&targets)?;
         untorn(&model.tree(), &resolved, &targets)
             .map_err(|problems| misfit(checkpoint, Some(model.family.name()), problems))?;
@@ -196,6 +199,33 @@ impl Wanted {
             .map_err(|problems| misfit(checkpoint, self.family, problems))?;
         let nameless = self.nameless.clone();
         Ok(Plan { plan, rope_order: self.rope_order, layout: self.layout, nameless })
+    }
+}
+
+/// Gives one scale to what is fused of parts that have one each.
+fn merge(targets: &mut [Target], params: &[Param]) {
+    // A model has few schemes, and many parameters.
+    let mut schemes: Vec<&Arc<Scheme>> = vec![];
+    for param in params {
+        if !schemes.iter().any(|s| Arc::ptr_eq(s, &param.scheme) || **s == param.scheme) {
+            schemes.push(&param.scheme);
+        }
+    }
+    schemes.retain(|scheme| load::Codecs.by_row(scheme).is_some());
+    if schemes.is_empty() {
+        return;
+    }
+    let of: HashMap<&str, &Arc<Scheme>> = params.iter().map(|p| (p.name.as_str(), &p.scheme)).collect();
+    for target in targets {
+        let mut parts = vec![];
+        target.expr.for_each_source(&mut |name| parts.push(of.get(name).copied()));
+        if let [Some(first), rest @ ..] = &parts[..]
+            && schemes.contains(first)
+            && !rest.is_empty()
+            && rest.iter().all(|part| *part == Some(*first))
+        {
+            target.scheme = Some(Arc::clone(first));
+        }
     }
 }
 

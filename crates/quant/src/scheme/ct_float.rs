@@ -20,7 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tensor::{Dtype, IN, OUT, Scheme, Shape};
+use tensor::{Dtype, IN, OUT, PlaneSpec, Scheme, Shape};
 
 use super::bits::code;
 use super::mlx_float::E2M1;
@@ -130,7 +130,9 @@ impl<N: AsRef<str> + Send + Sync> Codec for Grouped<N> {
             plane(&self.codes[1..], 1, &[each(OUT), packed(IN, 8 / self.bits as u64)]),
             factor("weight_scale", 1, &[each(OUT), shared(IN, self.group as u64)]),
         ];
-        planes.extend(self.whole.map(|whole| factor(whole.role(), 4, &[])));
+        // What is fused has one number: exporters give the same to the layers that runtimes fuse.
+        let one = |whole: Whole| PlaneSpec { must_agree: true, ..factor(whole.role(), 4, &[]) };
+        planes.extend(self.whole.map(one));
         matrix(self.name(), planes)
     }
 

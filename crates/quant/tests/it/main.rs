@@ -13,6 +13,7 @@ extern crate weighbridge_quant as quant;
 
 mod encode;
 mod golden;
+mod merge;
 mod packed_planes;
 mod planes;
 mod products;
