@@ -7,7 +7,8 @@ One process plays every rank on the CPU: the tensor-parallel group is told its s
 message is sent. The model is built by `initialize_model` from the file's config.json, its checkpoint is given to
 `load_weights`, and the bytes of each parameter are compared with the digests, both ways: no parameter of either is left
 over but those of ALLOWED. `process_weights_after_loading`, which makes of them what kernels want, is not called.
-vllm/checked.json keeps what was found. 0.33.0 reads neither GGUF nor MLX: vllm_decoded.py asks about these.
+vllm/checked.json keeps what was found. 0.33.0 reads neither GGUF nor MLX: vllm_decoded.py asks about these;
+vllm_merged.py about FP8 with a scale for each matrix, which becomes what it is only then.
 """
 
 import argparse
@@ -90,8 +91,8 @@ def play(config, size, rank, placement):
     config.compilation_config.static_forward_context.clear()
 
 
-def parameters(config, size, rank, placement, weights):
-    """One rank's parameters after `weights` are loaded, by name."""
+def loaded(config, size, rank, placement, weights):
+    """One rank's model after `weights` are loaded."""
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
@@ -100,8 +101,13 @@ def parameters(config, size, rank, placement, weights):
     with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype):
         model = initialize_model(config)
         model.load_weights(weights)
-    return {name.replace("experts.routed_experts.", "experts."): parameter.data.contiguous()
-            for name, parameter in model.named_parameters()}
+    return model
+
+
+def parameters(config, size, rank, placement, weights):
+    """Its parameters, by name."""
+    model = loaded(config, size, rank, placement, weights)
+    return {name: parameter.data.contiguous() for name, parameter in model.named_parameters()}
 
 
 def digest(tensor):
@@ -155,7 +161,7 @@ def main():
     parser.add_argument("files", nargs="*", type=Path)
     files = parser.parse_args().files
     if not files:
-        files = [f for f in sorted((HERE / "vllm").glob("*-*.json")) if not re.search("-(q4_k|q8_0|mlx4)$", f.stem)]
+        files = [f for f in sorted((HERE / "vllm").glob("*-*.json")) if not re.search("-(q4_k|q8_0|mlx4|fp8t)$", f.stem)]
     results = {}
     for file in files:
         with tempfile.TemporaryDirectory() as directory:

@@ -24,8 +24,7 @@ def built(config, size):
     check.play(config, size, 0, None)
     with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype):
         model = initialize_model(config)
-    return {name.replace("experts.routed_experts.", "experts."): list(parameter.shape)
-            for name, parameter in model.named_parameters()}
+    return {name: list(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def without_kernels():

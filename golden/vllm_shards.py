@@ -50,7 +50,8 @@ MODELS = {
         kv_lora_rank=256, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, tie_word_embeddings=False)),
 }
 ALL = ["bf16", "q4_k", "q8_0", "mlx4", "gptq4", "awq4", "fp8"]
-CASES = {"llama": ALL, "qwen3": ALL, "gemma3": ALL, "mixtral": ALL, "deepseek_v3": ALL, "qwen2": ["bf16"], "phi3": ["bf16"]}
+CASES = {"llama": [*ALL, "fp8t"], "qwen3": ALL, "gemma3": ALL, "mixtral": [*ALL, "fp8t"], "deepseek_v3": ALL, "qwen2": ["bf16"],
+         "phi3": ["bf16", "fp8t"]}
 # Blocks of 256 columns have to fall on every rank.
 WIDER = {("deepseek_v3", "q4_k"): dict(moe_intermediate_size=2048)}
 CONFIGS = {
@@ -65,9 +66,10 @@ CONFIGS = {
         "modules_to_not_convert": None}},
     "fp8": {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                                     "weight_block_size": [128, 128]}},
+    "fp8t": {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}},
 }
 SCHEME = {"mlx4": "mlx-affine:b4,g64,bf16", "gptq4": "gptq:b4,g128,f16", "awq4": "awq:g128,f16",
-          "fp8": "fp8:e4m3,b128x128,f32"}
+          "fp8": "fp8:e4m3,b128x128,f32", "fp8t": "fp8:e4m3,tensor,f32"}
 # Of DeepSeek's config.json; transformers 5 drops them. Without the first vLLM has no e_score_correction_bias.
 RELEASED = dict(topk_method="noaux_tc", scoring_func="sigmoid")
 # Scales that are decoded are numbers.
@@ -138,13 +140,33 @@ class Tensor:
 def below(parts):
     """The outputs of the parts, one after another."""
     for part in parts[:-1]:
-        assert all(part.shape[0] % plane.out[1] == 0 for plane in part.planes), "a cell of two parts"
+        assert all(part.shape[0] % plane.out[1] == 0 for plane in part.planes if plane.out), "a cell of two parts"
+    if any(plane.out is None for plane in parts[0].planes):
+        parts = one_scale(parts)
     planes = []
     for same in zip(*(part.planes for part in parts)):
         assert len({plane.role for plane in same}) == 1
+        if same[0].out is None:
+            planes.append(same[0])
+            continue
         planes.append(replace(same[0], data=np.concatenate([plane.data for plane in same], axis=same[0].out[0])))
     assert len({part.scheme for part in parts}) == 1
     return Tensor([sum(part.shape[0] for part in parts)] + parts[0].shape[1:], parts[0].scheme, planes)
+
+
+def one_scale(parts):
+    """FP8 with a scale for each part, as with the largest of them: layers/quantization/utils/w8a8_utils.py
+    `requantize_with_max_scale`, with quotients in f64 where it goes by way of float16."""
+    largest = max((part.planes[1] for part in parts), key=lambda scale: scale.data.view("<f4").item())
+    return [replace(part, planes=[replace(part.planes[0], data=rescaled(*part.planes, largest)), largest]) for part in parts]
+
+
+def rescaled(weight, scale, largest):
+    """Codes of E4M3 for the values of `weight` over the scale `largest`."""
+    codes = torch.from_numpy(np.ascontiguousarray(weight.data)).view(torch.float8_e4m3fn)
+    factor, divisor = (float(plane.data.view("<f4").item()) for plane in (scale, largest))
+    quotients = codes.to(torch.float32).to(torch.float64) * factor / divisor
+    return quotients.to(torch.float32).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
 
 
 def stack(parts):
@@ -167,6 +189,8 @@ STORED = {
                           (".scales", "scales", [i // 128, o], "F16", (-2, 1), (-3, 128))],
     "fp8": lambda o, i: [(".weight", "weight", [o, i], "F8_E4M3", (-3, 1), (-2, 1)),
                          (".weight_scale_inv", "scales", [-(-o // 128), -(-i // 128)], "F32", (-3, 128), (-2, 128))],
+    "fp8t": lambda o, i: [(".weight", "weight", [o, i], "F8_E4M3", (-3, 1), (-2, 1)),
+                          (".weight_scale", "scales", [], "F32", None, None)],
     "mlx4": lambda o, i: [(".weight", "weight", [o, i // 8], "U32", (-3, 1), (-2, 8)),
                           (".scales", "scales", [o, i // 64], "BF16", (-3, 1), (-2, 64)),
                           (".biases", "biases", [o, i // 64], "BF16", (-3, 1), (-2, 64))],
@@ -217,6 +241,11 @@ class Checkpoint:
     def read_hf(self, source, hf):
         if source == "gptq4":
             self.exceptions = [(".g_idx", "i32: index / 128")]
+        if source == "fp8t":
+            self.exceptions = [(".weight_scale", "f32: 0.5 + (word % 2^20) / 2^20"),
+                               *((f"{module}.weight", "u8: 127 and 255 are 0")
+                                 for module in sorted({name.rsplit(".", 2)[-2] for name, shape in hf.items()
+                                                       if quantised(source, name.removesuffix(".weight"), shape)}))]
         lead = {}
         if source == "mlx4":  # mlx_lm/models/mixtral.py, deepseek_v3.py `sanitize`: experts stacked in `switch_mlp`
             hf, lead = switched(hf)
@@ -476,7 +505,7 @@ def moe(name, of, held, tp, rank, placement):
         w13, w2 = experts(*parts, placed(count, tp, rank, placement), 1, 0)
     else:
         w13, w2 = experts(*parts, range(count), tp, rank)
-    held[f"{prefix}.w13_weight"], held[f"{prefix}.w2_weight"] = w13, w2
+    held[f"{prefix}.routed_experts.w13_weight"], held[f"{prefix}.routed_experts.w2_weight"] = w13, w2
 
 
 # ---------------------------------------------------------------- all of it

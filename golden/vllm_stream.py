@@ -27,6 +27,8 @@ def stored_bytes(name, length, exceptions):
     words = stream(name, length)
     if kind == "f32: 0.5 + (word % 2^20) / 2^20":
         return (0.5 + (words.view("<u4") % 2**20) / 2**20).astype("<f4").view(np.uint8)
+    if kind == "u8: 127 and 255 are 0":
+        return np.where(words & 127 == 127, np.uint8(0), words)
     if kind and kind.startswith("u16: "):  # u16: bit 14 of the first N of M is 0
         first, every = (int(word) for word in kind.split() if word.isdigit() and word not in ("0", "14"))
         words = words.view("<u2").copy().reshape(-1, every)

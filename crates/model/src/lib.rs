@@ -34,7 +34,9 @@ pub use dialect::{Dialect, DialectName, Fit, Rule, better_fit};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts, Noting};
 pub use family::{FAMILIES, Family};
-pub use layout::{Canonical, Export, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout, Vllm};
+pub use layout::{
+    Canonical, Export, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout, ShardedState, Vllm,
+};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
 pub use param::{Along, Axis, ParamSpec, Place, Role};

@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions, Writer};
+use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
 use model::{DialectName, Mesh, Model};
-use plan::{LoadPlan, PlannedParam, ResolvedParam};
+use plan::{Codecs as _, LoadPlan, PlannedParam, ResolvedParam};
 use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::encoding::{Choice, Chooser, Held, Parts, Subject, roles};
@@ -209,8 +209,8 @@ pub struct Conversion<'a> {
     plan: LoadPlan,
     /// The rule that decided, for each parameter of the plan.
     rules: Vec<String>,
-    /// Tensors that no entry of the source holds, each with the number of those before it that one does.
-    made: Vec<(usize, Made)>,
+    /// Tensors that no entry of the source holds.
+    made: Vec<Made>,
     /// What the source says and the result will not.
     left: Vec<Left>,
     draft: Draft,
@@ -267,10 +267,12 @@ impl<'a> Conversion<'a> {
         };
         for wanted in &mut wanted {
             decode(wanted, format, layout);
+            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
+                ranks::call_as_saved(wanted, model, checkpoint)?;
+            }
         }
         let mut choices = choose(checkpoint, model.as_ref(), format, layout, &wanted, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
-        let (mut tensors, mut made): (Vec<Outgoing>, Vec<(usize, Made)>) = (vec![], vec![]);
         let mut plan = LoadPlan::default();
         for wanted in &mut wanted {
             for (target, choice) in wanted.targets.iter_mut().zip(&mut choices) {
@@ -279,33 +281,26 @@ impl<'a> Conversion<'a> {
                 }
                 rules.push(choice.rule);
             }
-            let mut rank = wanted.compile(checkpoint)?.plan;
-            let scales = if layout == LayoutKind::Vllm { ranks::scales(&rank) } else { vec![] };
-            if layout == LayoutKind::Vllm {
-                ranks::call_as_saved(&mut rank);
+            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
+                ranks::complete(wanted, model, checkpoint)?;
+                rules.resize(plan.params.len() + wanted.targets.len(), "sharded_state".to_owned());
             }
-            let own = rank.params.iter().filter(|p| p.tied_to.is_none());
-            let outgoing = |p: &PlannedParam| Outgoing {
-                name: p.name.clone(),
-                shape: p.shape.clone(),
-                scheme: Arc::clone(&p.scheme),
-            };
-            let before = tensors.len();
-            tensors.extend(own.map(outgoing));
-            let at = tensors.len() - made.len();
-            tensors.extend(scales.iter().map(|scale| scale.outgoing.clone()));
-            made.extend(scales.into_iter().map(|scale| (at, scale)));
-            counts.push(tensors.len() - before);
+            let mut rank = wanted.compile(checkpoint)?.plan;
+            counts.push(rank.params.iter().filter(|p| p.tied_to.is_none()).count());
             let before = plan.params.len();
             rank.params.iter_mut().filter_map(|p| p.tied_to.as_mut()).for_each(|root| *root += before);
             plan.params.append(&mut rank.params);
             plan.dropped = rank.dropped;
             plan.absent = rank.absent;
         }
-        let Carried { beside, made: carried, left } = carried.unwrap_or_default();
-        let at = tensors.len() - made.len();
-        tensors.extend(carried.iter().map(|m| m.outgoing.clone()));
-        made.extend(carried.into_iter().map(|m| (at, m)));
+        let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
+            name: p.name.clone(),
+            shape: p.shape.clone(),
+            scheme: Arc::clone(&p.scheme),
+        });
+        let mut tensors: Vec<Outgoing> = tensors.collect();
+        let Carried { beside, made, left } = carried.unwrap_or_default();
+        tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
                 let changes = gguf::Changes::of(&plan, options, own != Some(DialectName::Gguf));
@@ -330,7 +325,10 @@ impl<'a> Conversion<'a> {
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
                 if layout == LayoutKind::Vllm {
-                    let moved = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
+                    // What has one scale now, and had several, is what it was to who reads the configuration.
+                    let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
+                    let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
+                    let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
                     let as_source = own == Some(DialectName::Hf) && plan.params.iter().all(moved);
                     let stages = ranks::in_stages(&counts, &options.mesh);
                     Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
@@ -351,7 +349,7 @@ impl<'a> Conversion<'a> {
             (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
         let mut identity = resume::identity(checkpoint, layout, format, options);
-        identity.extend(made.iter().flat_map(|(_, m)| &m.bytes));
+        identity.extend(made.iter().flat_map(|m| &m.bytes));
         Ok(Conversion { checkpoint, options, plan, rules, made, left, draft, identity })
     }
 
@@ -388,22 +386,12 @@ impl<'a> Conversion<'a> {
             ConvertReport { dropped: plan.dropped, absent: plan.absent, left, ..ConvertReport::default() };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
         let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
-        let mut made = made.into_iter().peekable();
-        let mut write_made = |writer: &mut Writer, before: usize| -> Result<(), Error> {
-            while let Some((_, Made { bytes, .. })) = made.next_if(|(at, _)| *at <= before) {
-                if writer.again()?.is_none() {
-                    writer.tensor(&[&bytes])?;
-                }
-            }
-            Ok(())
-        };
         for (param, rule) in plan.params.into_iter().zip(rules) {
             if let Some(root) = param.tied_to {
                 report.tied.push((param.name, names[root].clone()));
                 continue;
             }
             let (name, index) = (param.name.clone(), report.tensors.len());
-            write_made(&mut writer, index)?;
             let (from, to) = (Arc::clone(&param.moved), Arc::clone(&param.scheme));
             let progress = Progress { index, total, name: &name, from: &from.name, to: &to.name };
             if each(&progress).is_break() {
@@ -428,7 +416,11 @@ impl<'a> Conversion<'a> {
             report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
             report.tensors.push(converted);
         }
-        write_made(&mut writer, usize::MAX)?;
+        for Made { bytes, .. } in &made {
+            if writer.again()?.is_none() {
+                writer.tensor(&[bytes])?;
+            }
+        }
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)

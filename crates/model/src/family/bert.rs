@@ -9,6 +9,7 @@ use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
+use crate::layout::ShardedState;
 use crate::mesh::Ends;
 use crate::module::{LayerNorm, Layers, Linear, Module, VocabParallelEmbedding};
 use crate::param::Axis;
@@ -109,6 +110,14 @@ impl Family for Bert {
 
     fn vllm_stages(&self) -> Option<Ends> {
         None
+    }
+
+    fn sharded_state(&self) -> ShardedState {
+        let attention = &[
+            ("model.encoder.layer.{n}.attention.self.{rest..}", "attn"),
+            ("bert.encoder.layer.{n}.attention.self.{rest..}", "attn"),
+        ];
+        ShardedState { attention, first: &[] }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule,
 };
-use crate::layout::VLLM_DECODER;
+use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::{
     ColumnParallelLinear, Linear, MergedColumnParallelLinear, Module, Part, RmsNorm, RowParallelLinear, Tree,
 };
@@ -106,6 +106,35 @@ impl Family for DeepseekV3 {
 
     fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
         vec![VLLM, VLLM_DECODER]
+    }
+
+    fn sharded_state(&self) -> ShardedState {
+        ShardedState {
+            attention: &[("model.layers.{n}.self_attn.{rest..}", "mla_attn.mla_attn")],
+            first: &[
+                (
+                    "model.layers.{n}.self_attn.q_a_layernorm.weight",
+                    "model.layers.{n}.self_attn.mla_attn.q_a_layernorm.weight",
+                ),
+                (
+                    "model.layers.{n}.self_attn.q_proj.weight",
+                    "model.layers.{n}.self_attn.mla_attn.q_proj.weight",
+                ),
+                (
+                    "model.layers.{n}.self_attn.q_b_proj.weight",
+                    "model.layers.{n}.self_attn.mla_attn.q_b_proj.weight",
+                ),
+                (
+                    "model.layers.{n}.self_attn.o_proj.weight",
+                    "model.layers.{n}.self_attn.mla_attn.o_proj.weight",
+                ),
+                ("model.layers.{n}.mlp.gate.{rest..}", "model.layers.{n}.mlp.experts.gate.{rest..}"),
+                (
+                    "model.layers.{n}.mlp.shared_experts.{rest..}",
+                    "model.layers.{n}.mlp.experts._shared_experts._layer.{rest..}",
+                ),
+            ],
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::config::{Config, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
+use crate::layout::ShardedState;
 use crate::mesh::Ends;
 use crate::module::Module;
 
@@ -98,6 +99,10 @@ impl Family for Gpt2 {
 
     fn vllm_stages(&self) -> Option<Ends> {
         Some(Ends::Everywhere)
+    }
+
+    fn sharded_state(&self) -> ShardedState {
+        ShardedState { attention: &[("transformer.h.{n}.attn.{rest..}", "attn")], first: &[] }
     }
 }
 

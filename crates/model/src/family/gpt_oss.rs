@@ -15,7 +15,7 @@ use crate::config::{Config, Keys, Moe, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
-use crate::layout::VLLM_DECODER;
+use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::mesh::Ends;
 use crate::module::Module;
 
@@ -106,6 +106,10 @@ impl Family for GptOss {
     fn vllm_stages(&self) -> Option<Ends> {
         Some(Ends::Everywhere)
     }
+
+    fn sharded_state(&self) -> ShardedState {
+        ShardedState { attention: &[("model.layers.{n}.attn.{rest..}", "attn")], first: &[] }
+    }
 }
 
 /// Rows `first`, `first + 2`, … of each expert.
@@ -159,8 +163,16 @@ static VLLM: &[Rule] = &[
     Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.attn.o_proj.bias"),
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.router.weight"),
     Rule::same("layers.{n}.ffn.router.bias", "model.layers.{n}.mlp.router.bias"),
-    Rule::with("layers.{n}.ffn.experts.gate_up.weight", "model.layers.{n}.mlp.experts.w13_weight", apart),
-    Rule::with("layers.{n}.ffn.experts.gate_up.bias", "model.layers.{n}.mlp.experts.w13_bias", apart),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.w2_weight"),
-    Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.w2_bias"),
+    Rule::with(
+        "layers.{n}.ffn.experts.gate_up.weight",
+        "model.layers.{n}.mlp.experts.routed_experts.w13_weight",
+        apart,
+    ),
+    Rule::with(
+        "layers.{n}.ffn.experts.gate_up.bias",
+        "model.layers.{n}.mlp.experts.routed_experts.w13_bias",
+        apart,
+    ),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.routed_experts.w2_weight"),
+    Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.routed_experts.w2_bias"),
 ];

@@ -135,7 +135,10 @@ static VLLM: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
     Rule::same(
         "layers.{n}.ffn.experts.gate_up.weight",
-        "model.layers.{n}.block_sparse_moe.experts.w13_weight",
+        "model.layers.{n}.block_sparse_moe.experts.routed_experts.w13_weight",
     ),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.block_sparse_moe.experts.w2_weight"),
+    Rule::same(
+        "layers.{n}.ffn.experts.down.weight",
+        "model.layers.{n}.block_sparse_moe.experts.routed_experts.w2_weight",
+    ),
 ];

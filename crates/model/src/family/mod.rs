@@ -15,7 +15,7 @@ mod whisper;
 
 use crate::config::Reader;
 use crate::dialect::{Dialect, DialectName, Rule};
-use crate::layout::VLLM_DECODER;
+use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::Module;
 use crate::{
     Architecture, Config, Description, Ends, Error, Fact, Facts, NotRun, ParamSpec, RopeOrder, Tree,
@@ -58,6 +58,10 @@ pub trait Family: Sync {
     /// What the stages of vLLM hold besides their layers; `None`: it does not run the family in stages.
     fn vllm_stages(&self) -> Option<Ends> {
         Some(Ends::Own)
+    }
+    /// What vLLM's loader `sharded_state` looks for instead, and besides.
+    fn sharded_state(&self) -> ShardedState {
+        ShardedState::DECODER
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::{Config, Keys, Moe, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
+use crate::layout::ShardedState;
 use crate::module::Module;
 use crate::{ConfigProblem, Ends, Fact};
 
@@ -88,6 +89,11 @@ impl Family for Qwen3Moe {
 
     fn vllm_stages(&self) -> Option<Ends> {
         Some(Ends::Everywhere)
+    }
+
+    fn sharded_state(&self) -> ShardedState {
+        let first = &[("model.layers.{n}.mlp.gate.{rest..}", "model.layers.{n}.mlp.experts.gate.{rest..}")];
+        ShardedState { first, ..ShardedState::DECODER }
     }
 }
 

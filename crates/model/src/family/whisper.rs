@@ -10,6 +10,7 @@ use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::Description;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, Rule};
+use crate::layout::ShardedState;
 use crate::mesh::Ends;
 use crate::module::{
     ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
@@ -118,6 +119,14 @@ impl Family for Whisper {
 
     fn vllm_stages(&self) -> Option<Ends> {
         None
+    }
+
+    fn sharded_state(&self) -> ShardedState {
+        let attention = &[
+            ("model.decoder.layers.{n}.self_attn.{rest..}", "attn"),
+            ("model.decoder.layers.{n}.encoder_attn.{rest..}", "attn"),
+        ];
+        ShardedState { attention, first: &[] }
     }
 }
 

@@ -3,6 +3,7 @@
 mod modules;
 mod named;
 mod packed;
+mod sharded_state;
 mod vllm;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::{Model, Role, Tree};
 pub use modules::Modules;
 pub use named::{Export, Named};
 pub use packed::Packed;
+pub use sharded_state::ShardedState;
 pub(crate) use vllm::VLLM_DECODER;
 pub use vllm::Vllm;
 

@@ -99,8 +99,11 @@ pub(crate) static VLLM_DECODER: &[Rule] = &[
     Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
     Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.down_proj.bias"),
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
-    Rule::same("layers.{n}.ffn.experts.gate_up.weight", "model.layers.{n}.mlp.experts.w13_weight"),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.w2_weight"),
+    Rule::same(
+        "layers.{n}.ffn.experts.gate_up.weight",
+        "model.layers.{n}.mlp.experts.routed_experts.w13_weight",
+    ),
+    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.routed_experts.w2_weight"),
     Rule::same("output_norm.weight", "model.norm.weight"),
     Rule::same("output.weight", "lm_head.weight"),
 ];

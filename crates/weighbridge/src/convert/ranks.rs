@@ -2,15 +2,21 @@
 //!
 //! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
-use checkpoint::Outgoing;
+use checkpoint::Checkpoint;
 use model::{Mesh, Model};
-use plan::{LoadPlan, PlannedParam};
-use tensor::{Dtype, Scheme, Shape};
+use plan::{Codecs as _, PlannedParam};
+use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
 
-use super::carry::Made;
+use crate::Error;
 use crate::wanted::Wanted;
+
+/// The scales that attention has for its cache.
+const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
+/// Who has parameters for them too, which are -1 where a checkpoint has none:
+/// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
+const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
 /// Why vLLM has no ranks that share `model` so, if that is so.
 pub(super) fn refuses(mesh: &Mesh, model: &Model) -> Option<String> {
@@ -34,73 +40,82 @@ pub(super) fn nameless(first: &Wanted, others: &[Wanted]) -> Vec<String> {
     all
 }
 
-/// Layers of attention have scales that no checkpoint has, and that are 1: where a tensor is called so, the layer is.
-///
-/// Source: `set_default_quant_scales` of vllm/model_executor/layers/attention/attention.py.
-static ATTENTION: &[(&str, &str)] = &[
-    (".self_attn.qkv_proj.weight", ".self_attn.attn"),
-    (".self_attn.kv_b_proj.weight", ".self_attn.mla_attn.mla_attn"),
-    (".encoder_attn.kv_proj.weight", ".encoder_attn.attn"),
-    (".attention.self.qkv_proj.weight", ".attention.self.attn"),
-    (".attn.qkv_proj.weight", ".attn.attn"),
-    (".attn.c_attn.weight", ".attn.attn"),
-];
-
-/// The encoder of Whisper has attention of another kind.
-const WITHOUT: &str = "model.encoder.layers.";
-
-/// The scales of the attention of `rank`'s layers.
-pub(super) fn scales(rank: &LoadPlan) -> Vec<Made> {
-    let layer = |name: &str| {
-        let (layer, attention) =
-            ATTENTION.iter().find_map(|(end, attention)| Some((name.strip_suffix(end)?, attention)))?;
-        (!name.starts_with(WITHOUT)).then(|| format!("{layer}{attention}"))
-    };
-    let one = |layer: &str, scale: &str| {
-        let name = format!("{layer}._{scale}_scale");
-        let outgoing = Outgoing { name, shape: Shape::from([]), scheme: Scheme::plain(Dtype::F32) };
-        Made { outgoing, bytes: 1f32.to_le_bytes().to_vec() }
-    };
-    let layers = rank.params.iter().filter_map(|param| layer(&param.name));
-    layers.flat_map(|layer| ["q", "k", "v", "prob"].map(|scale| one(&layer, scale))).collect()
+/// Has everything called as in the state of vLLM's modules.
+pub(super) fn call_as_saved(
+    wanted: &mut Wanted,
+    model: &Model,
+    checkpoint: &Checkpoint,
+) -> Result<(), Error> {
+    let mut names: Vec<&mut String> = wanted.targets.iter_mut().map(|t| &mut t.name).collect();
+    model.family.sharded_state().names(&mut names);
+    // Of what is tied the first name counts.
+    let planned = wanted.compile(checkpoint)?.plan.params;
+    for (i, param) in planned.iter().enumerate() {
+        if let Some(root) = param.tied_to.filter(|root| planned[*root].name > param.name) {
+            wanted.targets.swap(root, i);
+        }
+    }
+    Ok(())
 }
 
-/// Parts of names that are others in mixtures of experts, which hold their experts, router and shared experts as theirs.
+/// Adds what no checkpoint has.
 ///
-/// Source: vllm/model_executor/layers/fused_moe.
-static EXPERTS: &[(&str, &str)] = &[
-    (".experts.w", ".experts.routed_experts.w"),
-    (".mlp.gate.", ".mlp.experts.gate."),
-    (".mlp.shared_experts.", ".mlp.experts._shared_experts._layer."),
-];
-
-/// Calls the tensors of `rank` as vLLM v0.33.0 saves them and looks for them. Of several names it takes the smallest:
-/// `lm_head.weight`, not `model.embed_tokens.weight` that is tied to it; in attention of low rank and in mixtures of
-/// experts those of the inner module, where they are before the outer one's.
-///
-/// Source: `_filter_subtensors`; vllm/model_executor/layers/mla.py.
-pub(super) fn call_as_saved(rank: &mut LoadPlan) {
-    for i in 0..rank.params.len() {
-        if let Some(root) = rank.params[i].tied_to
-            && rank.params[i].name < rank.params[root].name
-        {
-            let name = std::mem::take(&mut rank.params[i].name);
-            rank.params[i].name = std::mem::replace(&mut rank.params[root].name, name);
+/// # Errors
+/// If vLLM would not load what is written.
+pub(super) fn complete(wanted: &mut Wanted, model: &Model, checkpoint: &Checkpoint) -> Result<(), Error> {
+    let plan = wanted.compile(checkpoint)?.plan;
+    let planned = plan.params;
+    let is_of = |schemes: &[&str], p: &PlannedParam| schemes.iter().any(|s| p.scheme.name.starts_with(s));
+    let floats = planned.iter().any(|p| is_of(&WITH_CACHE, p));
+    let is_static = |name: &str| name.ends_with(".input_scale") || name.ends_with(".input_global_scale");
+    if let Some((name, _)) = plan.dropped.iter().find(|(name, _)| floats && is_static(name)) {
+        let what = format!(
+            "vLLM wants the scales of activations too, such as `{name}`, and these are not written\nhint: --encode '*=bf16', \
+             or have vLLM load the checkpoint itself"
+        );
+        return Err(Error::Convert { what });
+    }
+    if let Some(param) =
+        planned.iter().find(|p| p.name.ends_with(".w13_weight") && load::Codecs.by_row(&p.scheme).is_some())
+    {
+        let what = format!(
+            "`{}` is {}: vLLM wants two scales for each expert, of which it makes one itself, and the loader \
+             `sharded_state` cannot have both\nhint: --encode '*experts*=fp8:e4m3,b128x128,f32', or another encoding",
+            param.name, param.scheme
+        );
+        return Err(Error::Convert { what });
+    }
+    let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
+        name,
+        expr: Expr::Zero(Shape::from([])).encode(Step::Add(n)),
+        scheme: Some(Arc::clone(scheme)),
+    };
+    let float = Scheme::plain(Dtype::F32);
+    // The dtype of the model, which is that of its norms.
+    let plain = planned.iter().find(|p| p.shape.len() == 1 && p.scheme.dtype().is_some());
+    let plain = plain.map_or_else(|| Arc::clone(&float), |p| Arc::clone(&p.scheme));
+    // In latent attention modelopt.py alone has them.
+    let config = checkpoint.metadata().hf().and_then(|hf| hf.config());
+    let modelopt = config.is_some_and(|c| c["quantization_config"]["quant_method"] == "modelopt");
+    let latent = model.config.latent.is_some();
+    let with_cache = if latent { modelopt } else { floats };
+    let names = planned.iter().map(|p| p.name.as_str());
+    let mut more = vec![];
+    for module in model.family.sharded_state().attention(names) {
+        more.extend(CACHE.map(|scale| constant(format!("{module}._{scale}"), 1, &float)));
+        if with_cache {
+            more.extend(CACHE.map(|scale| constant(format!("{module}.{scale}"), -1, &plain)));
         }
     }
-    let low = |p: &PlannedParam| p.name.strip_suffix("kv_b_proj.weight").map(str::to_owned);
-    let low: HashSet<String> = rank.params.iter().filter_map(low).collect();
-    for param in &mut rank.params {
-        for (ours, theirs) in EXPERTS {
-            param.name = param.name.replace(ours, theirs);
-        }
-        if let Some(at) = param.name.find(".self_attn.").map(|at| at + ".self_attn.".len())
-            && low.contains(&param.name[..at])
-            && param.name[at..] > *"mla_attn."
-        {
-            param.name.insert_str(at, "mla_attn.");
+    // auto_gptq.py has a bias for all experts.
+    for param in planned.iter().filter(|p| is_of(&["gptq:"], p)) {
+        if let (Some(stem), [experts, out, _]) = (param.name.strip_suffix("_weight"), &param.shape[..]) {
+            let expr = Expr::Zero(Shape::from([*experts, *out]));
+            more.push(Target { name: format!("{stem}_bias"), expr, scheme: Some(Arc::clone(&plain)) });
         }
     }
+    wanted.targets.extend(more);
+    Ok(())
 }
 
 /// `counts` of ranks, stage by stage.

@@ -10,6 +10,7 @@ mod exported;
 mod families;
 mod golden;
 mod modules;
+mod one_scale;
 mod pipeline;
 mod quantised;
 mod real;

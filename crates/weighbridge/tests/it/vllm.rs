@@ -32,6 +32,10 @@ fn bytes(name: &str, len: usize, exceptions: &[Value]) -> Vec<u8> {
         Some("f32: 0.5 + (word % 2^20) / 2^20") => {
             words().flat_map(|w| (0.5 + (w % (1 << 20)) as f32 / (1 << 20) as f32).to_le_bytes()).collect()
         }
+        Some("u8: 127 and 255 are 0") => {
+            stream.into_iter().map(|b| if b & 127 == 127 { 0 } else { b }).collect()
+        }
+        Some("f32: 1") => words().flat_map(|_| 1f32.to_le_bytes()).collect(),
         // u16: bit 14 of the first N of M is 0
         Some(rule) if rule.starts_with("u16: ") => {
             let numbers = rule.split(' ').filter_map(|word| word.parse().ok());
@@ -50,7 +54,7 @@ fn shape(of: &Value) -> Vec<u64> {
 }
 
 /// Writes the checkpoint that a golden file describes, and opens it.
-fn checkpoint(golden: &Value, folder: &Path) -> Checkpoint {
+pub(crate) fn checkpoint(golden: &Value, folder: &Path) -> Checkpoint {
     let entries = golden["entries"].as_array().unwrap();
     let exceptions = golden["exceptions"].as_array().unwrap();
     let config = golden["config"].as_object().unwrap();
@@ -214,6 +218,7 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
     for (name, tensor) in [
         ("llama-bf16", "model.layers.0.self_attn.qkv_proj.weight"),
         ("llama-fp8", "model.layers.0.self_attn.qkv_proj.weight_scale_inv"),
+        ("llama-fp8t", "model.layers.0.self_attn.qkv_proj.weight_scale"),
         ("llama-awq4", "model.layers.0.mlp.gate_up_proj.qzeros"),
         ("llama-gptq4", "model.layers.0.mlp.gate_up_proj.scales"),
     ] {
@@ -245,8 +250,8 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
                 let file = std::fs::read(&path).unwrap();
                 let data = 8 + usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
                 let header: Map<String, Value> = serde_json::from_slice(&file[8..data]).unwrap();
-                // Without the scales that attention has and no checkpoint.
-                for (name, info) in header.into_iter().filter(|(name, _)| !name.contains("attn._")) {
+                // Scales of attention's cache are no parameters.
+                for (name, info) in header.into_iter().filter(|(name, _)| !name.contains(".attn.")) {
                     let at: Vec<usize> = serde_json::from_value(info["data_offsets"].clone()).unwrap();
                     digests.push(digest(&file[data + at[0]..data + at[1]]));
                     names.push(name);
