@@ -9,7 +9,8 @@ csrc/quantization/w8a8/fp8/common.cuh `scaled_fp8_conversion` says: times the in
 
 vLLM rounds to float16 on the way (`per_tensor_dequantize`), vllm_shards.py does not: codes may differ by a step where a value
 lies near the middle of two. vllm/merged.json counts the planes that were compared, the codes, those that differ, and those
-of them where vLLM is nearer to the stored value by more than float16 can tell. Scales must be the same bits.
+of them where vLLM is nearer to the stored value by more than float16 can tell. Scales must be the same bits. `by_scale` has, for
+pairs of scales of about a size, the share of codes that differ, and of those the share where ours is the nearer one.
 """
 
 import argparse
@@ -110,6 +111,22 @@ def one(title, ours, exact, weight, scale, counts):
         counts["problems"].append(f"{title}: codes are {int(steps.max())} steps apart")
 
 
+def by_scale(size):
+    """All codes with one scale, as with a larger one: both about `size`, 2,000 pairs."""
+    generator = torch.Generator().manual_seed(1)
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    codes = codes[~codes.float().isnan()]
+    count = differ = nearer = 0
+    for pair in (torch.rand(2000, 2, generator=generator) + 0.5) * size:
+        scale, largest = pair.min(), pair.max()
+        vllm, _ = quantised(codes.to(torch.float16) * scale, largest)  # w8a8_utils.py `per_tensor_dequantize`
+        ours = (codes.double() * scale.double() / largest.double()).float().to(torch.float8_e4m3fn)
+        far = [(found.double() * largest.double() - codes.double() * scale.double()).abs() for found in (ours, vllm)]
+        other = ours.view(torch.uint8) != vllm.view(torch.uint8)
+        count, differ, nearer = count + len(codes), differ + int(other.sum()), nearer + int((other & (far[0] < far[1])).sum())
+    return {"differ": round(differ / count, 5), "ours_nearer": round(nearer / max(differ, 1), 5)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama-cpp", type=Path, required=True)
@@ -120,6 +137,9 @@ def main():
         with tempfile.TemporaryDirectory() as directory:
             results[file.stem] = check(file, Path(directory))
         print(file.stem, results[file.stem], flush=True)
+    sizes = {f"{size:g}": by_scale(size) for size in (1, 1e-2, 1e-3, 1e-4, 1e-5)}
+    print(sizes)
+    results["by_scale"] = {"sizes": sizes, "problems": []}
     (HERE / "vllm" / "merged.json").write_text(written(results) + "\n")
     sys.exit(any(found["problems"] for found in results.values()))
 

@@ -102,7 +102,8 @@ impl Tries<'_> {
             .flat_map(|&s| around(range.end).into_iter().chain([n]).map(move |e| s..e.min(n)))
             .filter(|r| r.start < r.end && *r != *range)
             .collect();
-        ways.sort_unstable_by_key(|r| (r.start.abs_diff(range.start) + r.end.abs_diff(range.end), r.start));
+        let apart = |a: u64, b: u64| u128::from(a.abs_diff(b));
+        ways.sort_unstable_by_key(|r| (apart(r.start, range.start) + apart(r.end, range.end), r.start));
         ways.dedup();
         let legal = ways.into_iter().find(|r| {
             let tried = Expr::Slice { axis, range: r.clone(), of: Box::new(of.clone()) };
