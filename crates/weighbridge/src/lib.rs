@@ -59,7 +59,8 @@ pub use load::{
 };
 pub use loading::{load_into, load_with, needs};
 pub use model::{
-    DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree, module,
+    Along, Axis, DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree,
+    module,
 };
 pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{

@@ -216,6 +216,89 @@ fn a_layer_may_have_a_rule_of_its_own() {
     }
 }
 
+/// Mamba 2 has gate, input, B, C and time steps one below the other in one tensor: a rank holds its share of each, and of groups
+/// that are fewer than the ranks, the one that its heads belong to.
+#[test]
+fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
+    use weighbridge::{Along, Axis, Expr, ParamSpec};
+    const HIDDEN: u64 = 6;
+    /// Heads of a mixer, and how many rows one has; groups, and how large their state is.
+    struct Mixer {
+        heads: (u64, u64),
+        groups: (u64, u64),
+    }
+    impl Mixer {
+        fn regions(&self) -> [(&'static str, Along); 5] {
+            let inner = Axis::Divided.of_units(self.heads.0, self.heads.1);
+            let states = Axis::KvHeads.of_units(self.groups.0, self.groups.1);
+            [
+                ("gate", inner),
+                ("input", inner),
+                ("b", states),
+                ("c", states),
+                ("dt", Axis::Divided.of(self.heads.0)),
+            ]
+        }
+    }
+    impl Module for Mixer {
+        fn declare(&self, tree: &mut Tree) {
+            let mut start = 0;
+            let parts = self.regions().map(|(name, rows)| {
+                let region = start..start + rows.extent;
+                start = region.end;
+                tree.part_of(&format!("in_proj.{name}"), ParamSpec::matrix(rows, HIDDEN.into()), |tree| {
+                    Expr::source(tree.full("in_proj.weight")).slice(0, region)
+                })
+            });
+            tree.held_as("in_proj.weight", Expr::concat(0, parts.map(Expr::source).to_vec()));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mixer.safetensors");
+    for groups in [1, 2, 4] {
+        let mixer = Mixer { heads: (8, 4), groups: (groups, 3) };
+        let rows: u64 = mixer.regions().iter().map(|(_, along)| along.extent).sum();
+        let values: Vec<u8> =
+            (0..rows * HIDDEN).flat_map(|i| u32::try_from(i).unwrap().to_le_bytes()).collect();
+        let header = format!(
+            r#"{{"in_proj.weight":{{"dtype":"I32","shape":[{rows},{HIDDEN}],"data_offsets":[0,{}]}}}}"#,
+            values.len()
+        );
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &values].concat();
+        std::fs::write(&path, file).unwrap();
+        let checkpoint = open(&path).unwrap();
+        for tp in [1, 2, 4] {
+            let mesh = Mesh { tp, ..Mesh::default() };
+            let ranks = Plan::builder(&checkpoint).module(&mixer).mesh(mesh).ranks().unwrap();
+            let mut whole = Whole::default();
+            for rank in 0..tp {
+                // vllm/model_executor/layers/mamba/mamba_mixer2.py `mamba_v2_sharded_weight_loader`, v0.33.0, of groups
+                // that divide; and where there are fewer than ranks, neighbours have the same one.
+                let mut wanted: Vec<u64> = vec![];
+                let mut start = 0;
+                for (name, along) in mixer.regions() {
+                    let few = matches!(name, "b" | "c") && groups < tp;
+                    let (size, at) = match few {
+                        true => (along.unit, rank / (tp / groups) * along.unit),
+                        false => (along.extent / tp, rank * (along.extent / tp)),
+                    };
+                    wanted.extend(start + at..start + at + size);
+                    start += along.extent;
+                }
+                let plan = ranks.plan(rank).unwrap();
+                whole.add(&plan.plan);
+                let held = loaded(&checkpoint, &plan);
+                let held = held.get("in_proj.weight").unwrap();
+                let row = usize::try_from(HIDDEN * 4).unwrap();
+                let wanted = wanted.into_iter().map(|r| usize::try_from(r).unwrap());
+                let bytes: Vec<u8> = wanted.flat_map(|r| values[r * row..(r + 1) * row].to_vec()).collect();
+                assert!(held.bytes() == bytes, "{groups} groups, rank {rank} of {tp}");
+            }
+            assert_eq!(whole.untaken(checkpoint.entries()), []);
+        }
+    }
+}
+
 #[test]
 fn what_a_mesh_cannot_share_is_told_at_once() {
     let checkpoint = llama();
