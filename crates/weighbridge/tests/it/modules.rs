@@ -278,9 +278,10 @@ fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
                 let mut start = 0;
                 for (name, along) in mixer.regions() {
                     let few = matches!(name, "b" | "c") && groups < tp;
-                    let (size, at) = match few {
-                        true => (along.unit, rank / (tp / groups) * along.unit),
-                        false => (along.extent / tp, rank * (along.extent / tp)),
+                    let (size, at) = if few {
+                        (along.unit, rank / (tp / groups) * along.unit)
+                    } else {
+                        (along.extent / tp, rank * (along.extent / tp))
                     };
                     wanted.extend(start + at..start + at + size);
                     start += along.extent;
