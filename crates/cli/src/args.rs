@@ -335,7 +335,7 @@ pub(crate) enum IoArg {
     /// Read into memory (`read` is the same)
     #[value(alias = "read")]
     Pread,
-    /// Read past the page cache, where the file system takes part
+    /// Read past the page cache, where the file system takes part: fastest from a cold disk, but nothing of it is there next time
     Direct,
 }
 
