@@ -48,7 +48,7 @@ pub enum Error {
     #[error(
         "`{entry}` cannot be rebuilt: `{param}` holds other bytes of it than what was seen before (byte {at})"
     )]
-    Torn {
+    Conflict {
         /// The entry.
         entry: String,
         /// The last parameter that holds some of it.

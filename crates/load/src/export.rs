@@ -126,7 +126,9 @@ fn fill(
         });
     }
     match wrong {
-        Some(at) => Err(Error::Torn { entry: entry.name.clone(), param: param.name.clone(), at: at as u64 }),
+        Some(at) => {
+            Err(Error::Conflict { entry: entry.name.clone(), param: param.name.clone(), at: at as u64 })
+        }
         None => Ok(()),
     }
 }

@@ -338,8 +338,7 @@ impl Compiler<'_> {
             steps.push(Step::To(Arc::clone(to)));
         }
         let mut step_fidelity = self.fidelities(target, shape, &moved, &steps)?;
-        if movement.is_constant() {
-            // Numbers of a layout's own: it says what they are, and in what.
+        if movement.is_constant() && is_small(&steps) {
             step_fidelity.fill(Fidelity::Exact);
         }
         Ok(PlannedParam {
@@ -493,6 +492,18 @@ fn rows_used(index: usize, entry: &TensorEntry, planes: &[PlannedPlane]) -> Rang
         end = end.max(piece.source_offset + last + piece.run);
     }
     if row == 0 || start >= end { 0..rows } else { start / row..end.div_ceil(row) }
+}
+
+/// Whether zeros after `steps` are a number that every float of 16 bits or more holds.
+fn is_small(steps: &[Step]) -> bool {
+    let mut sum = 0i64;
+    steps.iter().all(|step| match step {
+        Step::Add(n) => {
+            sum += i64::from(*n);
+            sum.abs() <= 256
+        }
+        Step::To(to) => matches!(to.dtype(), Some(Dtype::F32 | Dtype::F16 | Dtype::BF16)),
+    })
 }
 
 /// Exact if every step is.

@@ -201,13 +201,13 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of `count` values that were all `wanted` and became `found`.
+    /// Of `count` values, one or more, that were all `wanted` and became `found`.
     pub(crate) fn repeated(count: u64, wanted: f32, found: f32) -> Difference {
         let one = Difference::of(&[wanted], &[found]);
         let n = count as f64;
         Difference {
             count,
-            max: if count > 0 { one.max } else { 0.0 },
+            max: one.max,
             overflowed: count * one.overflowed,
             underflowed: count * one.underflowed,
             squares: n * one.squares,

@@ -4,7 +4,7 @@
 //! alphabet (`ShardedStateLoader._filter_subtensors`), and the scales of attention's cache, which a checkpoint need not have.
 //!
 //! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0; what it wants of each family is in
-//! golden/vllm_names.json.
+//! golden/vllm_stages.json.
 
 use tensor::Template;
 

@@ -2,7 +2,7 @@
 
 use plan::{Bindings, Codecs, Fidelity, Target, compile, resolve};
 use quant::Matrix;
-use tensor::{Expr, Scheme};
+use tensor::{Dtype, Expr, Scheme, Shape, Step};
 
 use crate::moves::s;
 use crate::oracle::{Planes, Rng, load, random_bytes, tensors};
@@ -48,4 +48,25 @@ fn what_is_moved_decodes_to_what_was_decoded_and_moved() {
         let wanted: Vec<u32> = whole[16 * 256..].chunks(256).flat_map(|row| &row[64..192]).copied().collect();
         assert!(found == wanted, "`{name}`");
     }
+}
+
+/// Numbers that a layout has of its own are exact where every float holds them, and rounded where one may not.
+#[test]
+fn constants_are_exact_where_floats_hold_them() {
+    struct Rounds;
+    impl Codecs for Rounds {
+        fn fidelity(&self, _: &Scheme, _: &Scheme) -> Option<Fidelity> {
+            Some(Fidelity::Lossy("rounded".into()))
+        }
+    }
+    let resolved = resolve(&[], &Bindings { bindings: vec![], drops: vec![] }).unwrap();
+    let is_exact = |n: i32, to: &str| {
+        let expr = Expr::Zero(Shape::from([])).encode(Step::Add(n));
+        let scheme = Dtype::ALL.iter().find(|d| d.name() == to).map(|d| Scheme::plain(*d));
+        let targets = [Target { name: "scale".into(), expr, scheme }];
+        let plan = compile(&[], &resolved, &targets, &Rounds).unwrap();
+        plan.params[0].fidelity == Fidelity::Exact
+    };
+    assert!(is_exact(1, "f32") && is_exact(-1, "bf16") && is_exact(256, "f16"));
+    assert!(!is_exact(257, "bf16") && !is_exact(i32::MAX, "f32") && !is_exact(1, "f8_e4m3"));
 }

@@ -61,29 +61,31 @@ pub(super) fn call_as_saved(
 /// Adds what no checkpoint has.
 ///
 /// # Errors
-/// If vLLM would not load what is written.
+/// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
 pub(super) fn complete(wanted: &mut Wanted, model: &Model, checkpoint: &Checkpoint) -> Result<(), Error> {
     let plan = wanted.compile(checkpoint)?.plan;
     let planned = plan.params;
     let is_of = |schemes: &[&str], p: &PlannedParam| schemes.iter().any(|s| p.scheme.name.starts_with(s));
     let floats = planned.iter().any(|p| is_of(&WITH_CACHE, p));
     let is_static = |name: &str| name.ends_with(".input_scale") || name.ends_with(".input_global_scale");
+    let mut wrong = vec![];
     if let Some((name, _)) = plan.dropped.iter().find(|(name, _)| floats && is_static(name)) {
-        let what = format!(
-            "vLLM wants the scales of activations too, such as `{name}`, and these are not written\nhint: --encode '*=bf16', \
-             or have vLLM load the checkpoint itself"
-        );
-        return Err(Error::Convert { what });
+        wrong.push(format!(
+            "vLLM wants the scales of activations too, such as `{name}`, and these are not written"
+        ));
     }
     if let Some(param) =
         planned.iter().find(|p| p.name.ends_with(".w13_weight") && load::Codecs.by_row(&p.scheme).is_some())
     {
-        let what = format!(
+        wrong.push(format!(
             "`{}` is {}: vLLM wants two scales for each expert, of which it makes one itself, and the loader \
-             `sharded_state` cannot have both\nhint: --encode '*experts*=fp8:e4m3,b128x128,f32', or another encoding",
+             `sharded_state` cannot have both",
             param.name, param.scheme
-        );
-        return Err(Error::Convert { what });
+        ));
+    }
+    if !wrong.is_empty() {
+        wrong.push("hint: --encode '*=bf16', or have vLLM load the checkpoint itself".to_owned());
+        return Err(Error::Convert { what: wrong.join("\n") });
     }
     let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
         name,

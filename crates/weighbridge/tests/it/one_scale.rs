@@ -227,6 +227,12 @@ fn what_the_loader_of_shards_cannot_have_is_refused() {
         experts.contains("experts.routed_experts.w13_weight` is fp8:e4m3,tensor,f32: vLLM wants two"),
         "{experts}"
     );
+    assert_eq!(refused(&golden("mixtral-fp8t.json"), &["*=bf16"]), None);
+    let mut both = golden("mixtral-fp8t.json");
+    let expert = "model.layers.0.block_sparse_moe.experts.0.w1.input_scale";
+    both["entries"].as_array_mut().unwrap().push(json!([expert, [], "F32"]));
+    let both = refused(&both, &[]).unwrap();
+    assert!(both.contains(expert) && both.contains("w13_weight` is fp8:e4m3,tensor,f32"), "{both}");
     let mut known = golden("llama-fp8t.json");
     assert_eq!(refused(&known, &[]), None);
     let scale = "model.layers.0.self_attn.o_proj.input_scale";
