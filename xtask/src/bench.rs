@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{models, workspace};
+use crate::workspace;
 
 const PREFILL: &str = "128";
 const DECODE: &str = "64";
@@ -92,8 +92,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// A model of the table by its name, or any path.
 fn model_path(name: &str) -> Result<PathBuf> {
-    if models::TABLE.iter().any(|model| model.name == name) {
-        return models::fetch(models::find(name)?, models::Check::Stamp);
+    if testkit::TABLE.iter().any(|model| model.name == name) {
+        return testkit::fetch(testkit::find(name)?, testkit::Check::Stamp);
     }
     let path = PathBuf::from(name);
     if !path.exists() {

@@ -4,15 +4,15 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{models, workspace};
+use crate::workspace;
 
 const PROMPT: &str = "Explain gravity to a child in three sentences.";
 
 /// Builds the program, fetches the model, shows what is in it and runs it.
 pub(crate) fn run() -> Result<()> {
     let program = workspace::build_weighbridge()?;
-    let model = models::find("smollm2")?;
-    let path = models::fetch(model, models::Check::Stamp)?;
+    let model = testkit::find("smollm2")?;
+    let path = testkit::fetch(model, testkit::Check::Stamp)?;
     workspace::step(Command::new(&program).arg("inspect").arg(&path))?;
     workspace::step(Command::new(&program).arg("run").arg(&path).args([
         "-p",

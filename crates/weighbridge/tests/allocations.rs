@@ -3,10 +3,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use testkit::model;
 use weighbridge::{
     BackendKind, LayoutKind, Limits, Options, Runtime, Sampler, SamplerOptions, SpecialText, packed_layout,
 };
@@ -35,15 +35,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn model(name: &str) -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let models = set("WEIGHBRIDGE_MODELS").or_else(|| Some(cache()?.join("weighbridge/models")));
-    let path = models.unwrap_or_default().join(name).join(format!("{name}.gguf"));
-    assert!(path.is_file(), "`{}` is not there: run `cargo xtask models {name}`", path.display());
-    path
-}
 
 #[test]
 fn the_token_loop_allocates_nothing() {

@@ -14,6 +14,9 @@ const FORBIDDEN: &[(&str, &[&str])] = &[("plan", &["checkpoint", "model", "load"
 /// Crates without `unsafe`.
 const SAFE: &[&str] = &["derive", "tensor", "plan"];
 
+/// What tests ask for models; no build that users make needs it.
+const FOR_TESTS: &str = "weighbridge-testkit";
+
 /// Checks the manifests that `cargo metadata` shows, and the crates that forbid `unsafe`.
 pub(super) fn check(metadata: &Value, texts: &[Text]) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -23,7 +26,13 @@ pub(super) fn check(metadata: &Value, texts: &[Text]) -> Vec<Problem> {
         let manifest = format!("crates/{}/Cargo.toml", ORDER[from]);
         let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
         for dependency in dependencies {
-            let Some(to) = place(dependency["name"].as_str().unwrap_or_default()) else { continue };
+            let name = dependency["name"].as_str().unwrap_or_default();
+            if name == FOR_TESTS && dependency["kind"] != "dev" {
+                let line = line_of(texts, &manifest, "testkit");
+                let what = "`testkit` is for tests: it goes into `[dev-dependencies]`";
+                problems.push(Problem::new(&manifest, line, what));
+            }
+            let Some(to) = place(name) else { continue };
             let line = line_of(texts, &manifest, ORDER[to]);
             if to >= from {
                 let what = format!(
@@ -110,6 +119,18 @@ mod tests {
                 "crates/plan/Cargo.toml:3 `plan` must know nothing of `model`",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_for_tests_is_a_dependency_of_tests_alone() {
+        let packages = |kind: &str| {
+            format!(
+                r#"{{"packages": [{{"name": "weighbridge-plan", "dependencies": [
+                {{"name": "weighbridge-testkit", "kind": {kind}}}]}}]}}"#
+            )
+        };
+        assert_eq!(found(&packages("\"dev\"")), [""; 0]);
+        assert_eq!(found(&packages("null")).len(), 1);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Array, Checkpoint, Value};
 use serde_json::{Value as Json, json};
 
-use crate::models::model;
 use crate::open_both;
+use testkit::model;
 
 pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)

@@ -1,8 +1,5 @@
 //! Size: large headers open fast, and hostile numbers cost nothing.
 
-#[path = "../../../../xtask/src/fixture.rs"]
-mod fixture;
-
 use std::time::Duration;
 
 use checkpoint::{Io, OpenOptions};
@@ -30,14 +27,14 @@ fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
 #[test]
 fn half_a_million_tensors() {
     let dir = Dir::new();
-    let held = fixture::many_tensors(dir.0.path()).expect("made");
+    let held = testkit::fixture::many_tensors(dir.0.path()).expect("made");
     assert_eq!((held.tensors, held.files), (1_000_000, 2));
     for name in ["many.gguf", "many.safetensors"] {
         for io in [Io::Mmap, Io::Pread] {
             let options = OpenOptions::with_io(io);
             let open = || checkpoint::open_with(&dir.path(name), &options);
             let checkpoint = told(&format!("500,000 tensors of {name} by {io:?}"), open).0.expect("sound");
-            assert_eq!(checkpoint.entries().len() as u64, fixture::MANY);
+            assert_eq!(checkpoint.entries().len() as u64, testkit::fixture::MANY);
             let bytes: u64 = checkpoint.entries().iter().map(tensor::TensorEntry::byte_len).sum();
             assert_eq!(bytes, held.bytes / 2);
             let last = checkpoint.entry("model.layers.1666.mlp.experts.66.w1.weight").expect("there");
@@ -50,7 +47,7 @@ fn half_a_million_tensors() {
 #[test]
 fn deepseek_v3() {
     let dir = Dir::new();
-    let held = fixture::deepseek_v3(dir.0.path()).expect("made");
+    let held = testkit::fixture::deepseek_v3(dir.0.path()).expect("made");
     assert_eq!((held.tensors, held.files), (91_991, 163));
     let (fp8, bf16, f32) = (680_571_043_840, 3_918_786_560, 41_555_600);
     assert_eq!(held.bytes, fp8 + 2 * bf16 + 4 * f32);

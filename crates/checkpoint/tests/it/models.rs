@@ -1,27 +1,11 @@
 //! The real models, and how long it takes to open them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use checkpoint::{Io, OpenOptions};
+use testkit::model;
 
 use crate::timed;
-
-/// The folder of a model that `cargo xtask models` fetches.
-pub(crate) fn folder(name: &str) -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let cache = || set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    let root = set("WEIGHBRIDGE_MODELS").or_else(|| Some(cache()?.join("weighbridge/models")));
-    let root = root.expect("a home directory");
-    let path = root.join(name);
-    assert!(path.is_dir(), "`{}` is not there: run `cargo xtask models {name}`", path.display());
-    path
-}
-
-/// The file of a model that is one GGUF file.
-pub(crate) fn model(name: &str) -> PathBuf {
-    folder(name).join(format!("{name}.gguf"))
-}
 
 #[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 fn opens_within(name: &str, limit: Duration) {

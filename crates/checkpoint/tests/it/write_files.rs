@@ -120,7 +120,7 @@ fn gguf_is_split_as_llama_gguf_split_does() {
     let wanted: serde_json::Value =
         serde_json::from_slice(&std::fs::read(golden("split/parts.json")).unwrap()).unwrap();
     let llama = golden("models/llama-tiny/model.gguf");
-    let smollm = crate::models::model("smollm2");
+    let smollm = testkit::model("smollm2");
     for (case, path, split) in
         [("tensors", llama, Split::Tensors(8)), ("size", smollm, Split::Bytes(40_000_000))]
     {

@@ -1,9 +1,6 @@
 //! Checkpoints as large as there are, as far as their headers: listed at once, in little memory.
 #![expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 
-#[path = "../../../../xtask/src/fixture.rs"]
-mod fixture;
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,7 +46,7 @@ fn list(path: &Path, how: &str, io: &str) -> (Vec<String>, u64) {
 #[test]
 fn deepseek_v3_is_listed_in_little_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let held = fixture::deepseek_v3(dir.path()).unwrap();
+    let held = testkit::fixture::deepseek_v3(dir.path()).unwrap();
     let said = inspect(dir.path());
     // Without the factors of blocks.
     assert_eq!(said["parameters"], 684_489_845_504u64);
@@ -66,7 +63,7 @@ fn deepseek_v3_is_listed_in_little_memory() {
 #[test]
 fn half_a_million_tensors_are_listed_in_little_memory() {
     let dir = tempfile::tempdir().unwrap();
-    fixture::many_tensors(dir.path()).unwrap();
+    testkit::fixture::many_tensors(dir.path()).unwrap();
     for file in ["many.safetensors", "many.gguf"] {
         let path = dir.path().join(file);
         for io in ["mmap", "pread"] {
@@ -74,7 +71,7 @@ fn half_a_million_tensors_are_listed_in_little_memory() {
             // Half of it are the lines, which are held to be aligned.
             assert!(peak < 2 * MEMORY, "{file} by {io}: {peak} KiB");
             let weights = lines.iter().filter(|line| line.contains(".weight")).count() as u64;
-            assert_eq!(weights, fixture::MANY);
+            assert_eq!(weights, testkit::fixture::MANY);
         }
     }
 }

@@ -43,8 +43,11 @@ fn prompts_are_those_of_jinja2() {
 
 /// The template inside a GGUF file.
 fn embedded(file: &str) -> String {
-    let set = if file.starts_with("ggml-vocab") { "ggml-vocabs" } else { file.trim_end_matches(".gguf") };
-    let checkpoint = checkpoint::open(&models::path(set, file)).unwrap();
+    let path = match file.strip_suffix(".gguf").filter(|name| !name.starts_with("ggml-vocab")) {
+        Some(name) => testkit::model(name),
+        None => models::path("ggml-vocabs", file),
+    };
+    let checkpoint = checkpoint::open(&path).unwrap();
     let metadata = checkpoint.metadata().gguf().unwrap();
     metadata.str("tokenizer.chat_template").unwrap().unwrap().to_owned()
 }

@@ -5,21 +5,14 @@ use std::path::PathBuf;
 use checkpoint::{Checkpoint, GgufMetadata};
 use weighbridge_engine::text::{Tokenizer, Vocabulary};
 
-/// A file of those that `cargo xtask models SET` fetches.
-pub(crate) fn path(set: &str, file: &str) -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    let root = std::env::var_os("WEIGHBRIDGE_MODELS").map(PathBuf::from);
-    let root =
-        root.or_else(|| cache.map(|cache| cache.join("weighbridge/models"))).expect("a home directory");
-    let path = root.join(set).join(file);
-    assert!(path.is_file(), "`{}` is not there: run `cargo xtask models {set}`", path.display());
-    path
+/// A file of a model that has many.
+pub(crate) fn path(name: &str, file: &str) -> PathBuf {
+    testkit::model(name).join(file)
 }
 
 /// Opens the GGUF file of a model.
 pub(crate) fn open(name: &str) -> Checkpoint {
-    checkpoint::open(&path(name, &format!("{name}.gguf"))).unwrap()
+    checkpoint::open(&testkit::model(name)).unwrap()
 }
 
 /// What the metadata says of the tokenizer.

@@ -21,22 +21,11 @@ mod vllm;
 
 use std::path::{Path, PathBuf};
 
+use testkit::model;
+
 /// The repository's `golden/models`.
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/models")
-}
-
-/// A model that `cargo xtask models` has fetched.
-fn model(name: &str) -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let models = set("WEIGHBRIDGE_MODELS").or_else(|| Some(cache()?.join("weighbridge/models")));
-    let folder = models.unwrap_or_default().join(name);
-    // A directory of several files is a model itself.
-    let path =
-        if folder.join("config.json").is_file() { folder } else { folder.join(format!("{name}.gguf")) };
-    assert!(path.exists(), "`{}` is not there: run `cargo xtask models {name}`", path.display());
-    path
 }
 
 /// The index of the largest, the lowest of equals.

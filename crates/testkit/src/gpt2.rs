@@ -57,7 +57,7 @@ impl Tensor {
 ///
 /// # Errors
 /// `vocabulary` is not a GGUF file without tensors.
-pub(super) fn make(vocabulary: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn make(vocabulary: &[u8]) -> Result<Vec<u8>> {
     let Some((header, pairs)) = vocabulary.split_at_checked(HEADER) else {
         bail!("the vocabulary is too short")
     };

@@ -1,6 +1,4 @@
 //! Large checkpoints that take no room on the disk: headers as real ones have them, and holes for data.
-//!
-//! std only: tests of other crates use this file too.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -9,11 +7,13 @@ use std::path::Path;
 
 /// What a fixture holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) tensors: u64,
+pub struct Held {
+    /// Tensors in all files.
+    pub tensors: u64,
     /// Bytes of data.
-    pub(crate) bytes: u64,
-    pub(crate) files: u64,
+    pub bytes: u64,
+    /// Files with tensors.
+    pub files: u64,
 }
 
 /// A tensor: name, dtype as safetensors writes it, shape.
@@ -29,10 +29,10 @@ fn bytes((_, dtype, shape): &Tensor) -> u64 {
 }
 
 /// Tensors of the two files that [`many_tensors`] makes.
-pub(crate) const MANY: u64 = 500_000;
+pub const MANY: u64 = 500_000;
 
 /// Makes `many.safetensors` and `many.gguf` in `dir`: half a million small tensors in one header, in each.
-pub(crate) fn many_tensors(dir: &Path) -> io::Result<Held> {
+pub fn many_tensors(dir: &Path) -> io::Result<Held> {
     fs::create_dir_all(dir)?;
     let tensor = |i: u64| {
         let name = format!("model.layers.{}.mlp.experts.{}.w{}.weight", i / 300, i / 3 % 100, i % 3);
@@ -70,13 +70,12 @@ pub(crate) fn many_tensors(dir: &Path) -> io::Result<Held> {
 ///
 /// Source: config.json and modeling_deepseek.py of <https://huggingface.co/deepseek-ai/DeepSeek-V3>, and its
 /// README_WEIGHTS.md for the layer that predicts a second token and for the blocks of fp8.
-pub(crate) fn deepseek_v3(dir: &Path) -> io::Result<Held> {
+pub fn deepseek_v3(dir: &Path) -> io::Result<Held> {
     mixture(dir, 256)
 }
 
 /// The same with 384 experts in each layer, as moonshotai/Kimi-K2 has: a trillion parameters.
-#[allow(dead_code, reason = "tests of other crates use this file too")]
-pub(crate) fn trillion(dir: &Path) -> io::Result<Held> {
+pub fn trillion(dir: &Path) -> io::Result<Held> {
     mixture(dir, 384)
 }
 

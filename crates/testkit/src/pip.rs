@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::table::{Archive, Kind};
 use crate::progress::Progress;
+use crate::python;
+use crate::table::{Archive, Kind};
 
 /// Downloads `archives` into the folder `into`; `scratch` takes what pip writes meanwhile.
 ///
 /// # Errors
 /// There is no python3 with pip, or pip fails: its own words are in the message.
-pub(super) fn download(label: &str, archives: &[Archive], into: &Path, scratch: &Path) -> Result<()> {
-    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+pub(crate) fn download(label: &str, archives: &[Archive], into: &Path, scratch: &Path) -> Result<()> {
+    let python = python::program();
     require_pip(&python)?;
     let working = scratch.join("pip");
     fs::create_dir_all(&working)?;
