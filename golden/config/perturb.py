@@ -132,9 +132,10 @@ def distance(found, wanted):
 
 def make(family, spec, versions):
     seed = 100 + list(FAMILIES).index(family)
-    vocab = spec["arguments"]["vocab_size"]
+    vocab = spec["arguments"].get("text_config", spec["arguments"])["vocab_size"]
     random = np.random.Generator(np.random.PCG64([seed, 1]))
-    ids = [int(i) for i in random.integers(3, vocab - 1, spec.get("tokens", 24))]
+    # The last ids stand for images, where there are any.
+    ids = [int(i) for i in random.integers(3, vocab - (4 if "text_config" in spec["arguments"] else 1), spec.get("tokens", 24))]
     with tempfile.TemporaryDirectory() as directory:
         config = build(family, spec, Path(directory), seed)
     outcome, details = run(family, spec, config, {}, ids)

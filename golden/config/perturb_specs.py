@@ -18,11 +18,12 @@ GQA = dict(VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num
            rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
 QWEN = dict(GQA, num_hidden_layers=4, use_sliding_window=False, sliding_window=8, max_window_layers=2,
             layer_types=["full_attention"] * 4)
+# transformers takes 1e-6 in the norms of the low-rank projections, whatever `rms_norm_eps` is; llama.cpp does not.
 DEEPSEEK = dict(VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=3,
                 num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=8,
                 num_experts_per_tok=3, n_group=4, topk_group=2, first_k_dense_replace=1, norm_topk_prob=True,
                 routed_scaling_factor=1.5, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8,
-                v_head_dim=8, max_position_embeddings=64, rms_norm_eps=1e-3, tie_word_embeddings=False,
+                v_head_dim=8, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
                 rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
 YARN = {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 8.0, "original_max_position_embeddings": 16,
         "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
@@ -35,8 +36,8 @@ def decoder(kind, arguments, **more):
 FAMILIES = {
     "llama": decoder("Llama", dict(GQA, attention_bias=True, mlp_bias=True)),
     "mistral": decoder("Mistral", dict(GQA, sliding_window=None)),
-    "qwen2": decoder("Qwen2", {k: v for k, v in QWEN.items() if k != "head_dim"} | dict(hidden_size=64)),
-    "qwen3": decoder("Qwen3", dict(QWEN, attention_bias=True)),
+    "qwen2": decoder("Qwen2", {k: v for k, v in QWEN.items() if k != "head_dim"}),
+    "qwen3": decoder("Qwen3", QWEN),
     "gemma3": decoder("Gemma3", dict(
         GQA, num_hidden_layers=4, sliding_window=8, query_pre_attn_scalar=16, tie_word_embeddings=True,
         final_logit_softcapping=4.0, layer_types=["sliding_attention", "full_attention"] * 2,
@@ -53,15 +54,29 @@ FAMILIES = {
     "qwen3moe": decoder("Qwen3Moe", {k: v for k, v in QWEN.items() if k not in ("layer_types", "max_window_layers")} | dict(
         num_hidden_layers=2, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
         decoder_sparse_step=1, mlp_only_layers=[])),
-    "deepseek_v2": decoder("DeepseekV2", dict(DEEPSEEK, topk_method="group_limited_greedy", norm_topk_prob=False)),
-    "deepseek_v3": decoder("DeepseekV3", dict(DEEPSEEK, rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.7))),
+    "deepseek_v2": decoder("DeepseekV2", dict(DEEPSEEK, topk_method="group_limited_greedy", scoring_func="softmax",
+                                             norm_topk_prob=False)),
+    "deepseek_v3": decoder("DeepseekV3", dict(DEEPSEEK, topk_method="noaux_tc", scoring_func="sigmoid",
+                                             rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.7))),
     "gpt_oss": decoder("GptOss", dict(
         GQA, num_hidden_layers=2, intermediate_size=32, sliding_window=8, num_local_experts=4, num_experts_per_tok=2,
-        layer_types=["sliding_attention", "full_attention"], rope_parameters=YARN, swiglu_limit=1.0)),
+        layer_types=["sliding_attention", "full_attention"], rope_parameters=YARN)),
     "bert": {"architecture": "BertModel", "config": "BertConfig", "auto": "AutoModel", "arguments": dict(
         VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
         max_position_embeddings=64, type_vocab_size=2, layer_norm_eps=1e-3)},
 }
+# llama.cpp reads no bias of the output of attention.
+FAMILIES["qwen3_biased"] = dict(FAMILIES["qwen3"], arguments=dict(QWEN, num_hidden_layers=2, attention_bias=True,
+                                                                  layer_types=["full_attention"] * 2),
+                                only=["attention_bias"], judged=False)
+# A text model beside a vision tower: its configuration is one of several.
+FAMILIES["gemma3_parts"] = dict(
+    FAMILIES["gemma3"], architecture="Gemma3ForConditionalGeneration", config="Gemma3Config",
+    auto="AutoModelForImageTextToText", arguments=dict(
+        text_config=dict(FAMILIES["gemma3"]["arguments"], model_type="gemma3_text"), tie_word_embeddings=True,
+        vision_config=dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                           num_attention_heads=2, image_size=28, patch_size=14),
+        mm_tokens_per_image=4, image_token_index=63, boi_token_index=61, eoi_token_index=62))
 
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
@@ -77,12 +92,12 @@ OWN = {
     "summary_type": ["mean"], "summary_activation": ["tanh"], "problem_type": ["regression"],
     "id2label": [{"0": "a", "1": "b", "2": "c"}], "label2id": [{"a": 0, "b": 1, "c": 2}],
     "initializer_range": [0.5], "attention_dropout": [0.5], "num_labels": [5],
-    "rms_norm_eps": [1e-6, 1e-5, 1e-2], "layer_norm_epsilon": [1e-5, 1e-2], "layer_norm_eps": [1e-5, 1e-2],
+    "rms_norm_eps": [1e-6, 1e-5, 1e-3, 1e-2], "layer_norm_epsilon": [1e-5, 1e-2], "layer_norm_eps": [1e-5, 1e-2],
     "partial_rotary_factor": [0.5, 0.25], "rope_theta": [10000.0, 1e6], "rope_local_base_freq": [50.0],
     "original_max_position_embeddings": [16], "mlp_only_layers": [[0], [1]],
     "max_position_embeddings": [16, 1000], "query_pre_attn_scalar": [24, 256], "head_dim": [8, 32],
     "sliding_window": [8, 4, 1000, 0], "final_logit_softcapping": [2.0, 30.0], "attn_logit_softcapping": [1.0, 50.0],
-    "use_bidirectional_attention": [True, "all"], "swiglu_limit": [0.5, 7.0, 0.0], "swiglu_alpha": [1.0],
+    "use_bidirectional_attention": [True, "all"], "swiglu_limit": [0.5, 1.0, 0.0], "swiglu_alpha": [1.0],
     "num_experts_per_tok": [1, 4], "first_k_dense_replace": [0, 2], "moe_layer_freq": [2], "n_group": [1, 2, 8],
     "topk_group": [1, 4], "max_window_layers": [0, 4, 28], "decoder_sparse_step": [2], "chunk_size_feed_forward": [8],
     "text_config": [{"hidden_size": 48}], "vision_config": [{"hidden_size": 48}], "rope_scaling": [None],
@@ -149,10 +164,41 @@ def cases(family, spec, config):
             yield found
 
 
+def parts(config):
+    """Keys of the text model in its own object, beside it, and in both."""
+    text = config["text_config"]
+    for name, values in {
+        "rms_norm_eps": [1e-2], "rope_theta": [700.0], "rope_local_base_freq": [50.0], "sliding_window": [4],
+        "query_pre_attn_scalar": [24], "hidden_activation": ["relu"], "final_logit_softcapping": [2.0, None],
+        "layer_types": [["full_attention"] * 4], "tie_word_embeddings": [False], "head_dim": [8], "vocab_size": [32],
+        "rope_scaling": [{"rope_type": "linear", "factor": 2.0}], "num_hidden_layers": [1], "hidden_size": [16],
+        "use_bidirectional_attention": [True], "rope_parameters": [None], "attn_logit_softcapping": [1.0],
+        "bos_token_id": [5], "dtype": ["float16"], "model_type": ["gemma2"], "unheard_of": [1],
+    }.items():
+        for value in values:
+            yield case(text_config={**text, name: value})
+            yield case(**{name: value})
+            yield case(text_config={**text, name: value}, **{name: text.get(name)})
+        if name in text:
+            bare = {k: v for k, v in text.items() if k != name}
+            yield case(text_config=bare)
+            yield case(text_config=bare, **{name: text[name]})
+    yield case(text_config=None)
+    yield case(remove=["text_config"])
+    yield case(remove=["text_config"], **text)
+    for name in config:
+        if name not in SKIPPED:
+            yield case(remove=[name])
+    yield case(remove=["vision_config"])
+
+
 def chain(family, spec, config):
+    if "text_config" in config:
+        yield from parts(config)
+        return
     entry = KNOWN[spec["config"]]
     for name, value in config.items():
-        if name in SKIPPED:
+        if name in SKIPPED or name not in spec.get("only", config):
             continue
         yield case(remove=[name])
         if value is not None:
@@ -160,6 +206,8 @@ def chain(family, spec, config):
         known = entry["fields"].get(name, {}).get("default")
         for other in unlike(name, value if value is not None else known):
             yield case(**{name: other})
+    if "only" in spec:
+        return
     for alias, name in entry["attribute_map"].items():
         for of, by in ((alias, name), (name, alias)):
             value = config.get(of, config.get(by))
@@ -392,7 +440,7 @@ def gpt_oss(config):
         yield case(rope_parameters=dict(config["rope_parameters"], **changed))
     for gone in ("truncate", "beta_fast", "beta_slow", "original_max_position_embeddings", "rope_theta"):
         yield case(rope_parameters={k: v for k, v in config["rope_parameters"].items() if k != gone})
-    yield case(swiglu_limit=1.0, remove=["swiglu_alpha"])
+    yield case(swiglu_limit=0.5, remove=["swiglu_alpha"])
 
 
 OF_FAMILY = {"qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
