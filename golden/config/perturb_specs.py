@@ -54,8 +54,9 @@ FAMILIES = {
     "qwen3moe": decoder("Qwen3Moe", {k: v for k, v in QWEN.items() if k not in ("layer_types", "max_window_layers")} | dict(
         num_hidden_layers=2, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
         decoder_sparse_step=1, mlp_only_layers=[])),
-    "deepseek_v2": decoder("DeepseekV2", dict(DEEPSEEK, topk_method="group_limited_greedy", scoring_func="softmax",
-                                             norm_topk_prob=False)),
+    # llama.cpp weighs a group by its two best experts, as V3 does; V2 by its best.
+    "deepseek_v2": decoder("DeepseekV2", dict(DEEPSEEK, topk_method="greedy", scoring_func="softmax", n_group=1,
+                                             topk_group=1, norm_topk_prob=False)),
     "deepseek_v3": decoder("DeepseekV3", dict(DEEPSEEK, topk_method="noaux_tc", scoring_func="sigmoid",
                                              rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.7))),
     "gpt_oss": decoder("GptOss", dict(
@@ -407,13 +408,13 @@ def phi3(longrope):
 
 
 def deepseek_v2(config):
-    yield case(topk_method="greedy", n_group=None, topk_group=None)
-    yield case(topk_method="greedy", n_group=1, topk_group=1)
-    yield case(n_group=1, topk_group=1)
-    yield case(n_group=2, topk_group=1)
-    yield case(topk_method="greedy", norm_topk_prob=True)
-    yield case(topk_method="greedy", scoring_func="sigmoid")
-    yield case(num_experts_per_tok=8, topk_group=4)
+    grouped = dict(topk_method="group_limited_greedy")
+    yield case(n_group=None, topk_group=None)
+    yield case(n_group=4, topk_group=2)
+    for groups, used in ((4, 2), (4, 4), (2, 1), (1, 1)):
+        yield case(**grouped, n_group=groups, topk_group=used)
+    yield case(**grouped, n_group=4, topk_group=2, norm_topk_prob=True)
+    yield case(**grouped, n_group=4, topk_group=4, num_experts_per_tok=8)
     yield case(head_dim=48)
     yarn = dict(YARN, mscale=0.7, mscale_all_dim=0.7)
     yield case(rope_parameters=yarn)

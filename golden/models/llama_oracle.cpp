@@ -1,6 +1,7 @@
-// What llama.cpp says, in full precision and with ids: three small commands over its public C API.
+// What llama.cpp says, in full precision and with ids: four small commands over its public C API.
 //
 //   llama_oracle logits MODEL.gguf OUT.bin ID…      logits of every position, raw f32 little-endian
+//   llama_oracle states MODEL.gguf OUT.bin ID…      the last hidden states of an encoder (BERT), the same way
 //   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT CACHE
 //       continues PROMPT at temperature 0; one JSON object on stdout: the ids of the prompt, for each step the
 //       TOP best as [id, logit, log-probability], and the text
@@ -10,7 +11,10 @@
 // CACHE `f16` is how llama.cpp's own programs run (f16 keys and values, flash attention where it can); `f32`
 // keeps keys and values in f32 and attends without flash attention, as `logits` does.
 //
-// Build against a static build of llama.cpp (LC its source, B its build folder):
+// Build against a shared build of llama.cpp (LC its source, B its build folder):
+//   g++ -O2 -std=c++17 -I$LC/include -I$LC/ggml/include llama_oracle.cpp -o llama_oracle
+//     -L$B/bin -lllama -lggml -lggml-base -Wl,-rpath,$B/bin
+// or a static one:
 //   g++ -O2 -std=c++17 -I$LC/include -I$LC/ggml/include llama_oracle.cpp -o llama_oracle
 //     $B/src/libllama.a $B/ggml/src/libggml.a $B/ggml/src/libggml-cpu.a $B/ggml/src/libggml-base.a
 //     -fopenmp -lpthread -ldl -lm
@@ -39,7 +43,8 @@ static llama_model * load(const char * path) {
     return model;
 }
 
-static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv, llama_flash_attn_type flash) {
+static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv, llama_flash_attn_type flash,
+                               bool states = false) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = n_ctx;
     params.n_batch = n_ctx;
@@ -48,6 +53,8 @@ static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv
     params.type_k = params.type_v = kv;
     params.flash_attn_type = flash;
     params.swa_full = true;
+    params.embeddings = states;
+    params.pooling_type = states ? LLAMA_POOLING_TYPE_NONE : LLAMA_POOLING_TYPE_UNSPECIFIED;
     llama_context * ctx = llama_init_from_model(model, params);
     if (!ctx) { fail("cannot make a context"); }
     return ctx;
@@ -79,19 +86,21 @@ static std::string quoted(const std::string & text) {
     return out + "\"";
 }
 
-static int logits(int argc, char ** argv) {
+// Logits, or with `states` the last hidden states, of every position.
+static int logits(int argc, char ** argv, bool states) {
     if (argc < 5) { fail("logits MODEL OUT ID…"); }
     llama_model * model = load(argv[2]);
     std::vector<llama_token> ids;
     for (int i = 4; i < argc; i++) { ids.push_back(atoi(argv[i])); }
     llama_context * ctx = context(model, std::max<uint32_t>(256, ids.size()), GGML_TYPE_F32,
-                                  LLAMA_FLASH_ATTN_TYPE_DISABLED);
+                                  LLAMA_FLASH_ATTN_TYPE_DISABLED, states);
     decode(ctx, ids, 0, true);
-    const int vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    const int width = states ? llama_model_n_embd(model) : llama_vocab_n_tokens(llama_model_get_vocab(model));
     FILE * out = fopen(argv[3], "wb");
     if (!out) { fail("cannot write"); }
     for (size_t i = 0; i < ids.size(); i++) {
-        fwrite(llama_get_logits_ith(ctx, (int) i), sizeof(float), vocab, out);
+        const float * row = states ? llama_get_embeddings_ith(ctx, (int) i) : llama_get_logits_ith(ctx, (int) i);
+        fwrite(row, sizeof(float), width, out);
     }
     fclose(out);
     return 0;
@@ -179,8 +188,9 @@ int main(int argc, char ** argv) {
         if (level == GGML_LOG_LEVEL_ERROR) { fputs(text, stderr); }
     }, nullptr);
     llama_backend_init();
-    if (argc > 1 && !strcmp(argv[1], "logits")) { return logits(argc, argv); }
+    if (argc > 1 && !strcmp(argv[1], "logits")) { return logits(argc, argv, false); }
+    if (argc > 1 && !strcmp(argv[1], "states")) { return logits(argc, argv, true); }
     if (argc > 1 && !strcmp(argv[1], "greedy")) { return greedy(argc, argv); }
     if (argc > 1 && !strcmp(argv[1], "forced")) { return forced(argc, argv); }
-    fail("logits, greedy or forced");
+    fail("logits, states, greedy or forced");
 }

@@ -1,0 +1,356 @@
+"""Holds our GGUF against llama.cpp and transformers, case by case of perturb/. Writes judged.json and judged.md.
+
+    python judge.py --llama-cpp DIR --oracle PATH --weighbridge PATH --logits PATH [--failures FILE] [FAMILY…]
+
+DIR is a source tree of llama.cpp (commit 0c1e57098 was used), PATH of `--oracle` the built golden/models/llama_oracle.cpp,
+of `--weighbridge` our command, of `--logits` our example `logits` (crates/weighbridge/examples).
+
+Four ways from a config.json with its weights to logits, each measured as max |a - b| over max |b|:
+
+- `ours`: our converter writes a GGUF, llama.cpp runs it (f32 cache, no flash attention); b is transformers on the
+  original.
+- `back`: our converter makes a directory of that GGUF again, transformers runs it; b is transformers on the original.
+- `theirs`: llama.cpp's own converter writes a GGUF, our reference backend runs it; b is llama.cpp on the same GGUF.
+  `llama_cpp` beside it is llama.cpp on it against transformers: what their conversion loses.
+- `theirs_back`: our converter makes a directory of their GGUF, transformers runs it; b is llama.cpp on the same GGUF.
+
+`ours` is asked of every case that transformers runs, the others of one case for each different result. `kv` has the
+GGUF's keys below the architecture and its tensors of rotary factors: all of them for the first case, for the others what
+differs from it, null for what is not there. Where llama.cpp on their GGUF is not transformers, its logits are row `at`
+of judged/NAME.bin. Cases that come out as the first one are not listed.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+from perturb import KEPT, OUT, changed, distance, one_line
+from perturb_specs import FAMILIES
+
+logging.disable(logging.ERROR)
+warnings.filterwarnings("ignore")
+transformers.utils.logging.disable_progress_bar()
+
+HERE = Path(__file__).parent
+JUDGED = HERE / "judged"
+# What is let pass; llama.cpp looks gelu up in a table of f16.
+NEAR, NEAR_WITH_GELU = 1e-3, 5e-3
+
+
+class Family:
+    def __init__(self, name, options, scratch):
+        self.name, self.options, self.scratch = name, options, scratch
+        self.golden = json.loads((OUT / f"{name}.json").read_text())
+        self.rows = np.fromfile(OUT / f"{name}.bin", "<f4").reshape(self.golden["rows"], KEPT, -1)
+        self.ids = self.golden["ids"]
+        self.seen, self.first_kv, self.lost = {}, {}, []
+
+    def directory(self, case):
+        out = self.scratch / "model"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        (out / "config.json").write_text(json.dumps(changed(self.golden["config"], case)))
+        weights = OUT / f"{self.name}.safetensors"
+        if case.get("drop"):
+            kept = {k: v for k, v in load_file(weights).items() if k not in case["drop"]}
+            save_file(kept, out / "model.safetensors", metadata={"format": "pt"})
+        else:
+            shutil.copy(weights, out / "model.safetensors")
+        return out
+
+    def last(self, path):
+        return np.fromfile(path, "<f4").reshape(len(self.ids), -1)[-KEPT:]
+
+    def llama_cpp(self, gguf):
+        """Logits of llama.cpp, or what it says."""
+        command = "states" if self.name == "bert" else "logits"
+        return self.asked([self.options.oracle, command, gguf], "llama.cpp")
+
+    def engine(self, path):
+        return self.asked([self.options.logits, path], "ours")
+
+    def asked(self, command, who):
+        out = self.scratch / "logits.bin"
+        out.unlink(missing_ok=True)
+        said = subprocess.run([*map(str, command), str(out), *map(str, self.ids)], capture_output=True, text=True)
+        if said.returncode or not out.exists():
+            return {"refused": first(said.stderr) or f"{who} ended with {said.returncode}"}
+        return self.last(out)
+
+    def transformers(self, directory):
+        auto = getattr(transformers, FAMILIES[self.name].get("auto", "AutoModelForCausalLM"))
+        try:
+            model, info = auto.from_pretrained(
+                directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            # GGUF has no pooler of BERT, which the hidden states do not go through.
+            missing = sorted(k for k in info["missing_keys"] if not k.startswith("pooler."))
+            if missing or info["mismatched_keys"]:
+                return {"unreadable": f"tensors missing: {missing[:2]}"}
+            with torch.no_grad():
+                out = model.eval()(input_ids=torch.tensor([self.ids]), use_cache=False)
+        except Exception as error:  # noqa: BLE001: whatever it says is the answer
+            return {"unreadable": one_line(error)}
+        return (out.logits if "logits" in out else out.last_hidden_state)[0, -KEPT:].float().numpy()
+
+    def convert(self, source, to, *more):
+        """Our converter: None, or what it says."""
+        shutil.rmtree(to, ignore_errors=True)
+        to.unlink(missing_ok=True)
+        command = [self.options.weighbridge, "convert", source, to, *more]
+        said = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if said.returncode:
+            return {"refused": first(said.stderr)}
+        return None
+
+    def their_gguf(self, directory, to):
+        """llama.cpp's own converter: None, or what it says."""
+        from conversion import get_model_class
+        from conversion.base import gguf
+
+        config = json.loads((directory / "config.json").read_text())
+        vocab = config["vocab_size"]
+        pieces = {f"<{i}>": i for i in range(vocab)}
+        (directory / "tokenizer.json").write_text(json.dumps({"model": {"vocab": pieces}, "added_tokens": []}))
+        config.setdefault("n_ctx", config.get("n_positions"))  # transformers 4 wrote it; GPT2Model reads it
+        (directory / "config.json").write_text(json.dumps(config))
+        try:
+            model_class = get_model_class(config["architectures"][0])
+
+            class Converter(model_class):
+                model_arch = model_class.model_arch
+
+                def set_vocab(self):
+                    self._set_vocab_none()
+                    if not any("vocab_size" in key for part in self.gguf_writer.kv_data for key in part):
+                        self.gguf_writer.add_vocab_size(vocab)
+                    if "type_vocab_size" in config:
+                        self.gguf_writer.add_token_type_count(config["type_vocab_size"])
+
+            Converter.__name__ = model_class.__name__
+            with torch.inference_mode(), redirect_stderr(io.StringIO()):
+                Converter(directory, gguf.LlamaFileType.ALL_F32, to, eager=True).write()
+        except Exception as error:  # noqa: BLE001
+            return {"refused": "llama.cpp's converter: " + one_line(error)}
+        finally:
+            (directory / "tokenizer.json").unlink()
+        return None
+
+    # ------------------------------------------------------------ the four ways
+
+    def ours(self, case, wanted):
+        gguf, back = self.scratch / "ours.gguf", self.scratch / "back"
+        refused = self.convert(self.directory(case), gguf)
+        if refused:
+            return refused, refused
+        digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+        if digest not in self.seen:
+            found = self.llama_cpp(gguf)
+            if isinstance(found, dict):
+                found = {"unreadable": found["refused"]}
+            again = self.convert(gguf, back, "--to", "hf")
+            again = self.transformers(back) if again is None else again
+            self.seen[digest] = found, again, read_kv(gguf)
+        found, again, kv = self.seen[digest]
+        return {**measured(found, wanted), "kv": self.kv("ours", kv)}, measured(again, wanted)
+
+    def theirs(self, case, wanted):
+        gguf, back = self.scratch / "theirs.gguf", self.scratch / "back"
+        gguf.unlink(missing_ok=True)
+        refused = self.their_gguf(self.directory(case), gguf)
+        if refused:
+            return {"theirs": refused}
+        reads = self.llama_cpp(gguf)
+        if isinstance(reads, dict):
+            return {"theirs": {"refused": "llama.cpp: " + reads["refused"]}}
+        again = self.convert(gguf, back, "--to", "hf")
+        again = self.transformers(back) if again is None else again
+        result = {"llama_cpp": measured(reads, wanted), "theirs": measured(self.engine(gguf), reads),
+                  "theirs_back": measured(again, reads)}
+        result["theirs"]["kv"] = self.kv("theirs", read_kv(gguf))
+        if not is_right(self.name, case, result["llama_cpp"]):
+            result["theirs"]["at"] = len(self.lost)
+            self.lost.append(reads)
+        return result
+
+    def kv(self, whose, found):
+        """What the first case has not, or has otherwise."""
+        base = self.first_kv.setdefault(whose, {})
+        self.first_kv[whose] = base or found
+        return {k: found.get(k) for k in [*found, *(k for k in base if k not in found)] if found.get(k) != base.get(k)}
+
+
+def read_kv(path):
+    """Keys below the architecture, and computed tensors."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)
+    fields = {k: f.contents() for k, f in reader.fields.items()}
+    arch = fields["general.architecture"]
+    found = {k: v for k, v in fields.items() if k.startswith(f"{arch}.")}
+    return found | {t.name: [float(v) for v in t.data] for t in reader.tensors if t.name.startswith("rope_f")}
+
+
+def first(text):
+    """The message without paths, in a line."""
+    text = re.sub(re.escape(tempfile.gettempdir()) + r"/\w+/", "", text)
+    text = re.sub(r"llama_model_load\w*: (error loading model: )*|failed to load model|llama_oracle: cannot.*", "", text)
+    text = re.sub(r"\S*/(\w+\.cpp:\d+: GGML_ASSERT\(.*\) failed)[\s\S]*", r"\1", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(line for line in lines if not line.startswith(("hint:", "note:")))[:300]
+
+
+def measured(found, wanted):
+    if isinstance(found, dict):
+        return found
+    if found.shape != wanted.shape:
+        return {"unreadable": f"logits {list(found.shape)}"}
+    return {"error": float(f"{distance(found, wanted):.2g}")}
+
+
+def bound(family, case):
+    act = {**FAMILIES[family]["arguments"], **case.get("set", {})}
+    names = [act.get(k) for k in ("hidden_act", "hidden_activation", "activation_function")]
+    gelu = family in ("gpt2", "gemma3", "bert") or any("gelu" in str(n) for n in names)
+    return NEAR_WITH_GELU if gelu else NEAR
+
+
+def shown(case):
+    parts = [f"{k} = {json.dumps(v)}" for k, v in case.get("set", {}).items()]
+    parts += [f"no {k}" for k in case.get("remove", [])] + [f"without the tensor {k}" for k in case.get("drop", [])]
+    return ", ".join(parts) or "as it is"
+
+
+def is_right(family, case, what):
+    """An error within the bound, or a refusal; what nobody can read is neither."""
+    return "refused" in what or "error" in what and what["error"] <= bound(family, case)
+
+
+def judge(name, options, scratch):
+    family = Family(name, options, scratch)
+    cases = [{"outcome": "same"}] + [c for c in family.golden["cases"] if c["outcome"] in ("same", "moved")]
+    rows, results = set(), []
+    for case in cases:
+        row = case.get("row", 0)
+        wanted = family.rows[row]
+        key = {k: case[k] for k in ("set", "remove", "drop") if k in case}
+        ours, back = family.ours(key, wanted)
+        result = {**key, "row": row, "ours": ours, "back": back}
+        if row not in rows and "drop" not in case:
+            result.update(family.theirs(key, wanted))
+        rows.add(row)
+        results.append(result)
+    JUDGED.mkdir(exist_ok=True)
+    np.array(family.lost, "<f4").tofile(JUDGED / f"{name}.bin")
+    return results
+
+
+WAYS = ["ours", "back", "theirs", "theirs_back"]
+
+
+def wrong(name, results):
+    for result in results:
+        for way in WAYS:
+            if way in result and not is_right(name, result, result[way]):
+                what = {k: v for k, v in result[way].items() if k != "kv"}
+                yield f"{name} | {way} | {shown(result)} | {json.dumps(what)}"
+
+
+def counts(name, results, way):
+    asked = [r[way] for r in results if way in r]
+    right = sum("error" in w and is_right(name, r, w) for r in results if (w := r.get(way)))
+    refused = sum("refused" in w for w in asked)
+    return f"{len(asked)} asked, {right} equal, {refused} refused, {len(asked) - right - refused} wrong"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("llama-cpp", "oracle", "weighbridge", "logits"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--failures", type=Path)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    sys.path[:0] = [str(options.llama_cpp), str(options.llama_cpp / "gguf-py")]
+    torch.set_num_threads(1)
+    path = HERE / "judged.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known["versions"] = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
+                         "llama.cpp": "0c1e57098"}
+    known.setdefault("families", {})
+    for name in options.names or [n for n in FAMILIES if FAMILIES[n].get("judged", True)]:
+        with tempfile.TemporaryDirectory() as scratch:
+            results = judge(name, options, Path(scratch))
+        known["families"][name] = results
+        path.write_text(pretty(known) + "\n")
+        path.with_suffix(".md").write_text(table(known))
+        for way in WAYS:
+            print(f"{name:12} {way:12} {counts(name, results, way)}", flush=True)
+        if options.failures:
+            lines = options.failures.read_text().splitlines() if options.failures.exists() else []
+            lines = [line for line in lines if not line.startswith(f"{name} |")] + list(wrong(name, results))
+            options.failures.write_text("\n".join(lines) + "\n")
+
+
+def cell(family, case, way):
+    """An error, "refused", or in bold what should not be."""
+    what = case.get(way)
+    if what is None:
+        return ""
+    if "refused" in what:
+        return "refused"
+    text = f"{what['error']:.0e}" if "error" in what else "unreadable"
+    return text if way == "llama_cpp" or is_right(family, case, what) else f"**{text}**"
+
+
+def table(known):
+    """One row for each different result of transformers."""
+    versions = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
+    out = ["# GGUF, case by case", "", f"Written by `judge.py`; {versions}. Largest difference over the largest logit.", "",
+           "- **ours**: llama.cpp on the GGUF that we write, against transformers on the original.",
+           "- **back**: transformers on the directory that we make of that GGUF, against transformers on the original.",
+           "- **theirs**: our reference backend on the GGUF that llama.cpp's converter writes, against llama.cpp on it.",
+           "- **theirs, back**: transformers on the directory that we make of it, against the same.",
+           "- **lost by them**: llama.cpp on the GGUF that its converter writes, against transformers on the original.", "",
+           "Refused are also families that our engine does not run, and cases that llama.cpp's converter refuses.", ""]
+    for name, results in known["families"].items():
+        out += [f"## {name}", "", "| config.json | ours | back | theirs | theirs, back | lost by them |",
+                "|---|---|---|---|---|---|"]
+        for case in results:
+            if "theirs" in case:
+                cells = [cell(name, case, way) for way in (*WAYS, "llama_cpp")]
+                out.append("| " + " | ".join([f"`{shown(case)}`", *cells]) + " |")
+        out.append("")
+    return "\n".join(out)
+
+
+def pretty(known):
+    """JSON with a case a line."""
+    parts = [f' "versions": {json.dumps(known["versions"])}']
+    families = []
+    for name in (n for n in FAMILIES if n in known["families"]):
+        base, *others = known["families"][name]
+        # What comes out as the first case does is counted by the tests, and not listed.
+        plain = [{"row": 0, "ours": {**base["ours"], "kv": {}}, "back": base["back"]}]
+        others = [r for r in others if {k: r[k] for k in r if k not in ("set", "remove", "drop")} not in plain]
+        rows = ",\n   ".join(json.dumps(r) for r in [base, *others])
+        families.append(f'  "{name}": [\n   {rows}\n  ]')
+    parts.append(' "families": {\n' + ",\n".join(families) + "\n }")
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+if __name__ == "__main__":
+    main()
