@@ -1,6 +1,6 @@
 //! What the encoders of the schemes have in common.
 
-use half::f16;
+use crate::float16::Half;
 
 /// Makes the [`EncodeRow`](crate::scheme::EncodeRow) of a scheme from the function that encodes one block:
 /// `fn(&[f32; PER], Option<&[f32; PER]>, &mut [u8; BYTES])`, marked `inline(always)`.
@@ -57,7 +57,7 @@ pub(crate) fn range<const N: usize>(x: &[f32; N]) -> (f32, f32) {
 
 /// Writes `half` at byte `at`.
 #[inline(always)]
-pub(crate) fn put_half(out: &mut [u8], at: usize, half: f16) {
+pub(crate) fn put_half(out: &mut [u8], at: usize, half: Half) {
     out[at..at + 2].copy_from_slice(&half.to_le_bytes());
 }
 

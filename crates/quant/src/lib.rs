@@ -20,6 +20,7 @@ mod convention;
 mod decode;
 mod encode;
 mod error;
+mod float16;
 mod interleave;
 mod isa;
 mod kernel;

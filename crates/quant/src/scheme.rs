@@ -113,6 +113,7 @@ use std::sync::Arc;
 use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Encoder, Matrix};
+use crate::float16::Half;
 use crate::isa::{Isa, per_isa};
 use crate::packing::Packing;
 
@@ -228,26 +229,7 @@ fn bytes_at<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 /// The binary16 at byte `at` of `block`.
 #[inline(always)]
 fn half_at(block: &[u8], at: usize) -> f32 {
-    half(u16::from_le_bytes([block[at], block[at + 1]]))
-}
-
-/// The value of a binary16. As `half::f16::to_f32`, without its question to the processor at each call; and the
-/// compiler makes vectors of it. It has no branch, and no f32 below the normal ones: denormal scales are
-/// common (nearly all of Q6_K in Gemma 3).
-#[inline(always)]
-fn half(bits: u16) -> f32 {
-    const LEAST: u32 = 0x0400 << 13;
-    const INFINITY: u32 = 0x7C00 << 13;
-    /// The distance of the exponents.
-    const APART: u32 = 112 << 23;
-    /// 2^-14, the least normal one.
-    const TINY: u32 = LEAST + APART;
-    let magnitude = (bits as u32 & 0x7FFF) << 13;
-    let denormal = (f32::from_bits(magnitude + TINY) - f32::from_bits(TINY)).to_bits();
-    // Infinity stays so, and a NaN becomes a quiet one.
-    let rest = magnitude + if magnitude < INFINITY { APART } else { 2 * APART };
-    let rest = rest | if magnitude > INFINITY { 0x0040_0000 } else { 0 };
-    f32::from_bits((bits as u32 & 0x8000) << 16 | if magnitude < LEAST { denormal } else { rest })
+    Half::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
 /// The u32 at byte `at` of `block`.
@@ -287,15 +269,6 @@ fn put_scales_mins(packed: &mut [u8], scales: &[u8; 8], mins: &[u8; 8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_binary16_is_what_the_library_says() {
-        for bits in 0..=u16::MAX {
-            let want = ::half::f16::from_bits(bits).to_f32();
-            assert_eq!(half(bits).to_bits(), want.to_bits(), "{bits:#06x}");
-            assert_eq!(half_at(&bits.to_le_bytes(), 0).to_bits(), want.to_bits(), "{bits:#06x}");
-        }
-    }
 
     #[test]
     fn the_page_on_adding_a_scheme_is_what_is_compiled_here() {

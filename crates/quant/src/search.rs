@@ -17,7 +17,7 @@ pub(crate) use affine::{affine, one_affine};
 pub(crate) use scaled::{least_of, mean, one_scale, scaled};
 pub(crate) use ternary::ternary;
 
-use half::f16;
+use crate::float16::Half;
 
 /// Scales and minima tried at once.
 pub(crate) const TRIES: usize = 16;
@@ -266,25 +266,25 @@ impl<const N: usize, const J: usize> Parts<N, J> {
     /// The binary16 nearest to the number `m` of the divided values, for the values themselves, and what it is
     /// for the divided ones.
     #[inline(always)]
-    fn half(&self, m: f32) -> (f16, f32) {
-        let half = f16::from_f32(m * self.unit);
+    fn half(&self, m: f32) -> (Half, f32) {
+        let half = Half::from_f32(m * self.unit);
         (half, self.factor(half))
     }
 
     /// As [`Parts::half`] for a factor of codes, which does not become 0: the codes still can.
     #[inline(always)]
-    fn half_factor(&self, d: f32) -> (f16, f32) {
+    fn half_factor(&self, d: f32) -> (Half, f32) {
         match self.half(d) {
             (half, factor) if half.to_bits() << 1 != 0 || d == 0.0 => (half, factor),
             (half, _) => {
-                let least = f16::from_bits(half.to_bits() | 1);
+                let least = Half::from_bits(half.to_bits() | 1);
                 (least, self.factor(least))
             }
         }
     }
 
     #[inline(always)]
-    fn factor(&self, half: f16) -> f32 {
+    fn factor(&self, half: Half) -> f32 {
         half.to_f32() / self.unit
     }
 

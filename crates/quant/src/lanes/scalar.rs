@@ -2,6 +2,7 @@
 //! a kernel with all of them written out for each lane takes long to compile and is no faster.
 
 use super::{Lanes, NONE};
+use crate::float16::Half;
 
 /// `N` lanes, one after the other.
 pub(crate) struct Scalar<const N: usize>;
@@ -48,7 +49,7 @@ impl<const N: usize> Lanes for Scalar<N> {
     unsafe fn load_half(p: *const u8) -> [f32; N] {
         // SAFETY: the caller gives `2 * N` readable bytes.
         let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
-        bits.map(|b| half::f16::from_bits(b).to_f32())
+        bits.map(|b| Half::from_bits(b).to_f32())
     }
     #[inline(never)]
     unsafe fn load_bf16(p: *const u8) -> [f32; N] {

@@ -1,3 +1,5 @@
+use crate::float16::bfloat_to_le_bytes;
+
 use super::{Block, EncodeRow};
 
 /// The upper half of a binary32.
@@ -9,7 +11,7 @@ impl Block for BF16 {
     const BYTES: usize = 2;
     const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
         for (x, out) in values.iter().zip(out.as_chunks_mut::<2>().0) {
-            *out = half::bf16::from_f32(*x).to_le_bytes();
+            *out = bfloat_to_le_bytes(*x);
         }
     });
 

@@ -1,3 +1,5 @@
+use crate::float16::Half;
+
 use super::{Block, EncodeRow, half_at};
 
 /// Plain binary16.
@@ -9,7 +11,7 @@ impl Block for F16 {
     const BYTES: usize = 2;
     const ENCODE: Option<EncodeRow> = Some(|_, values, _, out| {
         for (x, out) in values.iter().zip(out.as_chunks_mut::<2>().0) {
-            *out = half::f16::from_f32(*x).to_le_bytes();
+            *out = Half::from_f32(*x).to_le_bytes();
         }
     });
 

@@ -1,11 +1,11 @@
-use half::f16;
+use crate::float16::Half;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, peak, put_half, put_nibbles};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
-/// 32 values `d * (q - 8)`: `d` (f16), 16 bytes. Byte `i` holds value `i` in its low nibble and `i + 16` in
+/// 32 values `d * (q - 8)`: `d` (Half), 16 bytes. Byte `i` holds value `i` in its low nibble and `i + 16` in
 /// its high one.
 ///
 /// Source: ggml `block_q4_0`, `dequantize_row_q4_0`.
@@ -45,7 +45,7 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
         None => {
             let d = peak(x) / -8.0;
             let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-            (f16::from_f32(d), x.map(|x| ((x * inverse + 8.5) as u8).min(15)))
+            (Half::from_f32(d), x.map(|x| ((x * inverse + 8.5) as u8).min(15)))
         }
     };
     put_half(out, 0, d);

@@ -1,11 +1,11 @@
-use half::f16;
+use crate::float16::Half;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, fifth_bits, peak, put_half, put_nibbles};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
-/// 32 values `d * (q - 16)`: `d` (f16), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
+/// 32 values `d * (q - 16)`: `d` (Half), a `u32` whose bit `i` is the fifth bit of value `i`, 16 bytes of
 /// nibbles in the order of Q4_0.
 ///
 /// Source: ggml `block_q5_0`, `dequantize_row_q5_0`.
@@ -47,7 +47,7 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 22]) {
         None => {
             let d = peak(x) / -16.0;
             let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-            (f16::from_f32(d), x.map(|x| ((x * inverse + 16.5) as u8).min(31)))
+            (Half::from_f32(d), x.map(|x| ((x * inverse + 16.5) as u8).min(31)))
         }
     };
     put_half(out, 0, d);

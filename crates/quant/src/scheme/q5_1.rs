@@ -1,11 +1,11 @@
-use half::f16;
+use crate::float16::Half;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, fifth_bits, put_half, put_nibbles, range};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_affine};
 
-/// 32 values `d * q + m`: `d`, `m` (f16), fifth bits and nibbles as in Q5_0.
+/// 32 values `d * q + m`: `d`, `m` (Half), fifth bits and nibbles as in Q5_0.
 ///
 /// Source: ggml `block_q5_1`, `dequantize_row_q5_1`.
 pub(crate) struct Q5_1;
@@ -49,7 +49,7 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 24]) {
             let d = (high - low) / 31.0;
             let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
             let codes = x.map(|x| (((x - low) * inverse + 0.5) as u8).min(31));
-            (f16::from_f32(d), f16::from_f32(low), codes)
+            (Half::from_f32(d), Half::from_f32(low), codes)
         }
     };
     put_half(out, 0, d);

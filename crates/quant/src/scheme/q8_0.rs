@@ -1,10 +1,10 @@
-use half::f16;
+use crate::float16::Half;
 
 use super::{Block, EncodeRow, half_at};
 use crate::encode::{encode_row, peak, put_half};
 use crate::packing::{At, Change, Field, Packing, Plain};
 
-/// 32 values `d * q`: `d` (f16), 32 signed bytes.
+/// 32 values `d * q`: `d` (Half), 32 signed bytes.
 ///
 /// Source: ggml `block_q8_0`, `dequantize_row_q8_0`.
 pub(crate) struct Q8_0;
@@ -39,7 +39,7 @@ impl Block for Q8_0 {
 fn encode(x: &[f32; 32], _importance: Option<&[f32; 32]>, out: &mut [u8; 34]) {
     let d = peak(x).abs() / 127.0;
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    put_half(out, 0, f16::from_f32(d));
+    put_half(out, 0, Half::from_f32(d));
     for (out, x) in out[2..].iter_mut().zip(x) {
         *out = ((x * inverse).round() as i8).cast_unsigned();
     }

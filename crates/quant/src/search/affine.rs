@@ -1,6 +1,6 @@
 //! Schemes whose values are a scale times a code and a minimum: `x ≈ s q + m`.
 
-use half::f16;
+use crate::float16::Half;
 
 use super::{Book, Group, Parts, Sums, TRIES, Tries, inverse, least};
 
@@ -60,8 +60,8 @@ impl Fit {
 
 /// A block as `d * scale * q - dmin * min`.
 pub(crate) struct Affine<const N: usize, const J: usize> {
-    pub(crate) d: f16,
-    pub(crate) dmin: f16,
+    pub(crate) d: Half,
+    pub(crate) dmin: Half,
     /// From 0 to `TOP`.
     pub(crate) scales: [u8; J],
     /// From 0 to `TOP`.
@@ -85,7 +85,7 @@ pub(crate) fn affine<B: Book, const N: usize, const J: usize, const TOP: i32>(
         dmin = dmin.max(-fit.min / TOP as f32);
     }
 
-    let mut best = ((f16::ZERO, f16::ZERO), [(0, 0); J]);
+    let mut best = ((Half::ZERO, Half::ZERO), [(0, 0); J]);
     let mut least_error = f32::INFINITY;
     for _ in 0..ROUNDS {
         let halves = (parts.half_factor(d), parts.half_factor(dmin));
@@ -151,7 +151,7 @@ fn around<B: Book, const N: usize, const TOP: i32>(
 
 /// Fits a block of one group: scale, minimum and codes.
 #[inline(always)]
-pub(crate) fn one_affine<B: Book, const N: usize>(parts: &Parts<N, 1>) -> (f16, f16, [u8; N]) {
+pub(crate) fn one_affine<B: Book, const N: usize>(parts: &Parts<N, 1>) -> (Half, Half, [u8; N]) {
     let [group] = &parts.groups;
     let fit = free::<B, N, true>(group);
     let ((d, factor), (m, min)) = (parts.half_factor(fit.scale), parts.half(fit.min));

@@ -1,6 +1,6 @@
 //! Schemes whose values are a scale times a code: `x ≈ s q`.
 
-use half::f16;
+use crate::float16::Half;
 
 use super::{Book, Group, Parts, Sums, TRIES, Tries, inverse, least};
 
@@ -49,7 +49,7 @@ impl Fit {
 
 /// A block as `d * scale * q`.
 pub(crate) struct Scaled<const N: usize, const J: usize> {
-    pub(crate) d: f16,
+    pub(crate) d: Half,
     /// From `-TOP` to `TOP - 1`.
     pub(crate) scales: [i32; J],
     pub(crate) codes: [[u8; N]; J],
@@ -72,7 +72,7 @@ pub(crate) fn scaled<B: Book, const N: usize, const J: usize, const TOP: i32>(
         }
     }
 
-    let mut best = (f16::ZERO, [0; J]);
+    let mut best = (Half::ZERO, [0; J]);
     let mut least_error = f32::INFINITY;
     let mut d = largest / -TOP as f32;
     for _ in 0..ROUNDS {
@@ -120,20 +120,20 @@ fn around<B: Book, const N: usize, const TOP: i32>(
 
 /// Fits a block of one group: the scale and the codes.
 #[inline(always)]
-pub(crate) fn one_scale<B: Book, const N: usize>(parts: &Parts<N, 1>) -> (f16, [u8; N]) {
+pub(crate) fn one_scale<B: Book, const N: usize>(parts: &Parts<N, 1>) -> (Half, [u8; N]) {
     let (middle, _) = parts.half_factor(free::<B, N>(&parts.groups[0]));
-    let halves: [f16; TRIES] = std::array::from_fn(|c| near(middle, c as i32 - 8));
-    let d = halves[least_of::<B, N, 1>(parts, 0, &halves.map(f16::to_f32))];
+    let halves: [Half; TRIES] = std::array::from_fn(|c| near(middle, c as i32 - 8));
+    let d = halves[least_of::<B, N, 1>(parts, 0, &halves.map(Half::to_f32))];
     (d, parts.codes::<B>(0, d.to_f32()))
 }
 
 /// The binary16 that is `steps` farther from 0, or nearer, without crossing 0 or becoming infinite.
-fn near(half: f16, steps: i32) -> f16 {
+fn near(half: Half, steps: i32) -> Half {
     let bits = i32::from(half.to_bits() & 0x7fff);
     if bits == 0 || !half.is_finite() {
         return half;
     }
-    f16::from_bits(half.to_bits() & 0x8000 | (bits + steps).clamp(0, 0x7bff) as u16)
+    Half::from_bits(half.to_bits() & 0x8000 | (bits + steps).clamp(0, 0x7bff) as u16)
 }
 
 /// Which of the scales, for the values themselves, makes group `j` lose least.
@@ -151,7 +151,7 @@ pub(crate) fn least_of<B: Book, const N: usize, const J: usize>(
 
 /// The weighted mean of how far the values are from 0.
 #[inline(always)]
-pub(crate) fn mean<const N: usize>(parts: &Parts<N, 1>) -> f16 {
+pub(crate) fn mean<const N: usize>(parts: &Parts<N, 1>) -> Half {
     let [group] = &parts.groups;
     let sum: f32 = (0..N).map(|i| group.w[i] * group.x[i].abs()).sum();
     parts.half(sum / group.sw).0

@@ -1,6 +1,6 @@
 //! Schemes whose values are `-d`, 0 and `d`.
 
-use half::f16;
+use crate::float16::Half;
 
 use super::Parts;
 
@@ -9,7 +9,7 @@ use super::Parts;
 /// Whatever `d` is, the values that do not become 0 are those farthest from 0. If there are `n` of them, the
 /// best `d` is the weighted mean of their distances, which makes the error less than `Σ w x²` by
 /// `(Σ w |x|)² / Σ w`. So every `n` is tried.
-pub(crate) fn ternary<const N: usize>(parts: &Parts<N, 1>) -> (f16, [u8; N]) {
+pub(crate) fn ternary<const N: usize>(parts: &Parts<N, 1>) -> (Half, [u8; N]) {
     let [group] = &parts.groups;
     // Without its sign bit, a float orders as its bits do.
     let mut order: [u64; N] = std::array::from_fn(|i| u64::from(group.x[i].abs().to_bits()) << 32 | i as u64);
