@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::workspace;
+use crate::workspace::{self, Build};
 
 const PREFILL: &str = "128";
 const DECODE: &str = "64";
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.pairs == 0 || options.threads == 0 {
         bail!("`--pairs` and `--threads` are at least 1");
     }
-    let program = workspace::build_weighbridge()?;
+    let program = workspace::build_weighbridge(Build::Release)?;
     let model = model_path(&options.model)?;
     let peer = if options.peer { on_path(PEER) } else { None };
     println!("\nmachine  {}", machine());

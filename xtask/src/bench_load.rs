@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::bench::{machine, spread};
-use crate::workspace;
+use crate::workspace::{self, Build};
 
 /// Bytes that one thread copies at a time: two huge pages.
 const CHUNK: usize = 4 << 20;
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.rounds == 0 {
         bail!("`--rounds` is at least 1");
     }
-    let program = workspace::build_weighbridge()?;
+    let program = workspace::build_weighbridge(Build::Release)?;
     let file = &options.file;
     if !file.exists() {
         make(file).with_context(|| format!("cannot write `{}`", file.display()))?;

@@ -20,7 +20,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     ("demo", "fetch the small model `smollm2` and run it"),
     ("test", "run every test, on each instruction set; tests fetch the models that they ask for"),
     ("tidy", "check crate order, file sizes, names, words and documentation links"),
-    ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder"),
+    ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder; `--list` says their sizes"),
     (
         "bench",
         "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
@@ -107,7 +107,8 @@ fn models_task(mut arguments: lexopt::Parser) -> Result<()> {
 /// Prints the table of models.
 fn list() {
     for model in testkit::TABLE {
-        println!("{:<16} {:<88} {}", model.name, model.what, model.licence);
+        let size = testkit::megabytes(model.download_bytes());
+        println!("{:<16} {size:>8} {:<88} {}", model.name, model.what, model.licence);
     }
 }
 

@@ -25,6 +25,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 
 pub use fetch::fetch;
+pub use progress::megabytes;
 pub use store::Check;
 pub use table::{Model, TABLE};
 

@@ -44,7 +44,7 @@ impl Progress {
 }
 
 /// `98.4 MB`: decimal, as downloads are counted.
-pub(crate) fn megabytes(bytes: u64) -> String {
+pub fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
 }
 

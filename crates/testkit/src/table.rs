@@ -53,6 +53,11 @@ pub(crate) struct Wanted {
 }
 
 impl Model {
+    /// Bytes of all packages that it is made from.
+    pub fn download_bytes(&self) -> u64 {
+        self.archives.iter().map(|archive| archive.bytes).sum()
+    }
+
     /// The files that the model's folder holds when it is complete.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         match &self.files {
