@@ -165,11 +165,21 @@ fn whole(checkpoint: &Checkpoint) {
 }
 
 fn there_and_back(tokenizer: &Tokenizer) {
-    let options = EncodeOptions { add_special: true, parse_special: true };
-    for text in ["", "Hello, wörld!\n  12", "<|im_start|>"] {
-        let tokens = tokenizer.encode(text, options);
-        assert!(tokens.iter().all(|t| (*t as usize) < tokenizer.vocab_size()));
-        let _ = tokenizer.decode(&tokens, SpecialText::Hidden);
+    for (add_special, parse_special) in [(true, true), (false, false)] {
+        let options = EncodeOptions { add_special, parse_special };
+        for text in ["", "Hello, wörld!\n  12", "<|im_start|>", " <s> \u{301}İſ<0x41>  "] {
+            // The library may refuse a text.
+            let Ok(tokens) = tokenizer.encode(text, options) else { continue };
+            assert!(tokens.iter().all(|t| (*t as usize) < tokenizer.vocab_size()));
+            for special in [SpecialText::Hidden, SpecialText::Shown] {
+                let _ = tokenizer.decode(&tokens, special);
+                let mut stream = tokenizer.stream(special);
+                for token in &tokens {
+                    let _ = stream.push(*token);
+                }
+                let _ = stream.finish();
+            }
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Compare two checkpoints of any formats, value by value
     Diff(DiffArgs),
+    /// Show the tokens of a text, or the text of tokens
+    Tokenize(TokenizeArgs),
     /// List the encodings: bits, and what can be done with each here
     Quants(QuantsArgs),
     /// Print a completion script for a shell
@@ -385,6 +387,9 @@ pub(crate) struct RunArgs {
     /// Begin the chat with a system message
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     pub(crate) system: Option<String>,
+    /// Use the chat template in FILE (Jinja) instead of the checkpoint's
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "ids"])]
+    pub(crate) chat_template: Option<PathBuf>,
     /// Tokens to generate at most
     #[arg(short, long = "tokens", value_name = "N", default_value_t = 512)]
     pub(crate) n: usize,
@@ -393,6 +398,42 @@ pub(crate) struct RunArgs {
     /// Print facts as JSON on stderr when done
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+}
+
+/// `tokenize`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "Each line has the id of a token and how the vocabulary spells it, with control characters \
+    escaped. A tokenizer.json gives the ids that the library `tokenizers` gives, a GGUF file those that llama.cpp gives; a \
+    file that cannot be followed exactly is refused, with every field that is in the way.\n\n\
+    Examples:\n  \
+    weighbridge tokenize model.gguf 'Hello, world'      ids and pieces\n  \
+    weighbridge tokenize model/ - < text.txt            of a text from standard input\n  \
+    weighbridge tokenize tokenizer.json --json 'Hello'  of a file without a model, as JSON\n  \
+    weighbridge tokenize model.gguf --decode 19556,28   the text of ids"
+)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
+pub(crate) struct TokenizeArgs {
+    /// A checkpoint with a tokenizer, or a tokenizer.json
+    pub(crate) path: PathBuf,
+    /// The text, or with --decode the ids; - or nothing reads it from standard input
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) text: Option<String>,
+    /// Take ids, with commas or spaces between, and print their text
+    #[arg(long)]
+    pub(crate) decode: bool,
+    /// Leave out special tokens: those around the text that the model adds, or with --decode all
+    #[arg(long)]
+    pub(crate) no_special: bool,
+    /// Take special tokens that are written in the text for text
+    #[arg(long, conflicts_with = "decode")]
+    pub(crate) special_as_text: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How to read the file
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    pub(crate) io: IoArg,
 }
 
 /// The sampler's flags.

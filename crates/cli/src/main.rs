@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => commands::convert::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Diff(args) => commands::diff::run(args),
+        Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man => commands::manual::man(),

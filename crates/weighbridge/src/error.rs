@@ -196,6 +196,14 @@ pub enum Error {
         /// What is wrong.
         source: engine::text::Error,
     },
+    /// A file of a tokenizer cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    TextIo {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The checkpoint has no tokenizer.
     #[error("`{path}` has no tokenizer: looked for {looked_for}\nhint: {hint}")]
     NoTokenizer {

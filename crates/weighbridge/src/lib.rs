@@ -49,7 +49,10 @@ pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 pub use engine::sampler::{Sampler, SamplerOptions};
-pub use engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, TextStream, Tokenizer};
+pub use engine::text::{
+    ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,
+    Tokenizer,
+};
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
@@ -75,4 +78,4 @@ pub use tensor::{
     Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, Scheme, Shape, TensorEntry,
     nearest,
 };
-pub use text::{chat_template, tokenizer};
+pub use text::{chat_template, open_tokenizer, tokenizer};

@@ -145,6 +145,11 @@ impl Runtime {
         self.template.as_ref()
     }
 
+    /// Uses another chat template than the checkpoint's.
+    pub fn set_template(&mut self, template: ChatTemplate) {
+        self.template = Some(template);
+    }
+
     /// Forgets every position from `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.decoder.truncate(len);

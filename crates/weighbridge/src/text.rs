@@ -1,6 +1,8 @@
 //! The tokenizer and the chat template that a checkpoint carries.
 
-use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata};
+use std::path::Path;
+
+use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
 use engine::text::{ChatTemplate, Tokenizer, Vocabulary, VocabularyBuf};
 
 use crate::Error;
@@ -20,18 +22,37 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
         },
         Metadata::Hf(hf) => {
             let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
-            let vocabulary = match (hf.tokenizer(), hf.sentencepiece()) {
-                (Some(json), _) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),
-                (None, Some(model)) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref()),
+            match (hf.tokenizer(), hf.sentencepiece()) {
+                (Some(json), _) => Tokenizer::from_json(&json.read()?, config.as_deref()).map_err(wrong),
+                (None, Some(model)) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())
+                    .and_then(|vocabulary| Tokenizer::from_vocabulary(&vocabulary.borrow()))
+                    .map_err(wrong),
                 (None, None) => {
                     let hint = "put the model's tokenizer.json beside its weights";
-                    return Err(absent("`tokenizer.json` or `tokenizer.model`", hint));
+                    Err(absent("`tokenizer.json` or `tokenizer.model`", hint))
                 }
-            };
-            Tokenizer::from_vocabulary(&vocabulary.map_err(wrong)?.borrow()).map_err(wrong)
+            }
         }
         _ => Err(absent("any that this version knows", "use a GGUF file or an HF directory")),
     }
+}
+
+/// The tokenizer of a checkpoint, or of a `tokenizer.json` without one; the `tokenizer_config.json` beside that is read too.
+///
+/// # Errors
+/// As [`tokenizer`], and if a file cannot be read.
+pub fn open_tokenizer(path: &Path, options: &OpenOptions) -> Result<Tokenizer, Error> {
+    if path.extension().is_none_or(|extension| extension != "json") || path.is_dir() {
+        return tokenizer(&checkpoint::open_with(path, options)?);
+    }
+    let shown = || path.display().to_string();
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| Error::TextIo { path: path.display().to_string(), source })
+    };
+    let config = path.with_file_name("tokenizer_config.json");
+    let config = config.is_file().then(|| read(&config)).transpose()?;
+    let json = read(path)?;
+    Tokenizer::from_json(&json, config.as_deref()).map_err(|source| Error::Text { path: shown(), source })
 }
 
 /// The keys `tokenizer.ggml.*`; `None` if the file says that it has no tokenizer.
@@ -80,12 +101,16 @@ pub fn chat_template(checkpoint: &Checkpoint) -> Result<Option<ChatTemplate>, Er
     source.map(|source| ChatTemplate::new(&source)).transpose().map_err(wrong)
 }
 
-/// chat_template.jinja, or `chat_template` of tokenizer_config.json.
+/// chat_template.jinja, or `chat_template` of tokenizer_config.json: one, or the one of several that is called `default`.
 pub(crate) fn hf_template(hf: &HfMetadata) -> Result<Option<String>, Error> {
     if let Some(file) = hf.chat_template() {
         return Ok(Some(String::from_utf8_lossy(&file.read()?).into_owned()));
     }
     let Some(config) = hf.tokenizer_config() else { return Ok(None) };
     let config = serde_json::from_slice::<serde_json::Value>(&config.read()?).unwrap_or_default();
-    Ok(config["chat_template"].as_str().map(str::to_owned))
+    let template = &config["chat_template"];
+    // Several have names; transformers takes the one called so.
+    let default = template.as_array().and_then(|list| list.iter().find(|one| one["name"] == "default"));
+    let template = default.map_or(template, |one| &one["template"]);
+    Ok(template.as_str().map(str::to_owned))
 }

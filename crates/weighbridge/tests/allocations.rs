@@ -53,13 +53,13 @@ fn the_token_loop_allocates_nothing() {
                 let sampling = SamplerOptions { temperature, seed: 7, ..SamplerOptions::default() };
                 let mut sampler = Sampler::new(&sampling, vocab).unwrap();
                 let tokenizer = Arc::clone(runtime.tokenizer().unwrap());
-                let mut stream = tokenizer.stream();
+                let mut stream = tokenizer.stream(SpecialText::Shown);
                 let mut bytes = 0;
                 let mut at_token = Vec::with_capacity(64);
                 let limits = Limits { tokens: 40, end: &|_| false };
                 let stats = runtime
                     .generate(&mut sampler, &[1, 504, 3575, 282], &limits, &mut |token| {
-                        bytes += stream.push(tokenizer.token_bytes(token, SpecialText::Shown)).len();
+                        bytes += stream.push(token).len();
                         at_token.push(CALLS.load(Ordering::Relaxed));
                         ControlFlow::Continue(())
                     })

@@ -11,3 +11,4 @@ pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod quants;
 pub(crate) mod run;
+pub(crate) mod tokenize;

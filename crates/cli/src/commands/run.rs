@@ -2,12 +2,15 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText, Stats, Stop, Tokenizer};
+use weighbridge::{
+    ChatTemplate, EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText, Stats, Stop, Tokenizer,
+};
 
 use crate::Failure;
 use crate::args::RunArgs;
@@ -23,7 +26,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let options = args.model.options().map_err(Failure::Usage)?;
     let stop = Interrupt::install();
-    let runtime = Runtime::start(&args.model.path, &options)?;
+    let mut runtime = Runtime::start(&args.model.path, &options)?;
+    if let Some(path) = &args.chat_template {
+        runtime.set_template(template(path)?);
+    }
+    for said in runtime.tokenizer().map(|tokenizer| tokenizer.notes()).unwrap_or_default() {
+        note(&format!("{} `{}`: {}", said.file, said.field, said.why));
+    }
     let sampler =
         Sampler::new(&args.sampler(), usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0))
             .map_err(|e| Failure::Usage(e.to_string()))?;
@@ -38,6 +47,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (Some(prompt), None) => session.once(prompt),
         (None, None) => session.chat(),
     }
+}
+
+/// A chat template of the user's own.
+fn template(path: &Path) -> Result<ChatTemplate, Failure> {
+    let shown = path.display();
+    let bytes = std::fs::read(path).map_err(|e| Failure::Usage(format!("cannot read `{shown}`: {e}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
+    ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {e}")))
 }
 
 /// What Ctrl-C does: it ends an answer, and anywhere else the program.
@@ -96,7 +113,8 @@ impl Session<'_> {
             if !self.args.raw {
                 note("the model has no chat template: continuing the prompt as it is");
             }
-            self.tokenizer()?.encode(prompt, EncodeOptions { add_special: true, parse_special: false })
+            let options = EncodeOptions { add_special: true, parse_special: false };
+            self.tokenizer()?.encode(prompt, options).map_err(|e| Failure::Other(e.to_string()))?
         } else {
             let mut messages = self.system();
             messages.push(Message { role: "user".to_owned(), content: prompt.to_owned() });
@@ -172,20 +190,21 @@ impl Session<'_> {
         };
         let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
         let around = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
-        let text =
-            isolate::render(&self.args.model.path, template, messages, around).map_err(Failure::Other)?;
+        let of = self.args.chat_template.as_ref().unwrap_or(&self.args.model.path);
+        let text = isolate::render(of, template, messages, around).map_err(Failure::Other)?;
         // The template writes its own special tokens, the first included.
-        Ok(tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: true }))
+        let options = EncodeOptions { add_special: false, parse_special: true };
+        tokenizer.encode(&text, options).map_err(|e| Failure::Other(e.to_string()))
     }
 
     /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.
     fn answer(&mut self, tokens: &[u32]) -> Result<(String, Stats), Failure> {
         let tokenizer = Arc::clone(self.tokenizer()?);
-        let mut stream = tokenizer.stream();
+        let mut stream = tokenizer.stream(SpecialText::Hidden);
         let mut text = String::new();
         let end = |token| tokenizer.is_end_of_generation(token);
         let stats = self.generate(tokens, &end, &mut |token| {
-            let piece = stream.push(tokenizer.token_bytes(token, SpecialText::Hidden));
+            let piece = stream.push(token);
             text.push_str(piece);
             let mut out = std::io::stdout().lock();
             out.write_all(piece.as_bytes()).and_then(|()| out.flush())

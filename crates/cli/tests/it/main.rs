@@ -21,6 +21,7 @@ mod moving;
 mod names;
 mod resume;
 mod rules;
+mod tokenize;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::Error;
 use super::pretokenize::{Cutter, PreTokenizer};
@@ -28,11 +28,25 @@ enum Atoms {
     Chars { fallback: Box<[Option<u32>; 256]> },
 }
 
+/// Which words are taken for a token without merging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whole {
+    /// None.
+    Never,
+    /// Those of line ends alone, whose tokens are in no merge: `llm_tokenizer_bpe_session`, "fix for gemma 4".
+    LineEnds,
+    /// All that are tokens.
+    Always,
+}
+
 /// A BPE model.
 pub(super) struct Bpe {
     pub(super) pre: PreTokenizer,
     merges: HashMap<(u32, u32), Merge>,
     atoms: Atoms,
+    whole: Whole,
+    /// Tokens that only stand for themselves: no word and no atom is one of them.
+    outside: HashSet<u32>,
 }
 
 /// A part of a word: one atom, or several merged.
@@ -82,7 +96,9 @@ impl Bpe {
             let spelled = table.char(byte);
             ids[usize::from(byte)] = store.id(spelled.encode_utf8(&mut [0; 4]).as_bytes());
         }
-        Ok(Bpe { pre, merges: read_merges(store, merges)?, atoms: Atoms::Bytes { ids, table } })
+        let whole = if pre.whole_words { Whole::Always } else { Whole::Never };
+        let (merges, outside) = (read_merges(store, merges)?, HashSet::new());
+        Ok(Bpe { pre, merges, atoms: Atoms::Bytes { ids, table }, whole, outside })
     }
 
     /// A model whose atoms are characters.
@@ -95,7 +111,19 @@ impl Bpe {
         for byte in 0..=255u8 {
             fallback[usize::from(byte)] = store.id(format!("<0x{byte:02X}>").as_bytes());
         }
-        Ok(Bpe { pre, merges: read_merges(store, merges)?, atoms: Atoms::Chars { fallback } })
+        let whole = if pre.whole_words { Whole::Always } else { Whole::LineEnds };
+        let (merges, outside) = (read_merges(store, merges)?, HashSet::new());
+        Ok(Bpe { pre, merges, atoms: Atoms::Chars { fallback }, whole, outside })
+    }
+
+    /// The same model with another rule for whole words, and tokens that are none of it.
+    pub(super) fn with(self, whole: Whole, outside: HashSet<u32>) -> Bpe {
+        Bpe { whole, outside, ..self }
+    }
+
+    /// The token of the model that is spelled `text`.
+    fn id(&self, store: &TokenStore, text: &[u8]) -> Option<u32> {
+        store.id(text).filter(|id| !self.outside.contains(id))
     }
 
     /// Whether words are made of characters, and not of bytes.
@@ -117,17 +145,19 @@ impl Bpe {
 
     /// The token that a word is taken for without merging.
     fn whole(&self, store: &TokenStore, word: &str, spelled: &mut String) -> Option<u32> {
+        let taken = match self.whole {
+            Whole::Never => false,
+            Whole::LineEnds => word.bytes().all(|byte| byte == b'\n'),
+            Whole::Always => true,
+        };
         match &self.atoms {
-            Atoms::Bytes { table, .. } if self.pre.whole_words => {
+            _ if !taken => None,
+            Atoms::Bytes { table, .. } => {
                 spelled.clear();
                 spelled.extend(word.bytes().map(|byte| table.char(byte)));
-                store.id(spelled.as_bytes())
+                self.id(store, spelled.as_bytes())
             }
-            // Tokens of several line ends are in no merge: `llm_tokenizer_bpe_session`, "fix for gemma 4".
-            Atoms::Chars { .. } if self.pre.whole_words || word.bytes().all(|byte| byte == b'\n') => {
-                store.id(word.as_bytes())
-            }
-            _ => None,
+            Atoms::Chars { .. } => self.id(store, word.as_bytes()),
         }
     }
 
@@ -141,7 +171,7 @@ impl Bpe {
             }
             Atoms::Chars { .. } => symbols.extend(word.char_indices().map(|(at, c)| {
                 let len = c.len_utf8();
-                Symbol::atom(store.id(&word.as_bytes()[at..at + len]), at, len)
+                Symbol::atom(self.id(store, &word.as_bytes()[at..at + len]), at, len)
             })),
         }
         link(symbols);

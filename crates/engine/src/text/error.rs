@@ -1,4 +1,4 @@
-//! Errors of the text side, by fault.
+//! Errors of the text side, by fault, and what is said besides.
 
 /// What can be wrong with a vocabulary, a `tokenizer.json` or a chat template.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +22,71 @@ pub enum Error {
         /// What would have been understood.
         supported: String,
     },
+    /// Fields of a file are wrong, or would be read otherwise than the reference reads them.
+    #[error("`{file}` cannot be followed exactly{}", listed(problems))]
+    Refused {
+        /// The name of the file.
+        file: &'static str,
+        /// Each field, by its path in the file, and what is wrong with it.
+        problems: Vec<(String, String)>,
+    },
+    /// The file needs the library `tokenizers`, which this build does not have.
+    #[error(
+        "`tokenizer.json` needs the library `tokenizers`, and this build does not have it{}\nhint: build with the feature `tokenizers`",
+        listed(parts)
+    )]
+    NeedsLibrary {
+        /// The parts of the file that need it, by path, and what they ask for.
+        parts: Vec<(String, String)>,
+    },
 }
 
 impl Error {
     pub(super) fn malformed(field: &'static str, problem: impl Into<String>) -> Error {
         Error::Malformed { field, problem: problem.into() }
+    }
+}
+
+fn listed(problems: &[(String, String)]) -> String {
+    let line = |(path, said): &(String, String)| match path.as_str() {
+        "" => format!("\n  {said}"),
+        _ => format!("\n  `{path}`: {said}"),
+    };
+    problems.iter().map(line).collect()
+}
+
+/// Something that a file of the tokenizer says and nothing follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The name of the file.
+    pub file: &'static str,
+    /// The path of the field in it.
+    pub field: String,
+    /// Why it is not followed.
+    pub why: String,
+}
+
+impl Note {
+    pub(super) fn new(file: &'static str, field: &str, why: impl Into<String>) -> Note {
+        Note { file, field: field.to_owned(), why: why.into() }
+    }
+
+    pub(super) fn unknown(file: &'static str, field: &str) -> Note {
+        Note::new(file, field, "what it does is not known")
+    }
+}
+
+/// Something of a `tokenizer.json` that GGUF does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The path of the field.
+    pub field: String,
+    /// What becomes of texts without it.
+    pub effect: String,
+}
+
+impl Loss {
+    pub(super) fn new(field: &str, effect: impl Into<String>) -> Loss {
+        Loss { field: field.to_owned(), effect: effect.into() }
     }
 }

@@ -1,7 +1,7 @@
 //! Text to tokens and back: tokenizer, streamed text, chat template.
 //!
 //! [`Tokenizer`] is made from a plain [`Vocabulary`] (what GGUF metadata holds) or from a
-//! `tokenizer.json`; nothing here knows about checkpoints. [`TextStream`] turns generated tokens into
+//! `tokenizer.json`; nothing here knows about checkpoints. [`TokenStream`] turns generated tokens into
 //! text that is always whole UTF-8, and [`ChatTemplate`] writes a conversation as the model's prompt.
 
 mod bpe;
@@ -9,7 +9,10 @@ mod chat;
 mod error;
 mod json;
 mod limits;
+mod own;
 mod pretokenize;
+#[cfg(feature = "tokenizers")]
+mod reference;
 mod sentencepiece;
 mod special;
 mod spm;
@@ -20,7 +23,7 @@ mod tokenizer;
 mod vocabulary;
 
 pub use chat::{ChatTemplate, Message};
-pub use error::Error;
-pub use stream::TextStream;
+pub use error::{Error, Loss, Note};
+pub use stream::{TextStream, TokenStream};
 pub use tokenizer::{EncodeOptions, SpecialText, Tokenizer};
 pub use vocabulary::{Vocabulary, VocabularyBuf};

@@ -17,8 +17,8 @@ pub(super) enum Pass {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
     Gpt2,
     /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|`
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`; with `marks`, `[\p{L}\p{M}]` for `\p{L}` in a word.
-    Llama3 { digits: usize, marks: bool },
+    /// `\s*[\r\n]+|\s+(?!\S)|\s+`; with `marks`, `[\p{L}\p{M}]` for `\p{L}` in a word; with `long_s`, U+017F is an s.
+    Llama3 { digits: usize, marks: bool, long_s: bool },
     /// `\p{N}{1,max}`
     Numbers { max: usize },
     /// `[\p{P}extra]+`
@@ -53,8 +53,8 @@ const UNLIMITED: usize = usize::MAX;
 
 const GPT2: &[Pass] = &[Pass::Gpt2];
 const SMOLLM: &[Pass] = &[Pass::Numbers { max: 1 }, Pass::Gpt2];
-const QWEN2: &[Pass] = &[Pass::Llama3 { digits: 1, marks: false }];
-const LLAMA3: &[Pass] = &[Pass::Llama3 { digits: 3, marks: false }];
+const QWEN2: &[Pass] = &[Pass::Llama3 { digits: 1, marks: false, long_s: false }];
+const LLAMA3: &[Pass] = &[Pass::Llama3 { digits: 3, marks: false, long_s: false }];
 
 const fn plain(name: &'static str, passes: &'static [Pass]) -> PreTokenizer {
     PreTokenizer { name, passes, whole_words: false, add_bos: false }
@@ -112,10 +112,13 @@ static KNOWN: &[PreTokenizer] = &[
     plain("hunyuan", QWEN2),
     plain("solar-open", QWEN2),
     plain("grok-2", QWEN2),
-    plain("qwen35", &[Pass::Llama3 { digits: 1, marks: true }]),
+    plain("qwen35", &[Pass::Llama3 { digits: 1, marks: true, long_s: false }]),
     PreTokenizer {
         whole_words: true,
-        ..plain("minicpm5", &[Pass::Numbers { max: 3 }, Pass::Llama3 { digits: UNLIMITED, marks: false }])
+        ..plain(
+            "minicpm5",
+            &[Pass::Numbers { max: 3 }, Pass::Llama3 { digits: UNLIMITED, marks: false, long_s: false }],
+        )
     },
     plain(
         "falcon",
@@ -139,6 +142,25 @@ static KNOWN: &[PreTokenizer] = &[
 
 /// For BPE over characters (`gemma4`): the merges never cross a line end, and nothing else is cut.
 pub(super) static LINES: PreTokenizer = plain("gemma4", &[Pass::Lines]);
+
+/// Those that `tokenizer.json` has, where the engine for regexes folds U+017F to an s.
+pub(super) mod json {
+    use super::{GPT2, Pass, PreTokenizer, SMOLLM, plain};
+
+    const fn llama3(name: &'static str, digits: usize) -> PreTokenizer {
+        match digits {
+            1 => plain(name, &[Pass::Llama3 { digits: 1, marks: false, long_s: true }]),
+            _ => plain(name, &[Pass::Llama3 { digits: 3, marks: false, long_s: true }]),
+        }
+    }
+
+    /// Text is one word.
+    pub(crate) static UNCUT: PreTokenizer = plain("", &[]);
+    pub(crate) static BYTES: PreTokenizer = plain("gpt-2", GPT2);
+    pub(crate) static DIGITS: PreTokenizer = plain("smollm", SMOLLM);
+    pub(crate) static LLAMA3: PreTokenizer = llama3("llama-bpe", 3);
+    pub(crate) static QWEN2: PreTokenizer = llama3("qwen2", 1);
+}
 
 impl PreTokenizer {
     /// The one that `tokenizer.ggml.pre` names.
@@ -248,7 +270,9 @@ impl Words<'_> {
     fn cut(mut self, pass: Pass) {
         match pass {
             Pass::Gpt2 => self.scan(Words::gpt2_word),
-            Pass::Llama3 { digits, marks } => self.scan(|words, at| words.llama3_word(at, digits, marks)),
+            Pass::Llama3 { digits, marks, long_s } => {
+                self.scan(|words, at| words.llama3_word(at, digits, marks, long_s));
+            }
             Pass::Lines => self.scan(|words, at| {
                 let newline = words.is(at, '\n');
                 words.run(at, UNLIMITED, |char| (char.c == '\n') == newline)
@@ -347,12 +371,13 @@ impl Words<'_> {
         }
     }
 
-    fn llama3_word(&self, at: usize, digits: usize, marks: bool) -> usize {
+    fn llama3_word(&self, at: usize, digits: usize, marks: bool, long_s: bool) -> usize {
         let letter =
             |class: Option<Class>| class == Some(Class::Letter) || marks && class == Some(Class::Mark);
-        // Unicode lower-casing, as regex `(?i:` folds: U+017F is an s too, but llama.cpp's table has only
-        // what lower-cases, so neither do we.
-        if let Some(end) = self.contraction(at, |c| c.to_lowercase().next().unwrap_or(c)) {
+        // Unicode lower-casing, as regex `(?i:` folds. U+017F is an s too, but llama.cpp's table has only what
+        // lower-cases.
+        let fold = |c: char| if long_s && c == 'ſ' { 's' } else { c.to_lowercase().next().unwrap_or(c) };
+        if let Some(end) = self.contraction(at, fold) {
             return end;
         }
         // `[^\r\n\p{L}\p{N}]?\p{L}+`

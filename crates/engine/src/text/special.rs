@@ -167,51 +167,64 @@ const FILL_IN: [(&[&str], bool); 6] = [
 /// Tokens that are text to a reader although files call them control: gpt-oss channels.
 const SHOWN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
+/// The tokens that end a generation, and what is said of tokens on the way.
+pub(super) struct Ends {
+    /// Sorted.
+    pub(super) ids: Vec<u32>,
+    /// What tokens are by their names, the last word of each counts.
+    pub(super) kinds: Vec<(u32, Kind)>,
+}
+
+impl Ends {
+    /// Those that a file names, and those known by name; `id` gives the token that is spelled so.
+    pub(super) fn find(id: &dyn Fn(&str) -> Option<u32>, named: &[Option<u32>]) -> Ends {
+        let mut ends = Ends { ids: named.iter().flatten().copied().collect(), kinds: Vec::new() };
+        for (names, is_end) in FILL_IN {
+            if let Some(id) = names.iter().find_map(|name| id(name)) {
+                ends.kinds.push((id, Kind::Control));
+                ends.ids.extend(is_end.then_some(id));
+            }
+        }
+        for id in ENDS.iter().filter_map(|name| id(name)) {
+            ends.kinds.push((id, Kind::Control));
+            ends.ids.push(id);
+        }
+        ends.kinds.extend(SHOWN.iter().filter_map(|name| id(name)).map(|id| (id, Kind::UserDefined)));
+        ends.ids.sort_unstable();
+        ends.ids.dedup();
+
+        // In vocabularies with calls, `<|end|>` closes a message and not the turn; where `</s>` is not the mark of
+        // its own family, it is plain text.
+        let has = |name: &str| id(name).is_some_and(|id| ends.ids.binary_search(&id).is_ok());
+        let inner_end = has("<|return|>") && (has("<|call|>") || has("<|calls|>"))
+            || (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
+        let plain_s = has("<|tool_response>") || has("<|plamo:eos|>");
+        let mut drop = |name: &str, kind: Kind| {
+            if let Some(id) = id(name)
+                && let Ok(at) = ends.ids.binary_search(&id)
+            {
+                ends.ids.remove(at);
+                ends.kinds.push((id, kind));
+            }
+        };
+        if inner_end {
+            drop("<|end|>", Kind::UserDefined);
+        }
+        if plain_s {
+            drop("</s>", Kind::Normal);
+        }
+        ends
+    }
+}
+
 /// The tokens that end a generation, sorted: those that the file names, and those known by name. Tokens found
 /// by name become control tokens.
 pub(super) fn find_ends(store: &mut TokenStore, named: &[Option<u32>]) -> Vec<u32> {
-    let mut ends: Vec<u32> = named.iter().flatten().copied().collect();
-    for (names, is_end) in FILL_IN {
-        if let Some(id) = names.iter().find_map(|name| store.id(name.as_bytes())) {
-            store.set_kind(id, Kind::Control);
-            ends.extend(is_end.then_some(id));
-        }
+    let Ends { ids, kinds } = Ends::find(&|name| store.id(name.as_bytes()), named);
+    for (id, kind) in kinds {
+        store.set_kind(id, kind);
     }
-    for name in ENDS {
-        if let Some(id) = store.id(name.as_bytes()) {
-            store.set_kind(id, Kind::Control);
-            ends.push(id);
-        }
-    }
-    for name in SHOWN {
-        if let Some(id) = store.id(name.as_bytes()) {
-            store.set_kind(id, Kind::UserDefined);
-        }
-    }
-    ends.sort_unstable();
-    ends.dedup();
-
-    // In vocabularies with calls, `<|end|>` closes a message and not the turn; where `</s>` is not the mark of
-    // its own family, it is plain text.
-    let has = |name: &str| store.id(name.as_bytes()).is_some_and(|id| ends.binary_search(&id).is_ok());
-    let inner_end = has("<|return|>") && (has("<|call|>") || has("<|calls|>"))
-        || (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
-    let plain_s = has("<|tool_response>") || has("<|plamo:eos|>");
-    let mut drop = |name: &str, kind: Kind| {
-        if let Some(id) = store.id(name.as_bytes())
-            && let Ok(at) = ends.binary_search(&id)
-        {
-            ends.remove(at);
-            store.set_kind(id, kind);
-        }
-    };
-    if inner_end {
-        drop("<|end|>", Kind::UserDefined);
-    }
-    if plain_s {
-        drop("</s>", Kind::Normal);
-    }
-    ends
+    ids
 }
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ pub(super) enum Spelling {
     ByteLevel,
     /// UTF-8, with [`SPACE_MARK`] for a space.
     SpaceMark,
+    /// As the decoder `ByteLevel` of tokenizers has it, for tokens of any kind: bytes by GPT-2's table, or UTF-8 if a
+    /// character is outside it.
+    AnyByteLevel,
+    /// As the decoders `Replace` and `ByteFallback` of tokenizers have it, for tokens of any kind.
+    AnySpaceMark,
 }
 
 /// Strings one after the other: `n` strings, one allocation for all their bytes.
@@ -156,6 +161,11 @@ impl TokenStore {
             let text = self.texts.get(id).unwrap_or_default();
             let out = &mut rendered.bytes;
             match kind {
+                _ if spelling == Spelling::AnyByteLevel => table.decode_whole(text, out),
+                _ if spelling == Spelling::AnySpaceMark => match byte_of(text) {
+                    Some(byte) => out.push(byte),
+                    None => unmark_spaces(text, out),
+                },
                 Kind::Control | Kind::Unknown | Kind::UserDefined => out.extend_from_slice(text),
                 Kind::Unused => {}
                 Kind::Byte => out.extend(byte_of(text)),
@@ -220,7 +230,7 @@ impl TokenStore {
 }
 
 /// The byte that `<0xHH>` names.
-fn byte_of(text: &[u8]) -> Option<u8> {
+pub(super) fn byte_of(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
     let &[high, low] = digits else { return None };
     let value = |digit: u8| char::from(digit).to_digit(16);
@@ -270,6 +280,23 @@ impl ByteTable {
     /// The character that stands for a byte.
     pub(super) fn char(&self, byte: u8) -> char {
         self.chars[usize::from(byte)]
+    }
+
+    /// The bytes that `text` stands for, or itself if it has a character outside the table.
+    fn decode_whole(&self, text: &[u8], out: &mut Vec<u8>) {
+        let chars = std::str::from_utf8(text).unwrap_or_default().chars();
+        let byte = |c: char| self.bytes.get(c as usize).copied().flatten();
+        let from = out.len();
+        for c in chars {
+            match byte(c) {
+                Some(byte) => out.push(byte),
+                None => {
+                    out.truncate(from);
+                    out.extend_from_slice(text);
+                    return;
+                }
+            }
+        }
     }
 
     /// The bytes that `text` stands for; a character outside the table stands for itself.

@@ -1,4 +1,83 @@
-//! Bytes as they come, text as whole characters.
+//! Tokens or bytes as they come, text as whole characters.
+
+use super::{SpecialText, Tokenizer};
+
+/// Turns generated tokens into text that never ends inside a character.
+#[derive(Debug)]
+pub struct TokenStream<'t> {
+    tokenizer: &'t Tokenizer,
+    special: SpecialText,
+    bytes: TextStream,
+    /// Where the text of a token depends on those before it: the last of them, how many of them ended with a whole
+    /// character, and how much of their text was given out.
+    tokens: Vec<u32>,
+    whole: Vec<usize>,
+    given: usize,
+    text: String,
+}
+
+/// Whole pieces of text that are kept to decode what comes after them.
+const KEPT: usize = 8;
+
+impl<'t> TokenStream<'t> {
+    pub(super) fn new(tokenizer: &'t Tokenizer, special: SpecialText) -> TokenStream<'t> {
+        let bytes = TextStream::with_capacity(tokenizer.longest());
+        TokenStream {
+            tokenizer,
+            special,
+            bytes,
+            tokens: vec![],
+            whole: vec![],
+            given: 0,
+            text: String::new(),
+        }
+    }
+
+    /// Takes the next token; gives the text that is whole now.
+    pub fn push(&mut self, token: u32) -> &str {
+        match self.tokenizer.bytes(token, self.special) {
+            Some(bytes) => self.bytes.push(bytes),
+            None => {
+                self.tokens.push(token);
+                self.rest(false)
+            }
+        }
+    }
+
+    /// Ends the text: what still waits comes out as U+FFFD. The stream may then begin another text.
+    pub fn finish(&mut self) -> &str {
+        if self.tokens.is_empty() {
+            return self.bytes.finish();
+        }
+        self.rest(true);
+        self.tokens.clear();
+        self.whole.clear();
+        self.given = 0;
+        &self.text
+    }
+
+    /// What the tokens say beyond what was given out, if it is whole or the `last`.
+    fn rest(&mut self, last: bool) -> &str {
+        self.text.clear();
+        let decode = |tokens: &[u32]| self.tokenizer.decode(tokens, self.special).unwrap_or_default();
+        let text = decode(&self.tokens);
+        let whole = last || !text.ends_with(char::REPLACEMENT_CHARACTER);
+        if let Some(new) = text.get(self.given..).filter(|_| whole) {
+            self.text.push_str(new);
+            self.given = text.len();
+            self.whole.push(self.tokens.len());
+            // The text of tokens depends on few before them.
+            if self.whole.len() > 2 * KEPT {
+                let cut = self.whole[KEPT];
+                self.tokens.drain(..cut);
+                self.whole.drain(..=KEPT);
+                self.whole.iter_mut().for_each(|end| *end -= cut);
+                self.given = decode(&self.tokens).len();
+            }
+        }
+        &self.text
+    }
+}
 
 /// Turns the bytes of generated tokens into text that never ends inside a character.
 ///

@@ -1,11 +1,13 @@
 //! A tokenizer: text to tokens, tokens to text.
 
-use super::bpe::{self, Bpe};
-use super::pretokenize::{Cutter, LINES, PreTokenizer};
-use super::special::{Part, Specials, find_ends};
-use super::spm::Spm;
-use super::store::{Kind, SPACE_MARK, Spelling, TokenStore};
-use super::{Error, TextStream, Vocabulary};
+use std::borrow::Cow;
+
+use super::json::{Fast, File};
+use super::own::Own;
+#[cfg(feature = "tokenizers")]
+use super::reference::Reference;
+use super::special::Ends;
+use super::{Error, Note, TokenStream, Vocabulary};
 
 /// What [`Tokenizer::encode`] makes of a text beside its words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,22 +30,27 @@ pub enum SpecialText {
     Shown,
 }
 
-enum Model {
-    Bpe(Bpe),
-    Spm(Spm),
+/// Who does the work.
+enum Inner {
+    /// For GGUF: llama.cpp's tokens.
+    Own(Box<Own>),
+    /// For a `tokenizer.json` of a known shape.
+    Fast(Box<Fast>),
+    /// For any other `tokenizer.json`.
+    #[cfg(feature = "tokenizers")]
+    Reference(Box<Reference>),
 }
 
 /// A tokenizer with its vocabulary.
 pub struct Tokenizer {
+    inner: Inner,
     name: String,
-    store: TokenStore,
-    model: Model,
-    specials: Specials,
-    roles: Roles,
-    /// Spaces are [`SPACE_MARK`] before a BPE sees them.
-    mark_spaces: bool,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    adds_bos: bool,
     /// Tokens that end a generation, sorted.
     ends: Vec<u32>,
+    notes: Vec<Note>,
 }
 
 impl Tokenizer {
@@ -55,124 +62,137 @@ impl Tokenizer {
     /// [`Error::Malformed`] where lists disagree in length, an id is out of range, a merge names what is no
     /// token, a token is listed twice; [`Error::Unsupported`] for a model or pre-tokenizer that is not known.
     pub fn from_vocabulary(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Error> {
-        let store = TokenStore::new(&vocabulary.tokens, vocabulary.types.as_deref())?;
-        let pairs = vocabulary.merges.iter().map(|merge| bpe::split_merge(merge));
-        let mut roles = Roles::of(vocabulary);
-        let (name, model) = match vocabulary.model {
-            "llama" => {
-                let in_range = |id: u32| Some(id).filter(|id| (*id as usize) < store.len());
-                roles.unk = roles.unk.or(in_range(0));
-                roles.bos = roles.bos.or(in_range(1));
-                roles.eos = roles.eos.or(in_range(2));
-                roles.add_bos = vocabulary.add_bos.unwrap_or(true);
-                let space_prefix = vocabulary.add_space_prefix.unwrap_or(true);
-                let spm = Spm::new(&store, vocabulary.scores.as_deref(), space_prefix, roles.unk)?;
-                ("spm".to_owned(), Model::Spm(spm))
-            }
-            "gpt2" => {
-                let pre = PreTokenizer::named(vocabulary.pre.unwrap_or("default"))?;
-                roles.add_bos = vocabulary.add_bos.unwrap_or(pre.add_bos);
-                (format!("bpe {}", pre.name), Model::Bpe(Bpe::over_bytes(&store, pre, pairs)?))
-            }
-            "gemma4" => {
-                // Files say `false` by mistake: https://github.com/ggml-org/llama.cpp/pull/21500
-                roles.add_bos = true;
-                (format!("bpe {}", LINES.name), Model::Bpe(Bpe::over_chars(&store, LINES, pairs)?))
-            }
-            other => {
-                return Err(Error::Unsupported {
-                    what: "tokenizer model",
-                    found: other.to_owned(),
-                    supported: "llama, gpt2, gemma4".to_owned(),
-                });
-            }
-        };
-        Tokenizer::assemble(name, store, model, roles)
+        let own = Own::new(vocabulary)?;
+        Ok(Tokenizer {
+            name: own.name.clone(),
+            bos: own.roles.bos,
+            eos: own.roles.eos,
+            adds_bos: own.roles.add_bos,
+            ends: own.ends.clone(),
+            notes: vec![],
+            inner: Inner::Own(Box::new(own)),
+        })
     }
 
-    fn assemble(name: String, mut store: TokenStore, model: Model, roles: Roles) -> Result<Tokenizer, Error> {
-        roles.check(store.len())?;
-        let ends = find_ends(&mut store, &[roles.eos, roles.eot, roles.eom]);
-        let mark_spaces = matches!(&model, Model::Bpe(bpe) if bpe.atoms_are_chars());
-        let by_bytes = matches!(&model, Model::Bpe(_)) && !mark_spaces;
-        store.render(if by_bytes { Spelling::ByteLevel } else { Spelling::SpaceMark });
-        let specials = Specials::new(&store);
-        Ok(Tokenizer { name, store, model, specials, roles, mark_spaces, ends })
+    pub(super) fn fast(fast: Fast) -> Tokenizer {
+        Tokenizer::bare(fast.name(), Inner::Fast(Box::new(fast)))
+    }
+
+    #[cfg(feature = "tokenizers")]
+    pub(super) fn reference(file: &File, _reasons: Vec<(String, String)>) -> Result<Tokenizer, Error> {
+        let inner = Inner::Reference(Box::new(Reference::new(file)?));
+        Ok(Tokenizer::bare(format!("tokenizers {}", file.kind()), inner))
+    }
+
+    #[cfg(not(feature = "tokenizers"))]
+    pub(super) fn reference(_file: &File, parts: Vec<(String, String)>) -> Result<Tokenizer, Error> {
+        Err(Error::NeedsLibrary { parts })
+    }
+
+    fn bare(name: String, inner: Inner) -> Tokenizer {
+        Tokenizer { inner, name, bos: None, eos: None, adds_bos: false, ends: vec![], notes: vec![] }
+    }
+
+    /// The same with the roles of its tokens; a file that names none has what stands `around` a text.
+    pub(super) fn with_roles(
+        self,
+        named: (Option<u32>, Option<u32>),
+        around: Option<(Vec<u32>, Vec<u32>)>,
+        notes: Vec<Note>,
+    ) -> Tokenizer {
+        let (before, after) = around.unwrap_or_default();
+        let bos = named.0.or(before.first().copied());
+        let eos = named.1.or(after.last().copied());
+        let ends = Ends::find(&|name| self.token_id(name), &[eos]).ids;
+        let adds_bos = bos.is_some() && before.first().copied() == bos;
+        Tokenizer { bos, eos, adds_bos, ends, notes, ..self }
     }
 
     /// The tokens of `text`.
-    pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
-        let mut out = Vec::with_capacity(text.len() / 3 + 2);
-        if options.add_special && self.roles.add_bos {
-            out.extend(self.roles.bos);
+    ///
+    /// # Errors
+    /// If the text is beyond what a `tokenizer.json` can be followed on: over 500,000 bytes without a word to cut.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, Error> {
+        match &self.inner {
+            Inner::Own(own) => Ok(own.encode(text, options)),
+            Inner::Fast(fast) => Ok(fast.encode(text, options)),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => reference.encode(text, options),
         }
-        let mut cutter = Cutter::default();
-        let mut opens = true;
-        for part in self.specials.cut(&self.store, text, options.parse_special) {
-            match part {
-                Part::Token(id) => {
-                    out.push(id);
-                    opens = true;
-                }
-                Part::Text(text) => {
-                    match &self.model {
-                        Model::Spm(spm) => spm.encode(&self.store, text, opens, &mut out),
-                        Model::Bpe(bpe) if self.mark_spaces => {
-                            bpe.encode(&self.store, &text.replace(' ', SPACE_MARK), &mut cutter, &mut out);
-                        }
-                        Model::Bpe(bpe) => bpe.encode(&self.store, text, &mut cutter, &mut out),
-                    }
-                    opens = false;
-                }
-            }
-        }
-        if options.add_special && self.roles.add_eos {
-            out.extend(self.roles.eos);
-        }
-        out
     }
 
     /// The text of `tokens`; bytes that are no UTF-8 become U+FFFD.
     ///
     /// With the first token, the space that [`encode`](Self::encode) put before the text is taken away.
-    pub fn decode(&self, tokens: &[u32], special: SpecialText) -> String {
-        let mut bytes = Vec::new();
-        for token in tokens {
-            bytes.extend_from_slice(self.token_bytes(*token, special));
+    ///
+    /// # Errors
+    /// If the library `tokenizers` fails.
+    pub fn decode(&self, tokens: &[u32], special: SpecialText) -> Result<String, Error> {
+        match &self.inner {
+            Inner::Own(own) => Ok(own.decode(tokens, special)),
+            Inner::Fast(fast) => Ok(fast.decode(tokens, special)),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => reference.decode(tokens, special),
         }
-        let first = tokens.iter().copied().find(|token| Some(*token) != self.roles.bos);
-        let put = matches!(&self.model, Model::Spm(spm) if spm.space_prefix);
-        if put && first.is_some_and(|token| self.token_bytes(token, special).starts_with(b" ")) {
-            let bos = tokens.iter().take_while(|token| Some(**token) == self.roles.bos);
-            let at = bos.map(|token| self.token_bytes(*token, special).len()).sum::<usize>();
-            bytes.remove(at);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The bytes that a token adds to a text: not always whole characters (see
-    /// [`TextStream`]), none for a token outside the vocabulary.
-    pub fn token_bytes(&self, token: u32, special: SpecialText) -> &[u8] {
-        let steers = self.store.kind(token).is_some_and(Kind::steers);
-        if steers && special == SpecialText::Hidden {
-            return &[];
+    /// The bytes that a token adds to a text: not always whole characters (see [`TokenStream`]), none for a token
+    /// outside the vocabulary. For a `tokenizer.json` that needs the library, the text of the token alone.
+    pub fn token_bytes(&self, token: u32, special: SpecialText) -> Cow<'_, [u8]> {
+        match &self.inner {
+            Inner::Own(own) => own.bytes(token, special).into(),
+            Inner::Fast(fast) => fast.bytes(token, special).into(),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => {
+                reference.decode(&[token], special).unwrap_or_default().into_bytes().into()
+            }
         }
-        self.store.bytes(token).unwrap_or_default()
     }
 
-    /// A stream for the text of generated tokens, whose pushes of a token each do not allocate.
-    pub fn stream(&self) -> TextStream {
-        TextStream::with_capacity(self.store.longest())
+    /// The bytes of tokens, where they do not depend on what stands before.
+    pub(super) fn bytes(&self, token: u32, special: SpecialText) -> Option<&[u8]> {
+        match &self.inner {
+            Inner::Own(own) => Some(own.bytes(token, special)),
+            Inner::Fast(fast) => Some(fast.bytes(token, special)),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(_) => None,
+        }
+    }
+
+    /// A stream for the text of generated tokens. For GGUF, and for what needs no library, its pushes do not allocate.
+    pub fn stream(&self, special: SpecialText) -> TokenStream<'_> {
+        TokenStream::new(self, special)
+    }
+
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        match &self.inner {
+            Inner::Own(own) => own.store().longest(),
+            Inner::Fast(fast) => fast.store().longest(),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(_) => 0,
+        }
     }
 
     /// How the vocabulary spells a token: `Ġthe`, `▁the`, `<0x0A>`.
     pub fn token_spelling(&self, token: u32) -> Option<&str> {
-        self.store.text(token).and_then(|text| std::str::from_utf8(text).ok())
+        let text = match &self.inner {
+            Inner::Own(own) => own.store().text(token),
+            Inner::Fast(fast) => fast.store().text(token),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => return reference.spelling(token),
+        };
+        text.and_then(|text| std::str::from_utf8(text).ok())
     }
 
     /// The token that is spelled so.
     pub fn token_id(&self, spelling: &str) -> Option<u32> {
-        self.store.id(spelling.as_bytes())
+        match &self.inner {
+            Inner::Own(own) => own.store().id(spelling.as_bytes()),
+            Inner::Fast(fast) => fast.store().id(spelling.as_bytes()),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => reference.id(spelling),
+        }
     }
 
     /// Whether the model says that it is done: EOS, an end of turn, an end of message, and their like.
@@ -187,27 +207,37 @@ impl Tokenizer {
 
     /// The token that opens a sequence.
     pub fn bos(&self) -> Option<u32> {
-        self.roles.bos
+        self.bos
     }
 
     /// The token that ends a sequence.
     pub fn eos(&self) -> Option<u32> {
-        self.roles.eos
+        self.eos
     }
 
     /// Whether `add_special` puts [`bos`](Self::bos) before a text.
     pub fn adds_bos(&self) -> bool {
-        self.roles.add_bos
+        self.adds_bos
     }
 
     /// The number of tokens.
     pub fn vocab_size(&self) -> usize {
-        self.store.len()
+        match &self.inner {
+            Inner::Own(own) => own.store().len(),
+            Inner::Fast(fast) => fast.store().len(),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => reference.len(),
+        }
     }
 
-    /// The algorithm and its variant: `spm`, `bpe smollm`.
+    /// The algorithm and its variant: `spm`, `bpe smollm`, `tokenizers Unigram`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What the files say and nothing follows: fields that are not known, and such as contradict others.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 }
 
@@ -218,51 +248,5 @@ impl std::fmt::Debug for Tokenizer {
             .field("name", &self.name)
             .field("vocab_size", &size)
             .finish_non_exhaustive()
-    }
-}
-
-/// The tokens with a role, and which of them frame a text.
-#[derive(Clone, Copy, Debug, Default)]
-struct Roles {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    eot: Option<u32>,
-    eom: Option<u32>,
-    unk: Option<u32>,
-    pad: Option<u32>,
-    add_bos: bool,
-    add_eos: bool,
-}
-
-impl Roles {
-    fn of(vocabulary: &Vocabulary<'_>) -> Roles {
-        let Vocabulary { bos, eos, eot, eom, unk, pad, add_bos, add_eos, .. } = *vocabulary;
-        let (add_bos, add_eos) = (add_bos.unwrap_or(false), add_eos.unwrap_or(false));
-        Roles { bos, eos, eot, eom, unk, pad, add_bos, add_eos }
-    }
-
-    /// Every id must name one of `tokens` tokens, and what is to be added must exist.
-    fn check(&self, tokens: usize) -> Result<(), Error> {
-        let named = [
-            ("tokenizer.ggml.bos_token_id", self.bos),
-            ("tokenizer.ggml.eos_token_id", self.eos),
-            ("tokenizer.ggml.eot_token_id", self.eot),
-            ("tokenizer.ggml.eom_token_id", self.eom),
-            ("tokenizer.ggml.unknown_token_id", self.unk),
-            ("tokenizer.ggml.padding_token_id", self.pad),
-        ];
-        for (field, id) in named {
-            if let Some(id) = id.filter(|id| *id as usize >= tokens) {
-                return Err(Error::malformed(field, format!("{id}, and there are {tokens} tokens")));
-            }
-        }
-        let added = [
-            ("tokenizer.ggml.add_bos_token", self.add_bos, self.bos),
-            ("tokenizer.ggml.add_eos_token", self.add_eos, self.eos),
-        ];
-        match added.into_iter().find(|(_, add, id)| *add && id.is_none()) {
-            Some((field, ..)) => Err(Error::malformed(field, "true, and no such token is named")),
-            None => Ok(()),
-        }
     }
 }

@@ -4,5 +4,6 @@
 mod chat;
 mod json;
 mod models;
+mod random;
 mod sampler;
 mod tokenizer;

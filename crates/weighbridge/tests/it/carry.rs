@@ -177,7 +177,7 @@ fn a_quantised_gguf_as_a_directory_has_the_same_values_and_tokens() {
         let options = EncodeOptions { add_special: true, parse_special: true };
         for text in ["Once upon a time", "  def f(x):\n\treturn 12345", "Ünïcödé 🦙 ok", "<bos>a</s>", ""]
         {
-            assert_eq!(a.encode(text, options), b.encode(text, options), "{name} {text:?}");
+            assert_eq!(a.encode(text, options).unwrap(), b.encode(text, options).unwrap(), "{name} {text:?}");
         }
         assert_eq!((a.bos(), a.eos(), a.end_of_generation()), (b.bos(), b.eos(), b.end_of_generation()));
     }

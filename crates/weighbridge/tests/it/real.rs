@@ -27,7 +27,7 @@ fn start(name: &str, backend: BackendKind, layout: Option<LayoutKind>) -> Runtim
 fn along(runtime: &mut Runtime, prompt: &Value, ids: &[u32], mut each: impl FnMut(usize, &[f32])) {
     let text = prompt["prompt"].as_str().unwrap();
     let options = EncodeOptions { add_special: true, parse_special: false };
-    let tokens = runtime.tokenizer().unwrap().encode(text, options);
+    let tokens = runtime.tokenizer().unwrap().encode(text, options).unwrap();
     assert_eq!(tokens, self::ids(&prompt["prompt_ids"]), "tokens of {text:?}");
     runtime.truncate(0);
     each(0, runtime.forward(&tokens).unwrap());

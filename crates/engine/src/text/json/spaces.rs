@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::super::store::SPACE_MARK;
 use super::super::vocabulary::kinds;
-use super::super::{Error, VocabularyBuf};
+use super::super::{Error, Loss, VocabularyBuf};
+use super::file::{Bpe, File, steps};
 
 /// The score of what no merge makes: below every other.
 const LOWEST: f32 = -1e9;
@@ -14,33 +15,34 @@ const LOWEST: f32 = -1e9;
 ///
 /// Source: `LlamaConverter` and `GemmaConverter` of transformers@v4.57, convert_slow_tokenizer.py: a normaliser that
 /// replaces spaces, with `Prepend` or without, or the pre-tokenizer `Metaspace`.
-pub(super) fn prefix(file: &Value) -> Option<bool> {
-    if file["model"]["byte_fallback"] != true {
+pub(super) fn prefix(file: &File, model: &Bpe, losses: &mut Vec<Loss>) -> Option<bool> {
+    if !model.byte_fallback {
         return None;
     }
-    let one = |step: &Value, of: &str| match step[of].as_array() {
-        Some(steps) => steps.clone(),
-        None if step.is_null() => vec![],
-        None => vec![step.clone()],
-    };
-    let normalizers = one(&file["normalizer"], "normalizers");
-    let cutters = one(&file["pre_tokenizer"], "pretokenizers");
+    let normalizers = steps(&file.normalizer, "normalizers");
+    let cutters = steps(&file.pre_tokenizer, "pretokenizers");
     let marks = |n: &Value| {
         n["type"] == "Replace" && n["pattern"]["String"] == " " && n["content"].as_str() == Some(SPACE_MARK)
     };
     let prepends = |n: &Value| n["type"] == "Prepend" && n["prepend"].as_str() == Some(SPACE_MARK);
     // Once spaces are marked, there is none to cut at.
-    let idle = |p: &Value| p["type"] == "Split" && p["pattern"]["String"] == " ";
+    let idle = |p: &Value| p["type"] == "Split" && p["pattern"]["String"] == " " && p["invert"] == false;
+    let metaspace = |p: &Value| {
+        p["type"] == "Metaspace" && p["replacement"].as_str() == Some(SPACE_MARK) && p["split"] == false
+    };
     match (&normalizers[..], &cutters[..]) {
         ([first, second], []) if prepends(first) && marks(second) => Some(true),
         ([only], []) if marks(only) => Some(false),
         ([only], [cut]) if marks(only) && idle(cut) => Some(false),
-        ([], [cut]) if cut["type"] == "Metaspace" && cut["split"] == false => {
-            match cut["prepend_scheme"].as_str() {
-                Some("first" | "always") => Some(true),
-                Some("never") => Some(false),
-                _ => None,
-            }
+        ([], [cut]) if metaspace(cut) => {
+            let scheme = cut["prepend_scheme"].as_str().unwrap_or("always");
+            let effect = match scheme {
+                "never" => return Some(false),
+                "first" => "a text after a special token gets a space before it",
+                _ => "a text that begins with a space gets another before it",
+            };
+            losses.push(Loss::new("pre_tokenizer.prepend_scheme", effect));
+            Some(true)
         }
         _ => None,
     }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::super::pretokenize::{Pass, PreTokenizer};
-use super::super::store::SPACE_MARK;
+use super::super::special::Ends;
+use super::super::store::{Kind, SPACE_MARK};
 use super::super::vocabulary::kinds;
 use super::{Error, SPLITS, Vocabulary, unsupported};
 
@@ -20,7 +21,11 @@ impl Vocabulary<'_> {
     /// token that is not UTF-8, or an id that names none.
     pub fn to_tokenizer_json(&self) -> Result<Vec<u8>, Error> {
         let texts = self.texts()?;
-        let kind = |id: usize| self.types.as_ref().and_then(|t| t.get(id)).copied().unwrap_or(kinds::NORMAL);
+        let named = self.kinds_by_name(&texts);
+        let kind = |id: usize| {
+            let said = self.types.as_ref().and_then(|types| types.get(id)).copied();
+            named.get(&id).copied().or(said).unwrap_or(kinds::NORMAL)
+        };
         let vocab: Map<String, Value> =
             texts.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
         let added: Vec<Value> = texts
@@ -97,6 +102,18 @@ impl Vocabulary<'_> {
             put("chat_template", json!(template));
         }
         Ok(Value::Object(config))
+    }
+
+    /// What llama.cpp takes tokens for by their names, whatever the file says of them.
+    fn kinds_by_name(&self, texts: &[&str]) -> HashMap<usize, i32> {
+        let ids: HashMap<&str, u32> = texts.iter().copied().zip(0..).collect();
+        let ends = Ends::find(&|name| ids.get(name).copied(), &[self.eos(), self.eot, self.eom]);
+        let number = |kind: Kind| match kind {
+            Kind::Control => kinds::CONTROL,
+            Kind::UserDefined => kinds::USER_DEFINED,
+            _ => kinds::NORMAL,
+        };
+        ends.kinds.into_iter().map(|(id, kind)| (id as usize, number(kind))).collect()
     }
 
     fn texts(&self) -> Result<Vec<&str>, Error> {
@@ -181,7 +198,7 @@ impl Vocabulary<'_> {
             [Pass::Numbers { max: 1 }, Pass::Gpt2] => {
                 after(json!({"type": "Digits", "individual_digits": true}), true)
             }
-            [Pass::Llama3 { digits: digits @ (1 | 3), marks: false }] => {
+            [Pass::Llama3 { digits: digits @ (1 | 3), marks: false, .. }] => {
                 let known = if *digits == 3 { "llama-bpe" } else { "qwen2" };
                 let regex = SPLITS.iter().find(|(_, name)| *name == known).map_or("", |(regex, _)| regex);
                 let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{ArrayBuf, HfMetadata, Member, Metadata, ValueBuf};
-use engine::text::VocabularyBuf;
+use engine::text::{Loss, VocabularyBuf};
 use model::{DialectName, Fact, Model};
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use crate::{Error, text};
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
+const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// `tokenizer.ggml.token_type` of a row that no token has.
@@ -69,7 +70,10 @@ pub(in super::super) fn to_gguf(
     let generation = json(hf.generation_config(), GENERATION, &mut out)?;
     let roles = Roles { config: &config, generation: &generation };
     match vocabulary(hf)? {
-        Ok(vocabulary) => out.tokenizer(vocabulary, *model.config.vocab, &roles)?,
+        Ok((vocabulary, losses)) => {
+            out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
+            out.left.extend(losses.into_iter().map(|loss| Left::new(TOKENIZER, &loss.field, loss.effect)));
+        }
         Err(left) => {
             out.put("tokenizer.ggml.model", ValueBuf::Str("none".to_owned()));
             out.left.push(left);
@@ -237,15 +241,16 @@ fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
 
 /// The vocabulary beside the weights, or why there is none: a SentencePiece model has scores, which a tokenizer.json
 /// has not.
-fn vocabulary(hf: &HfMetadata) -> Result<Result<VocabularyBuf, Left>, Error> {
+fn vocabulary(hf: &HfMetadata) -> Result<Result<(VocabularyBuf, Vec<Loss>), Left>, Error> {
     let config = hf.tokenizer_config().map(Member::read).transpose()?;
     let read = match (hf.sentencepiece(), hf.tokenizer()) {
         (Some(model), _) => {
-            ("tokenizer.model", VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref()))
+            let read = VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref());
+            ("tokenizer.model", read.map(|vocabulary| (vocabulary, vec![])))
         }
-        (None, Some(json)) => ("tokenizer.json", VocabularyBuf::from_json(&json.read()?, config.as_deref())),
+        (None, Some(json)) => (TOKENIZER, VocabularyBuf::from_json(&json.read()?, config.as_deref())),
         (None, None) => {
-            return Ok(Err(Left::new("tokenizer.json", "", "it is not there: the file has no tokenizer")));
+            return Ok(Err(Left::new(TOKENIZER, "", "it is not there: the file has no tokenizer")));
         }
     };
     let (file, vocabulary) = read;

@@ -1,0 +1,89 @@
+//! `weighbridge tokenize`: the tokens of a text, or the text of tokens.
+
+use std::io::{Read, Write};
+
+use serde_json::{Value, json};
+use weighbridge::{EncodeOptions, SpecialText, TextError, Tokenizer};
+
+use crate::Failure;
+use crate::args::TokenizeArgs;
+use crate::style;
+
+pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
+    let tokenizer = weighbridge::open_tokenizer(&args.path, &args.io.open())?;
+    let text = match args.text.as_deref() {
+        Some(text) if text != "-" => text.to_owned(),
+        _ => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes)?;
+            let wrong = |_| Failure::Usage("standard input is not UTF-8".to_owned());
+            String::from_utf8(bytes).map_err(wrong)?
+        }
+    };
+    let notes = tokenizer.notes();
+    if !args.json {
+        for note in notes {
+            let line = format!("{} `{}`: {}", note.file, note.field, note.why);
+            // Side information. If stderr is gone, it is not missed.
+            let _ = writeln!(std::io::stderr().lock(), "{}", style::note(&line));
+        }
+    }
+    let wrong = |e: TextError| Failure::Other(format!("`{}`: {e}", args.path.display()));
+    let mut facts = json!({ "tokenizer": tokenizer.name(), "vocabulary": tokenizer.vocab_size() });
+    let mut out = std::io::stdout().lock();
+    if args.decode {
+        let special = if args.no_special { SpecialText::Hidden } else { SpecialText::Shown };
+        let text = tokenizer.decode(&ids(&text, &tokenizer)?, special).map_err(wrong)?;
+        if !args.json {
+            writeln!(out, "{text}")?;
+            return Ok(());
+        }
+        facts["text"] = json!(text);
+    } else {
+        let options = EncodeOptions { add_special: !args.no_special, parse_special: !args.special_as_text };
+        let tokens = tokenizer.encode(&text, options).map_err(wrong)?;
+        let spelling = |id: u32| tokenizer.token_spelling(id).unwrap_or_default();
+        if !args.json {
+            let width = tokens.iter().max().map_or(1, |id| id.to_string().len());
+            for id in tokens {
+                writeln!(out, "{id:width$}  {}", escaped(spelling(id)))?;
+            }
+            return Ok(());
+        }
+        let tokens: Vec<Value> =
+            tokens.iter().map(|id| json!({ "id": id, "token": spelling(*id) })).collect();
+        facts["count"] = json!(tokens.len());
+        facts["tokens"] = json!(tokens);
+    }
+    let notes: Vec<Value> =
+        notes.iter().map(|n| json!({ "file": n.file, "field": n.field, "why": n.why })).collect();
+    facts["notes"] = json!(notes);
+    writeln!(out, "{facts:#}")?;
+    Ok(())
+}
+
+/// Ids with commas or spaces between.
+fn ids(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    let size = tokenizer.vocab_size();
+    let id = |word: &str| {
+        let id = word.parse::<u32>().ok().filter(|id| (*id as usize) < size);
+        id.ok_or_else(|| Failure::Usage(format!("`{word}` is no token id: wanted one below {size}")))
+    };
+    words.map(id).collect()
+}
+
+/// A spelling that is one line, and does nothing to a terminal.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Marks that turn the direction of text around are no control characters.
+        let turns = matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}');
+        if c.is_control() || turns || c == '\\' {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

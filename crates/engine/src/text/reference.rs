@@ -1,0 +1,190 @@
+//! Tokenizers that no shape of ours covers, by the library that their files are written for.
+//!
+//! The file was checked before: what makes the library panic or loop is refused there. Its parts are handed over one
+//! by one, because its own reader panics on some files.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokenizers::models::{bpe, unigram, wordlevel, wordpiece};
+use tokenizers::{
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    Tokenizer,
+};
+
+use super::json::patterns::{Pace, STEPS, pace};
+use super::json::{FILE, File, Model, steps};
+use super::{EncodeOptions, Error, SpecialText};
+
+/// A tokenizer of the library `tokenizers`.
+pub(super) struct Reference {
+    /// Whether special tokens are text is a setting of it.
+    tokenizer: Mutex<Tokenizer>,
+    spellings: Vec<String>,
+    pace: Pace,
+    clean_up: bool,
+}
+
+impl Reference {
+    pub(super) fn new(file: &File) -> Result<Reference, Error> {
+        let tokenizer = guarded(|| build(file))?;
+        for token in &file.added {
+            let id = tokenizer.token_to_id(&token.content);
+            if id != Some(token.id) {
+                let problem =
+                    format!("`{}` has the id {}, and the library gives {id:?}", token.content, token.id);
+                return Err(Error::malformed("added_tokens", problem));
+            }
+        }
+        let mut spellings = vec![String::new(); file.size()];
+        let mut spell = |id: u32, text: &str| {
+            if let Some(slot) = spellings.get_mut(id as usize) {
+                text.clone_into(slot);
+            }
+        };
+        if let Model::Unigram { pieces, .. } = &file.model {
+            pieces.iter().zip(0..).for_each(|((text, _), id)| spell(id, text));
+        }
+        file.ids.iter().for_each(|(text, id)| spell(*id, text));
+        file.added.iter().for_each(|token| spell(token.id, &token.content));
+        let normalizers = steps(&file.normalizer, "normalizers");
+        let cutters = steps(&file.pre_tokenizer, "pretokenizers");
+        let of = |step: &&Value| match step["type"].as_str() {
+            Some("ByteLevel") if step["use_regex"] != false => Pace::Spaces,
+            _ => pace(&step["pattern"]),
+        };
+        let pace = normalizers.iter().chain(&cutters).map(of).max().unwrap_or_default();
+        Ok(Reference { tokenizer: Mutex::new(tokenizer), spellings, pace, clean_up: file.clean_up })
+    }
+
+    pub(super) fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, Error> {
+        let run = match self.pace {
+            Pace::Whole => 0,
+            Pace::Spaces => longest_run(text, char::is_whitespace),
+            Pace::Steps => text.len(),
+        };
+        if run > STEPS {
+            let problem = format!("{run} bytes without a word to cut, wanted at most {STEPS}");
+            return Err(Error::malformed("text", problem));
+        }
+        let mut tokenizer = self.tokenizer.lock().unwrap_or_else(PoisonError::into_inner);
+        tokenizer.set_encode_special_tokens(!options.parse_special);
+        let encoding = guarded(|| tokenizer.encode_fast(text, options.add_special))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32], special: SpecialText) -> Result<String, Error> {
+        if tokens.is_empty() {
+            return Ok(String::new());
+        }
+        let tokenizer = self.tokenizer.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = guarded(|| tokenizer.decode(tokens, special == SpecialText::Hidden))?;
+        Ok(if self.clean_up { cleaned(&text) } else { text })
+    }
+
+    /// How the vocabulary spells a token.
+    pub(super) fn spelling(&self, token: u32) -> Option<&str> {
+        self.spellings.get(token as usize).map(String::as_str)
+    }
+
+    pub(super) fn id(&self, spelling: &str) -> Option<u32> {
+        let tokenizer = self.tokenizer.lock().unwrap_or_else(PoisonError::into_inner);
+        tokenizer.token_to_id(spelling)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.spellings.len()
+    }
+}
+
+/// Runs the library, whose errors are of any type, and which is not known not to panic: 26,000 lines that read what a
+/// stranger wrote. What is known to make it panic is refused before.
+fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|e| Error::malformed(FILE, e.to_string())),
+        Err(_) => Err(Error::malformed(FILE, "the library `tokenizers` panics")),
+    }
+}
+
+fn build(file: &File) -> tokenizers::Result<Tokenizer> {
+    let ids = || file.ids.iter().map(|(text, id)| (text.clone(), *id)).collect::<bpe::Vocab>();
+    let model: ModelWrapper = match &file.model {
+        Model::Bpe(model) => {
+            let mut builder = bpe::BPE::builder()
+                .vocab_and_merges(ids(), model.merges.clone())
+                // It would keep words for each thread for ever.
+                .cache_capacity(0)
+                .fuse_unk(model.fuse_unk)
+                .byte_fallback(model.byte_fallback)
+                .ignore_merges(model.ignore_merges);
+            if let Some(unk) = &model.unk {
+                builder = builder.unk_token(unk.clone());
+            }
+            if !model.prefix.is_empty() {
+                builder = builder.continuing_subword_prefix(model.prefix.clone());
+            }
+            if !model.suffix.is_empty() {
+                builder = builder.end_of_word_suffix(model.suffix.clone());
+            }
+            builder.build()?.into()
+        }
+        Model::WordPiece { unk, prefix, longest } => wordpiece::WordPiece::builder()
+            .vocab(ids())
+            .unk_token(unk.clone())
+            .continuing_subword_prefix(prefix.clone())
+            .max_input_chars_per_word(*longest)
+            .build()?
+            .into(),
+        Model::WordLevel { unk } => {
+            wordlevel::WordLevel::builder().vocab(ids()).unk_token(unk.clone()).build()?.into()
+        }
+        Model::Unigram { pieces, unk, byte_fallback } => {
+            unigram::Unigram::from(pieces.clone(), Some(*unk), *byte_fallback)?.into()
+        }
+    };
+    let mut tokenizer = Tokenizer::new(model);
+    tokenizer.with_normalizer(component::<NormalizerWrapper>(&file.normalizer)?)?;
+    tokenizer.with_pre_tokenizer(component::<PreTokenizerWrapper>(&file.pre_tokenizer)?);
+    tokenizer.with_post_processor(component::<PostProcessorWrapper>(&file.post_processor)?);
+    tokenizer.with_decoder(component::<DecoderWrapper>(&file.decoder)?);
+    tokenizer.add_tokens(file.added.iter().map(|token| AddedToken {
+        content: token.content.clone(),
+        single_word: token.single_word,
+        lstrip: token.lstrip,
+        rstrip: token.rstrip,
+        normalized: token.normalized,
+        special: token.special,
+    }))?;
+    Ok(tokenizer)
+}
+
+fn component<T: DeserializeOwned>(value: &Value) -> tokenizers::Result<Option<T>> {
+    if value.is_null() { Ok(None) } else { Ok(Some(T::deserialize(value)?)) }
+}
+
+/// Bytes of the longest run of characters that `is`.
+fn longest_run(text: &str, is: impl Fn(char) -> bool) -> usize {
+    text.split(|c| !is(c)).map(str::len).max().unwrap_or(0)
+}
+
+/// Source: `clean_up_tokenization`, tokenization_utils_base.py of transformers@5.23.
+fn cleaned(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (from, to) in [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ] {
+        text = text.replace(from, to);
+    }
+    text
+}

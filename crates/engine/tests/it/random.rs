@@ -1,0 +1,201 @@
+//! Random tokenizers give what the library from Python gives, or are refused.
+//!
+//! `golden/tokenizer/random_tokenizers.py` made them, and the digests; it says what goes into these.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+use weighbridge_engine::text::{EncodeOptions, Error, SpecialText, Tokenizer};
+
+const TEXTS: u64 = 300;
+
+/// The lines of a file of `golden/tokenizer`.
+fn lines(name: &str) -> Vec<Value> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer");
+    let file = std::fs::File::open(golden.join(name)).unwrap();
+    let mut text = String::new();
+    ruzstd::decoding::StreamingDecoder::new(file).unwrap().read_to_string(&mut text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn fragments() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer/fragments.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) % n as u64).unwrap()
+    }
+}
+
+fn text(seed: u64, i: u64, fragments: &[String], contents: &[&str]) -> String {
+    let mut rng = Rng(seed * 1000 + i);
+    let mut out = String::new();
+    for _ in 0..rng.below(9) {
+        match rng.below(16) {
+            0..3 if !contents.is_empty() => out.push_str(contents[rng.below(contents.len())]),
+            3 => {
+                let c = u32::try_from(rng.below(0x0011_0000 - 0x800)).unwrap();
+                out.push(char::from_u32(if c < 0xD800 { c } else { c + 0x800 }).unwrap());
+            }
+            4 => out.extend(std::iter::repeat_n(' ', 1 + rng.below(3))),
+            _ => out.push_str(&fragments[rng.below(fragments.len())]),
+        }
+    }
+    out
+}
+
+/// FNV-1a, 64 bits.
+struct Digest(u64);
+
+impl Digest {
+    fn bytes(&mut self, bytes: impl IntoIterator<Item = u8>) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+
+    fn ids(&mut self, ids: &[u32]) {
+        self.bytes(ids.iter().chain(&[u32::MAX]).flat_map(|id| id.to_le_bytes()));
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.bytes().chain([0xFF]));
+    }
+}
+
+/// What the file is refused for: the first field, without indices.
+fn reason(error: &Error) -> String {
+    let parts = match error {
+        Error::Refused { problems, .. } => problems,
+        Error::NeedsLibrary { .. } => return "needs the library".to_owned(),
+        other => return other.to_string(),
+    };
+    parts[0].0.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+const ADDED: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
+const BARE: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
+const TEXT: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+
+fn digest(tokenizer: &Tokenizer, texts: &[String]) -> Result<u64, Error> {
+    let mut digest = Digest(0xCBF2_9CE4_8422_2325);
+    for text in texts {
+        let ids = tokenizer.encode(text, ADDED)?;
+        digest.ids(&ids);
+        digest.ids(&tokenizer.encode(text, BARE)?);
+        digest.ids(&tokenizer.encode(text, TEXT)?);
+        digest.text(&tokenizer.decode(&ids, SpecialText::Hidden)?);
+        digest.text(&tokenizer.decode(&ids, SpecialText::Shown)?);
+    }
+    Ok(digest.0)
+}
+
+fn texts(case: &Value, fragments: &[String]) -> Vec<String> {
+    let added = case["file"]["added_tokens"].as_array().unwrap();
+    let contents: Vec<&str> = added.iter().map(|token| token["content"].as_str().unwrap()).collect();
+    let seed = case["seed"].as_u64().unwrap();
+    (0..TEXTS).map(|i| text(seed, i, fragments, &contents)).collect()
+}
+
+#[test]
+fn they_are_equal_or_refused() {
+    let fragments = fragments();
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let cases = lines("random/tokenizers.jsonl.zst");
+    for case in &cases {
+        let wanted = case["digest"].as_str();
+        let said = match Tokenizer::from_json(case["file"].to_string().as_bytes(), None) {
+            Err(error) => format!("refused: {}", reason(&error)),
+            Ok(tokenizer) => {
+                let by = if tokenizer.name().starts_with("tokenizers") { "the library" } else { "ours" };
+                match digest(&tokenizer, &texts(case, &fragments)) {
+                    Err(error) => format!("refused for a text: {error}"),
+                    Ok(found) if wanted == Some(&format!("{found:016x}")) => format!("equal: by {by}"),
+                    Ok(_) => {
+                        wrong.push((case["seed"].as_u64().unwrap(), by, wanted.is_some()));
+                        format!("wrong: by {by}")
+                    }
+                }
+            }
+        };
+        *counts.entry(said).or_default() += 1;
+    }
+    println!("{} tokenizers, {TEXTS} texts each: {counts:#?}", cases.len());
+    assert!(wrong.is_empty(), "seed, by whom, whether the reference takes it: {wrong:?}");
+    assert!(counts["equal: by ours"] * 6 > u32::try_from(cases.len()).unwrap());
+}
+
+#[test]
+fn their_ids_are_those_of_the_full_lists() {
+    let fragments = fragments();
+    let cases = lines("random/tokenizers.jsonl.zst");
+    let full = lines("random/full.jsonl.zst");
+    let mut compared = 0;
+    for list in &full {
+        let case = cases.iter().find(|case| case["seed"] == list["seed"]).unwrap();
+        let Ok(tokenizer) = Tokenizer::from_json(case["file"].to_string().as_bytes(), None) else { continue };
+        for (text, wanted) in texts(case, &fragments).iter().zip(list["ids"].as_array().unwrap()) {
+            let ids = serde_json::to_value(tokenizer.encode(text, ADDED).unwrap()).unwrap();
+            assert_eq!(&ids, wanted, "seed {}: {text:?}", list["seed"]);
+        }
+        compared += 1;
+    }
+    println!("{compared} of {} compared in full", full.len());
+    assert!(compared * 5 > full.len());
+}
+
+/// Shapes that our own BPE takes.
+const OURS: [&str; 7] = ["gpt2", "smollm2", "llama3", "gemma2", "gemma3", "llama2", "mistral-spm"];
+
+#[test]
+fn shapes_of_known_models_are_taken_and_equal() {
+    let fragments = fragments();
+    let cases = lines("shapes.jsonl.zst");
+    let mut ours = Vec::new();
+    for case in &cases {
+        let name = case["name"].as_str().unwrap();
+        let tokenizer = match Tokenizer::from_json(case["file"].to_string().as_bytes(), None) {
+            Err(Error::NeedsLibrary { .. }) if !cfg!(feature = "tokenizers") => continue,
+            read => read.unwrap_or_else(|error| panic!("{name}: {error}")),
+        };
+        if !tokenizer.name().starts_with("tokenizers") {
+            ours.push(name);
+        }
+        let found = digest(&tokenizer, &texts(case, &fragments)).unwrap();
+        assert_eq!(format!("{found:016x}"), case["digest"].as_str().unwrap(), "{name}");
+    }
+    assert_eq!(ours, OURS);
+    assert_eq!(cases.len(), 19);
+}
+
+#[test]
+fn streams_give_the_text_that_decoding_gives() {
+    let fragments = fragments();
+    for case in lines("shapes.jsonl.zst") {
+        let name = case["name"].as_str().unwrap();
+        let Ok(tokenizer) = Tokenizer::from_json(case["file"].to_string().as_bytes(), None) else { continue };
+        for text in texts(&case, &fragments) {
+            let ids = tokenizer.encode(&text, BARE).unwrap();
+            let mut stream = tokenizer.stream(SpecialText::Hidden);
+            let mut streamed: String = ids.iter().map(|id| stream.push(*id).to_owned()).collect();
+            streamed.push_str(stream.finish());
+            let whole = tokenizer.decode(&ids, SpecialText::Hidden).unwrap();
+            // A stream goes on where a text began, so that it keeps the space before the first word. Of bytes that are
+            // no character it tells how many were cut short, where decoding tells how many there are.
+            let plain = |text: &str| text.trim_start().replace('\u{FFFD}', "");
+            assert_eq!(plain(&streamed), plain(&whole), "{name}: {text:?}");
+        }
+    }
+}
