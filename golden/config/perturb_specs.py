@@ -21,7 +21,7 @@ QWEN = dict(GQA, num_hidden_layers=4, use_sliding_window=False, sliding_window=8
 # transformers takes 1e-6 in the norms of the low-rank projections, whatever `rms_norm_eps` is; llama.cpp does not.
 DEEPSEEK = dict(VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=3,
                 num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=8,
-                num_experts_per_tok=3, n_group=4, topk_group=2, first_k_dense_replace=1, norm_topk_prob=True,
+                num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1, norm_topk_prob=True,
                 routed_scaling_factor=1.5, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8,
                 v_head_dim=8, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
                 rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
@@ -99,8 +99,8 @@ OWN = {
     "max_position_embeddings": [16, 1000], "query_pre_attn_scalar": [24, 256], "head_dim": [8, 32],
     "sliding_window": [8, 4, 1000, 0], "final_logit_softcapping": [2.0, 30.0], "attn_logit_softcapping": [1.0, 50.0],
     "use_bidirectional_attention": [True, "all"], "swiglu_limit": [0.5, 1.0, 0.0], "swiglu_alpha": [1.0],
-    "num_experts_per_tok": [1, 4], "first_k_dense_replace": [0, 2], "moe_layer_freq": [2], "n_group": [1, 2, 8],
-    "topk_group": [1, 4], "max_window_layers": [0, 4, 28], "decoder_sparse_step": [2], "chunk_size_feed_forward": [8],
+    "num_experts_per_tok": [1, 4], "first_k_dense_replace": [0, 2], "moe_layer_freq": [2], "n_group": [1, 4, 8],
+    "topk_group": [2, 4], "max_window_layers": [0, 4, 28], "decoder_sparse_step": [2], "chunk_size_feed_forward": [8],
     "text_config": [{"hidden_size": 48}], "vision_config": [{"hidden_size": 48}], "rope_scaling": [None],
     "aux_loss_alpha": [0.1], "max_length": [5], "attention_multiplier": [0.1], "logit_scale": [0.5],
     "embedding_multiplier": [2.0], "residual_multiplier": [0.5], "logits_scaling": [2.0],
@@ -424,11 +424,11 @@ def deepseek_v2(config):
 
 def deepseek_v3(config):
     yield case(n_group=1, topk_group=1)
-    yield case(n_group=2, topk_group=1)
+    yield case(n_group=4, topk_group=2)
     yield case(n_group=4, topk_group=4)
     yield case(topk_method="noaux_tc", scoring_func="sigmoid")
     yield case(topk_method="greedy", scoring_func="softmax")
-    yield case(num_experts_per_tok=8, topk_group=4)
+    yield case(num_experts_per_tok=8, topk_group=2)
     yield case(head_dim=48)
     for changed in (dict(mscale=1.0), dict(mscale_all_dim=1.0), dict(mscale=1.0, mscale_all_dim=1.0), dict(truncate=False), dict(beta_fast=4.0), dict(attention_factor=1.5), dict(factor=4.0),
                     dict(original_max_position_embeddings=8), dict(mscale=0, mscale_all_dim=0)):
