@@ -3,6 +3,10 @@
 //! Every field has a verdict ([`fields`], [`config`]). A file of one of the shapes that known models have goes to our own
 //! BPE ([`fast`]), which starts fast and is proven equal to the library; every other one goes to the library itself
 //! (`reference`, behind the feature `tokenizers`). What cannot be read exactly is refused by name.
+#![cfg_attr(
+    not(feature = "tokenizers"),
+    allow(dead_code, reason = "the whole file is checked; some of it only the library uses")
+)]
 
 mod added;
 mod config;

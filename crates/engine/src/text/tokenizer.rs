@@ -150,6 +150,10 @@ impl Tokenizer {
     }
 
     /// The bytes of tokens, where they do not depend on what stands before.
+    #[cfg_attr(
+        not(feature = "tokenizers"),
+        expect(clippy::unnecessary_wraps, reason = "the library's decoders look back")
+    )]
     pub(super) fn bytes(&self, token: u32, special: SpecialText) -> Option<&[u8]> {
         match &self.inner {
             Inner::Own(own) => Some(own.bytes(token, special)),
