@@ -20,6 +20,10 @@ const USAGE: u8 = 2;
 /// `diff` could not tell: 1 is that there are differences, as for diff(1) and cmp(1).
 const TROUBLE: u8 = 2;
 
+/// What can be done with a model that no family claims.
+const UNKNOWN: &str = "its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take \
+                       them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir";
+
 /// Why a command failed.
 enum Failure {
     /// The model or a file is wrong.
@@ -74,8 +78,21 @@ fn main() -> ExitCode {
         Err(Failure::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Err(Failure::Io(e)) => (e.to_string(), FAILURE),
         Err(Failure::Model(e @ weighbridge::Error::Plan { .. })) => {
-            (format!("{e}\nhint: `weighbridge inspect --tensors` lists what the checkpoint holds"), FAILURE)
+            let hint = match &e {
+                weighbridge::Error::Plan { problems, .. } if problems.rule().is_some() => {
+                    "put the rule in a file, and give that with `--rules FILE`"
+                }
+                weighbridge::Error::Plan { backbone: true, .. } => {
+                    "`--allow-missing output.weight` does that"
+                }
+                _ => "`weighbridge inspect --tensors` lists what the checkpoint holds",
+            };
+            (format!("{e}\nhint: {hint}"), FAILURE)
         }
+        Err(Failure::Model(e @ weighbridge::Error::Ambiguous { .. })) => {
+            (format!("{e}\nhint: put the rule in a file, and give that with `--rules FILE`"), FAILURE)
+        }
+        Err(Failure::Model(e)) if e.is_unknown_model() => (format!("{e}\nhint: {UNKNOWN}"), FAILURE),
         Err(Failure::Model(e)) => (e.to_string(), if e.is_misuse() { USAGE } else { FAILURE }),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),

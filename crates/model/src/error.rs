@@ -41,7 +41,7 @@ impl fmt::Display for ConfigProblem {
 }
 
 /// As much of a stranger's name as a message has room for.
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     name.chars().take(96).flat_map(char::escape_debug).collect()
 }
 
@@ -52,10 +52,12 @@ pub enum Error {
     #[error("the checkpoint does not name its architecture: looked for {0}")]
     NoArchitecture(String),
     /// No family claims it.
-    #[error("architecture `{}` is not supported\nhint: known are {known}", short(.name))]
+    #[error("architecture `{}` is not supported{}\nhint: known are {known}", short(.name), also(.why.as_deref()))]
     Unsupported {
         /// What the checkpoint calls itself.
         name: String,
+        /// What is known of it all the same; a stranger's words are escaped.
+        why: Option<String>,
         /// What the families claim.
         known: String,
     },
@@ -71,4 +73,8 @@ pub enum Error {
 
 fn list(problems: &[ConfigProblem]) -> String {
     problems.iter().map(|p| format!("\n  {p}")).collect()
+}
+
+fn also(why: Option<&str>) -> String {
+    why.map_or(String::new(), |why| format!(": {why}"))
 }

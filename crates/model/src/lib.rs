@@ -30,7 +30,7 @@ pub use architecture::{
 };
 pub use config::describe::Description;
 pub use config::{Config, Encoder, Field, Latent, Moe, Origin};
-pub use dialect::{Dialect, DialectName, Fit, Rule, better_fit};
+pub use dialect::{Ambiguous, Dialect, DialectName, Fit, Rule, better_fit};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts, Noting};
 pub use family::{FAMILIES, Family};
@@ -102,11 +102,18 @@ impl Model {
         self.family.tree(&self.config)
     }
 
-    /// The canonical parameters, each as an expression over the entries of this dialect.
-    pub fn bindings<'a>(&self, entries: impl Iterator<Item = &'a str> + Clone) -> tensor::Bindings {
+    /// The canonical parameters, each as an expression over the entries of this dialect, whatever wrapper stands around
+    /// their names.
+    ///
+    /// # Errors
+    /// If the names are the model's twice.
+    pub fn bindings<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a str>,
+    ) -> Result<tensor::Bindings, Ambiguous> {
         // A checkpoint of a dialect that the family is not in does not claim to be of the family.
-        let dialect = self.family.dialect(self.dialect);
-        dialect.map_or_else(tensor::Bindings::default, |d| d.bindings(self.family, &self.config, entries))
+        let Some(dialect) = self.family.dialect(self.dialect) else { return Ok(tensor::Bindings::default()) };
+        dialect.bindings(self.family, &self.config, entries)
     }
 
     /// Why files of `dialect` leave out the canonical parameter called `name`, if they do.

@@ -22,11 +22,13 @@
     reason = "a problem is made once and read by a person; it is not on a hot path"
 )]
 
+mod affix;
 mod as_stored;
 mod budget;
 mod codecs;
 mod compile;
 mod diagnose;
+mod dropped;
 mod explain;
 mod grid;
 mod lower;
@@ -45,9 +47,11 @@ mod summary;
 mod view;
 mod whole;
 
+pub use affix::End;
 pub use as_stored::as_stored;
 pub use codecs::{Codecs, Fidelity};
 pub use compile::{LoadPlan, PlannedParam, compile};
+pub use dropped::{Dropped, dropped};
 pub use explain::explain;
 pub use lower::{Refusal, lower};
 pub use mapping::{MapFault, MapProblem, MapProblems, Mapped, MappedTensor};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tensor::{Scheme, SchemeError, Shape};
 
+use crate::affix::End;
 use crate::grid::WHOLE;
 use crate::prove::Unproven;
 use crate::report;
@@ -109,6 +110,21 @@ pub enum Problem {
         nearest: Option<String>,
         /// The entry that a rule makes it of, if one does.
         made_of: Option<String>,
+    },
+    /// Names that begin or end with other segments than the model wants, all of them with the same.
+    Renamed {
+        /// At which end.
+        end: End,
+        /// What the checkpoint has there; empty: nothing.
+        found: String,
+        /// What the model wants there; empty: nothing.
+        wanted: String,
+        /// How many entries.
+        count: usize,
+        /// One of them, and the name that it should have.
+        example: (String, String),
+        /// Rules, in TOML, that give all of them their names, if there are some.
+        rule: Option<String>,
     },
     /// A pattern of what may be absent that no parameter has.
     NothingToAllow {
@@ -232,7 +248,10 @@ impl Problem {
     pub fn fault(&self) -> Fault {
         match self {
             Problem::Expression { fault, .. } => *fault,
-            Problem::Missing { .. } | Problem::Unused { .. } | Problem::Shape { .. } => Fault::Mismatch,
+            Problem::Missing { .. }
+            | Problem::Unused { .. }
+            | Problem::Renamed { .. }
+            | Problem::Shape { .. } => Fault::Mismatch,
             Problem::Mixed { .. }
             | Problem::Encoding { .. }
             | Problem::Movement { .. }
@@ -273,6 +292,14 @@ impl Problems {
     /// The problems one by one, in the order in which they were found. Never empty.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
+    }
+
+    /// Rules, in TOML, that mend names which all differ alike, if they do.
+    pub fn rule(&self) -> Option<&str> {
+        self.0.iter().find_map(|problem| match problem {
+            Problem::Renamed { rule, .. } => rule.as_deref(),
+            _ => None,
+        })
     }
 
     /// One message for each group of problems with the same cause, each with its hints on lines of its own.

@@ -1,9 +1,10 @@
 //! Problems as messages: what has the same cause is said once, a renamed tensor as one thing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use tensor::{Pattern, Shape, Step, nearest};
+use tensor::{Pattern, Shape, Step, nearest, nearness};
 
+use crate::affix::End;
 use crate::problem::{Problem, Why};
 use crate::render::count;
 use crate::steps::Clash;
@@ -93,14 +94,16 @@ fn pattern(name: &str) -> String {
     Pattern::of(name).to_string()
 }
 
-/// For each missing group, the unused one that is most likely the same tensor under another name: one of the
-/// same shape if a name is near, else the nearest name.
+/// For each missing group, the unused one that is most likely the same tensor under another name. Of all names that the
+/// model wants, the missing one is the nearest to it, or one is the other with more letters; it is missing where the other
+/// is too many; and if there are several, one of the same shape goes first.
 fn renamed(groups: &[Group]) -> Vec<Option<usize>> {
     let mut partner = vec![None; groups.len()];
-    let mut free: Vec<(usize, String, &Shape)> = vec![];
+    let mut free: Vec<(usize, String, String, &Shape)> = vec![];
     for (i, g) in groups.iter().enumerate() {
-        if let Problem::Unused { entry, shape, .. } = g.problems[0] {
-            free.push((i, pattern(entry), shape));
+        if let Problem::Unused { entry, shape, nearest, .. } = g.problems[0] {
+            let near = nearest.as_deref().map(pattern).unwrap_or_default();
+            free.push((i, pattern(entry), near, shape));
         }
     }
     free.truncate(CANDIDATES);
@@ -110,16 +113,39 @@ fn renamed(groups: &[Group]) -> Vec<Option<usize>> {
             if partner[i].is_some() {
                 continue;
             }
-            let fits = |shape: &Shape| !same_shape || wants.as_ref() == Some(shape);
-            let names = free.iter().filter(|(_, _, s)| fits(s)).map(|(_, name, _)| name.as_str());
-            let near =
-                nearest(&pattern(entry), names).and_then(|n| free.iter().position(|f| f.1 == n && fits(f.2)));
+            let wanted = pattern(entry);
+            let numbers: HashSet<Vec<u64>> = g.numbers().into_iter().collect();
+            let fits = |(other, name, near, shape): &(usize, String, String, &Shape)| {
+                is_near(name, &wanted, near)
+                    && (!same_shape || wants.as_ref() == Some(*shape))
+                    && groups[*other].numbers().iter().all(|n| numbers.contains(n))
+            };
+            let names = free.iter().filter(|f| fits(f)).map(|f| f.1.as_str());
+            let near = nearest(&wanted, names).and_then(|n| free.iter().position(|f| f.1 == n && fits(f)));
             if let Some(at) = near {
                 partner[i] = Some(free.remove(at).0);
             }
         }
     }
     partner
+}
+
+/// Whether `name` is as near to `wanted` as to `near`, which is the nearest of all names that the model wants.
+fn is_near(name: &str, wanted: &str, near: &str) -> bool {
+    near == wanted
+        || is_longer(name, wanted)
+        || is_longer(wanted, name)
+        || (!near.is_empty() && name.len() <= 512 && nearness(name, wanted) >= nearness(name, near))
+}
+
+/// Whether `a` is `b` with more letters at the end of one segment.
+fn is_longer(a: &str, b: &str) -> bool {
+    let (mut differ, mut longer) = (0, true);
+    for (a, b) in a.split('.').zip(b.split('.')).filter(|(a, b)| a != b) {
+        differ += 1;
+        longer &= a.starts_with(b);
+    }
+    differ == 1 && longer && a.split('.').count() == b.split('.').count()
 }
 
 fn pair(missing: &Group, unused: &Group) -> String {
@@ -168,6 +194,7 @@ fn subject(problem: &Problem) -> &str {
         | Problem::Circle { param }
         | Problem::Unproven { param, .. } => param,
         Problem::Duplicate { name, .. } => name,
+        Problem::Renamed { found, .. } => found,
         Problem::NothingToAllow { pattern, .. } => pattern,
     }
 }
@@ -350,6 +377,26 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                 format!("`{}`", name(param)),
                 format!(": wanted `{}` for it too, which is absent, as it may be", name(absent)),
             )
+        }
+        Problem::Renamed { end, found, wanted, count: n, example, rule } => {
+            hints.extend(
+                rule.iter().map(|rule| format!("a rule gives them the names that are wanted: {rule}")),
+            );
+            let dotted = |text: &str| match end {
+                End::Start => format!("`{text}.`"),
+                End::Finish => format!("`.{text}`"),
+            };
+            let does = match end {
+                End::Start => "begin with",
+                End::Finish => "end in",
+            };
+            let differ = match (found.as_str(), wanted.as_str()) {
+                ("", wanted) => format!("do not {does} {}", dotted(wanted)),
+                (found, "") => format!("{does} {} besides", dotted(found)),
+                (found, wanted) => format!("{does} {} instead of {}", dotted(found), dotted(wanted)),
+            };
+            let (found, wanted) = example;
+            (format!("{n} tensors {differ}"), format!(": wanted `{wanted}`, found `{found}`, and so on"))
         }
         Problem::NothingToAllow { pattern, nearest } => {
             hints.extend(nearest.as_ref().map(|n| format!("the nearest is `{n}`")));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 
+use crate::affix::shortened;
 use crate::mapping::Mapped;
 use crate::problem::{Fault, Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
@@ -133,6 +134,10 @@ pub fn resolve_reading(
     work.problems.splice(0..0, missing.problems);
     work.unknown_patterns(bindings);
     let dropped = work.unused(bindings);
+    if !work.problems.is_empty() {
+        let used = work.used_names();
+        work.problems = shortened(work.problems, bindings, &used, reading.mapped.is_some());
+    }
     Problems::none(work.problems)?;
     Ok(Resolved { params, dropped, absent: work.absent })
 }
@@ -413,6 +418,16 @@ impl<'a> Work<'a> {
             };
             params[i].tied_to = params.iter().find(same).map(|root| root.name.clone());
         }
+    }
+
+    /// The names that something is made of.
+    fn used_names(&self) -> Vec<&'a str> {
+        let entries = self.sources.entries();
+        let name = |i: usize| match self.reading.mapped {
+            Some(mapped) => mapped.tensors()[i].name.as_str(),
+            None => entries[i].name.as_str(),
+        };
+        self.used.iter().enumerate().filter(|(_, used)| **used).map(|(i, _)| name(i)).collect()
     }
 
     /// Lists what may be dropped, and notes what may not.

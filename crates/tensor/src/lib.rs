@@ -19,7 +19,7 @@ pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};
 pub use inverse::{Made, OneWay, invert, invert_knowing};
 pub use mapping::{MapRule, MapStep, Mapping, Outcome};
-pub use name::{Pattern, nearest};
+pub use name::{Pattern, nearest, nearness};
 pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};
 pub use shape::Shape;
 pub use template::{Captures, Segment, Takes, Template};

@@ -1,7 +1,8 @@
 //! Names: patterns over whole segments, and the nearest name to a wrong one.
 
 /// A name with holes: `blk.{n}.attn_q.weight`. A hole stands for one whole segment between dots, so a
-/// pattern never matches part of a word. `{n}` takes digits only, any other `{hole}` takes any segment.
+/// pattern never matches part of a word. `{n}` takes digits only, any other `{hole}` takes any segment, and `{rest..}` at
+/// the end takes one segment or more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
@@ -18,11 +19,16 @@ impl Pattern {
 
     /// Whether `name` fits.
     pub fn matches(&self, name: &str) -> bool {
-        let mut want = self.0.split('.');
+        let under = self.0.strip_suffix("..}").and_then(|text| text.rsplit_once(".{"));
+        let (text, more) = under.map_or((self.0.as_str(), false), |(before, _)| (before, true));
+        let mut want = text.split('.');
         let mut have = name.split('.');
         loop {
             match (want.next(), have.next()) {
-                (None, None) => return true,
+                (None, rest) => return rest.is_some() == more,
+                (Some(w), Some(_)) if w.starts_with('{') && w.ends_with("..}") => {
+                    return want.next().is_none();
+                }
                 (Some("{n}"), Some(s)) if !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()) => {}
                 (Some(w), Some(s)) if w == s || (w != "{n}" && w.starts_with('{') && w.ends_with('}')) => {}
                 _ => return false,
@@ -43,18 +49,18 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-/// The nearest of `names` to `wanted`, if one is near enough to be worth a hint.
-///
-/// Near is Jaro-like: the share of characters that an optimal edit keeps, at least 0.6.
+/// How near two names are, from 0 to 1: the share of characters that an optimal edit keeps.
+pub fn nearness(a: &str, b: &str) -> f64 {
+    let longest = a.len().max(b.len()).max(1);
+    1.0 - edit_distance(a.as_bytes(), b.as_bytes()) as f64 / longest as f64
+}
+
+/// The nearest of `names` to `wanted`, if one is near enough to be worth a hint: at least 0.6 by [`nearness`].
 pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let score = |name: &str| {
-        let longest = wanted.len().max(name.len()).max(1);
-        1.0 - edit_distance(wanted.as_bytes(), name.as_bytes()) as f64 / longest as f64
-    };
     names
         .into_iter()
         .filter(|n| n.len() <= 512)
-        .map(|n| (score(n), n))
+        .map(|n| (nearness(wanted, n), n))
         .filter(|(s, _)| *s >= 0.6)
         .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1)))
         .map(|(_, n)| n)
@@ -85,6 +91,9 @@ mod tests {
         assert!(!p.matches("blk.x.attn_output.weight"));
         assert!(!p.matches("blk.12.attn_output.weight.more"));
         assert!(!Pattern::new("output.weight").matches("blk.0.attn_output.weight"));
+        let under = Pattern::new("vision_tower.{rest..}");
+        assert!(under.matches("vision_tower.a") && under.matches("vision_tower.a.0.b"));
+        assert!(!under.matches("vision_tower") && !under.matches("my.vision_tower.a"));
         assert!(Pattern::new("h.{n}.attn.{any}").matches("h.0.attn.masked_bias"));
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use checkpoint::Checkpoint;
 use model::{Model, better_fit};
-use plan::{Mapped, MappedTensor, Reading, Resolved};
+use plan::{Mapped, MappedTensor, Problem, Problems, Reading, Resolved};
 use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Presence, Target};
 
 use crate::Error;
@@ -29,11 +29,12 @@ impl Adapter {
     pub fn resolve(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
         let mapped = self.mapped(checkpoint)?;
         let names = names(checkpoint, mapped.as_ref());
-        let bindings = model.bindings(names.iter().copied());
+        let bindings = bindings(checkpoint, model, &names)?;
         self.matched(checkpoint, mapped.as_ref(), bindings, Some(model.family.name())).map_err(|mut e| {
-            if let Error::Plan { fit, .. } = &mut e {
+            if let Error::Plan { fit, backbone, problems, .. } = &mut e {
                 let claimed = Some((model.family.name(), model.dialect));
                 *fit = better_fit(names.iter().copied(), claimed).map(Box::new);
+                *backbone = lacks_only_output(problems);
             }
             e
         })
@@ -44,7 +45,7 @@ impl Adapter {
         let mut resolved = self.resolve(checkpoint, model)?;
         let Some(mapped) = self.mapped(checkpoint)? else { return Ok(resolved) };
         let names = names(checkpoint, Some(&mapped));
-        let bindings = model.bindings(names.iter().copied()).bindings;
+        let bindings = bindings(checkpoint, model, &names)?.bindings;
         let mut made: HashMap<String, Expr> = bindings.into_iter().map(|b| (b.name, b.expr)).collect();
         for param in &mut resolved.params {
             param.expr = made.remove(&param.name).unwrap_or_else(|| param.expr.clone());
@@ -99,6 +100,23 @@ impl Adapter {
         plan::resolve_reading(checkpoint.entries(), &bindings, &reading)
             .map_err(|problems| misfit(checkpoint, family, problems))
     }
+}
+
+/// What the model makes of `names`.
+fn bindings(checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
+    model.bindings(names.iter().copied()).map_err(|source| Error::Ambiguous {
+        path: shown(checkpoint),
+        family: model.family.name(),
+        source: Box::new(source),
+    })
+}
+
+/// Whether the output matrix is all that is missing.
+fn lacks_only_output(problems: &Problems) -> bool {
+    problems.iter().all(|problem| match problem {
+        Problem::Missing { params, .. } => params.iter().all(|param| param == "output.weight"),
+        _ => false,
+    })
 }
 
 /// The names that a dialect finds.

@@ -21,7 +21,10 @@ pub enum Error {
         fit: Option<Box<model::Fit>>,
     },
     /// The checkpoint does not fit the model.
-    #[error("`{path}` does not fit its model ({family}):\n{problems}{}", hinted(fit.as_deref()))]
+    #[error(
+        "`{path}` does not fit its model ({family}):\n{problems}{}{}", if *backbone { BACKBONE } else { "" },
+        hinted(fit.as_deref())
+    )]
     Plan {
         /// The checkpoint.
         path: String,
@@ -31,6 +34,18 @@ pub enum Error {
         problems: plan::Problems,
         /// Whose names its tensors have, if they are another's.
         fit: Option<Box<model::Fit>>,
+        /// Nothing but the output matrix is missing, as of a backbone that was saved alone.
+        backbone: bool,
+    },
+    /// The names of the tensors are those of the model twice.
+    #[error("`{path}` ({family}): {source}")]
+    Ambiguous {
+        /// The checkpoint.
+        path: String,
+        /// The family.
+        family: &'static str,
+        /// What could both serve.
+        source: Box<model::Ambiguous>,
     },
     /// Rules cannot be read.
     #[error("cannot read the rules `{path}`: {source}")]
@@ -221,6 +236,14 @@ impl Error {
         Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() }
     }
 
+    /// Whether no family claims the checkpoint, which can be looked at and taken as it is stored all the same.
+    pub fn is_unknown_model(&self) -> bool {
+        let unknown = |source: &model::Error| {
+            matches!(source, model::Error::Unsupported { .. } | model::Error::NoArchitecture(_))
+        };
+        matches!(self, Error::Model { source, .. } if unknown(source))
+    }
+
     /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -247,6 +270,10 @@ impl Error {
         }
     }
 }
+
+const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output matrix, and the configuration says that the \
+                        matrix is not the token embedding. There are no logits without it; to load or convert the rest, \
+                        let `output.weight` be missing";
 
 fn lines(findings: &[Finding]) -> String {
     findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")

@@ -67,8 +67,8 @@ pub use model::{
 };
 pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{
-    Absent, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, explain, reads,
-    summary,
+    Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
+    explain, reads, summary,
 };
 pub use quant::Difference;
 pub use quants::{Quant, quants};

@@ -96,7 +96,7 @@ pub(crate) fn misfit(
 ) -> Error {
     let path = shown(checkpoint);
     match family {
-        Some(family) => Error::Plan { path, family, problems, fit: None },
+        Some(family) => Error::Plan { path, family, problems, fit: None, backbone: false },
         None => Error::AsStored { path, problems },
     }
 }

@@ -112,8 +112,8 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     for (name, root) in &report.tied {
         let _ = writeln!(out, "  {name} is the same as {root}, and not written again");
     }
-    for (name, why) in &report.dropped {
-        let _ = writeln!(out, "  {name} is left out: {why}");
+    for group in weighbridge::dropped(&report.dropped) {
+        let _ = writeln!(out, "  left out: {group}");
     }
     for absent in &report.absent {
         let _ = writeln!(out, "  {} is absent, as `{}` lets it be", absent.param, absent.pattern);

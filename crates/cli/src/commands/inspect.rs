@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, TensorEntry};
+use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, Resolved, TensorEntry};
 
 use crate::Failure;
 use crate::args::InspectArgs;
@@ -35,9 +35,9 @@ fn totals(checkpoint: &Checkpoint) -> (u64, u64) {
     (elements.sum(), checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
 }
 
-/// Whether the entries are what the model needs: `Ok` with the count of canonical parameters.
-fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<usize, Error> {
-    Ok(weighbridge::resolve(checkpoint, model)?.params.len())
+/// Whether the entries are what the model needs: `Ok` with the canonical parameters, and with what is left.
+fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
+    weighbridge::resolve(checkpoint, model)
 }
 
 fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> String {
@@ -67,12 +67,18 @@ fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> S
     );
     match model {
         Ok(model) => {
-            let _ = match fit(checkpoint, model) {
-                Ok(n) => writeln!(out, "  fits `{}`: all {n} parameters are there", model.family.name()),
-                Err(_) => {
-                    writeln!(out, "  does not fit `{}`: `weighbridge plan` says why", model.family.name())
+            let family = model.family.name();
+            match fit(checkpoint, model) {
+                Ok(Resolved { params, dropped, .. }) => {
+                    let _ = writeln!(out, "  fits `{family}`: all {} parameters are there", params.len());
+                    for group in weighbridge::dropped(&dropped) {
+                        let _ = writeln!(out, "  not needed: {group}");
+                    }
                 }
-            };
+                Err(_) => {
+                    let _ = writeln!(out, "  does not fit `{family}`: `weighbridge plan` says why");
+                }
+            }
             let _ = writeln!(out, "\n{}", style::heading("configuration"));
             let rows: Vec<Vec<String>> = model
                 .config
@@ -85,6 +91,9 @@ fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> S
         Err(error) => {
             let message = error.to_string();
             let _ = writeln!(out, "  cannot be run: {}", message.lines().collect::<Vec<_>>().join("\n  "));
+            if error.is_unknown_model() {
+                let _ = writeln!(out, "  hint: {}", crate::UNKNOWN);
+            }
         }
     }
     let _ = writeln!(out, "\n{}", style::heading("tensors"));
@@ -238,7 +247,11 @@ fn facts(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> Map<String, V
                 })
                 .collect();
             put("family", json!(model.family.name()));
-            put("fits", json!(fit(checkpoint, model).is_ok()));
+            let fit = fit(checkpoint, model);
+            put("fits", json!(fit.is_ok()));
+            let left = fit.map_or_else(|_| vec![], |resolved| weighbridge::dropped(&resolved.dropped));
+            let left = left.iter().map(|d| json!({"pattern": d.pattern, "count": d.count, "why": d.why}));
+            put("not_needed", json!(left.collect::<Vec<_>>()));
             put("config", json!(config));
         }
         Err(error) => put("problem", json!(error.to_string())),

@@ -1,12 +1,10 @@
 //! `weighbridge plan`: how a checkpoint would be loaded, from headers alone.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde_json::json;
 use weighbridge::{
-    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Pattern, Plan, Pool, Ranks, Summary,
-    Whole,
+    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Plan, Pool, Ranks, Summary, Whole,
 };
 
 use super::fits::Fits;
@@ -72,8 +70,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     for line in costs.lines().chain(fits.iter().map(String::as_str)) {
         writeln!(out, "  {line}")?;
     }
-    for line in dropped(&planned.plan.dropped) {
-        writeln!(out, "  {line}")?;
+    for group in weighbridge::dropped(&planned.plan.dropped) {
+        writeln!(out, "  dropped: {group}")?;
     }
     for absent in &planned.plan.absent {
         let (param, entries) = (&absent.param, absent.entries.join(", "));
@@ -83,22 +81,6 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;
     }
     found
-}
-
-/// A line for each pattern of entries that are dropped for one reason.
-fn dropped(entries: &[(String, String)]) -> Vec<String> {
-    let mut groups: Vec<(String, &str, usize)> = vec![];
-    let mut index = HashMap::new();
-    for (entry, why) in entries {
-        let pattern = Pattern::of(entry).to_string();
-        let at = *index.entry((pattern.clone(), why.as_str())).or_insert_with(|| {
-            groups.push((pattern, why, 0));
-            groups.len() - 1
-        });
-        groups[at].2 += 1;
-    }
-    let times = |n: usize| if n == 1 { String::new() } else { format!("{n} × ") };
-    groups.iter().map(|(pattern, why, n)| format!("dropped: {}{pattern} ({why})", times(*n))).collect()
 }
 
 /// `, rank 3 of tp 8`, if there are several.

@@ -137,6 +137,7 @@ fn an_unknown_architecture() {
     error: `model.gguf`: architecture `alpac` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
     hint: all names are those of gguf's llama, qwen2 or 6 others
+    hint: its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir
     exit code 1
     ");
 }

@@ -22,6 +22,7 @@ mod names;
 mod resume;
 mod rules;
 mod tokenize;
+mod unknown;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

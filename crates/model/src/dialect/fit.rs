@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use tensor::Pattern;
 
-use super::{Dialect, DialectName};
+use super::DialectName;
 use crate::{FAMILIES, Family};
 
 /// Names that are looked at; a checkpoint of more is like its first ones.
@@ -74,20 +74,19 @@ pub fn better_fit<'a>(
 /// How many of the names a family's tables know, and how much of its own names is there, in thousandths or so.
 fn score(family: &dyn Family, dialect: DialectName, patterns: &HashMap<String, usize>) -> (usize, u64) {
     // Not every family is in every ecosystem.
-    let Some(Dialect { rules, prefixes, .. }) = family.dialect(dialect) else { return (0, 0) };
-    let of = |prefix: &str| {
-        let rules = rules.iter().copied().flatten();
-        let entries: HashSet<String> = rules.map(|rule| rule.pattern(prefix)).collect();
-        let known = entries.iter().filter_map(|entry| patterns.get(entry)).sum();
-        // Biases are there or not.
-        let (mut wanted, mut there) = (1u64, 0u64);
-        for entry in entries.iter().filter(|entry| !entry.ends_with(".bias")) {
-            wanted += 1;
-            there += u64::from(patterns.contains_key(entry));
-        }
-        (known, 1000 * there / wanted)
-    };
-    prefixes.iter().map(|prefix| of(prefix)).max().unwrap_or_default()
+    let Some(dialect) = family.dialect(dialect) else { return (0, 0) };
+    let kinds: Vec<&str> = patterns.keys().map(String::as_str).collect();
+    let Ok(wrapped) = dialect.wrapped(&kinds) else { return (0, 0) };
+    let entries: HashSet<String> =
+        dialect.rules().map(|rule| wrapped.entry(&rule.pattern(dialect.prefix))).collect();
+    let known = entries.iter().filter_map(|entry| patterns.get(entry)).sum();
+    // Biases are there or not.
+    let (mut wanted, mut there) = (1u64, 0u64);
+    for entry in entries.iter().filter(|entry| !entry.ends_with(".bias")) {
+        wanted += 1;
+        there += u64::from(patterns.contains_key(entry));
+    }
+    (known, 1000 * there / wanted)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 mod fit;
 mod tables;
+mod wrapper;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,8 @@ use tables::HF_ACTIVATIONS;
 pub(crate) use tables::{
     GGUF_DECODER, GGUF_MOE, GGUF_QKV, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
+pub use wrapper::Ambiguous;
+use wrapper::Wrapped;
 
 /// An ecosystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +79,15 @@ impl Rule {
     }
 
     /// What holds the parameter called `name`: an entry, or a stack of one for each expert.
-    fn stored(&self, prefix: &str, name: &str, config: &Config) -> Expr {
+    fn stored(&self, prefix: &str, name: &str, config: &Config, wrapped: &Wrapped<'_>) -> Expr {
         let prefix = if self.prefixed { prefix } else { "" };
         let entry = self.entry_in(name);
+        let source = |entry: String| Expr::source(wrapped.entry(&entry));
         let Some((before, after)) = entry.split_once("{e}") else {
-            return Expr::source(format!("{prefix}{entry}"));
+            return source(format!("{prefix}{entry}"));
         };
         let experts = config.moe.as_ref().map_or(0, |moe| *moe.experts);
-        Expr::Stack((0..experts).map(|e| Expr::source(format!("{prefix}{before}{e}{after}"))).collect())
+        Expr::Stack((0..experts).map(|e| source(format!("{prefix}{before}{e}{after}"))).collect())
     }
 
     /// The pattern of the entries, as [`Pattern::of`] gives it.
@@ -108,8 +112,8 @@ pub struct Dialect {
     /// A rule for each canonical parameter that the ecosystem can hold: shared tables and the family's own. Where there
     /// are several for one parameter, the first is taken whose entries the checkpoint has; the first of all if none.
     pub rules: Vec<&'static [Rule]>,
-    /// What entry names may start with; the one that most kinds of entries start with is taken, the first if none.
-    pub prefixes: &'static [&'static str],
+    /// What the names of prefixed rules begin with in the model with its head; in the backbone alone they do not.
+    pub prefix: &'static str,
     /// Entries that are known and not needed, below the prefix, with the reason; besides what quantisers add for
     /// activations. `{next}` is each of the layers after the last.
     pub drops: &'static [(&'static str, &'static str)],
@@ -118,23 +122,28 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// Without prefixes and without anything that is left out.
+    /// Without a prefix and without anything that is left out.
     pub(crate) fn new(name: DialectName, rules: Vec<&'static [Rule]>) -> Dialect {
-        Dialect { name, rules, prefixes: &[""], drops: &[], without: &[] }
+        Dialect { name, rules, prefix: "", drops: &[], without: &[] }
     }
 
-    /// The parameters of `family` as expressions over entry names. `entries` only chooses the prefix and the rules.
+    /// The parameters of `family` as expressions over entry names, and those that may be left. `entries` only say what
+    /// stands around the names, and which of several rules are meant.
+    ///
+    /// # Errors
+    /// If the names are the model's twice.
     pub(crate) fn bindings<'a>(
         &self,
         family: &dyn Family,
         config: &Config,
         entries: impl Iterator<Item = &'a str>,
-    ) -> Bindings {
-        let there = patterns(entries);
-        let prefix = self.prefix(&there);
+    ) -> Result<Bindings, Ambiguous> {
+        let names: Vec<&str> = entries.collect();
+        let wrapped = self.wrapped(&names)?;
+        let prefix = self.prefix;
         let mut by_param: HashMap<&str, (&Rule, bool)> = HashMap::new();
         for rule in self.rules() {
-            let is_there = || there.contains(&rule.pattern(prefix));
+            let is_there = || wrapped.has(&rule.pattern(prefix));
             match by_param.entry(rule.param) {
                 Entry::Vacant(slot) => {
                     slot.insert((rule, is_there()));
@@ -152,31 +161,47 @@ impl Dialect {
                 let pattern = Pattern::of(&spec.name);
                 let (rule, _) = by_param.get(pattern.as_str())?;
                 let shape = spec.shape();
-                let expr = rule.made_of(rule.stored(prefix, &spec.name, config), config, shape.len());
+                let stored = rule.stored(prefix, &spec.name, config, &wrapped);
+                let expr = rule.made_of(stored, config, shape.len());
                 Some(Binding { name: spec.name, shape, expr, presence: spec.presence })
             })
             .collect();
-        let shared = if self.name == DialectName::Hf { HF_ACTIVATIONS } else { &[] };
         let mut drops = vec![];
-        for (pattern, why) in self.drops.iter().chain(shared) {
+        for (pattern, why) in self.drops {
             let layers = if pattern.contains("{next}") { *config.next_layers } else { 1 };
             drops.extend((0..layers).map(|i| {
                 let pattern = pattern.replace("{next}", &(*config.layers + i).to_string());
                 Drop { pattern: Pattern::new(format!("{prefix}{pattern}")), why: (*why).to_owned() }
             }));
         }
-        Bindings { bindings, drops }
+        if self.name == DialectName::Hf {
+            let shared = HF_ACTIVATIONS.iter();
+            drops.extend(
+                shared.map(|(pattern, why)| Drop { pattern: Pattern::new(*pattern), why: (*why).to_owned() }),
+            );
+            drops = wrapped.drops(drops);
+        }
+        Ok(Bindings { bindings, drops })
+    }
+
+    fn wrapped<'a>(&self, names: &[&'a str]) -> Result<Wrapped<'a>, Ambiguous> {
+        match self.name {
+            // llama.cpp's names have nothing around them.
+            DialectName::Gguf => Ok(Wrapped::plain(names)),
+            DialectName::Hf => {
+                let kinds = self.rules().map(|rule| rule.pattern(self.prefix)).collect();
+                Wrapped::find(names, self.base(), &kinds)
+            }
+        }
+    }
+
+    /// What transformers calls the backbone in the model with its head: `base_model_prefix`.
+    fn base(&self) -> &'static str {
+        if self.prefix.is_empty() { "model." } else { self.prefix }
     }
 
     fn rules(&self) -> impl Iterator<Item = &'static Rule> {
         self.rules.iter().copied().flatten()
-    }
-
-    fn prefix(&self, there: &HashSet<String>) -> &'static str {
-        let hits =
-            |prefix: &str| self.rules().filter(|r| r.prefixed && there.contains(&r.pattern(prefix))).count();
-        // `max_by_key` keeps the last of equals: look from the back so that the first wins.
-        self.prefixes.iter().rev().copied().max_by_key(|p| hits(p)).unwrap_or("")
     }
 }
 

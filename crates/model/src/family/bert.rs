@@ -98,9 +98,7 @@ impl Family for Bert {
             DialectName::Gguf => {
                 Dialect { without: WITHOUT, ..Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV]) }
             }
-            DialectName::Hf => {
-                Dialect { prefixes: &["bert.", ""], drops: DROPS, ..Dialect::new(name, vec![HF]) }
-            }
+            DialectName::Hf => Dialect { prefix: "bert.", drops: DROPS, ..Dialect::new(name, vec![HF]) },
         })
     }
 

@@ -40,7 +40,15 @@ impl Family for DeepseekV3 {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["DeepseekV3ForCausalLM", "deepseek_v3", "kimi_k2", "DeepseekV2ForCausalLM", "deepseek_v2"]
+        &[
+            "DeepseekV3ForCausalLM",
+            "DeepseekV3Model",
+            "deepseek_v3",
+            "kimi_k2",
+            "DeepseekV2ForCausalLM",
+            "DeepseekV2Model",
+            "deepseek_v2",
+        ]
     }
 
     fn config(&self, r: &mut Reader) -> Config {

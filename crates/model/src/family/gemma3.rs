@@ -7,7 +7,7 @@ use crate::Fact;
 use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Rope, RopeScaling};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, Field, Reader, keys};
-use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, Rule, add_one};
+use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
 use crate::layout::VLLM_DECODER;
 use crate::mesh::Ends;
 use crate::module::Module;
@@ -28,7 +28,7 @@ impl Family for Gemma3 {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text"]
+        &["Gemma3ForCausalLM", "Gemma3TextModel", "gemma3_text"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {
@@ -120,16 +120,7 @@ impl Family for Gemma3 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
-            DialectName::Hf => Dialect {
-                name,
-                rules: vec![HF_DECODER, HF],
-                prefixes: &["", "language_model."],
-                drops: &[
-                    ("vision_tower.{a}.{b}.{c}", "vision, which text does not use"),
-                    ("model.rotary_emb.inv_freq", "computed from the configuration"),
-                ],
-                without: &[],
-            },
+            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF]) },
         })
     }
 

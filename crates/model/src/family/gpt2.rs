@@ -28,7 +28,7 @@ impl Family for Gpt2 {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["GPT2LMHeadModel", "gpt2"]
+        &["GPT2LMHeadModel", "GPT2Model", "gpt2"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {
@@ -83,7 +83,7 @@ impl Family for Gpt2 {
             DialectName::Hf => Dialect {
                 name,
                 rules: vec![HF],
-                prefixes: &["transformer.", ""],
+                prefix: "transformer.",
                 drops: &[
                     ("h.{n}.attn.bias", "the causal mask, a constant"),
                     ("h.{n}.attn.masked_bias", "the mask's fill value, a constant"),

@@ -35,7 +35,7 @@ impl Family for GptOss {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["GptOssForCausalLM", "gpt_oss"]
+        &["GptOssForCausalLM", "GptOssModel", "gpt_oss"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {

@@ -27,7 +27,7 @@ impl Family for Llama {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["LlamaForCausalLM", "llama", "MistralForCausalLM", "mistral"]
+        &["LlamaForCausalLM", "LlamaModel", "llama", "MistralForCausalLM", "MistralModel", "mistral"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {
@@ -85,11 +85,7 @@ impl Family for Llama {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF]),
-            DialectName::Hf => Dialect {
-                prefixes: &["", "language_model."],
-                drops: HF_DROPS,
-                ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA])
-            },
+            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
         })
     }
 

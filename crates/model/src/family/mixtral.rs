@@ -30,7 +30,7 @@ impl Family for Mixtral {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["MixtralForCausalLM", "mixtral"]
+        &["MixtralForCausalLM", "MixtralModel", "mixtral"]
     }
 
     fn claims(&self, r: &Reader) -> bool {

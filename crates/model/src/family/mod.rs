@@ -2,6 +2,7 @@
 
 mod bert;
 mod blocks;
+mod claim;
 mod deepseek_v3;
 mod gemma3;
 mod gpt2;
@@ -17,9 +18,9 @@ use crate::config::Reader;
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::Module;
-use crate::{
-    Architecture, Config, Description, Ends, Error, Fact, Facts, NotRun, ParamSpec, RopeOrder, Tree,
-};
+use crate::{Architecture, Config, Description, Ends, NotRun, ParamSpec, RopeOrder, Tree};
+
+pub(crate) use claim::find;
 
 /// A family: one file here, one line in [`FAMILIES`].
 pub trait Family: Sync {
@@ -27,7 +28,7 @@ pub trait Family: Sync {
     fn name(&self) -> &'static str;
     /// Values of GGUF's `general.architecture` that it claims.
     fn gguf(&self) -> &'static [&'static str];
-    /// Values of config.json's `architectures` (or, without those, `model_type`) that it claims.
+    /// Values of config.json's `architectures` that it claims, of backbones saved alone too; without those, of `model_type`.
     fn hf(&self) -> &'static [&'static str];
     /// Reads the numbers; problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
@@ -94,45 +95,3 @@ pub static FAMILIES: &[&dyn Family] = &[
     &bert::Bert,
     &whisper::Whisper,
 ];
-
-/// The family that claims the checkpoint, and what the checkpoint calls its architecture.
-pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), Error> {
-    let text = |fact: Option<Fact>| match fact {
-        Some(Fact::Str(s)) => vec![s],
-        Some(Fact::List(l)) => l
-            .into_iter()
-            .filter_map(|f| match f {
-                Fact::Str(s) => Some(s),
-                _ => None,
-            })
-            .collect(),
-        _ => Vec::new(),
-    };
-    let dialect = facts.dialect();
-    let claims = |family: &dyn Family| match dialect {
-        DialectName::Gguf => family.gguf(),
-        DialectName::Hf => family.hf(),
-    };
-    let keys: &[&str] = match dialect {
-        DialectName::Gguf => &["general.architecture"],
-        DialectName::Hf => &["architectures", "model_type"],
-    };
-    let names: Vec<String> = keys.iter().flat_map(|k| text(facts.lookup(k))).collect();
-    for name in &names {
-        let reader = Reader::new(facts, name);
-        let is_of = |f: &&&dyn Family| claims(**f).contains(&name.as_str()) && f.claims(&reader);
-        if let Some(family) = FAMILIES.iter().find(is_of) {
-            return Ok((*family, name.clone()));
-        }
-    }
-    let list = |names: &[&str]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-    match names.first() {
-        None => Err(Error::NoArchitecture(list(keys))),
-        Some(name) => {
-            let mut known: Vec<&str> = FAMILIES.iter().flat_map(|f| claims(*f).iter().copied()).collect();
-            known.sort_unstable();
-            known.dedup();
-            Err(Error::Unsupported { name: name.clone(), known: list(&known) })
-        }
-    }
-}

@@ -32,7 +32,7 @@ impl Family for Phi3 {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["Phi3ForCausalLM", "phi3"]
+        &["Phi3ForCausalLM", "Phi3Model", "phi3"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {

@@ -17,8 +17,8 @@ use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
 pub(super) struct Qwen {
     /// In both ecosystems.
     name: &'static [&'static str; 1],
-    /// In config.json, by its class and by its type.
-    hf: &'static [&'static str; 2],
+    /// In config.json, by its class, by that of its backbone, and by its type.
+    hf: &'static [&'static str; 3],
     attention: fn(&Config) -> Attention,
     /// Whether config.json says if there are biases.
     says_bias: bool,
@@ -26,14 +26,14 @@ pub(super) struct Qwen {
 
 pub(super) static QWEN2: Qwen = Qwen {
     name: &["qwen2"],
-    hf: &["Qwen2ForCausalLM", "qwen2"],
+    hf: &["Qwen2ForCausalLM", "Qwen2Model", "qwen2"],
     attention: |c| Attention::new(c, Bias::Yes, Bias::No),
     says_bias: false,
 };
 
 pub(super) static QWEN3: Qwen = Qwen {
     name: &["qwen3"],
-    hf: &["Qwen3ForCausalLM", "qwen3"],
+    hf: &["Qwen3ForCausalLM", "Qwen3Model", "qwen3"],
     attention: |c| Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c),
     says_bias: true,
 };
@@ -58,7 +58,7 @@ impl Family for Qwen {
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
-        let ([name], [class, kind]) = (self.name, self.hf);
+        let ([name], [class, _, kind]) = (self.name, self.hf);
         if dialect == DialectName::Gguf {
             let mut d = describe::gguf(c, name, "attention.layer_norm_rms_epsilon");
             describe::gguf_rotary(&mut d, c, name);

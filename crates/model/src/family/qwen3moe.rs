@@ -30,7 +30,7 @@ impl Family for Qwen3Moe {
     }
 
     fn hf(&self) -> &'static [&'static str] {
-        &["Qwen3MoeForCausalLM", "qwen3_moe"]
+        &["Qwen3MoeForCausalLM", "Qwen3MoeModel", "qwen3_moe"]
     }
 
     fn config(&self, r: &mut Reader) -> Config {

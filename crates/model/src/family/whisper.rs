@@ -109,7 +109,7 @@ impl Family for Whisper {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         match name {
             DialectName::Gguf => None,
-            DialectName::Hf => Some(Dialect { prefixes: &["model.", ""], ..Dialect::new(name, vec![HF]) }),
+            DialectName::Hf => Some(Dialect { prefix: "model.", ..Dialect::new(name, vec![HF]) }),
         }
     }
 

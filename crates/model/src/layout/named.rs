@@ -31,7 +31,9 @@ impl Named {
             let name = format!("the family {}", model.family.name());
             return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
         };
-        let bindings = dialect.bindings(model.family, &model.config, std::iter::empty()).bindings;
+        let bindings = dialect.bindings(model.family, &model.config, std::iter::empty());
+        // No names are ambiguous in no way.
+        let bindings = bindings.unwrap_or_default().bindings;
         let own: HashSet<&str> =
             params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
         let named: HashSet<&str> = bindings.iter().map(|b| b.name.as_str()).collect();

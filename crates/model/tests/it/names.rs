@@ -25,7 +25,7 @@ fn has(model: &Model, dialect: DialectName) -> bool {
 fn every_required_parameter_has_a_rule() {
     for model in models() {
         let bound: HashSet<String> =
-            model.bindings(std::iter::empty()).bindings.into_iter().map(|b| b.name).collect();
+            model.bindings(std::iter::empty()).unwrap().bindings.into_iter().map(|b| b.name).collect();
         for spec in model.family.params(&model.config) {
             let needed = !matches!(spec.presence, Presence::Optional);
             assert!(
@@ -54,7 +54,7 @@ fn hf_prefixes_come_and_go() {
     let model =
         models().into_iter().find(|m| m.family.name() == "gpt2" && m.dialect == DialectName::Hf).unwrap();
     let source = |names: &[&str]| {
-        let bindings = model.bindings(names.iter().copied());
+        let bindings = model.bindings(names.iter().copied()).unwrap();
         let binding = bindings.bindings.iter().find(|b| b.name == "token_embedding.weight").unwrap();
         let mut found = String::new();
         binding.expr.for_each_source(&mut |name| found = name.to_owned());
@@ -73,7 +73,7 @@ fn scales_of_activations_are_not_needed() {
     for prefix in ["", "language_model."] {
         let name = |rest: &str| format!("{prefix}model.layers.1.{rest}");
         let names = [name("self_attn.q_proj.weight"), name("mlp.down_proj.weight")];
-        let drops = model.bindings(names.iter().map(String::as_str)).drops;
+        let drops = model.bindings(names.iter().map(String::as_str)).unwrap().drops;
         let why = |rest| drops.iter().find(|d| d.pattern.matches(&name(rest))).map(|d| &*d.why);
         assert_eq!(why("mlp.down_proj.input_scale"), Some("for quantised activations; here they are not"));
         assert_eq!(why("self_attn.q_proj.input_global_scale"), why("mlp.down_proj.activation_scale"));

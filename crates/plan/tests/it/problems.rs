@@ -110,6 +110,92 @@ fn a_renamed_tensor_of_another_shape_is_said_with_both() {
     ");
 }
 
+/// Equal shapes and similar letters are not enough: what is missing in one layer is not what is misspelt in another, nor
+/// what is nearer to another name.
+#[test]
+fn what_is_gone_is_not_what_is_misspelt_elsewhere() {
+    let (mut entries, mut bindings) = llama(4);
+    let bf16 = Scheme::plain(Dtype::BF16);
+    for n in 0..4 {
+        let (canonical, name) =
+            (format!("layers.{n}.attention.output.weight"), format!("blk.{n}.attn_o.weight"));
+        bindings.bindings.push(binding(&canonical, &[64, 64], Expr::source(name.clone())));
+        entries.push(entry(&name, &bf16, &[64, 64], entries.last()));
+    }
+    // One layer's q is gone, another layer's o is misspelt.
+    let gone = |entries: &mut Vec<TensorEntry>| entries.retain(|e| e.name != "blk.1.attn_q.weight");
+    gone(&mut entries);
+    rename(&mut entries, "blk.3.attn_o.weight", "blk.3.attn_oo.weight");
+    insta::assert_snapshot!(told(&entries, &bindings), @"
+    `blk.1.attn_q.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
+    wanted `blk.3.attn_o.weight` [64, 64] for `layers.3.attention.output.weight`, found unused `blk.3.attn_oo.weight` of the same shape
+    hint: was it renamed?
+    ");
+    // In one layer.
+    rename(&mut entries, "blk.3.attn_oo.weight", "blk.3.attn_o.weight");
+    rename(&mut entries, "blk.1.attn_o.weight", "blk.1.attn_oo.weight");
+    insta::assert_snapshot!(told(&entries, &bindings), @"
+    `blk.1.attn_q.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
+    wanted `blk.1.attn_o.weight` [64, 64] for `layers.1.attention.output.weight`, found unused `blk.1.attn_oo.weight` of the same shape
+    hint: was it renamed?
+    ");
+    // Only gone, and something else is too many.
+    rename(&mut entries, "blk.1.attn_oo.weight", "blk.1.attn_o.weight");
+    entries.push(entry("blk.1.attn_oo.weight", &bf16, &[64, 64], entries.last()));
+    insta::assert_snapshot!(told(&entries, &bindings), @"
+    `blk.1.attn_q.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
+    `blk.1.attn_oo.weight` [64, 64] is in the checkpoint, but no parameter is made from it
+    hint: the nearest that the model wants is `blk.1.attn_o.weight`
+    ");
+}
+
+#[test]
+fn names_that_all_differ_by_one_prefix_are_one_line() {
+    let (mut entries, bindings) = llama(30);
+    for e in &mut entries {
+        e.name = format!("student.net.{}", e.name);
+    }
+    entries.push(entry("student.net.extra", &Scheme::plain(Dtype::F32), &[8], entries.last()));
+    insta::assert_snapshot!(told(&entries, &bindings), @r#"
+    91 tensors begin with `student.net.` besides: wanted `blk.0.attn_k.weight`, found `student.net.blk.0.attn_k.weight`, and so on
+    hint: a rule gives them the names that are wanted: rule = [{ from = "student.net.{rest..}", to = "{rest..}" }]
+    `student.net.extra` [8] is in the checkpoint, but no parameter is made from it
+    "#);
+    // Another prefix than the wanted one, of some: the rule leaves others alone.
+    let (mut entries, bindings) = llama(3);
+    rename(&mut entries, "blk.", "decoder.block.");
+    insta::assert_snapshot!(told(&entries, &bindings), @r#"
+    9 tensors begin with `decoder.block.` instead of `blk.`: wanted `blk.0.attn_k.weight`, found `decoder.block.0.attn_k.weight`, and so on
+    hint: a rule gives them the names that are wanted: rule = [{ from = "decoder.block.{rest..}", to = "blk.{rest..}" }]
+    "#);
+    // A prefix that is wanted and not there.
+    rename(&mut entries, "decoder.block.", "");
+    insta::assert_snapshot!(told(&entries, &bindings), @r#"
+    9 tensors do not begin with `blk.`: wanted `blk.0.attn_k.weight`, found `0.attn_k.weight`, and so on
+    hint: a rule gives them the names that are wanted: rule = [{ from = "{n}.{rest..}", to = "blk.{n}.{rest..}" }]
+    "#);
+}
+
+#[test]
+fn names_that_all_differ_by_one_suffix_are_one_line() {
+    let (mut entries, bindings) = llama(30);
+    for e in &mut entries {
+        e.name = format!("{}.data", e.name);
+    }
+    insta::assert_snapshot!(told(&entries, &bindings), @r#"
+    91 tensors end in `.data` besides: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k.weight.data`, and so on
+    hint: a rule gives them the names that are wanted: rule = [{ from = "{rest..}.data", to = "{rest..}" }]
+    "#);
+    let (mut entries, bindings) = llama(3);
+    for e in &mut entries {
+        e.name = e.name.replace(".weight", "");
+    }
+    insta::assert_snapshot!(told(&entries, &bindings), @r#"
+    10 tensors do not end in `.weight`: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k`, and so on
+    hint: a rule gives them the names that are wanted: rule = [{ from = "{rest..}", to = "{rest..}.weight" }]
+    "#);
+}
+
 #[test]
 fn extra_tensors_are_named_with_the_nearest_wanted() {
     let (mut entries, bindings) = llama(2);

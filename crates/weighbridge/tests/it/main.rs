@@ -18,6 +18,7 @@ mod several;
 mod shares;
 mod staged;
 mod vllm;
+mod wrappers;
 
 use std::path::{Path, PathBuf};
 
