@@ -93,6 +93,9 @@ fn main() -> ExitCode {
             (format!("{e}\nhint: put the rule in a file, and give that with `--rules FILE`"), FAILURE)
         }
         Err(Failure::Model(e)) if e.is_unknown_model() => (format!("{e}\nhint: {UNKNOWN}"), FAILURE),
+        Err(Failure::Model(e @ weighbridge::Error::Requantize { .. })) => {
+            (format!("{e} with `--allow-requantize`"), USAGE)
+        }
         Err(Failure::Model(e)) => (e.to_string(), if e.is_misuse() { USAGE } else { FAILURE }),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),

@@ -9,6 +9,7 @@ mod gguf;
 pub(crate) mod imatrix;
 mod ranks;
 mod report;
+pub(crate) mod requantize;
 mod resume;
 
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ pub use carry::Left;
 pub use checkpoint::Split;
 pub use imatrix::Imatrix;
 pub use report::{ConvertReport, Converted, Group};
+pub use requantize::Requantized;
 
 /// A format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +146,8 @@ pub struct ConvertOptions<'a> {
     pub imatrix: Option<&'a Imatrix>,
     /// Finite values may become infinite in a cast.
     pub allow_overflow: bool,
+    /// What is quantised may be quantised again, otherwise, which loses more than quantising floats once.
+    pub allow_requantize: bool,
     /// What is at the destination is replaced.
     pub overwrite: bool,
     /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
@@ -292,6 +296,9 @@ impl<'a> Conversion<'a> {
             plan.params.append(&mut rank.params);
             plan.dropped = rank.dropped;
             plan.absent = rank.absent;
+        }
+        if !options.allow_requantize {
+            requantize::check(&plan)?;
         }
         let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
             name: p.name.clone(),

@@ -129,6 +129,16 @@ pub enum Error {
         /// Everything that is wrong, with hints on lines of their own.
         what: String,
     },
+    /// Weights are quantised already, and would be quantised again.
+    #[error(
+        "these weights are quantised already, and would be quantised again:{}\n\
+         hint: quantise the original floats, or say that it is meant",
+        crate::convert::requantize::listed(weights)
+    )]
+    Requantize {
+        /// Which, by name, and how.
+        weights: Vec<crate::Requantized>,
+    },
     /// What is to be encoded cannot be, so.
     #[error("{what}")]
     Encoding {
@@ -254,6 +264,7 @@ impl Error {
             | Error::Owners { .. }
             | Error::Rules(_)
             | Error::Convert { .. }
+            | Error::Requantize { .. }
             | Error::Encoding { .. }
             | Error::Diff { .. }
             | Error::ManifestThere { .. }

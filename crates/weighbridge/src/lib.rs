@@ -43,7 +43,8 @@ pub use check::{
 };
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
-    Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress, Split,
+    Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress,
+    Requantized, Split,
 };
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};

@@ -23,6 +23,7 @@ use super::{AdapterArgs, EncodingArgs, LayoutArg, MeshArgs, size};
     weighbridge convert big.gguf parts.gguf --split-max-size 2G       parts-00001-of-00007.gguf …\n  \
     weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct ConvertArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) source: PathBuf,
@@ -44,6 +45,9 @@ pub(crate) struct ConvertArgs {
     /// Let finite values become infinite in a cast
     #[arg(long)]
     pub(crate) allow_overflow: bool,
+    /// Let weights that are quantised already be quantised again in another encoding, which loses more
+    #[arg(long)]
+    pub(crate) allow_requantize: bool,
     /// Of an hf or mlx directory: bytes of tensors in a file [default: 50GB for hf, 5GiB for mlx, as transformers
     /// and mlx-lm have it]
     #[arg(long, value_name = "SIZE", value_parser = size)]

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         preset,
         imatrix: imatrix.as_ref(),
         allow_overflow: args.allow_overflow,
+        allow_requantize: args.allow_requantize,
         overwrite: args.force,
         max_shard: args.max_shard_size,
         split: args.split(),
@@ -87,6 +88,13 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         } else {
             writeln!(out, "  all {of} tensors were there already")
         };
+    }
+    if after > before {
+        let (before, after) = (Bytes(before), Bytes(after));
+        let _ = writeln!(
+            out,
+            "  note: the result is larger than its source: {after} of tensors, {before} before"
+        );
     }
     if let Some(d) = report.difference() {
         let (rmse, max, cosine) = (d.rmse(), d.max, d.cosine());

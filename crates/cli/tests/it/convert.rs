@@ -265,8 +265,24 @@ fn q4_k_m_is_what_llama_quantize_makes_and_runs() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("q4_k_m.gguf");
     let source = model("smollm2");
-    let args = ["convert", path(&source), path(&target), "--preset", "q4_k_m", "--json"];
-    let facts = facts(&args);
+    let args = ["convert", path(&source), path(&target), "--preset", "q4_k_m"];
+    // As llama-quantize does, it quantises again only if that is meant.
+    assert_snapshot!(failure(&args, dir.path()), @"
+    error: these weights are quantised already, and would be quantised again:
+      14 × `blk.{n}.ffn_down.weight` from q4_1 to q6_k
+      30 × `blk.{n}.ffn_gate.weight` from q4_1 to q5_0
+      30 × `blk.{n}.ffn_up.weight` from q4_1 to q5_0
+      30 × `blk.{n}.attn_k.weight` from q4_1 to q5_0
+      30 × `blk.{n}.attn_output.weight` from q4_1 to q5_0
+      30 × `blk.{n}.attn_q.weight` from q4_1 to q5_0
+      14 × `blk.{n}.attn_v.weight` from q4_1 to q8_0
+      16 × `blk.{n}.ffn_down.weight` from q4_1 to q4_k
+      16 × `blk.{n}.attn_v.weight` from q4_1 to q5_0
+    hint: quantise the original floats, or say that it is meant with `--allow-requantize`
+    exit code 2
+    ");
+    assert!(!target.exists());
+    let facts = facts(&[&args[..], &["--allow-requantize", "--json"]].concat());
     assert_snapshot!(table(&target), @"
     blk.*.attn_k.weight q5_0 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29
     blk.*.attn_norm.weight f32 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29

@@ -54,7 +54,9 @@ fn killed(kills: u32, old: &[&str], flags: &[&str]) -> u32 {
     let args = |folder: &Path, flags: &[&str]| {
         let mut args = vec!["convert".to_owned(), source.to_str().unwrap().to_owned()];
         args.push(folder.join("x.gguf").to_str().unwrap().to_owned());
-        args.extend(["--json", "--sync-every", "4MB", "--threads", "2"].map(str::to_owned));
+        args.extend(
+            ["--json", "--sync-every", "4MB", "--threads", "2", "--allow-requantize"].map(str::to_owned),
+        );
         args.extend(flags.iter().map(|f| (*f).to_owned()));
         args
     };
@@ -136,7 +138,7 @@ fn a_conversion_that_is_interrupted_is_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (model("smollm2"), dir.path().join("x.gguf"));
     let (from, to) = (source.to_str().unwrap(), target.to_str().unwrap());
-    let args = ["convert", from, to, "--encode", "*=q5_1", "--sync-every", "1MB"];
+    let args = ["convert", from, to, "--encode", "*=q5_1", "--allow-requantize", "--sync-every", "1MB"];
     let child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
         .args(args)
         .stdout(Stdio::piped())

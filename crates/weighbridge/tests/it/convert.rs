@@ -294,3 +294,32 @@ fn gguf_is_aligned_as_asked() {
     );
     assert_eq!(refused(OutputFormat::Npz, 64), "npz has no alignment to choose: that is done to gguf");
 }
+
+/// Floats are quantised, and what is quantised is decoded, moved or repacked; only other blocks are refused, by name.
+#[test]
+fn what_is_quantised_is_quantised_again_only_if_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |source: &Path, to: &str, options: &ConvertOptions<'_>| {
+        let to = dir.path().join(to);
+        let report = convert(&open(source).unwrap(), LayoutKind::Source, OutputFormat::Gguf, options, &to);
+        report.map(|report| (to, report.bytes()))
+    };
+    let (blocks, (before, after)) =
+        write(&golden().join("llama-tiny/model.gguf"), "q8_0.gguf", &rules(&["*=q8_0"])).unwrap();
+    assert!(after < before);
+    let Err(Error::Requantize { weights }) =
+        write(&blocks, "q4_0.gguf", &rules(&["blk.*.attn_q.weight=q4_0", "blk.*.attn_k.weight=q4_0"]))
+    else {
+        panic!("it was quantised again")
+    };
+    let named = |w: &weighbridge::Requantized| format!("{} {} {} {}", w.count, w.name, w.from, w.to);
+    let named: Vec<String> = weights.iter().map(named).collect();
+    assert_eq!(named, ["2 blk.{n}.attn_k.weight q8_0 q4_0", "2 blk.{n}.attn_q.weight q8_0 q4_0"]);
+    assert!(!dir.path().join("q4_0.gguf").exists());
+    // The same, floats, and if it is meant.
+    write(&blocks, "same.gguf", &rules(&["*=q8_0"])).unwrap();
+    let (_, (before, after)) = write(&blocks, "f16.gguf", &rules(&["*=f16"])).unwrap();
+    assert!(after > before);
+    let allowed = ConvertOptions { allow_requantize: true, ..rules(&["*=q4_0"]) };
+    write(&blocks, "q4_0.gguf", &allowed).unwrap();
+}

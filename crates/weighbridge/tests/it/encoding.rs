@@ -91,7 +91,12 @@ fn encoding(texts: &[&str], preset: Option<&str>) -> Encoding {
 
 /// `source` written as `format`, encoded by rules for the names of that format.
 fn convert(source: &Path, to: &Path, format: OutputFormat, by: &Encoding) {
-    let options = ConvertOptions { rules: by.rules.clone(), preset: by.preset, ..ConvertOptions::default() };
+    let options = ConvertOptions {
+        rules: by.rules.clone(),
+        preset: by.preset,
+        allow_requantize: true,
+        ..ConvertOptions::default()
+    };
     Conversion::new(&open(source).unwrap(), LayoutKind::Source, format, &options)
         .unwrap()
         .run(to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))

@@ -78,7 +78,8 @@ fn scales_are_of_the_dtype_that_the_model_has() {
         let _ = std::fs::remove_file(&gguf);
         convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), rules, &gguf);
         let blocks = open(&gguf).unwrap();
-        let options = ConvertOptions { preset: Preset::named("mlx-4bit"), ..ConvertOptions::default() };
+        let preset = Preset::named("mlx-4bit");
+        let options = ConvertOptions { preset, allow_requantize: true, ..ConvertOptions::default() };
         let report = Conversion::new(&blocks, LayoutKind::Source, OutputFormat::Mlx, &options)
             .unwrap()
             .run(&to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))
