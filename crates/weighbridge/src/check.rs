@@ -2,6 +2,7 @@
 //! whether they are those that they were.
 
 mod digest;
+mod keys;
 mod manifest;
 mod report;
 mod values;
@@ -16,10 +17,12 @@ use load::Pool;
 use tensor::{PlaneData, Shape, TensorEntry};
 
 use crate::bands::Bands;
+use crate::said::Said;
 use crate::{Error, pipeline};
 use digest::{LEAF, Leaf};
 use values::Values;
 
+pub use keys::{KeyFinding, ListedKey, WrongKey};
 pub use manifest::{Listed, Manifest};
 pub use report::{CheckReport, CheckedFile, Finding, Wrong};
 pub use verify::{Verified, load_verified};
@@ -34,7 +37,7 @@ pub struct CheckOptions<'a> {
     pub deep: bool,
     /// Every byte: the digests of all tensors, for [`CheckReport::manifest`].
     pub digests: bool,
-    /// What the tensors are to be.
+    /// What the tensors, and what is said beside them, must be.
     pub verify: Option<&'a Manifest>,
 }
 
@@ -151,8 +154,14 @@ pub fn check(
             let blake3 = digest::join(leaves)?.to_hex().to_string();
             Some(Listed { name: e.name.clone(), shape, scheme, blake3 })
         });
-        let manifest = Manifest::new(listed.collect());
-        report.findings.extend(options.verify.iter().flat_map(|wanted| wanted.differences(&manifest)));
+        let manifest = Manifest::new(listed.collect(), Some(keys::listed(&Said::of(checkpoint)?)));
+        if let Some(wanted) = options.verify {
+            report.findings.extend(wanted.differences(&manifest));
+            match wanted.key_differences(&manifest) {
+                Ok(keys) => report.keys = keys,
+                Err(why) => report.keys_not_compared = Some(why),
+            }
+        }
         report.manifest = Some(manifest);
     }
     report.seconds = started.elapsed().as_secs_f64();

@@ -1,6 +1,7 @@
 //! In what two checkpoints differ, whatever their formats: by canonical parameters, or by names as stored.
 
 mod compare;
+mod keys;
 mod report;
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,6 +15,7 @@ use plan::{LoadPlan, PlannedParam};
 use crate::wanted::Wanted;
 use crate::{Error, LayoutKind, describe, rope};
 
+pub use keys::KeyDifference;
 pub use report::{Compared, DiffGroup, DiffReport, Held, Outcome};
 
 /// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
@@ -35,8 +37,11 @@ pub fn diff(
     let started = Instant::now();
     let mut report = DiffReport::default();
     let models = (describe(a), describe(b));
+    let said = keys::compare(a, b)?;
+    (report.keys, report.not_compared) = (said.differences, said.not_compared);
     if let (Ok(a), Ok(b)) = &models {
-        report.configuration = configuration(a, b);
+        let unlike = a.unlike(b).into_iter();
+        report.configuration = unlike.map(|(name, a, b)| (name.to_owned(), a, b)).collect();
     }
     let (a, b) = match layout {
         Some(LayoutKind::Canonical) => report.canonical((a, &models.0?), (b, &models.1?), pool)?,
@@ -137,26 +142,6 @@ fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
             b.family.name()
         ),
     })
-}
-
-/// The fields in which two configurations differ.
-fn configuration(a: &Model, b: &Model) -> Vec<(String, String, String)> {
-    let of = |model: &Model| -> Vec<(String, String)> {
-        model.config.fields().into_iter().map(|(name, value, _)| (name.to_owned(), value)).collect()
-    };
-    let (a, b) = (of(a), of(b));
-    let value = |fields: &[(String, String)], name: &str| {
-        fields.iter().find(|f| f.0 == name).map_or("none".to_owned(), |f| f.1.clone())
-    };
-    let extra = b.iter().filter(|f| a.iter().all(|g| g.0 != f.0));
-    let names = a.iter().chain(extra).map(|f| f.0.clone());
-    names
-        .map(|name| {
-            let (a, b) = (value(&a, &name), value(&b, &name));
-            (name, a, b)
-        })
-        .filter(|(_, a, b)| a != b)
-        .collect()
 }
 
 /// One of the two, planned.

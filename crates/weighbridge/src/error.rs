@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Finding;
+use crate::{Finding, KeyFinding};
 
 /// Any error of the pipeline, each with its own message.
 #[derive(Debug, thiserror::Error)]
@@ -187,12 +187,14 @@ pub enum Error {
         path: String,
     },
     /// What was loaded is not what a manifest says.
-    #[error("`{path}` is not what the manifest says:\n{}", lines(findings))]
+    #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
     Differs {
         /// The checkpoint.
         path: String,
-        /// Everything that differs.
+        /// Every tensor that differs.
         findings: Vec<Finding>,
+        /// Everything that is said otherwise beside the tensors.
+        keys: Vec<KeyFinding>,
     },
     /// The caller ended it.
     #[error("{}", interrupted(kept.as_deref(), *done, *total))]
@@ -286,8 +288,9 @@ const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output ma
                         matrix is not the token embedding. There are no logits without it; to load or convert the rest, \
                         let `output.weight` be missing";
 
-fn lines(findings: &[Finding]) -> String {
-    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+fn lines(findings: &[Finding], keys: &[KeyFinding]) -> String {
+    let keys = keys.iter().map(ToString::to_string);
+    findings.iter().map(ToString::to_string).chain(keys).collect::<Vec<_>>().join("\n")
 }
 
 fn hinted(fit: Option<&model::Fit>) -> String {

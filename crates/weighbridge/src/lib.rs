@@ -33,13 +33,15 @@ mod quants;
 mod rope;
 mod rules;
 mod runtime;
+mod said;
 mod text;
 mod wanted;
 
 pub use adapter::Adapter;
 pub use builder::{PlanBuilder, Ranks};
 pub use check::{
-    CheckOptions, CheckReport, CheckedFile, Finding, Listed, Manifest, Verified, Wrong, check, load_verified,
+    CheckOptions, CheckReport, CheckedFile, Finding, KeyFinding, Listed, ListedKey, Manifest, Verified,
+    Wrong, WrongKey, check, load_verified,
 };
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
 pub use convert::{
@@ -47,7 +49,7 @@ pub use convert::{
     Requantized, Split,
 };
 pub use derive::Module;
-pub use diff::{Compared, DiffGroup, DiffReport, Held, Outcome, diff};
+pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{

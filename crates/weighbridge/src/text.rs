@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
-use engine::text::{ChatTemplate, Tokenizer, Vocabulary, VocabularyBuf};
+use engine::text::{ChatTemplate, Loss, Tokenizer, Vocabulary, VocabularyBuf};
 
 use crate::Error;
 use crate::pipeline::shown;
@@ -53,6 +53,21 @@ pub fn open_tokenizer(path: &Path, options: &OpenOptions) -> Result<Tokenizer, E
     let config = config.is_file().then(|| read(&config)).transpose()?;
     let json = read(path)?;
     Tokenizer::from_json(&json, config.as_deref()).map_err(|source| Error::Text { path: shown(), source })
+}
+
+/// What tokenizer.json or tokenizer.model says in the words of GGUF, and what these do not say; `None` if there is neither.
+pub(crate) fn hf_vocabulary(
+    hf: &HfMetadata,
+    checkpoint: &Checkpoint,
+) -> Result<Option<(VocabularyBuf, Vec<Loss>)>, Error> {
+    let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
+    let vocabulary = match (hf.tokenizer(), hf.sentencepiece()) {
+        (Some(json), _) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),
+        (None, Some(model)) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())
+            .map(|vocabulary| (vocabulary, vec![])),
+        (None, None) => return Ok(None),
+    };
+    vocabulary.map(Some).map_err(|source| Error::Text { path: shown(checkpoint), source })
 }
 
 /// The keys `tokenizer.ggml.*`; `None` if the file says that it has no tokenizer.

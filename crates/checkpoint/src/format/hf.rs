@@ -93,8 +93,33 @@ pub struct HfMetadata {
     tokenizer_config: Option<Member>,
     generation_config: Option<Member>,
     chat_template: Option<Member>,
+    beside: Vec<(&'static str, Member)>,
     safetensors: Vec<(String, String)>,
 }
+
+/// The files beside the weights that say what these mean: the configuration, the tokenizer in its several forms, the chat
+/// template, defaults of sampling, and how images and sound are prepared.
+///
+/// Source: `*_NAME` and `vocab_files_names` of transformers 5.23.
+const BESIDE: &[&str] = &[
+    CONFIG,
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tekken.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+];
 
 impl HfMetadata {
     /// The metadata of a directory that has a `config.json`.
@@ -108,6 +133,10 @@ impl HfMetadata {
             tokenizer_config: member("tokenizer_config.json")?,
             generation_config: member("generation_config.json")?,
             chat_template: member("chat_template.jinja")?,
+            beside: BESIDE
+                .iter()
+                .filter_map(|name| member(name).map(|found| found.map(|m| (*name, m))).transpose())
+                .collect::<Result<_, _>>()?,
             safetensors: Vec::new(),
         })
     }
@@ -122,6 +151,7 @@ impl HfMetadata {
             tokenizer_config: None,
             generation_config: None,
             chat_template: None,
+            beside: Vec::new(),
             safetensors: Vec::new(),
         }
     }
@@ -159,6 +189,11 @@ impl HfMetadata {
     /// `chat_template.jinja`.
     pub fn chat_template(&self) -> Option<&Member> {
         self.chat_template.as_ref()
+    }
+
+    /// The files beside the weights that say what these mean, by name: all of those above, and others.
+    pub fn beside(&self) -> impl Iterator<Item = (&'static str, &Member)> {
+        self.beside.iter().map(|(name, member)| (*name, member))
     }
 
     /// `__metadata__` of the safetensors file, or of the first of several, in its order; no key twice.

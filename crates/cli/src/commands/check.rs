@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use weighbridge::{
     Bytes, CheckOptions, CheckReport, CheckedFile, Checkpoint, Finding, Io, Manifest, OpenOptions, Pool,
-    Wrong,
+    Wrong, WrongKey,
 };
 
 use super::inspect::count;
@@ -85,9 +85,19 @@ fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &
             let what = if wrong == 0 {
                 format!("all {} tensors are what it says", report.tensors)
             } else {
-                format!("{wrong} differences")
+                format!("{wrong} differences of tensors")
             };
-            say(format!("held against `{}`: {what}", file.display()));
+            let said = report.manifest.as_ref().and_then(Manifest::keys).map_or(0, <[_]>::len);
+            let beside = match (&report.keys_not_compared, report.keys.len()) {
+                (Some(_), _) => String::new(),
+                (None, 0) if said == 0 => String::new(),
+                (None, 0) => format!("; {said} keys beside them are as it says"),
+                (None, keys) => format!("; {keys} keys beside them differ"),
+            };
+            say(format!("held against `{}`: {what}{beside}", file.display()));
+            if let Some(why) = report.keys_not_compared {
+                say(format!("metadata, configuration, tokenizer and template were not compared: {why}"));
+            }
         }
         Kept::Nothing if args.write_manifest.is_some() => say("no manifest was written".to_owned()),
         Kept::Nothing => {}
@@ -102,6 +112,12 @@ fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &
     }
     if let more @ 1.. = report.findings.len().saturating_sub(SHOWN) {
         let _ = writeln!(out, "… and {more} more: --json lists all");
+    }
+    for finding in report.keys.iter().take(SHOWN) {
+        let _ = writeln!(out, "{finding}");
+    }
+    if let more @ 1.. = report.keys.len().saturating_sub(SHOWN) {
+        let _ = writeln!(out, "… and {more} more keys: --json lists all");
     }
     out
 }
@@ -172,6 +188,18 @@ fn json_text(checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> Stri
             finding
         })
         .collect();
+    let keys: Vec<Value> = report
+        .keys
+        .iter()
+        .map(|k| {
+            let kind = match k.wrong {
+                WrongKey::Missing => "missing",
+                WrongKey::Extra => "extra",
+                WrongKey::Other => "other",
+            };
+            json!({"file": k.file, "key": k.key, "kind": kind})
+        })
+        .collect();
     let (written, verified) = match kept {
         Kept::Written(file) => (Some(file.display().to_string()), None),
         Kept::Verified(file) => (None, Some(file.display().to_string())),
@@ -197,6 +225,8 @@ fn json_text(checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> Stri
         "bytes_read": report.bytes_read,
         "seconds": report.seconds,
         "findings": findings,
+        "keys": keys,
+        "keys_not_compared": report.keys_not_compared,
     });
     format!("{facts:#}\n")
 }

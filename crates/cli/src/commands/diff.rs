@@ -3,12 +3,17 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
-use weighbridge::{Bytes, Compared, DiffGroup, DiffReport, Held, Io, OpenOptions, Outcome, Pattern, Pool};
+use weighbridge::{
+    Bytes, Compared, DiffGroup, DiffReport, Held, Io, KeyDifference, OpenOptions, Outcome, Pattern, Pool,
+};
 
 use crate::Failure;
 use crate::args::DiffArgs;
 use crate::progress::{Line, speed};
 use crate::style;
+
+/// Keys that are shown; JSON has all of them.
+const KEYS: usize = 40;
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     // Read, not mapped: what is done with leaves memory at once.
@@ -56,6 +61,12 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     for (name, a, b) in &report.configuration {
         say(format!("configuration: {name} is {a} in A, {b} in B"));
     }
+    for group in keys(report) {
+        say(group);
+    }
+    for what in &report.not_compared {
+        say(format!("not compared: {what}"));
+    }
     for name in &report.implied {
         say(format!("{name} is a tensor in one, and follows from the configuration of the other"));
     }
@@ -97,6 +108,34 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     out
 }
 
+/// What is said otherwise beside tensors, a line for each key; bookkeeping on one line for each reason.
+fn keys(report: &DiffReport) -> Vec<String> {
+    let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
+    let of = |k: &KeyDifference| {
+        let (file, key) = (k.file.escape_debug(), k.key.escape_debug());
+        if k.key.is_empty() { file.to_string() } else { format!("{file}: {key}") }
+    };
+    let line = |k: &KeyDifference| format!("{} is {} in A, {} in B", of(k), side(&k.a), side(&k.b));
+    let mut lines: Vec<String> = report.differing_keys().map(line).collect();
+    let more = lines.len().saturating_sub(KEYS);
+    if more > 0 {
+        lines.truncate(KEYS);
+        lines.push(format!("… and {more} more keys: --json lists all"));
+    }
+    let mut reasons: Vec<(&str, Vec<String>)> = vec![];
+    for key in &report.keys {
+        let Some(why) = key.bookkeeping else { continue };
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, keys)) => keys.push(of(key)),
+            None => reasons.push((why, vec![of(key)])),
+        }
+    }
+    let noted =
+        |(why, keys): &(&str, Vec<String>)| format!("no difference, since it {why}: {}", keys.join(", "));
+    lines.extend(reasons.iter().map(noted));
+    lines
+}
+
 /// How many parameters compare in which way.
 fn summary(report: &DiffReport) -> String {
     let total = report.params.len();
@@ -117,7 +156,15 @@ fn summary(report: &DiffReport) -> String {
     add(recoded, "in other encodings");
     add(report.only_a.len(), "only in A");
     add(report.only_b.len(), "only in B");
-    let verdict = if report.is_same() { "the same" } else { "they differ" };
+    let verdict = match (report.is_same(), report.has_same_parameters()) {
+        (true, _) => "the same",
+        (false, true) => "they differ, though not in parameters",
+        (false, false) => "they differ",
+    };
+    let said = report.differing_keys().count();
+    if said > 0 {
+        parts.push(format!("{said} keys beside them differ"));
+    }
     format!("{verdict}: {total} parameters in both; {}", parts.join(", "))
 }
 
@@ -218,6 +265,10 @@ fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
         "family": report.family,
         "why_stored": report.why_stored,
         "configuration": configuration,
+        "keys": report.keys.iter().map(|k| json!({
+            "file": k.file, "key": k.key, "a": k.a, "b": k.b, "bookkeeping": k.bookkeeping,
+        })).collect::<Vec<_>>(),
+        "not_compared": report.not_compared,
         "implied": report.implied,
         "only_in_a": only(&report.only_a),
         "only_in_b": only(&report.only_b),

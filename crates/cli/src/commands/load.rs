@@ -119,7 +119,11 @@ fn text(
             0 => String::new(),
             n => format!("; {n} were not read whole, and not verified"),
         };
-        format!("  {} tensors are what the manifest says{partly}\n", v.verified)
+        let beside = match v.keys_not_compared {
+            None => String::new(),
+            Some(why) => format!("\n  metadata, tokenizer and template were not compared: {why}"),
+        };
+        format!("  {} tensors are what the manifest says{partly}{beside}\n", v.verified)
     });
     let from_disk = files.from_disk.map_or_else(String::new, |n| format!(", {} from the disk", Bytes(n)));
     let title = format!("{} → {} parameters", args.path.display(), report.params);

@@ -91,7 +91,7 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 21 tensors, 305 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: all 21 tensors are what it says
+      held against `weighbridge-manifest.json`: all 21 tensors are what it says; 26 keys beside them are as it says
       file                length  tensors   before  between  after
       model.safetensors  307 KiB  305 KiB  2.1 KiB      0 B    0 B
     exit code 0
@@ -111,7 +111,7 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 20 tensors, 281 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: 5 differences
+      held against `weighbridge-manifest.json`: 5 differences of tensors; 26 keys beside them are as it says
       file                length  tensors   before  between  after
       model.safetensors  283 KiB  281 KiB  2.0 KiB      0 B    0 B
     `model.layers.0.mlp.up_proj.weight`: missing: the manifest has it, the checkpoint has not

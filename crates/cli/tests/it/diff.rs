@@ -30,7 +30,6 @@ fn the_same_model_in_two_formats_is_the_same() {
     B gpt2-tiny/model.gguf
       both are `gpt2`: compared by canonical names
       the same: 36 parameters in both; 36 bit-equal
-      configuration: tied is true in A, as stored in B
         parameter                         A    B    unequal  max error  relative  cosine
         token_embedding.weight            f32  f32           bit-equal
         position_embedding.weight         f32  f32           bit-equal

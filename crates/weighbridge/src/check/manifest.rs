@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tensor::Shape;
 
+use super::keys::{self, KeyFinding, ListedKey};
 use super::{Finding, Wrong};
 use crate::Error;
 
@@ -32,16 +33,27 @@ pub struct Listed {
 }
 
 /// The tensors of a checkpoint with their digests, sorted by name. It says nothing of files, so that the same
-/// tensors in another format, or in files cut otherwise, still agree with it.
+/// tensors in another format, or in files cut otherwise, still agree with it. It lists what the checkpoint says beside its
+/// tensors too, key by key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     tensors: Vec<Listed>,
+    keys: Option<Vec<ListedKey>>,
 }
 
 impl Manifest {
-    pub(super) fn new(mut tensors: Vec<Listed>) -> Manifest {
+    pub(super) fn new(mut tensors: Vec<Listed>, mut keys: Option<Vec<ListedKey>>) -> Manifest {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
-        Manifest { tensors }
+        if let Some(keys) = &mut keys {
+            keys.sort();
+        }
+        Manifest { tensors, keys }
+    }
+
+    /// What the checkpoint says beside its tensors, sorted by file and key; `None` for a manifest that was written before
+    /// they had this.
+    pub fn keys(&self) -> Option<&[ListedKey]> {
+        self.keys.as_deref()
     }
 
     /// The tensors, sorted by name.
@@ -89,7 +101,21 @@ impl Manifest {
                     .ok_or_else(|| wrong(format!("tensor {i} lacks a name, shape, scheme or blake3: {t}")))
             })
             .collect::<Result<_, _>>()?;
-        let manifest = Manifest::new(tensors);
+        let keys = match field("keys") {
+            Value::Null => None,
+            listed => {
+                let listed = listed.as_array().ok_or_else(|| wrong("`keys` is no list".into()))?;
+                let key = |(i, k): (usize, &Value)| {
+                    parse_key(k).ok_or_else(|| wrong(format!("key {i} lacks a file, key or blake3: {k}")))
+                };
+                Some(listed.iter().enumerate().map(key).collect::<Result<Vec<_>, _>>()?)
+            }
+        };
+        let manifest = Manifest::new(tensors, keys);
+        let twice = |w: &[ListedKey]| (&w[0].file, &w[0].key) == (&w[1].file, &w[1].key);
+        if let Some(w) = manifest.keys.iter().flat_map(|keys| keys.windows(2)).find(|w| twice(w)) {
+            return Err(wrong(format!("the key `{}` of {} is there twice", w[0].key, w[0].file)));
+        }
         match manifest.tensors.windows(2).find(|w| w[0].name == w[1].name) {
             Some(twice) => Err(wrong(format!("`{}` is there twice", twice[0].name))),
             None => Ok(manifest),
@@ -134,13 +160,30 @@ impl Manifest {
             json!({"name": t.name, "shape": shape, "scheme": t.scheme, "blake3": blake3}).to_string()
         };
         let lines: Vec<String> = self.tensors.iter().map(line).collect();
+        let keys = self.keys.as_ref().map_or(String::new(), |keys| {
+            let line = |k: &ListedKey| json!({"file": k.file, "key": k.key, "blake3": k.blake3}).to_string();
+            let lines: Vec<String> = keys.iter().map(line).collect();
+            format!(",\n\"keys\": [\n{}\n]", lines.join(",\n"))
+        });
         format!(
-            "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n\"tensors\": [\n{}\n]\n}}\n",
+            "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n\"tensors\": [\n{}\n]{keys}\n}}\n",
             lines.join(",\n")
         )
     }
 
-    /// Everything in which `found` is not what this says.
+    /// Every key in which `found` is not what this says.
+    ///
+    /// # Errors
+    /// Why the keys cannot be compared.
+    pub(super) fn key_differences(&self, found: &Manifest) -> Result<Vec<KeyFinding>, &'static str> {
+        match (&self.keys, &found.keys) {
+            (Some(wanted), Some(found)) => keys::differences(wanted, found),
+            (None, _) => Err("the manifest was written before manifests covered them"),
+            (_, None) => Ok(vec![]),
+        }
+    }
+
+    /// Everything in which the tensors of `found` are not what this says.
     pub(super) fn differences(&self, found: &Manifest) -> Vec<Finding> {
         let wanted: HashMap<&str, &Listed> = self.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let there: HashMap<&str, &Listed> = found.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
@@ -175,6 +218,12 @@ fn parse(tensor: &Value) -> Option<Listed> {
     let shape: Option<Vec<u64>> = tensor.get("shape")?.as_array()?.iter().map(Value::as_u64).collect();
     let blake3 = text("blake3").filter(|t| t.len() == 64 && t.bytes().all(|b| b.is_ascii_hexdigit()))?;
     Some(Listed { name: text("name")?, shape: shape?.into(), scheme: text("scheme")?, blake3 })
+}
+
+fn parse_key(key: &Value) -> Option<ListedKey> {
+    let text = |name: &str| Some(key.get(name)?.as_str()?.to_owned());
+    let blake3 = text("blake3").filter(|t| t.len() == 64 && t.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    Some(ListedKey { file: text("file")?, key: text("key")?, blake3 })
 }
 
 fn shown(path: &Path) -> String {

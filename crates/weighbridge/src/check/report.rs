@@ -5,7 +5,7 @@ use std::fmt;
 use quant::BadData;
 use tensor::Shape;
 
-use super::Manifest;
+use super::{KeyFinding, Manifest};
 
 /// Where the bytes of one file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +121,10 @@ pub struct CheckReport {
     pub bytes: u64,
     /// What is wrong, by name.
     pub findings: Vec<Finding>,
+    /// What the checkpoint says otherwise than the manifest, beside its tensors.
+    pub keys: Vec<KeyFinding>,
+    /// Why that was not compared, if there is a manifest and it was not.
+    pub keys_not_compared: Option<&'static str>,
     /// Values that were looked at.
     pub values: u64,
     /// Tensors whose values could not be looked at, since nothing here decodes them: name, and scheme.
@@ -136,6 +140,6 @@ pub struct CheckReport {
 impl CheckReport {
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
-        self.findings.is_empty()
+        self.findings.is_empty() && self.keys.is_empty()
     }
 }

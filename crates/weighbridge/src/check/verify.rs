@@ -15,7 +15,9 @@ use load::{Loaded, Options, Pool};
 use tensor::FileId;
 
 use super::digest::{self, LEAF, Leaf};
-use super::{Finding, Listed, Manifest, size};
+use super::keys::{self, ListedKey};
+use super::{Listed, Manifest, size};
+use crate::said::Said;
 use crate::{Error, Plan};
 
 /// Bytes that are hashed at once: a power of two that divides a leaf.
@@ -30,6 +32,8 @@ pub struct Verified {
     pub verified: usize,
     /// Tensors that were read in part, or not at all: only their names, shapes and encodings were compared.
     pub partly: Vec<String>,
+    /// Why what is said beside the tensors was not compared, if it was not.
+    pub keys_not_compared: Option<&'static str>,
 }
 
 /// As [`load_with`](crate::load_with), and holds what is read against `manifest` on the way. Tensors that lie in maps
@@ -46,11 +50,20 @@ pub fn load_verified(
 ) -> Result<(Loaded, Verified), Error> {
     let verifier = Verifier::new(checkpoint);
     let loaded = observed(&verifier, plan, checkpoint, pool, options)?;
-    let (verified, findings) = verifier.held_against(manifest);
-    if findings.is_empty() {
+    let said = keys::listed(&Said::of(checkpoint)?);
+    let (mut verified, found) = verifier.listed(manifest, said);
+    let findings = manifest.differences(&found);
+    let keys = match manifest.key_differences(&found) {
+        Ok(keys) => keys,
+        Err(why) => {
+            verified.keys_not_compared = Some(why);
+            vec![]
+        }
+    };
+    if findings.is_empty() && keys.is_empty() {
         return Ok((loaded, verified));
     }
-    Err(Error::Differs { path: checkpoint.path().display().to_string(), findings })
+    Err(Error::Differs { path: checkpoint.path().display().to_string(), findings, keys })
 }
 
 /// Loads, and shows `verifier` what is read.
@@ -194,7 +207,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// What is as the manifest says, and what is not.
-    fn held_against(self, manifest: &Manifest) -> (Verified, Vec<Finding>) {
+    fn listed(self, manifest: &Manifest, keys: Vec<ListedKey>) -> (Verified, Manifest) {
         let mut verified = Verified::default();
         let mut listed = vec![];
         for (entry, tensor) in self.checkpoint.entries().iter().zip(self.tensors) {
@@ -214,7 +227,7 @@ impl<'a> Verifier<'a> {
             let (shape, scheme) = (entry.shape.clone(), entry.scheme.name.to_string());
             listed.push(Listed { name: entry.name.clone(), shape, scheme, blake3 });
         }
-        (verified, manifest.differences(&Manifest::new(listed)))
+        (verified, Manifest::new(listed, Some(keys)))
     }
 }
 

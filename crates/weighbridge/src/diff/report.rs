@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use quant::Difference;
 use tensor::{Pattern, Shape};
 
+use super::KeyDifference;
+
 /// A parameter as one of the checkpoints has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -112,6 +114,10 @@ pub struct DiffReport {
     pub why_stored: Option<String>,
     /// What the configurations say otherwise: field, A's value, B's value.
     pub configuration: Vec<(String, String, String)>,
+    /// What they say otherwise beside tensors: metadata, configuration, tokenizer, template.
+    pub keys: Vec<KeyDifference>,
+    /// What of this was not compared, and why.
+    pub not_compared: Vec<String>,
     /// Parameters that both have, in the order of A.
     pub params: Vec<Compared>,
     /// Parameters that one has, and that follow from the configuration of the other.
@@ -129,9 +135,20 @@ pub struct DiffReport {
 }
 
 impl DiffReport {
-    /// Whether both hold the same parameters with the same values, under whatever names, in whatever encoding.
+    /// Whether both hold the same parameters with the same values, under whatever names, in whatever encoding, and say the
+    /// same beside them.
     pub fn is_same(&self) -> bool {
+        self.has_same_parameters() && self.configuration.is_empty() && self.differing_keys().next().is_none()
+    }
+
+    /// Whether both hold the same parameters with the same values.
+    pub fn has_same_parameters(&self) -> bool {
         self.only_a.is_empty() && self.only_b.is_empty() && self.params.iter().all(|p| p.outcome.is_same())
+    }
+
+    /// What they say otherwise that is more than bookkeeping.
+    pub fn differing_keys(&self) -> impl Iterator<Item = &KeyDifference> {
+        self.keys.iter().filter(|k| k.bookkeeping.is_none())
     }
 
     /// Of all parameters with other values, together.

@@ -35,7 +35,11 @@ fn a_model_is_the_same_in_both_dialects() {
         // The factors of Llama 3's RoPE are a tensor in GGUF, and follow from the configuration in HF.
         let implied: &[&str] = if name == "llama3-rope-tiny" { &["rope_factors.weight"] } else { &[] };
         assert_eq!(report.implied, implied, "{name}");
-        assert!(report.is_same(), "{name}");
+        assert!(report.has_same_parameters(), "{name}");
+        // llama.cpp's converter does not carry gemma3's scale of attention: golden/models/README.md.
+        let differing: Vec<&str> = report.configuration.iter().map(|(field, ..)| field.as_str()).collect();
+        let lost: &[&str] = if name == "gemma3-tiny" { &["attention_scale"] } else { &[] };
+        assert_eq!((&differing[..], report.is_same()), (lost, lost.is_empty()), "{name}");
         assert!(!report.params.is_empty() && !report.renamed().is_empty(), "{name}");
         // Nothing is under the same name.
         let stored = differ(&hf, &gguf, Some(LayoutKind::Source), 2);

@@ -14,6 +14,7 @@ mod one_scale;
 mod pipeline;
 mod quantised;
 mod real;
+mod said;
 mod several;
 mod shares;
 mod staged;
