@@ -126,6 +126,15 @@ pub enum Problem {
         /// Rules, in TOML, that give all of them their names, if there are some.
         rule: Option<String>,
     },
+    /// Parameters are made from some of an entry, and none from the rest.
+    PartlyUsed {
+        /// The entry.
+        entry: String,
+        /// Its shape.
+        shape: Shape,
+        /// Its elements that parameters are made from.
+        used: u64,
+    },
     /// A pattern of what may be absent that no parameter has.
     NothingToAllow {
         /// The pattern.
@@ -251,6 +260,7 @@ impl Problem {
             Problem::Missing { .. }
             | Problem::Unused { .. }
             | Problem::Renamed { .. }
+            | Problem::PartlyUsed { .. }
             | Problem::Shape { .. } => Fault::Mismatch,
             Problem::Mixed { .. }
             | Problem::Encoding { .. }

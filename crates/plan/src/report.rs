@@ -181,7 +181,9 @@ impl Group<'_> {
 /// The name that a problem is about.
 fn subject(problem: &Problem) -> &str {
     match problem {
-        Problem::Missing { entry, .. } | Problem::Unused { entry, .. } => entry,
+        Problem::Missing { entry, .. }
+        | Problem::Unused { entry, .. }
+        | Problem::PartlyUsed { entry, .. } => entry,
         Problem::Shape { param, .. }
         | Problem::Expression { param, .. }
         | Problem::Mixed { param, .. }
@@ -397,6 +399,14 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             };
             let (found, wanted) = example;
             (format!("{n} tensors {differ}"), format!(": wanted `{wanted}`, found `{found}`, and so on"))
+        }
+        Problem::PartlyUsed { entry, shape, used } => {
+            let all = shape.elements().unwrap_or(0);
+            hints.push("do the sizes of the configuration belong to these files?".into());
+            (
+                format!("`{}`", name(entry)),
+                format!(" {shape}: parameters are made from {used} of its {all} elements"),
+            )
         }
         Problem::NothingToAllow { pattern, nearest } => {
             hints.extend(nearest.as_ref().map(|n| format!("the nearest is `{n}`")));
