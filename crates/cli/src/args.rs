@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
     Adapter, BackendKind, DialectName, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options, Pattern,
-    SamplerOptions,
+    SamplerOptions, Sampling,
 };
 
 pub(crate) use convert::ConvertArgs;
@@ -65,6 +65,8 @@ pub(crate) struct InspectArgs {
     /// List every tensor instead of grouping them
     #[arg(long)]
     pub(crate) tensors: bool,
+    #[command(flatten)]
+    pub(crate) strict: StrictArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -95,6 +97,8 @@ pub(crate) struct PlanArgs {
     pub(crate) layout: LayoutArg,
     #[command(flatten)]
     pub(crate) share: RankArgs,
+    #[command(flatten)]
+    pub(crate) strict: StrictArgs,
     /// Plan every rank, and print what each of them reads and holds
     #[arg(long, conflicts_with_all = ["rank", "explain"])]
     pub(crate) all_ranks: bool,
@@ -395,6 +399,8 @@ pub(crate) struct RunArgs {
     pub(crate) n: usize,
     #[command(flatten)]
     sampler: SamplerArgs,
+    #[command(flatten)]
+    pub(crate) strict: StrictArgs,
     /// Print facts as JSON on stderr when done
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
@@ -436,40 +442,49 @@ pub(crate) struct TokenizeArgs {
     pub(crate) io: IoArg,
 }
 
+/// What to do with keys that nobody knows.
+#[derive(ClapArgs)]
+pub(crate) struct StrictArgs {
+    /// Refuse keys of the checkpoint that are unknown, or whose values are not followed; else they are listed
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
 /// The sampler's flags.
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Sampling")]
 struct SamplerArgs {
-    /// 0 takes the most likely token, always
-    #[arg(long, default_value_t = 0.8)]
-    temperature: f32,
-    /// Keep the K most likely tokens; 0 keeps all
-    #[arg(long, value_name = "K", default_value_t = 40)]
-    top_k: usize,
-    /// Keep the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
-    top_p: f32,
-    /// Keep tokens at least this likely, relative to the most likely
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
-    min_p: f32,
+    /// 0 takes the most likely token, always [default: as the model says, or 0.8]
+    #[arg(long)]
+    temperature: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all [default: as the model says, or 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the most likely tokens that together reach this probability [default: as the model says, or 0.95]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Keep tokens at least this likely, relative to the most likely [default: as the model says, or 0.05]
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
     /// The same seed gives the same text [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
 }
 
 impl RunArgs {
-    /// The sampler's options.
-    pub(crate) fn sampler(&self) -> SamplerOptions {
+    /// The sampler's options, as far as they are given; else the model's.
+    pub(crate) fn sampler(&self, model: &Sampling) -> SamplerOptions {
         let s = &self.sampler;
         let clock = || {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             now.map_or(0, |d| d.as_secs() ^ (u64::from(d.subsec_nanos()) << 32))
         };
+        let own = model.over(SamplerOptions::default());
         SamplerOptions {
-            temperature: s.temperature,
-            top_k: s.top_k,
-            top_p: s.top_p,
-            min_p: s.min_p,
+            temperature: s.temperature.unwrap_or(own.temperature),
+            top_k: s.top_k.unwrap_or(own.top_k),
+            top_p: s.top_p.unwrap_or(own.top_p),
+            min_p: s.min_p.unwrap_or(own.min_p),
             seed: s.seed.unwrap_or_else(clock),
         }
     }

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod isolate;
+mod keys;
 mod progress;
 mod style;
 
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         Err(Failure::Model(e @ weighbridge::Error::Requantize { .. })) => {
             (format!("{e} with `--allow-requantize`"), USAGE)
         }
+        Err(Failure::Model(e @ weighbridge::Error::Lost { .. })) => (with_allowance(&e), FAILURE),
         Err(Failure::Model(e)) => (e.to_string(), if e.is_misuse() { USAGE } else { FAILURE }),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),
@@ -105,4 +107,14 @@ fn main() -> ExitCode {
     // If stderr is gone too, the exit code has to do.
     let _ = writeln!(stderr, "{}", style::error(&message));
     ExitCode::from(code)
+}
+
+/// What a format cannot say, and how to let it go.
+fn with_allowance(error: &weighbridge::Error) -> String {
+    let weighbridge::Error::Lost { losses, .. } = error else { return error.to_string() };
+    let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
+    if keys.is_empty() {
+        return format!("{error}\nhint: leave it out of --allow-loss");
+    }
+    format!("{error}\nhint: --allow-loss {} converts all the same", keys.join(","))
 }

@@ -238,7 +238,7 @@ impl Decoder {
                 layer: n,
                 position,
                 window: layer.window.map(|w| usize::try_from(w).unwrap_or(usize::MAX)),
-                scale: self.arch.attention_scale,
+                scale: layer.scale,
             };
             backend.attend(&heads, &attend, qkv, rows, attention);
             backend.linear(&block.attention_output, attention, rows, added);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Config;
+use crate::{Config, Field};
 
 /// Normalisation before (and, in some families, after) attention and feed-forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,14 +92,18 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// Turns below which it is divided.
     pub beta_slow: f64,
-    /// What cosines and sines are multiplied by; if `None`, it follows from the factors.
-    pub attention_factor: Option<f64>,
-    /// Of that, in DeepSeek's models.
-    pub mscale: Option<f64>,
-    /// Of that and of the scores, in DeepSeek's models.
+    /// What cosines and sines are multiplied by.
+    pub attention_factor: f64,
+    /// Scores are multiplied by the square of [`yarn_mscale`] of it (DeepSeek).
     pub mscale_all_dim: Option<f64>,
     /// The ends of the ramp are whole pairs.
     pub truncate: bool,
+}
+
+/// What YaRN scales by for a stretch of `factor`.
+/// Source: transformers `get_mscale`, modeling_rope_utils.py@v5.23.
+pub(crate) fn yarn_mscale(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }
 
 impl RopeScaling {
@@ -131,13 +135,10 @@ impl fmt::Display for RopeScaling {
                     " × {} of {}, beta {} and {}",
                     y.factor, y.original_context, y.beta_fast, y.beta_slow
                 )?;
-                let numbers = [
-                    ("factor", y.attention_factor),
-                    ("mscale", y.mscale),
-                    ("mscale_all_dim", y.mscale_all_dim),
-                ];
-                for (name, x) in numbers.into_iter().filter_map(|(name, x)| Some((name, x?))) {
-                    write!(f, ", {name} {}", x as f32)?;
+                // Through f32 and back it may be another number in the eighth digit.
+                write!(f, ", cosines and sines × {:.5}", y.attention_factor)?;
+                if let Some(all) = y.mscale_all_dim {
+                    write!(f, ", mscale_all_dim {all:.5}")?;
                 }
                 f.write_str(if y.truncate { "" } else { ", not truncated" })
             }
@@ -254,6 +255,8 @@ pub struct Attention {
     pub window: Option<u64>,
     /// Its rotary embedding, if positions are rotary.
     pub rope: Option<Rope>,
+    /// Scores are multiplied by this before the softmax.
+    pub scale: f32,
 }
 
 /// The feed-forward activation.
@@ -263,6 +266,48 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU, which GPT-2 and Gemma use.
     GeluTanh,
+    /// GELU by the error function.
+    Gelu,
+    /// `x · sigmoid(1.702 x)`.
+    QuickGelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)²`.
+    Relu2,
+}
+
+/// Every activation by the names that config.json has for it.
+/// Source: transformers activations.py@v5.23, `ACT2CLS`.
+static ACTIVATIONS: &[(&str, Activation)] = &[
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_python_tanh", Activation::GeluTanh),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_accurate", Activation::GeluTanh),
+    ("gelu", Activation::Gelu),
+    ("gelu_python", Activation::Gelu),
+    ("quick_gelu", Activation::QuickGelu),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::Relu2),
+];
+
+impl Activation {
+    /// The activation that config.json calls so.
+    pub fn named(name: &str) -> Option<Activation> {
+        ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    }
+
+    /// The first of its names.
+    pub fn name(self) -> &'static str {
+        ACTIVATIONS.iter().find(|(_, activation)| *activation == self).map_or("", |(name, _)| name)
+    }
+
+    /// Every name that is understood.
+    pub(crate) fn names() -> String {
+        ACTIVATIONS.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A decoder, as the engine runs it. Every optional part (biases, q/k norms, post norms, a gate) is
@@ -289,8 +334,6 @@ pub struct Architecture {
     pub positions: Positions,
     /// Token embeddings are multiplied by this.
     pub embedding_scale: f32,
-    /// Scores are multiplied by this before the softmax.
-    pub attention_scale: f32,
     /// The feed-forward activation.
     pub activation: Activation,
     /// `c` in `c · tanh(logits / c)`.
@@ -313,25 +356,44 @@ impl NotRun {
 }
 
 impl Rope {
-    /// The rotary embedding that a configuration says, if it is one that is run.
-    pub(crate) fn of(c: &Config) -> Result<Rope, NotRun> {
-        let rope = Rope { theta: *c.rope_theta, dims: *c.rope_dims, scaling: c.rope_scaling.value.clone() };
+    /// A rotary embedding, if it is one that is run.
+    fn checked(theta: f64, scaling: &Field<RopeScaling>, c: &Config) -> Result<Rope, NotRun> {
+        let rope = Rope { theta, dims: *c.rope_dims, scaling: scaling.value.clone() };
         if rope.dims != *c.head_dim {
-            let why = format!("{} of {} elements of a head are rotated", rope.dims, *c.head_dim);
+            let why = format!(
+                "{} of {} elements of a head are rotated ({})",
+                rope.dims, *c.head_dim, c.rope_dims.origin
+            );
             return Err(NotRun::new(why));
         }
         if rope.is_run() {
             return Ok(rope);
         }
-        Err(NotRun::new(format!("rotary frequencies are stretched by `{}`", rope.scaling.name())))
+        let (name, origin) = (rope.scaling.name(), &scaling.origin);
+        Err(NotRun::new(format!("rotary frequencies are stretched by `{name}` ({origin})")))
+    }
+}
+
+impl Attention {
+    /// What a configuration says of layer `n`, with the rotary embedding that it has.
+    pub(crate) fn of(c: &Config, n: u64, rope: Option<Rope>) -> Attention {
+        let by_layer = if *c.attention_scale_by_layer { n as f64 + 1.0 } else { 1.0 };
+        let window = c.is_windowed(n).then_some(*c.window);
+        Attention { window, rope, scale: (*c.attention_scale / by_layer) as f32 }
     }
 }
 
 impl Architecture {
-    /// As Llama: RMS norms, and one rotary embedding in all layers, whether they have a window or not.
+    /// As Llama: RMS norms, and rotary embeddings: one for the layers with a window, one for those without.
     pub(crate) fn rotary(c: &Config) -> Result<Architecture, NotRun> {
-        let rope = Rope::of(c)?;
-        let layer = |n| Attention { window: c.is_windowed(n).then_some(*c.window), rope: Some(rope.clone()) };
+        let global = Rope::checked(*c.rope_theta, &c.rope_scaling, c)?;
+        let local = if c.has_windows() {
+            Rope::checked(*c.rope_local_theta, &c.rope_local_scaling, c)?
+        } else {
+            global.clone()
+        };
+        let rope = |n| if c.is_windowed(n) { local.clone() } else { global.clone() };
+        let layer = |n| Attention::of(c, n, Some(rope(n)));
         let norm = Norm::Rms { eps: *c.norm_eps as f32 };
         Ok(Architecture::new(c, norm, (0..*c.layers).map(layer).collect()))
     }
@@ -349,8 +411,7 @@ impl Architecture {
             norm,
             positions: Positions::Rotary,
             embedding_scale: 1.0,
-            attention_scale: *c.attention_scale as f32,
-            activation: Activation::Silu,
+            activation: *c.activation,
             logit_soft_cap: None,
             layers,
         }

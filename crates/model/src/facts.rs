@@ -1,7 +1,5 @@
 //! What a checkpoint says about its model, whatever the format.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fmt;
 
 use checkpoint::{Metadata, Value};
@@ -84,6 +82,9 @@ pub trait Facts {
     fn dialect(&self) -> DialectName;
     /// The value of `key`. In config.json, dots descend into objects.
     fn lookup(&self, key: &str) -> Option<Fact>;
+    /// Every key and its value, in the order of the file. Of config.json, the values that are no objects, with dots
+    /// between the names that lead there.
+    fn pairs(&self) -> Vec<(String, Fact)>;
     /// The number of tokens in the vocabulary that the file carries, if it does.
     fn vocabulary(&self) -> Option<(String, u64)>;
 }
@@ -97,6 +98,12 @@ impl Facts for serde_json::Value {
     fn lookup(&self, key: &str) -> Option<Fact> {
         let value = key.split('.').try_fold(self, |value, segment| value.get(segment))?;
         Some(Fact::from_json(value))
+    }
+
+    fn pairs(&self) -> Vec<(String, Fact)> {
+        let mut pairs = Vec::new();
+        leaves(self, String::new(), &mut pairs);
+        pairs
     }
 
     fn vocabulary(&self) -> Option<(String, u64)> {
@@ -118,6 +125,16 @@ impl Facts for Metadata {
             Metadata::Gguf(metadata) => metadata.get(key).map(|v| Fact::from_gguf(&v)),
             Metadata::Hf(metadata) => metadata.config()?.lookup(key),
             _ => None,
+        }
+    }
+
+    fn pairs(&self) -> Vec<(String, Fact)> {
+        match self {
+            Metadata::Gguf(metadata) => {
+                metadata.iter().map(|(key, value)| (key.to_owned(), Fact::from_gguf(&value))).collect()
+            }
+            Metadata::Hf(metadata) => metadata.config().map(Facts::pairs).unwrap_or_default(),
+            _ => Vec::new(),
         }
     }
 
@@ -148,36 +165,15 @@ impl Fact {
     }
 }
 
-/// Facts, and which of them were asked for.
-pub struct Noting<'a> {
-    facts: &'a dyn Facts,
-    used: RefCell<BTreeSet<String>>,
-}
-
-impl<'a> Noting<'a> {
-    /// The same facts; nothing has been asked yet.
-    pub fn of(facts: &'a dyn Facts) -> Noting<'a> {
-        Noting { facts, used: RefCell::default() }
-    }
-
-    /// The keys that were asked for and found.
-    pub fn used(self) -> BTreeSet<String> {
-        self.used.into_inner()
-    }
-}
-
-impl Facts for Noting<'_> {
-    fn dialect(&self) -> DialectName {
-        self.facts.dialect()
-    }
-
-    fn lookup(&self, key: &str) -> Option<Fact> {
-        let found = self.facts.lookup(key)?;
-        self.used.borrow_mut().insert(key.to_owned());
-        Some(found)
-    }
-
-    fn vocabulary(&self) -> Option<(String, u64)> {
-        self.facts.vocabulary()
+/// The keys of what is no object, or an empty one, with dots between.
+fn leaves(value: &serde_json::Value, path: String, out: &mut Vec<(String, Fact)>) {
+    match value {
+        serde_json::Value::Object(map) if path.is_empty() || !map.is_empty() => {
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                leaves(value, path, out);
+            }
+        }
+        _ => out.push((path, Fact::from_json(value))),
     }
 }

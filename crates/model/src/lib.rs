@@ -14,6 +14,8 @@
 // The derive of `Module` names the crate that users add.
 extern crate self as weighbridge;
 
+use std::collections::BTreeMap;
+
 mod architecture;
 mod config;
 mod dialect;
@@ -28,11 +30,11 @@ mod param;
 pub use architecture::{
     Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeOrder, RopeScaling, Yarn,
 };
-pub use config::describe::Description;
-pub use config::{Config, Encoder, Field, Latent, Moe, Origin};
+pub use config::describe::{Description, Loss};
+pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
 pub use dialect::{Ambiguous, Dialect, DialectName, Fit, Rule, better_fit};
 pub use error::{ConfigProblem, Error};
-pub use facts::{Fact, Facts, Noting};
+pub use facts::{Fact, Facts};
 pub use family::{FAMILIES, Family};
 pub use layout::{
     Canonical, Export, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout, ShardedState, Vllm,
@@ -49,6 +51,8 @@ pub struct Model {
     pub config: Config,
     /// How the checkpoint names and lays out the parameters.
     pub dialect: DialectName,
+    /// What became of the keys that the configuration was read from.
+    noted: BTreeMap<String, Verdict>,
 }
 
 impl Model {
@@ -61,8 +65,19 @@ impl Model {
         let (family, architecture) = family::find(facts)?;
         let mut reader = config::Reader::new(facts, &architecture);
         let config = family.config(&mut reader);
-        let config = reader.finish(config)?;
-        Ok(Model { family, config, dialect: facts.dialect() })
+        let (config, noted) = reader.finish(config)?;
+        Ok(Model { family, config, dialect: facts.dialect(), noted })
+    }
+
+    /// The same model with another configuration.
+    #[must_use]
+    pub fn with_config(&self, config: Config) -> Model {
+        Model { family: self.family, config, dialect: self.dialect, noted: self.noted.clone() }
+    }
+
+    /// What becomes of every key of `facts`, from which the model was read.
+    pub fn verdicts(&self, facts: &dyn Facts) -> Vec<KeyVerdict> {
+        config::verdict::verdicts(facts, &self.noted, self.family.needless(facts.dialect()))
     }
 
     /// The family that claims what the facts call the architecture, and the ecosystem, if one does.
@@ -73,7 +88,12 @@ impl Model {
     /// What a checkpoint of `dialect` says of this model; `own` as in [`Family::describe`]. [`Model::from_facts`]
     /// makes the same numbers of it.
     pub fn describe(&self, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
-        self.family.describe(&self.config, dialect, own)
+        let mut description = self.family.describe(&self.config, dialect, own);
+        for value in &self.config.not_followed {
+            let what = format!("it is written as {}, which gives other results", value.wanted);
+            description.lose(&value.key, "not_followed", what);
+        }
+        description
     }
 
     /// The fields that differ from those of `other`: name, this model's value, the other's. None if both run alike.
@@ -88,13 +108,33 @@ impl Model {
         let of = |model: &Model| {
             model.config.fields().into_iter().map(|(name, value, _)| (name, value)).collect::<Vec<_>>()
         };
-        let theirs: std::collections::HashMap<_, _> = of(other).into_iter().collect();
-        unlike.extend(of(self).into_iter().map(|(name, value)| {
-            (name, value, theirs.get(name).cloned().unwrap_or_else(|| "absent".to_owned()))
-        }));
+        let (own, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (of(self).into_iter().collect(), of(other).into_iter().collect());
+        let absent = || "absent".to_owned();
+        unlike.extend(
+            own.iter().map(|(name, value)| {
+                (*name, value.clone(), theirs.get(name).cloned().unwrap_or_else(absent))
+            }),
+        );
+        let only_theirs = theirs.iter().filter(|(name, _)| !own.contains_key(*name));
+        unlike.extend(only_theirs.map(|(name, value)| (*name, absent(), value.clone())));
         // Said in other words in each ecosystem.
-        unlike.retain(|(name, a, b)| a != b && *name != "tied");
+        unlike.retain(|(name, a, b)| a != b && !matches!(*name, "tied" | "attention_bias" | "ffn_bias"));
         unlike
+    }
+
+    /// The fields that would read otherwise from `description` than this model has them, but for those whose loss the
+    /// description names.
+    ///
+    /// # Errors
+    /// If nothing can be read from it.
+    pub fn unsaid(&self, description: &Description) -> Result<Vec<(&'static str, String, String)>, Error> {
+        let again = Model::from_facts(description)?;
+        let lost = |field: &str| description.accounts_for(field);
+        let mut unlike = self.unlike(&again);
+        let windows = lost("window");
+        unlike.retain(|(name, _, _)| !(lost(name) || windows && *name == "windowed"));
+        Ok(unlike)
     }
 
     /// What its modules declare and hold.
@@ -128,6 +168,10 @@ impl Model {
     /// # Errors
     /// If it does not run the model: why.
     pub fn architecture(&self) -> Result<Architecture, NotRun> {
-        self.family.architecture(&self.config)
+        let architecture = self.family.architecture(&self.config)?;
+        match &self.config.not_followed[..] {
+            [] => Ok(architecture),
+            list => Err(NotRun::new(list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+        }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
-use model::{DialectName, Mesh, Model};
+use model::{DialectName, Loss, Mesh, Model};
 use plan::{Codecs as _, LoadPlan, PlannedParam, ResolvedParam};
 use tensor::{Dtype, Scheme, Shape, Step};
 
@@ -148,6 +148,8 @@ pub struct ConvertOptions<'a> {
     pub allow_overflow: bool,
     /// What is quantised may be quantised again, otherwise, which loses more than quantising floats once.
     pub allow_requantize: bool,
+    /// Keys of the configuration that may be lost, where the format cannot say them.
+    pub allow_loss: Vec<String>,
     /// What is at the destination is replaced.
     pub overwrite: bool,
     /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
@@ -192,6 +194,17 @@ impl ConvertOptions<'_> {
     }
 }
 
+/// Checks that everything that is lost was allowed, and that something is lost under every key that was.
+fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
+    let unknown: Vec<String> =
+        keys.iter().filter(|key| lost.iter().all(|loss| loss.key != **key)).cloned().collect();
+    let losses: Vec<Loss> = lost.iter().filter(|loss| !keys.contains(&loss.key)).cloned().collect();
+    if losses.is_empty() && unknown.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Lost { format: format.name(), losses, unknown })
+}
+
 /// A parameter that is being converted.
 pub struct Progress<'a> {
     /// Its place, counted from 0.
@@ -217,6 +230,8 @@ pub struct Conversion<'a> {
     made: Vec<Made>,
     /// What the source says and the result will not.
     left: Vec<Left>,
+    /// What the source says and the result cannot.
+    lost: Vec<Loss>,
     draft: Draft,
     /// What the values depend on.
     identity: Vec<u8>,
@@ -269,6 +284,7 @@ impl<'a> Conversion<'a> {
             }
             _ => None,
         };
+        allowed(carried.as_ref().map(|c| &c.lost[..]).unwrap_or_default(), &options.allow_loss, format)?;
         for wanted in &mut wanted {
             decode(wanted, format, layout);
             if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
@@ -306,7 +322,7 @@ impl<'a> Conversion<'a> {
             scheme: Arc::clone(&p.scheme),
         });
         let mut tensors: Vec<Outgoing> = tensors.collect();
-        let Carried { beside, made, left } = carried.unwrap_or_default();
+        let Carried { beside, made, left, lost } = carried.unwrap_or_default();
         tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
@@ -357,7 +373,7 @@ impl<'a> Conversion<'a> {
         };
         let mut identity = resume::identity(checkpoint, layout, format, options);
         identity.extend(made.iter().flat_map(|m| &m.bytes));
-        Ok(Conversion { checkpoint, options, plan, rules, made, left, draft, identity })
+        Ok(Conversion { checkpoint, options, plan, rules, made, left, lost, draft, identity })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -379,7 +395,7 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plan, rules, made, left, draft, identity } = self;
+        let Conversion { checkpoint, options, plan, rules, made, left, lost, draft, identity } = self;
         let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
@@ -389,8 +405,13 @@ impl<'a> Conversion<'a> {
             ..load::Options::default()
         };
         let mut writer = draft.create_with(path, &write)?;
-        let mut report =
-            ConvertReport { dropped: plan.dropped, absent: plan.absent, left, ..ConvertReport::default() };
+        let mut report = ConvertReport {
+            dropped: plan.dropped,
+            absent: plan.absent,
+            left,
+            lost,
+            ..ConvertReport::default()
+        };
         let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
         let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
         for (param, rule) in plan.params.into_iter().zip(rules) {

@@ -123,6 +123,24 @@ pub enum Error {
         /// What is in the way.
         why: String,
     },
+    /// What is said of sampling cannot be read.
+    #[error("`{path}`: {what}")]
+    Sampling {
+        /// The checkpoint.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The format cannot say all of the model.
+    #[error("{}", unsaid(format, losses, unknown))]
+    Lost {
+        /// The format.
+        format: &'static str,
+        /// What would be lost.
+        losses: Vec<model::Loss>,
+        /// Keys that were allowed to be lost, under which nothing is.
+        unknown: Vec<String>,
+    },
     /// What is to be converted cannot be, so.
     #[error("{what}")]
     Convert {
@@ -291,6 +309,13 @@ const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output ma
 fn lines(findings: &[Finding], keys: &[KeyFinding]) -> String {
     let keys = keys.iter().map(ToString::to_string);
     findings.iter().map(ToString::to_string).chain(keys).collect::<Vec<_>>().join("\n")
+}
+
+fn unsaid(format: &str, losses: &[model::Loss], unknown: &[String]) -> String {
+    let heading = (!losses.is_empty()).then(|| format!("{format} cannot say all of this model:"));
+    let lost = losses.iter().map(|loss| format!("`{}` is lost: {}", loss.key, loss.what));
+    let nothing = unknown.iter().map(|key| format!("nothing is lost under `{key}`, which was allowed"));
+    heading.into_iter().chain(lost).chain(nothing).collect::<Vec<_>>().join("\n")
 }
 
 fn hinted(fit: Option<&model::Fit>) -> String {

@@ -23,6 +23,7 @@ mod bands;
 mod builder;
 mod check;
 mod convert;
+mod coverage;
 mod diff;
 mod encoding;
 mod error;
@@ -34,6 +35,7 @@ mod rope;
 mod rules;
 mod runtime;
 mod said;
+mod sampling;
 mod text;
 mod wanted;
 
@@ -48,6 +50,7 @@ pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress,
     Requantized, Split,
 };
+pub use coverage::{Covered, coverage};
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
@@ -65,8 +68,8 @@ pub use load::{
 };
 pub use loading::{load_into, load_with, needs};
 pub use model::{
-    Along, Axis, DialectName, ExpertPlacement, Mesh, Model, Module, Origin, ParamSpec, Rank, Role, Tree,
-    module,
+    Along, Axis, DialectName, ExpertPlacement, KeyVerdict, Loss, Mesh, Model, Module, NotFollowed, Origin,
+    ParamSpec, Rank, Role, Tree, Verdict, module,
 };
 pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{
@@ -77,6 +80,7 @@ pub use quant::Difference;
 pub use quants::{Quant, quants};
 pub use rules::{RulesProblems, parse_rules, read_rules};
 pub use runtime::{BackendKind, Options, Runtime};
+pub use sampling::{Sampling, sampling};
 pub use tensor::{
     Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, Scheme, Shape, TensorEntry,
     nearest,

@@ -14,7 +14,7 @@ use model::{Model, NotRun};
 
 use crate::layout::isa;
 use crate::pipeline::shown;
-use crate::{Encoding, Error, LayoutKind, Plan, describe, load, open_with, text};
+use crate::{Encoding, Error, LayoutKind, Plan, Sampling, describe, load, open_with, sampling, text};
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,7 @@ pub struct Runtime {
     decoder: Decoder,
     tokenizer: Result<Arc<Tokenizer>, Error>,
     template: Option<ChatTemplate>,
+    sampling: Sampling,
 }
 
 impl Runtime {
@@ -99,7 +100,8 @@ impl Runtime {
         };
         let template = text::chat_template(&checkpoint)?;
         let report = loaded.report().clone();
-        Ok(Runtime { checkpoint, model, report, layout, backend, decoder, tokenizer, template })
+        let sampling = sampling(&checkpoint)?;
+        Ok(Runtime { checkpoint, model, report, layout, backend, decoder, tokenizer, template, sampling })
     }
 
     /// The checkpoint.
@@ -148,6 +150,11 @@ impl Runtime {
     /// Uses another chat template than the checkpoint's.
     pub fn set_template(&mut self, template: ChatTemplate) {
         self.template = Some(template);
+    }
+
+    /// How the checkpoint wants tokens chosen.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
     }
 
     /// Forgets every position from `len` on.

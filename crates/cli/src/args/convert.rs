@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::{OutputFormat, Split};
 
-use super::{AdapterArgs, EncodingArgs, LayoutArg, MeshArgs, size};
+use super::{AdapterArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
 /// `convert`.
 #[derive(ClapArgs)]
@@ -48,6 +48,11 @@ pub(crate) struct ConvertArgs {
     /// Let weights that are quantised already be quantised again in another encoding, which loses more
     #[arg(long)]
     pub(crate) allow_requantize: bool,
+    #[command(flatten)]
+    pub(crate) strict: StrictArgs,
+    /// Let a key of the configuration be lost that the format cannot say; several: repeat, or separate with commas
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub(crate) allow_loss: Vec<String>,
     /// Of an hf or mlx directory: bytes of tensors in a file [default: 50GB for hf, 5GiB for mlx, as transformers
     /// and mlx-lm have it]
     #[arg(long, value_name = "SIZE", value_parser = size)]

@@ -13,6 +13,7 @@ use weighbridge::{
 
 use crate::Failure;
 use crate::args::ConvertArgs;
+use crate::keys::Doubts;
 use crate::progress::Line;
 use crate::style;
 
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         imatrix: imatrix.as_ref(),
         allow_overflow: args.allow_overflow,
         allow_requantize: args.allow_requantize,
+        allow_loss: args.allow_loss.clone(),
         overwrite: args.force,
         max_shard: args.max_shard_size,
         split: args.split(),
@@ -37,6 +39,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         mesh: args.mesh.mesh(),
         sync_every: args.sync_every,
     };
+    if args.strict.strict {
+        Doubts::of(&checkpoint, &weighbridge::describe(&checkpoint)?)?.unless(true)?;
+    }
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
     let stop = stop_on_interrupt();
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
@@ -125,6 +130,9 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     }
     for absent in &report.absent {
         let _ = writeln!(out, "  {} is absent, as `{}` lets it be", absent.param, absent.pattern);
+    }
+    for loss in &report.lost {
+        let _ = writeln!(out, "  lost, as allowed: {}: {}", loss.key, loss.what);
     }
     out.push_str(&left(&report.left));
     out
@@ -217,6 +225,7 @@ fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
         "tied": pairs(&report.tied, "to"),
         "dropped": pairs(&report.dropped, "why"),
         "absent": report.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
+        "lost": report.lost.iter().map(|l| json!({"key": l.key, "what": l.what})).collect::<Vec<_>>(),
         "not_carried": report.left.iter().map(|l| json!({"file": l.file, "key": l.key, "why": l.why})).collect::<Vec<_>>(),
     });
     format!("{facts:#}\n")

@@ -9,22 +9,27 @@ use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, Resolved, TensorEntr
 
 use crate::Failure;
 use crate::args::InspectArgs;
+use crate::keys::Doubts;
 use crate::style;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // A file of an unknown family can still be looked at.
     let model = weighbridge::describe(&checkpoint);
+    let doubts = match &model {
+        Ok(model) => Some(Doubts::of(&checkpoint, model)?.unless(args.strict.strict)?),
+        Err(_) => None,
+    };
     let mut out = BufWriter::new(std::io::stdout().lock());
     if args.json {
         serde_json::to_writer_pretty(
             &mut out,
-            &Facts { checkpoint: &checkpoint, facts: facts(&checkpoint, &model) },
+            &Facts { checkpoint: &checkpoint, facts: facts(&checkpoint, &model, doubts.as_ref()) },
         )
         .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        out.write_all(text(&checkpoint, &model, args.tensors).as_bytes())?;
+        out.write_all(text(&checkpoint, &model, doubts.as_ref(), args.tensors).as_bytes())?;
     }
     Ok(out.flush()?)
 }
@@ -40,7 +45,12 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
     weighbridge::resolve(checkpoint, model)
 }
 
-fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> String {
+fn text(
+    checkpoint: &Checkpoint,
+    model: &Result<Model, Error>,
+    doubts: Option<&Doubts>,
+    every: bool,
+) -> String {
     use std::fmt::Write;
     let mut out = String::new();
     let (elements, bytes) = totals(checkpoint);
@@ -112,6 +122,8 @@ fn text(checkpoint: &Checkpoint, model: &Result<Model, Error>, every: bool) -> S
         groups(checkpoint.entries()).into_iter().map(|(name, n, e)| row(n, &name, e)).collect()
     };
     out.push_str(&style::table(&rows, &[0, 4]));
+    let lines = doubts.map(Doubts::lines).unwrap_or_default();
+    list(&mut out, "keys that are not known or not followed", &lines, Clone::clone);
     list(&mut out, "one tensor under several names", &checkpoint.ties(), |tie| {
         tie.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(" = ")
     });
@@ -217,7 +229,11 @@ fn tensor(checkpoint: &Checkpoint, e: &TensorEntry) -> Value {
     })
 }
 
-fn facts(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> Map<String, Value> {
+fn facts(
+    checkpoint: &Checkpoint,
+    model: &Result<Model, Error>,
+    doubts: Option<&Doubts>,
+) -> Map<String, Value> {
     let (elements, bytes) = totals(checkpoint);
     let metadata: Map<String, Value> = checkpoint
         .metadata()
@@ -253,6 +269,7 @@ fn facts(checkpoint: &Checkpoint, model: &Result<Model, Error>) -> Map<String, V
             let left = left.iter().map(|d| json!({"pattern": d.pattern, "count": d.count, "why": d.why}));
             put("not_needed", json!(left.collect::<Vec<_>>()));
             put("config", json!(config));
+            put("keys", doubts.map_or(Value::Null, Doubts::json));
         }
         Err(error) => put("problem", json!(error.to_string())),
     }

@@ -10,6 +10,7 @@ use weighbridge::{
 use super::fits::Fits;
 use crate::Failure;
 use crate::args::PlanArgs;
+use crate::keys::Doubts;
 use crate::style;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
@@ -17,6 +18,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
+    let doubts =
+        model.as_ref().map(|model| Doubts::of(&checkpoint, model)?.unless(args.strict.strict)).transpose()?;
     let adapter = args.adapter.adapter()?;
     let builder = |mesh: Mesh, rank: u64| {
         let builder = Plan::builder(&checkpoint).layout(layout).mesh(mesh).rank(rank);
@@ -49,6 +52,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let found = if memory.as_ref().is_none_or(Fits::any) { Ok(()) } else { Err(Failure::Found) };
     if args.json {
         let mut facts = facts(args, &planned, model.as_ref(), &summary, &needs);
+        facts["keys"] = doubts.as_ref().map_or(serde_json::Value::Null, Doubts::json);
         if let Some(fits) = memory {
             facts["memory"] = fits.json();
         }
@@ -76,6 +80,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     for absent in &planned.plan.absent {
         let (param, entries) = (&absent.param, absent.entries.join(", "));
         writeln!(out, "  absent, as `{}` lets it be: {param}, made of {entries}", absent.pattern)?;
+    }
+    for line in doubts.iter().flat_map(Doubts::lines) {
+        writeln!(out, "  {line}")?;
     }
     if !planned.nameless.is_empty() {
         writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;

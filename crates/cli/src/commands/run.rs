@@ -15,6 +15,7 @@ use weighbridge::{
 use crate::Failure;
 use crate::args::RunArgs;
 use crate::isolate;
+use crate::keys::Doubts;
 use crate::style;
 
 const HELP: &str = "\
@@ -33,9 +34,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for said in runtime.tokenizer().map(|tokenizer| tokenizer.notes()).unwrap_or_default() {
         note(&format!("{} `{}`: {}", said.file, said.field, said.why));
     }
-    let sampler =
-        Sampler::new(&args.sampler(), usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0))
-            .map_err(|e| Failure::Usage(e.to_string()))?;
+    for line in Doubts::of(runtime.checkpoint(), runtime.model())?.unless(args.strict.strict)?.lines() {
+        note(&line);
+    }
+    let sampler = Sampler::new(
+        &args.sampler(runtime.sampling()),
+        usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0),
+    )
+    .map_err(|e| Failure::Usage(e.to_string()))?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
             "{error}\nhint: `--ids` takes token ids, and needs no tokenizer"
@@ -139,7 +145,9 @@ impl Session<'_> {
     fn ids(&mut self, ids: &[u32]) -> Result<(), Failure> {
         note(&format!("{}", self.runtime.report()));
         let tokenizer = self.runtime.tokenizer().ok().map(Arc::clone);
-        let end = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
+        let ends = self.runtime.sampling().ends.clone();
+        let of_tokenizer = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
+        let end = |id| ends.contains(&id) || of_tokenizer(id);
         let mut between = "";
         let stats = self.generate(ids, &end, &mut |id| {
             let mut out = std::io::stdout().lock();
@@ -202,7 +210,8 @@ impl Session<'_> {
         let tokenizer = Arc::clone(self.tokenizer()?);
         let mut stream = tokenizer.stream(SpecialText::Hidden);
         let mut text = String::new();
-        let end = |token| tokenizer.is_end_of_generation(token);
+        let ends = self.runtime.sampling().ends.clone();
+        let end = |token| ends.contains(&token) || tokenizer.is_end_of_generation(token);
         let stats = self.generate(tokens, &end, &mut |token| {
             let piece = stream.push(token);
             text.push_str(piece);

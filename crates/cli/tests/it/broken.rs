@@ -170,7 +170,7 @@ fn a_config_with_wrong_numbers() {
     let message = failure(&["plan", dir.path().to_str().unwrap()], parent);
     assert_snapshot!(message.replace(dir.path().file_name().unwrap().to_str().unwrap(), "llama-tiny"), @"
     error: `llama-tiny`: the configuration of `LlamaForCausalLM` is wrong:
-      no value for `hidden`: looked for `text_config.hidden_size`, `text_config.n_embd`, `hidden_size`, `n_embd`
+      no value for `hidden`: looked for `hidden_size`
       `vocab_size` is -128, wanted an integer from 1 to 4294967296
       `num_key_value_heads` is 3, wanted a divisor of the 4 query heads
     exit code 1

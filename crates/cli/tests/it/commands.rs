@@ -33,6 +33,7 @@ fn inspect_shows_a_real_model() {
       rope_scaling     none       default: no key
       attention_scale  0.125      default: 1 / sqrt(head_dim)
       tied             as stored  default: an absent output matrix is the token embedding
+      activation       silu       default: the family's
 
     tensors
             token_embd.weight           [49152, 576]  q8_0  28.7 MiB

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use load::{Pool, Tensor};
 use model::{Activation, Norm, RopeOrder};
+
+use super::activation::activated;
 use quant::{Activations, Attention, ColumnsMut, Filling, Isa, Kernel, Matrix, vector};
 use tensor::Scheme;
 
@@ -244,9 +246,13 @@ impl Backend for Cpu {
                     (Activation::Silu, true) => vector::silu_mul(isa, gate, up, out),
                     (Activation::GeluTanh, true) => vector::gelu_tanh_mul(isa, gate, up, out),
                     (Activation::GeluTanh, false) => vector::gelu_tanh(isa, gate, out),
-                    // No family has it: not worth a kernel.
-                    (Activation::Silu, false) => {
-                        out.iter_mut().zip(gate).for_each(|(out, x)| *out = x / (1.0 + (-x).exp()));
+                    // Few models have them: not worth a kernel.
+                    (_, true) => {
+                        let both = gate.iter().zip(up);
+                        out.iter_mut().zip(both).for_each(|(out, (x, up))| *out = activated(act, *x) * up);
+                    }
+                    (_, false) => {
+                        out.iter_mut().zip(gate).for_each(|(out, x)| *out = activated(act, *x));
                     }
                 }
             }

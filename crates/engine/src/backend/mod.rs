@@ -3,6 +3,7 @@
 //! Activations are row-major f32, one row a token. The decoder owns the buffers and the order of the
 //! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
 
+mod activation;
 mod cpu;
 mod reference;
 

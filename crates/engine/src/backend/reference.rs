@@ -2,6 +2,8 @@
 
 use model::{Activation, Norm, RopeOrder};
 
+use super::activation::activated;
+
 use super::{Attend, Backend, Heads};
 use crate::weights::{NormWeights, Projection};
 use load::Tensor;
@@ -106,10 +108,7 @@ impl Backend for Reference {
         let stride = if gated { 2 * width } else { width };
         for (x, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
             for (i, out) in out.iter_mut().enumerate() {
-                let activated = match act {
-                    Activation::Silu => x[i] / (1.0 + (-x[i]).exp()),
-                    Activation::GeluTanh => gelu_tanh(x[i]),
-                };
+                let activated = activated(act, x[i]);
                 *out = if gated { activated * x[width + i] } else { activated };
             }
         }
@@ -151,9 +150,4 @@ fn normalise(norm: &NormWeights, kind: Norm, x: &mut [f32]) {
         let bias = norm.bias.as_ref().map_or(0.0, |b| f64::from(b.as_f32()[i]));
         *v = ((f64::from(*v) - mean) * scale * f64::from(weight[i]) + bias) as f32;
     }
-}
-
-/// `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
-fn gelu_tanh(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }

@@ -1,6 +1,7 @@
 //! A configuration as an ecosystem writes it: the way back from what [`super::keys`] reads.
 
-use super::{Config, rope};
+use super::{Config, rope, windows};
+use crate::architecture::Activation;
 use crate::{DialectName, Fact, Facts};
 
 /// What a checkpoint of an ecosystem says of its model: keys and values, in the order of a file. In config.json, dots
@@ -11,11 +12,26 @@ pub struct Description {
     pub dialect: DialectName,
     /// Keys and values, no key twice.
     pub pairs: Vec<(String, Fact)>,
+    /// What it cannot say, or what its readers compute otherwise.
+    pub losses: Vec<Loss>,
+    /// Fields of [`Config`] that read otherwise, though nothing is lost.
+    as_said: Vec<&'static str>,
+}
+
+/// Something of a model that an ecosystem has no words for, or that its programs compute otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The key that says it, as config.json calls it.
+    pub key: String,
+    /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
+    pub(crate) field: &'static str,
+    /// What it does to the result.
+    pub what: String,
 }
 
 impl Description {
     pub(crate) fn new(dialect: DialectName) -> Description {
-        Description { dialect, pairs: Vec::new() }
+        Description { dialect, pairs: Vec::new(), losses: Vec::new(), as_said: Vec::new() }
     }
 
     pub(crate) fn put(&mut self, key: &str, fact: Fact) {
@@ -23,6 +39,21 @@ impl Description {
             Some((_, there)) => *there = fact,
             None => self.pairs.push((key.to_owned(), fact)),
         }
+    }
+
+    /// Notes what cannot be said. `field` is the field of [`Config`] that reads otherwise then.
+    pub(crate) fn lose(&mut self, key: &str, field: &'static str, what: impl Into<String>) {
+        self.losses.push(Loss { key: key.to_owned(), field, what: what.into() });
+    }
+
+    /// Notes that a field reads otherwise from what is written, though programs that run it do as the model says.
+    pub(crate) fn take_as_said(&mut self, field: &'static str) {
+        self.as_said.push(field);
+    }
+
+    /// Whether a field may read otherwise from what is written.
+    pub(crate) fn accounts_for(&self, field: &str) -> bool {
+        self.as_said.contains(&field) || self.losses.iter().any(|loss| loss.field == field)
     }
 
     pub(crate) fn count(&mut self, key: &str, n: u64) {
@@ -75,6 +106,10 @@ impl Facts for Description {
         }
     }
 
+    fn pairs(&self) -> Vec<(String, Fact)> {
+        self.pairs.clone()
+    }
+
     fn vocabulary(&self) -> Option<(String, u64)> {
         None
     }
@@ -86,10 +121,11 @@ fn shortest(x: f64) -> f64 {
     if f64::from(narrow).to_bits() == x.to_bits() { narrow.to_string().parse().unwrap_or(x) } else { x }
 }
 
-/// The keys of a decoder in GGUF, below `architecture`, with the norm's epsilon by `norm_eps`.
+/// The keys of a decoder in GGUF, below `architecture`, with the norm's epsilon by `norm_eps`. Programs that read it
+/// know the activation by the architecture.
 ///
 /// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`.
-pub(crate) fn gguf(c: &Config, architecture: &str, norm_eps: &str) -> Description {
+pub(crate) fn gguf(c: &Config, architecture: &str, norm_eps: &str, activation: Activation) -> Description {
     let mut d = Description::new(DialectName::Gguf);
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.text("general.architecture", architecture);
@@ -100,7 +136,55 @@ pub(crate) fn gguf(c: &Config, architecture: &str, norm_eps: &str) -> Descriptio
     d.count(&key("attention.head_count"), *c.heads);
     d.number(&key(norm_eps), *c.norm_eps);
     d.count(&key("vocab_size"), *c.vocab);
+    if *c.activation != activation {
+        let what =
+            format!("llama.cpp runs `{architecture}` with `{}`: every result differs", activation.name());
+        d.lose(&key_of(c, "hidden_act"), "activation", what);
+    }
     d
+}
+
+/// The key of config.json that the activation was read from.
+fn key_of(c: &Config, otherwise: &str) -> String {
+    match &c.activation.origin {
+        super::Origin::Key(key) => key.clone(),
+        super::Origin::Default(_) => otherwise.to_owned(),
+    }
+}
+
+/// The window of every layer, which llama.cpp does not read for `architecture`.
+pub(crate) fn gguf_unread_window(d: &mut Description, c: &Config, architecture: &str) {
+    if *c.window == 0 {
+        return;
+    }
+    d.count(&format!("{architecture}.attention.sliding_window"), *c.window);
+    lose_window(d, c, "");
+}
+
+/// Says what becomes of a model without its windows; `field` reads otherwise then.
+pub(crate) fn lose_window(d: &mut Description, c: &Config, field: &'static str) {
+    // Within the window, nothing is seen less.
+    if c.has_windows() && *c.window < *c.context {
+        let what = format!(
+            "llama.cpp lets every token see all before it: texts of more than {} tokens continue otherwise",
+            *c.window
+        );
+        d.lose("sliding_window", field, what);
+    }
+}
+
+/// The window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
+pub(crate) fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
+    let key = |rest: &str| format!("{architecture}.attention.{rest}");
+    d.count(&key("sliding_window"), if c.has_windows() { *c.window } else { 0 });
+    match windows::period(&c.windowed) {
+        Some(found) if Some(found) == period => {}
+        Some(found) => d.count(&key("sliding_window_pattern"), found),
+        None => {
+            let flags = c.windowed.iter().map(|windowed| Fact::Bool(*windowed)).collect();
+            d.put(&key("sliding_window_pattern"), Fact::List(flags));
+        }
+    }
 }
 
 /// What a decoder with rotary embeddings says besides.
@@ -169,16 +253,17 @@ pub(crate) fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
 
 /// Windows as Qwen has them.
 pub(crate) fn late_windows(d: &mut Description, c: &Config) {
-    d.flag("use_sliding_window", *c.window > 0);
-    if *c.window > 0 {
+    d.flag("use_sliding_window", c.has_windows());
+    if c.has_windows() {
         d.count("sliding_window", *c.window);
-        d.count("max_window_layers", *c.window_after);
+        d.put("layer_types", windows::types(c));
+        // What older versions of transformers read instead.
+        let first = c.windowed.iter().position(|windowed| *windowed).unwrap_or(0);
+        d.count("max_window_layers", first as u64);
     }
 }
 
 /// `layer_types`: which layers have a window.
 pub(crate) fn layer_types(d: &mut Description, c: &Config) {
-    let kind =
-        |n| Fact::Str(if c.is_windowed(n) { "sliding_attention" } else { "full_attention" }.to_owned());
-    d.put("layer_types", Fact::List((0..*c.layers).map(kind).collect()));
+    d.put("layer_types", windows::types(c));
 }

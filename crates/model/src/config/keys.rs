@@ -4,7 +4,11 @@
 //! gathers the rotary keys in `rope_parameters`).
 
 use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
+use crate::architecture::Activation;
 use crate::{DialectName, Fact};
+
+/// The origin of a default of config.json.
+pub(crate) const OF_TRANSFORMERS: &str = "of transformers";
 
 pub(crate) const fn keys(
     field: &'static str,
@@ -14,60 +18,61 @@ pub(crate) const fn keys(
     Keys { field, gguf, hf }
 }
 
-const LAYERS: Keys = keys("layers", &["block_count"], &["num_hidden_layers", "n_layer"]);
-const HIDDEN: Keys = keys("hidden", &["embedding_length"], &["hidden_size", "n_embd"]);
-const HEADS: Keys = keys("heads", &["attention.head_count"], &["num_attention_heads", "n_head"]);
+const LAYERS: Keys = keys("layers", &["block_count"], &["num_hidden_layers"]);
+const HIDDEN: Keys = keys("hidden", &["embedding_length"], &["hidden_size"]);
+const HEADS: Keys = keys("heads", &["attention.head_count"], &["num_attention_heads"]);
 const KV_HEADS: Keys = keys("kv_heads", &["attention.head_count_kv"], &["num_key_value_heads"]);
 const HEAD_DIM: Keys = keys("head_dim", &["attention.key_length"], &["head_dim"]);
-const FFN: Keys = keys("ffn", &["feed_forward_length"], &["intermediate_size", "n_inner"]);
+const FFN: Keys = keys("ffn", &["feed_forward_length"], &["intermediate_size"]);
 const VOCAB: Keys = keys("vocab", &["vocab_size"], &["vocab_size"]);
 /// Positions that a model was trained for.
-pub(super) const CONTEXT: Keys =
-    keys("context", &["context_length"], &["max_position_embeddings", "n_positions", "n_ctx"]);
-const NORM_EPS: Keys = keys(
-    "norm_eps",
-    &["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"],
-    &["rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"],
-);
-const ROPE_THETA: Keys = keys(
-    "rope_theta",
-    &["rope.freq_base"],
-    &["rope_theta", "rope_parameters.rope_theta", "rope_parameters.full_attention.rope_theta"],
-);
-const ROPE_LOCAL_THETA: Keys = keys(
-    "rope_local_theta",
-    &["rope.freq_base_swa"],
-    &["rope_local_base_freq", "rope_parameters.sliding_attention.rope_theta"],
-);
-const ROPE_DIMS: Keys = keys("rope_dims", &["rope.dimension_count"], &[]);
-const PARTIAL_ROTARY: Keys =
-    keys("partial_rotary_factor", &[], &["partial_rotary_factor", "rope_parameters.partial_rotary_factor"]);
+pub(super) const CONTEXT: Keys = keys("context", &["context_length"], &["max_position_embeddings"]);
+const NORM_EPS: Keys = keys("norm_eps", &["attention.layer_norm_rms_epsilon"], &["rms_norm_eps"]);
 const TIED: Keys = keys("tied", &[], &["tie_word_embeddings"]);
-/// Positions that a layer with a window sees.
-pub(crate) const WINDOW: Keys = keys("window", &["attention.sliding_window"], &["sliding_window"]);
-const WINDOW_PATTERN: Keys = keys(
-    "window_pattern",
-    &["attention.sliding_window_pattern"],
-    &["sliding_window_pattern", "_sliding_window_pattern"],
-);
-const LAYER_TYPES: Keys = keys("layer_types", &[], &["layer_types"]);
+const CAUSAL: Keys = keys("causal", &["attention.causal"], &["is_causal"]);
+const BY_LAYER: Keys = keys("per_layer_config", &[], &["per_layer_config"]);
 const ATTENTION_SCALE: Keys = keys("attention_scale", &["attention.scale"], &["query_pre_attn_scalar"]);
 /// `c` in `c · tanh(logits / c)`.
 pub(crate) const LOGIT_SOFT_CAP: Keys =
     keys("logit_soft_cap", &["final_logit_softcapping"], &["final_logit_softcapping"]);
+const HIDDEN_ACT: Keys = keys("activation", &[], &["hidden_act"]);
+const ATTENTION_BIAS: Keys = keys("attention_bias", &[], &["attention_bias"]);
+const MLP_BIAS: Keys = keys("ffn_bias", &[], &["mlp_bias"]);
 
-/// The keys and the defaults of what every model has, where families differ.
+/// Keys of GGUF that llama.cpp reads for every architecture, and that no model of these families has.
+static GGUF_ONLY_ABSENT: &[&str] = &[
+    "embedding_length_out",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
+    "rope.dimension_count_swa",
+];
+
+/// The keys of what every model has, where families differ, and what holds in config.json where no key says it.
+#[derive(Clone, Copy)]
 pub(crate) struct Common {
     pub(crate) layers: Keys,
     pub(crate) hidden: Keys,
     pub(crate) heads: Keys,
     pub(crate) kv_heads: Keys,
+    pub(crate) head_dim: Keys,
     pub(crate) ffn: Keys,
     pub(crate) context: Keys,
+    pub(crate) activation: Keys,
+    pub(crate) norm_eps: Keys,
     /// The feed-forward network is so many times as wide as the residual stream where no key says it.
     pub(crate) ffn_by_hidden: Option<u64>,
-    /// What config.json's norms add where no key says it.
-    pub(crate) norm_eps: f64,
+    /// What norms add.
+    pub(crate) norm_eps_absent: f64,
+    /// Key and value heads; `None`: as many as query heads.
+    pub(crate) kv_heads_absent: Option<u64>,
+    /// Elements of a head; `None`: the residual stream shared out.
+    pub(crate) head_dim_absent: Option<u64>,
+    /// The activation, which holds in GGUF always.
+    pub(crate) activation_absent: Activation,
+    /// The rotary embedding.
+    pub(crate) rotary: rope::Rotary,
+    /// A token sees those before it alone.
+    pub(crate) causal: bool,
 }
 
 /// What decoders after Llama have.
@@ -76,35 +81,41 @@ pub(crate) const DECODER: Common = Common {
     hidden: HIDDEN,
     heads: HEADS,
     kv_heads: KV_HEADS,
+    head_dim: HEAD_DIM,
     ffn: FFN,
     context: CONTEXT,
+    activation: HIDDEN_ACT,
+    norm_eps: NORM_EPS,
     ffn_by_hidden: None,
-    norm_eps: 1e-6,
+    norm_eps_absent: 1e-6,
+    kv_heads_absent: None,
+    head_dim_absent: None,
+    activation_absent: Activation::Silu,
+    rotary: rope::Rotary::PLAIN,
+    causal: true,
 };
 
-/// The fields that every decoder has, by their common keys; a family replaces what it reads otherwise.
-pub(crate) fn decoder(r: &mut Reader) -> Config {
-    common(r, &DECODER)
-}
-
-/// The same by other keys.
+/// The fields that every decoder has; a family replaces what it reads otherwise.
 pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
+    let hf = r.dialect() == DialectName::Hf;
+    if common.causal {
+        r.only_flag(CAUSAL, true);
+    }
+    r.only(BY_LAYER, "no numbers of single layers", |_| false);
+    for name in GGUF_ONLY_ABSENT {
+        r.only(keys(name, std::slice::from_ref(name), &[]), "no such key", |_| false);
+    }
+    let zero = |fact: &Fact| fact.number() == Some(0.0);
+    r.only(keys("next_layers", &["nextn_predict_layers"], &[]), "0", zero);
+    r.only(keys("rope_scaling", &["rope.scaling.alpha"], &[]), "0", zero);
     let hidden = r.required_count(common.hidden);
     let heads = r.required_count(common.heads);
-    let kv_heads = r
-        .count(common.kv_heads, 1)
-        .unwrap_or(Field { value: *heads, origin: Origin::Default("as many as query heads") });
-    let head_dim = r.count(HEAD_DIM, 1).unwrap_or_else(|| {
-        let known = [&hidden.origin, &heads.origin].iter().all(|o| **o != Origin::Default(super::MISSING));
-        if known && !hidden.is_multiple_of(*heads) {
-            r.problem(ConfigProblem::Invalid {
-                key: "head_dim".to_owned(),
-                wanted: format!("a key, since {} hidden does not divide by {} heads", *hidden, *heads),
-                found: "absent".to_owned(),
-            });
-        }
-        Field::default((*hidden / *heads).max(1), "hidden / heads")
+    let kv_heads = r.count(common.kv_heads, 1).unwrap_or_else(|| {
+        let absent = common.kv_heads_absent.filter(|_| hf && !r.is_null(common.kv_heads));
+        absent
+            .map_or(Field::default(*heads, "as many as query heads"), |n| Field::default(n, OF_TRANSFORMERS))
     });
+    let head_dim = head_dim(r, common, &hidden, &heads);
     let ffn = match (r.count(common.ffn, 1), common.ffn_by_hidden) {
         (Some(ffn), _) => ffn,
         (None, Some(times)) => Field::default(times * *hidden, "4 × hidden"),
@@ -116,24 +127,30 @@ pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
         (None, _) => r.required(None, VOCAB, 1),
     };
     let norm_eps = {
-        let found = r.number(NORM_EPS);
-        if r.dialect() == DialectName::Hf && found.is_none() && r.fact(NORM_EPS).is_none() {
-            Field::default(common.norm_eps, "of transformers")
+        let found = r.number(common.norm_eps);
+        if hf && found.is_none() && r.fact(common.norm_eps).is_none() {
+            Field::default(common.norm_eps_absent, OF_TRANSFORMERS)
         } else {
-            r.required(found, NORM_EPS, 1e-5)
+            r.required(found, common.norm_eps, 1e-5)
         }
     };
-    let rope_theta = r.number(ROPE_THETA).unwrap_or(Field::default(10_000.0, "as RoPE was published"));
-    let rope_local_theta =
-        r.number(ROPE_LOCAL_THETA).unwrap_or(Field::default(10_000.0, "as Gemma 3 was trained"));
-    let rope_dims = rope_dims(r, &head_dim);
+    let rope = rope::read(r, &common.rotary, *head_dim);
+    let layers = r.required_count(common.layers);
+    let windowed = vec![false; usize::try_from(*layers).unwrap_or(usize::MAX).min(4096)];
     Config {
         architecture: r.architecture().to_owned(),
-        layers: r.required_count(common.layers),
         context: r.required_count(common.context),
         attention_scale: Field::default((*head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)"),
-        rope_scaling: rope::scaling(r),
-        rope_dims,
+        attention_scale_by_layer: Field::default(false, "no"),
+        activation: activation(r, common),
+        attention_bias: Field::default(None, "as stored"),
+        ffn_bias: Field::default(None, "as stored"),
+        rope_theta: rope.theta,
+        rope_local_theta: rope.local_theta,
+        rope_dims: rope.dims,
+        rope_scaling: rope.scaling,
+        rope_local_scaling: rope.local_scaling,
+        layers,
         hidden,
         heads,
         kv_heads,
@@ -141,11 +158,8 @@ pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
         ffn,
         vocab,
         norm_eps,
-        rope_theta,
-        rope_local_theta,
         window: Field::default(0, "every layer sees all positions"),
-        window_pattern: Field::default(0, "no window"),
-        window_after: Field::default(0, "no window"),
+        windowed: Field::default(windowed, "no window"),
         logit_soft_cap: Field::default(0.0, "none"),
         tied: Field::default(None, "an absent output matrix is the token embedding"),
         next_layers: Field::default(0, "none"),
@@ -153,30 +167,46 @@ pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
         moe: None,
         latent: None,
         encoder: None,
+        not_followed: Vec::new(),
     }
 }
 
-/// Elements of a head that are rotated: a number, or a part of the head.
-fn rope_dims(r: &mut Reader, head_dim: &Field<u64>) -> Field<u64> {
-    let part = r.number(PARTIAL_ROTARY).filter(|part| **part < 1.0);
-    let dims = |part: f64| u64::try_from((part * **head_dim as f64 + 1e-6) as i64).unwrap_or(0);
-    let of_part = part.map(|part| Field { value: dims(*part), origin: part.origin });
-    r.count(ROPE_DIMS, 1).or(of_part).unwrap_or(Field::default(**head_dim, "the whole head"))
+fn head_dim(r: &mut Reader, common: &Common, hidden: &Field<u64>, heads: &Field<u64>) -> Field<u64> {
+    let hf = r.dialect() == DialectName::Hf;
+    if let Some(said) = r.count(common.head_dim, 1) {
+        return said;
+    }
+    if let Some(absent) = common.head_dim_absent.filter(|_| hf && !r.is_null(common.head_dim)) {
+        return Field::default(absent, OF_TRANSFORMERS);
+    }
+    let known = [&hidden.origin, &heads.origin].iter().all(|o| **o != Origin::Default(super::MISSING));
+    if known && !hidden.is_multiple_of(**heads) {
+        r.problem(ConfigProblem::Invalid {
+            key: "head_dim".to_owned(),
+            wanted: format!("a key, since {} hidden does not divide by {} heads", **hidden, **heads),
+            found: "absent".to_owned(),
+        });
+    }
+    Field::default((**hidden / **heads).max(1), "hidden / heads")
 }
 
-/// Windows as Qwen has them: if a flag says so, in the layers from `max_window_layers` on. GGUF has no key for them.
-pub(crate) fn late_windows(r: &mut Reader, base: Config) -> Config {
-    const USED: Keys = keys("window", &[], &["use_sliding_window"]);
-    const AFTER: Keys = keys("window_after", &[], &["max_window_layers"]);
-    if r.dialect() == DialectName::Gguf || !r.flag(USED).is_some_and(|used| *used) {
-        return base;
+/// The activation: a word in config.json; GGUF has none for it.
+fn activation(r: &mut Reader, common: &Common) -> Field<Activation> {
+    let absent = common.activation_absent;
+    if r.dialect() == DialectName::Gguf {
+        return Field::default(absent, "the family's");
     }
-    let window = r.count(WINDOW, 0).unwrap_or(base.window.clone());
-    let after = r.count(AFTER, 0).unwrap_or(Field::default(28, "of transformers"));
-    if *after >= *base.layers {
-        return base;
+    r.not_null(common.activation, "the name of an activation");
+    let Some((key, fact)) = r.fact(common.activation) else { return Field::default(absent, OF_TRANSFORMERS) };
+    let named = match &fact {
+        Fact::Str(name) => Activation::named(name),
+        _ => None,
+    };
+    if let Some(value) = named {
+        return Field { value, origin: Origin::Key(key) };
     }
-    Config { window, window_after: after, ..base }
+    r.does_not_follow(&key, &fact, &Activation::names());
+    Field::default(absent, "not followed")
 }
 
 /// `1 / sqrt(query_pre_attn_scalar)` in config.json, the factor itself in GGUF.
@@ -188,25 +218,6 @@ pub(crate) fn attention_scale(r: &mut Reader) -> Option<Field<f64>> {
     })
 }
 
-/// Every how many layers one is global: a number, or a list of layer types that must have that period.
-pub(crate) fn window_pattern(r: &mut Reader, layers: u64, default: u64) -> Field<u64> {
-    if let Some((key, Fact::List(types))) = r.fact(LAYER_TYPES) {
-        let global = |f: &Fact| matches!(f, Fact::Str(s) if s == "full_attention");
-        // The first global layer gives the period; without one, none within these layers is global.
-        let period = types.iter().position(global).map_or(types.len() as u64 + 1, |i| i as u64 + 1);
-        let regular = types.iter().zip(1u64..).all(|(f, n)| global(f) == n.is_multiple_of(period));
-        if types.len() as u64 != layers || !regular {
-            r.problem(ConfigProblem::Invalid {
-                key: key.clone(),
-                wanted: format!("{layers} layer types, global at a fixed period"),
-                found: format!("{} types{}", types.len(), if regular { "" } else { " without a period" }),
-            });
-        }
-        return Field { value: period, origin: Origin::Key(key) };
-    }
-    r.count(WINDOW_PATTERN, 1).unwrap_or(Field::default(default, "as the family was trained"))
-}
-
 impl Reader<'_> {
     /// Whether the output matrix is the token embedding. GGUF says so by leaving it out; config.json by a
     /// key, whose default is the family's.
@@ -216,7 +227,27 @@ impl Reader<'_> {
         }
         match self.flag(TIED) {
             Some(tied) => Field { value: Some(*tied), origin: tied.origin },
-            None => Field::default(Some(default), "of transformers"),
+            None => Field::default(Some(default), OF_TRANSFORMERS),
+        }
+    }
+
+    /// Whether attention's linear layers have biases: config.json says it, and the reference reads no others.
+    pub(crate) fn attention_bias(&mut self, default: bool) -> Field<Option<bool>> {
+        self.bias(ATTENTION_BIAS, default)
+    }
+
+    /// The same of the feed-forward network.
+    pub(crate) fn ffn_bias(&mut self, default: bool) -> Field<Option<bool>> {
+        self.bias(MLP_BIAS, default)
+    }
+
+    fn bias(&mut self, keys: Keys, default: bool) -> Field<Option<bool>> {
+        if self.dialect() == DialectName::Gguf {
+            return Field::default(None, "as stored");
+        }
+        match self.flag(keys) {
+            Some(bias) => Field { value: Some(*bias), origin: bias.origin },
+            None => Field::default(Some(default), OF_TRANSFORMERS),
         }
     }
 }

@@ -4,13 +4,18 @@ pub(crate) mod describe;
 pub(crate) mod keys;
 pub(crate) mod parts;
 pub(crate) mod rope;
+pub(crate) mod verdict;
+pub(crate) mod windows;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::architecture::RopeScaling;
+use crate::architecture::{Activation, RopeScaling};
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
 pub use parts::{Encoder, Latent, Moe};
+pub use verdict::{KeyVerdict, NotFollowed, Verdict};
 
 /// Where a field came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,14 +89,22 @@ pub struct Config {
     pub rope_dims: Field<u64>,
     /// The stretch of rotary frequencies.
     pub rope_scaling: Field<RopeScaling>,
+    /// The same for layers with a window.
+    pub rope_local_scaling: Field<RopeScaling>,
     /// Positions that a layer with a window sees, itself included; 0: no such layers.
     pub window: Field<u64>,
-    /// Layer `i` is global if `(i + 1) % pattern == 0`, where there is a window; 0: all others have it.
-    pub window_pattern: Field<u64>,
-    /// The first so many layers are global, whatever the pattern.
-    pub window_after: Field<u64>,
+    /// Whether each layer has the window: one a layer.
+    pub windowed: Field<Vec<bool>>,
     /// Scores are multiplied by this before the softmax.
     pub attention_scale: Field<f64>,
+    /// Scores of layer `i`, counted from 0, are divided by `i + 1` as well (GPT-2).
+    pub attention_scale_by_layer: Field<bool>,
+    /// The activation inside the feed-forward network.
+    pub activation: Field<Activation>,
+    /// Attention's linear layers have biases: `None`, the file decides.
+    pub attention_bias: Field<Option<bool>>,
+    /// The feed-forward network's linear layers have biases: `None`, the file decides.
+    pub ffn_bias: Field<Option<bool>>,
     /// `c` in `c · tanh(logits / c)`; 0: none.
     pub logit_soft_cap: Field<f64>,
     /// The output matrix is the token embedding: `Some(false)` says that it is not, `None` that the
@@ -107,6 +120,8 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// The encoder that a decoder looks at (Whisper).
     pub encoder: Option<Encoder>,
+    /// Values that change what is computed and that nothing here follows.
+    pub not_followed: Vec<NotFollowed>,
 }
 
 impl Config {
@@ -129,17 +144,27 @@ impl Config {
             f("attention_scale", self.attention_scale.to_string(), &self.attention_scale.origin),
             f("tied", tied, &self.tied.origin),
         ];
-        if *self.window > 0 {
+        fields.push(f("activation", self.activation.name().to_owned(), &self.activation.origin));
+        if self.has_windows() {
             fields.push(f("window", self.window.to_string(), &self.window.origin));
-            fields.push(f("window_pattern", self.window_pattern.to_string(), &self.window_pattern.origin));
-            fields.push(f(
-                "rope_local_theta",
-                self.rope_local_theta.to_string(),
-                &self.rope_local_theta.origin,
-            ));
+            fields.push(f("windowed", windows::shown(&self.windowed), &self.windowed.origin));
         }
-        if *self.window > 0 && *self.window_after > 0 {
-            fields.push(f("window_after", self.window_after.to_string(), &self.window_after.origin));
+        if self.rope_local_theta.value.to_bits() != self.rope_theta.value.to_bits() {
+            let theta = &self.rope_local_theta;
+            fields.push(f("rope_local_theta", theta.to_string(), &theta.origin));
+        }
+        if self.rope_local_scaling.value != *self.rope_scaling {
+            let scaling = &self.rope_local_scaling;
+            fields.push(f("rope_local_scaling", scaling.to_string(), &scaling.origin));
+        }
+        if *self.attention_scale_by_layer {
+            let by_layer = &self.attention_scale_by_layer;
+            fields.push(f("attention_scale_by_layer", by_layer.to_string(), &by_layer.origin));
+        }
+        for (name, bias) in [("attention_bias", &self.attention_bias), ("ffn_bias", &self.ffn_bias)] {
+            if **bias == Some(true) {
+                fields.push(f(name, "true".to_owned(), &bias.origin));
+            }
         }
         if self.rope_dims.value != *self.head_dim {
             fields.push(f("rope_dims", self.rope_dims.to_string(), &self.rope_dims.origin));
@@ -158,8 +183,13 @@ impl Config {
 
     /// Whether layer `n`, counted from 0, sees a window only.
     pub fn is_windowed(&self, n: u64) -> bool {
-        let global = *self.window_pattern > 0 && (n + 1).is_multiple_of(*self.window_pattern);
-        *self.window > 0 && n >= *self.window_after && !global
+        let layer = usize::try_from(n).ok().and_then(|n| self.windowed.get(n));
+        *self.window > 0 && layer.is_some_and(|windowed| *windowed)
+    }
+
+    /// Whether any layer sees a window only.
+    pub fn has_windows(&self) -> bool {
+        *self.window > 0 && self.windowed.contains(&true)
     }
 }
 
@@ -179,10 +209,34 @@ pub struct Reader<'a> {
     facts: &'a dyn Facts,
     architecture: &'a str,
     problems: Vec<ConfigProblem>,
+    /// What was asked for and is there, with what became of it.
+    noted: RefCell<BTreeMap<String, Verdict>>,
+    not_followed: Vec<NotFollowed>,
 }
 
 /// The origin of a stand-in for a field that was reported.
 const MISSING: &str = "missing";
+
+/// Keys of config.json that may be null, as transformers types them. Another one that is null has no value.
+static NULLABLE: &[&str] = &[
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "head_dim",
+    "is_causal",
+    "layer_types",
+    "mlp_only_layers",
+    "n_group",
+    "n_inner",
+    "num_key_value_heads",
+    "num_nextn_predict_layers",
+    "partial_rotary_factor",
+    "q_lora_rank",
+    "quantization_config.quant_method",
+    "scoring_func",
+    "sliding_window",
+    "topk_group",
+    "use_bidirectional_attention",
+];
 
 /// No sane model has a number above this; beyond it products overflow and loops do not end.
 const LARGEST: u64 = 1 << 32;
@@ -192,7 +246,8 @@ const LARGEST_HEAD: u64 = 4096;
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(facts: &'a dyn Facts, architecture: &'a str) -> Self {
-        Reader { facts, architecture, problems: Vec::new() }
+        let noted = RefCell::default();
+        Reader { facts, architecture, problems: Vec::new(), noted, not_followed: Vec::new() }
     }
 
     /// What the checkpoint calls its architecture.
@@ -210,25 +265,105 @@ impl<'a> Reader<'a> {
         self.problems.push(problem);
     }
 
-    /// The keys to try, in order: prefixed first, then bare.
+    /// The keys to try, in order. A config.json of several parts has the text model's in `text_config`, and only there.
     fn candidates(&self, keys: Keys) -> Vec<String> {
-        let (prefix, names) = match self.facts.dialect() {
-            DialectName::Gguf => (self.architecture, keys.gguf),
-            DialectName::Hf => ("text_config", keys.hf),
-        };
-        let prefixed = names.iter().map(|k| format!("{prefix}.{k}"));
-        prefixed.chain(names.iter().map(|k| (*k).to_owned())).collect()
+        let prefixed = |prefix: &str, names: &[&str]| names.iter().map(|k| format!("{prefix}.{k}")).collect();
+        let bare = |names: &[&str]| names.iter().map(|k| (*k).to_owned()).collect::<Vec<String>>();
+        match self.facts.dialect() {
+            DialectName::Gguf => {
+                let own: Vec<String> = prefixed(self.architecture, keys.gguf);
+                [own, bare(keys.gguf)].concat()
+            }
+            DialectName::Hf if self.has_parts() => {
+                let own: Vec<String> = prefixed("text_config", keys.hf);
+                let both = keys.field == "tied";
+                if both { [own, bare(keys.hf)].concat() } else { own }
+            }
+            DialectName::Hf => bare(keys.hf),
+        }
     }
 
-    /// The first of the keys that is there.
+    fn has_parts(&self) -> bool {
+        self.facts.lookup("text_config") == Some(Fact::Object)
+    }
+
+    /// The value of a key under its full name, which counts as used then.
+    fn ask(&self, key: &str) -> Option<Fact> {
+        let fact = self.facts.lookup(key)?;
+        self.note(key, Verdict::Used);
+        Some(fact)
+    }
+
+    fn note(&self, key: &str, verdict: Verdict) {
+        self.noted.borrow_mut().insert(key.to_owned(), verdict);
+    }
+
+    /// The first of the keys that is there, be it null.
+    fn said(&self, keys: Keys) -> Option<(String, Fact)> {
+        self.candidates(keys).into_iter().find_map(|key| Some((key.clone(), self.ask(&key)?)))
+    }
+
+    /// The first of the keys that is there and not null.
     pub fn fact(&self, keys: Keys) -> Option<(String, Fact)> {
-        self.candidates(keys).into_iter().find_map(|key| match self.facts.lookup(&key) {
+        let there = |key: String| match self.ask(&key) {
             Some(Fact::Null) | None => None,
             Some(fact) => Some((key, fact)),
-        })
+        };
+        self.candidates(keys).into_iter().find_map(there)
+    }
+
+    /// Whether a key is there and says null, where that is another thing than being absent.
+    pub(crate) fn is_null(&self, keys: Keys) -> bool {
+        matches!(self.said(keys), Some((_, Fact::Null)))
+    }
+
+    /// Reports a null where there has to be a value.
+    pub(crate) fn not_null(&mut self, keys: Keys, wanted: &str) {
+        let nullable = keys.hf.iter().any(|key| NULLABLE.contains(key));
+        if let (DialectName::Hf, false, Some((key, Fact::Null))) = (self.dialect(), nullable, self.said(keys))
+        {
+            let (wanted, found) = (wanted.to_owned(), Fact::Null.to_string());
+            let problem = ConfigProblem::Invalid { key, wanted, found };
+            if !self.problems.contains(&problem) {
+                self.problem(problem);
+            }
+        }
+    }
+
+    /// Takes only some values of a key; another one is reported, and the model is not run.
+    pub(crate) fn only(&mut self, keys: Keys, wanted: &str, taken: impl Fn(&Fact) -> bool) {
+        self.not_null(keys, wanted);
+        let Some((key, fact)) = self.fact(keys) else { return };
+        if taken(&fact) {
+            self.note(&key, Verdict::Checked);
+        } else {
+            self.does_not_follow(&key, &fact, wanted);
+        }
+    }
+
+    /// Takes a flag with one value only.
+    pub(crate) fn only_flag(&mut self, keys: Keys, wanted: bool) {
+        self.only(keys, if wanted { "true" } else { "false" }, |fact| *fact == Fact::Bool(wanted));
+    }
+
+    /// Reports a value that changes what is computed and that nothing here follows.
+    pub(crate) fn does_not_follow(&mut self, key: &str, found: &Fact, wanted: &str) {
+        let wanted = wanted.to_owned();
+        self.note(key, Verdict::NotFollowed { wanted: wanted.clone() });
+        self.not_followed.push(NotFollowed { key: key.to_owned(), found: found.to_string(), wanted });
+    }
+
+    /// Notes that another key says the same, and wins.
+    pub(crate) fn overridden(&self, keys: Keys, why: &'static str) {
+        for key in self.candidates(keys) {
+            if self.facts.lookup(&key).is_some() {
+                self.note(&key, Verdict::WithoutEffect(why));
+            }
+        }
     }
 
     fn typed<T>(&mut self, keys: Keys, wanted: &str, read: impl Fn(&Fact) -> Option<T>) -> Option<Field<T>> {
+        self.not_null(keys, wanted);
         let (key, fact) = self.fact(keys)?;
         match read(&fact) {
             Some(value) => Some(Field { value, origin: Origin::Key(key) }),
@@ -272,7 +407,10 @@ impl<'a> Reader<'a> {
         field.unwrap_or_else(|| {
             let reported = self.candidates(keys);
             // A key with a wrong value has been reported already.
-            if self.fact(keys).is_none() {
+            let null = self.problems.iter().any(
+                |problem| matches!(problem, ConfigProblem::Invalid { key, .. } if reported.contains(key)),
+            );
+            if self.fact(keys).is_none() && !null {
                 self.problem(ConfigProblem::Missing { field: keys.field, keys: reported });
             }
             Field::default(stand_in, MISSING)
@@ -285,10 +423,12 @@ impl<'a> Reader<'a> {
         self.required(found, keys, 1)
     }
 
-    pub(crate) fn finish(mut self, config: Config) -> Result<Config, Error> {
+    /// The configuration, and what became of the keys that were asked for.
+    pub(crate) fn finish(mut self, config: Config) -> Result<(Config, BTreeMap<String, Verdict>), Error> {
         self.relations(&config);
         if self.problems.is_empty() {
-            return Ok(config);
+            let not_followed = self.not_followed;
+            return Ok((Config { not_followed, ..config }, self.noted.into_inner()));
         }
         Err(Error::Config { architecture: self.architecture.to_owned(), problems: self.problems })
     }

@@ -2,7 +2,7 @@
 
 use super::keys::keys;
 use super::{ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
-use crate::DialectName;
+use crate::{DialectName, Fact};
 
 const EXPERTS: Keys =
     keys("experts", &["expert_count"], &["num_local_experts", "num_experts", "n_routed_experts"]);
@@ -66,10 +66,36 @@ pub struct Moe {
 
 /// What a family's experts are where no key says it.
 pub(crate) struct MoeDefaults {
-    /// Config.json's default of whether the weights of the chosen sum up to 1; in GGUF it is no.
+    /// Whether the weights of the chosen sum up to 1.
     pub(crate) normed: bool,
     /// Experts are weighed by a sigmoid.
     pub(crate) sigmoid: bool,
+    /// The width of an expert; `None`: that of a feed-forward network without experts.
+    pub(crate) ffn: Option<u64>,
+    /// Experts that every token is sent to.
+    pub(crate) shared: u64,
+    /// Layers without experts before the others.
+    pub(crate) dense: u64,
+    /// Groups, and how many of them a token is sent to.
+    pub(crate) groups: (u64, u64),
+    /// Config.json has keys of groups, whatever holds where they are absent.
+    pub(crate) grouped: bool,
+    /// What the weights of the chosen are multiplied by.
+    pub(crate) scale: f64,
+}
+
+impl MoeDefaults {
+    /// Weights that sum up to 1, and nothing else.
+    pub(crate) const PLAIN: MoeDefaults = MoeDefaults {
+        normed: true,
+        sigmoid: false,
+        ffn: None,
+        shared: 0,
+        dense: 0,
+        groups: (0, 0),
+        grouped: false,
+        scale: 1.0,
+    };
 }
 
 impl Moe {
@@ -77,15 +103,34 @@ impl Moe {
     pub(crate) fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
         let experts = r.required_count(EXPERTS);
         let used = r.required_count(USED);
-        let ffn = r.count(EXPERT_FFN, 1).unwrap_or_else(|| ffn.clone());
-        let zero = |r: &mut Reader, keys: Keys| r.count(keys, 0).unwrap_or(Field::default(0, "none"));
-        let (shared, dense) = (zero(r, SHARED), zero(r, DENSE));
-        let (groups, groups_used) = (zero(r, GROUPS), zero(r, GROUPS_USED));
+        let own =
+            defaults.ffn.map_or_else(|| ffn.clone(), |width| Field::default(width, "as the family has it"));
+        let ffn = r.count(EXPERT_FFN, 1).unwrap_or(own);
+        // Null is none, absent is the family's default.
+        let count = |r: &mut Reader, keys: Keys, absent: u64| {
+            let absent = if r.is_null(keys) { 0 } else { absent };
+            let why = if absent == 0 { "none" } else { "as the family has it" };
+            r.count(keys, 0).unwrap_or(Field::default(absent, why))
+        };
+        let (shared, dense) = (count(r, SHARED, defaults.shared), count(r, DENSE, defaults.dense));
+        let (all, chosen) = defaults.groups;
+        // Config.json's other families read no keys of groups.
+        let grouped = all > 0 || defaults.grouped || r.dialect() == DialectName::Gguf;
+        let none = || Field::default(0, "none");
+        let (mut groups, mut groups_used) =
+            if grouped { (count(r, GROUPS, all), count(r, GROUPS_USED, chosen)) } else { (none(), none()) };
+        if *groups > 0 && *groups == *groups_used {
+            // All of them: the same as none.
+            (groups.value, groups_used.value) = (0, 0);
+        }
         let hf = r.dialect() == DialectName::Hf;
         let normed = r.flag(NORMED);
         let normed = normed.unwrap_or(Field::default(defaults.normed, "as the family was trained"));
         let sigmoid = if hf {
-            r.word(SCORING).map(|word| Field { value: *word == "sigmoid", origin: word.origin })
+            // The reference has it in its class, and reads no key.
+            let word = if defaults.sigmoid { "sigmoid" } else { "softmax" };
+            r.only(SCORING, word, |fact| *fact == Fact::Str(word.to_owned()));
+            None
         } else {
             // 1 is softmax, 2 sigmoid: llama_expert_gating_func_type of src/llama-hparams.h@0c1e57098.
             r.count(GATING, 0)
@@ -93,7 +138,7 @@ impl Moe {
                 .map(|kind| Field { value: *kind == 2, origin: kind.origin })
         };
         let sigmoid = sigmoid.unwrap_or(Field::default(defaults.sigmoid, "as the family was trained"));
-        let scale = r.number(SCALE).unwrap_or(Field::default(1.0, "none"));
+        let scale = r.number(SCALE).unwrap_or(Field::default(defaults.scale, "as the family has it"));
         Moe { experts, used, ffn, shared, dense, groups, groups_used, scale, normed, sigmoid, upright: false }
     }
 
@@ -117,6 +162,19 @@ impl Moe {
         }
         if *self.used > *self.experts {
             wrong(&self.used, "experts_used", format!("at most all {} experts", *self.experts));
+        }
+        if let Some(each) = self.experts.checked_div(*self.groups) {
+            let within = self.groups_used.saturating_mul(each);
+            if !self.experts.is_multiple_of(*self.groups) {
+                let wanted = format!("a multiple of the {} groups", *self.groups);
+                wrong(&self.experts, "experts", wanted);
+            } else if *self.groups_used > *self.groups {
+                let wanted = format!("at most all {} groups", *self.groups);
+                wrong(&self.groups_used, "expert_groups_used", wanted);
+            } else if *self.used > within {
+                let wanted = format!("groups with at least {} experts", *self.used);
+                wrong(&self.groups_used, "expert_groups_used", wanted);
+            }
         }
         if *self.shared > 1024 {
             wrong(&self.shared, "experts_shared", "at most 1024".to_owned());
@@ -160,7 +218,10 @@ pub struct Latent {
 
 impl Latent {
     pub(crate) fn read(r: &mut Reader) -> Latent {
-        let q_rank = r.count(Q_RANK, 0).unwrap_or(Field::default(0, "none"));
+        // Null is none; absent, config.json has what its class has.
+        let absent = if r.dialect() == DialectName::Hf && !r.is_null(Q_RANK) { 1536 } else { 0 };
+        let why = if absent == 0 { "none" } else { super::keys::OF_TRANSFORMERS };
+        let q_rank = r.count(Q_RANK, 0).unwrap_or(Field::default(absent, why));
         let kv_rank = r.required_count(KV_RANK);
         let rope = r.required_count(ROTATED);
         let nope = match r.dialect() {

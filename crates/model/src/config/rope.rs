@@ -1,13 +1,19 @@
-//! The stretch of rotary frequencies, in both ecosystems, read and written.
+//! Rotary frequencies and their stretch, in both ecosystems, read and written.
 //!
-//! Source: transformers modeling_rope_utils.py@v4.57; conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`.
+//! Source: transformers modeling_rope_utils.py@v5.23, `RotaryEmbeddingConfigMixin`, and
+//! configuration_{gemma3,phi3}.py, `convert_rope_params_to_dict`; conversion/base.py@0c1e57098,
+//! `TextModel.set_gguf_parameters`; src/llama-context.cpp@0c1e57098, `llama_context::llama_context`.
 
 use super::describe::Description;
-use super::keys::keys;
+use super::keys::{OF_TRANSFORMERS, keys};
 use super::{ConfigProblem, Field, Keys, Origin, Reader};
-use crate::architecture::{RopeScaling, Yarn};
+use crate::architecture::{RopeScaling, Yarn, yarn_mscale};
 use crate::{DialectName, Fact};
 
+const THETA: Keys = keys("rope_theta", &["rope.freq_base"], &["rope_theta"]);
+const LOCAL_THETA: Keys = keys("rope_local_theta", &["rope.freq_base_swa"], &["rope_local_base_freq"]);
+const DIMS: Keys = keys("rope_dims", &["rope.dimension_count"], &[]);
+const PART: Keys = keys("rope_dims", &[], &["partial_rotary_factor"]);
 const KIND: Keys = keys("rope_scaling", &["rope.scaling.type"], &[]);
 const FACTOR: Keys = keys("rope_scaling", &["rope.scaling.factor", "rope.scale_linear"], &[]);
 /// Positions that the model was first trained with.
@@ -16,84 +22,148 @@ pub(crate) const ORIGINAL: Keys = keys(
     &["rope.scaling.original_context_length"],
     &["original_max_position_embeddings"],
 );
-/// What cosines and sines are multiplied by.
-pub(crate) const ATTENTION_FACTOR: Keys =
-    keys("attention_factor", &["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"], &[]);
+/// What cosines and sines are multiplied by besides what follows from the stretch.
+pub(crate) const ATTENTION_FACTOR: Keys = keys("attention_factor", &["rope.scaling.attn_factor"], &[]);
+/// What they are multiplied by: llama.cpp's converter writes it, and llama.cpp does not read it.
+const YARN_FACTOR: Keys = keys("attention_factor", &["rope.scaling.yarn_attn_factor"], &[]);
 const BETA_FAST: Keys = keys("beta_fast", &["rope.scaling.yarn_beta_fast"], &[]);
 const BETA_SLOW: Keys = keys("beta_slow", &["rope.scaling.yarn_beta_slow"], &[]);
-const LOG_MUL: Keys = keys("mscale_all_dim", &["rope.scaling.yarn_log_mul"], &[]);
+const LOG_MUL: Keys = keys("mscale_all_dim", &["rope.scaling.yarn_log_multiplier"], &[]);
 
-/// Where config.json has it, in the order of precedence.
-const OBJECTS: &[&str] = &["rope_scaling", "rope_parameters.full_attention", "rope_parameters"];
+const BETAS: (f64, f64) = (32.0, 1.0);
 
-/// The stretch, by any of the keys it has had.
-pub(super) fn scaling(r: &mut Reader) -> Field<RopeScaling> {
-    if r.dialect() == DialectName::Gguf {
-        return of_gguf(r);
-    }
-    let prefixed = ["text_config.", ""];
-    let objects = prefixed.iter().flat_map(|p| OBJECTS.iter().map(move |o| format!("{p}{o}")));
-    for object in objects {
-        let word = |key: &str| match r.facts.lookup(&format!("{object}.{key}")) {
-            Some(Fact::Str(kind)) => Some(kind),
-            _ => None,
-        };
-        let Some(kind) = word("rope_type").or_else(|| word("type")) else { continue };
-        let value = of_object(r, &object, &kind);
-        return Field { value, origin: Origin::Key(object) };
-    }
-    Field::default(RopeScaling::None, "no key")
+/// How a family's config.json says its rotary embedding.
+#[derive(Clone, Copy)]
+pub(crate) struct Rotary {
+    /// The base where no key gives it.
+    pub(crate) theta: f64,
+    /// Layers with a window have an embedding of their own (Gemma 3), with this base where no key gives it.
+    pub(crate) local_theta: Option<f64>,
+    /// `original_max_position_embeddings` stands beside, before what the object says; this where it is absent (Phi 3).
+    pub(crate) original: Option<u64>,
+    /// `longrope` is the only stretch, and `yarn` another name for it (Phi 3).
+    pub(crate) only_long: bool,
+    /// A part of each head may be rotated.
+    pub(crate) partial: bool,
+    /// `mscale_all_dim` scales scores, too (DeepSeek).
+    pub(crate) scales_scores: bool,
+    /// The stretch where no key gives one (gpt-oss).
+    pub(crate) absent: fn() -> RopeScaling,
 }
 
-fn of_object(r: &mut Reader, object: &str, kind: &str) -> RopeScaling {
-    let mut object = Object { r, path: object };
-    match kind {
-        "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear { factor: object.number("factor") },
-        "dynamic" => RopeScaling::Dynamic { factor: object.number("factor") },
-        "llama3" => RopeScaling::Llama3 {
-            factor: object.number("factor"),
-            low_freq_factor: object.number("low_freq_factor"),
-            high_freq_factor: object.number("high_freq_factor"),
-            original_context: object.number("original_max_position_embeddings"),
-        },
-        "yarn" => RopeScaling::Yarn(Yarn {
-            factor: object.number("factor"),
-            original_context: object.original(),
-            beta_fast: object.if_there("beta_fast").unwrap_or(32.0),
-            beta_slow: object.if_there("beta_slow").unwrap_or(1.0),
-            attention_factor: object.if_there("attention_factor"),
-            mscale: object.if_there("mscale"),
-            mscale_all_dim: object.if_there("mscale_all_dim"),
-            truncate: object.r.facts.lookup(&object.key("truncate")) != Some(Fact::Bool(false)),
-        }),
-        "longrope" | "su" => RopeScaling::LongRope {
-            short: object.numbers("short_factor"),
-            long: object.numbers("long_factor"),
-            original_context: object.original(),
-            attention_factor: object.if_there("attention_factor"),
-        },
-        other => {
-            let key = object.key("rope_type");
-            object.r.problem(ConfigProblem::Invalid {
-                key,
-                wanted: "`default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`".to_owned(),
-                found: format!("`{other}`"),
-            });
-            RopeScaling::None
+impl Rotary {
+    /// As most families have it.
+    pub(crate) const PLAIN: Rotary = Rotary {
+        theta: 10_000.0,
+        local_theta: None,
+        original: None,
+        only_long: false,
+        partial: false,
+        scales_scores: false,
+        absent: || RopeScaling::None,
+    };
+}
+
+/// What was read.
+pub(super) struct Embedding {
+    pub(super) theta: Field<f64>,
+    pub(super) scaling: Field<RopeScaling>,
+    pub(super) local_theta: Field<f64>,
+    pub(super) local_scaling: Field<RopeScaling>,
+    pub(super) dims: Field<u64>,
+}
+
+/// The rotary embedding of heads with `head_dim` elements.
+pub(super) fn read(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
+    match r.dialect() {
+        DialectName::Gguf => of_gguf(r, rotary, head_dim),
+        DialectName::Hf => of_hf(r, rotary, head_dim),
+    }
+}
+
+/// One embedding in all layers: windows do not change it.
+fn shared(theta: Field<f64>, scaling: Field<RopeScaling>, dims: Field<u64>) -> Embedding {
+    Embedding { local_theta: theta.clone(), local_scaling: scaling.clone(), theta, scaling, dims }
+}
+
+fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
+    let prefix = if r.has_parts() { "text_config." } else { "" };
+    let path = |name: &str| format!("{prefix}{name}");
+    let is_object = |r: &Reader, path: &str| r.facts.lookup(path) == Some(Fact::Object);
+    let (scaling, parameters) = (path("rope_scaling"), path("rope_parameters"));
+    for object in [&scaling, &parameters] {
+        if let Some(found) = r.facts.lookup(object).filter(|f| !matches!(f, Fact::Null | Fact::Object)) {
+            let (wanted, found) = ("an object".to_owned(), found.to_string());
+            r.problem(ConfigProblem::Invalid { key: object.clone(), wanted, found });
         }
     }
+    let (full, sliding) = (path("rope_parameters.full_attention"), path("rope_parameters.sliding_attention"));
+    let Some(local_theta) = rotary.local_theta else {
+        // One object for all layers. What transformers 4 called `rope_scaling` wins, unless it is empty.
+        let empty = r.facts.pairs().iter().any(|(key, value)| *key == scaling && *value == Fact::Object);
+        let old = is_object(r, &scaling) && !empty;
+        if old {
+            for (key, _) in r.facts.pairs() {
+                if key.strip_prefix(&parameters).is_some_and(|rest| rest.starts_with('.')) {
+                    r.note(&key, super::Verdict::WithoutEffect("`rope_scaling` is there, and wins"));
+                }
+            }
+        } else {
+            for nested in [&full, &sliding] {
+                if is_object(r, nested) {
+                    let message = "one object for all layers";
+                    r.does_not_follow(nested, &Fact::Object, message);
+                }
+            }
+        }
+        let of = [if old { scaling } else { parameters }];
+        let mut object = Object { r, paths: &of, plain: false };
+        let theta = object.beside("rope_theta", THETA, rotary.theta);
+        let dims = object.dims(rotary, head_dim);
+        return shared(theta, object.scaling(rotary), dims);
+    };
+    // An object for each kind of layer; `rope_scaling` adds to that of the layers without a window.
+    let old = is_object(r, &scaling);
+    if old && is_object(r, &parameters) && !is_object(r, &full) {
+        r.does_not_follow(&scaling, &Fact::Object, "no second object where `rope_parameters` is one");
+    }
+    // Without `rope_parameters` there is a type already, which `type` does not change.
+    let plain = !is_object(r, &parameters);
+    let (of_full, of_sliding) = ([scaling, full], [sliding]);
+    let mut object = Object { r, paths: &of_full, plain };
+    let theta = object.beside("rope_theta", THETA, rotary.theta);
+    let dims = object.dims(rotary, head_dim);
+    let scaling = object.scaling(rotary);
+    let mut object = Object { r, paths: &of_sliding, plain: false };
+    let local_theta = object.beside("rope_theta", LOCAL_THETA, local_theta);
+    let local_scaling = object.scaling(rotary);
+    let local_dims = object.dims(rotary, head_dim);
+    if *local_dims != *dims {
+        let key = object.key("partial_rotary_factor");
+        let found = r.facts.lookup(&key).unwrap_or(Fact::Null);
+        r.does_not_follow(&key, &found, "as much of a head as in the other layers");
+    }
+    Embedding { theta, scaling, local_theta, local_scaling, dims }
 }
 
-/// An object of config.json with numbers of a stretch.
+/// Objects of config.json with the numbers of a stretch: what the first has holds.
 struct Object<'a, 'b> {
     r: &'a mut Reader<'b>,
-    path: &'a str,
+    paths: &'a [String],
+    /// The type is `default` where `rope_type` does not say it.
+    plain: bool,
 }
 
 impl Object<'_, '_> {
+    /// The first of the objects that says it, or the last of all.
     fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.path)
+        let keys: Vec<String> = self.paths.iter().map(|path| format!("{path}.{name}")).collect();
+        let said = |key: &&String| !matches!(self.r.facts.lookup(key), None | Some(Fact::Null));
+        keys.iter().find(said).or(keys.last()).cloned().unwrap_or_default()
+    }
+
+    fn lookup(&self, name: &str) -> Option<Fact> {
+        self.r.ask(&self.key(name)).filter(|fact| *fact != Fact::Null)
     }
 
     fn wrong(&mut self, name: &str, wanted: &str, found: Option<&Fact>) {
@@ -103,14 +173,11 @@ impl Object<'_, '_> {
     }
 
     fn if_there(&mut self, name: &str) -> Option<f64> {
-        match self.r.facts.lookup(&self.key(name)) {
-            None | Some(Fact::Null) => None,
-            Some(_) => Some(self.number(name)),
-        }
+        self.lookup(name).map(|_| self.number(name))
     }
 
     fn number(&mut self, name: &str) -> f64 {
-        let fact = self.r.facts.lookup(&self.key(name));
+        let fact = self.lookup(name);
         let number = fact.as_ref().and_then(positive);
         if number.is_none() {
             self.wrong(name, "a positive number", fact.as_ref());
@@ -119,7 +186,7 @@ impl Object<'_, '_> {
     }
 
     fn numbers(&mut self, name: &str) -> Vec<f64> {
-        let fact = self.r.facts.lookup(&self.key(name));
+        let fact = self.lookup(name);
         let numbers = match &fact {
             Some(Fact::List(list)) => list.iter().map(positive).collect::<Option<Vec<f64>>>(),
             _ => None,
@@ -130,13 +197,146 @@ impl Object<'_, '_> {
         numbers.unwrap_or_default()
     }
 
-    /// It stands here or, in Phi 3, beside; else it is the context.
-    fn original(&mut self) -> f64 {
-        if let Some(here) = self.if_there("original_max_position_embeddings") {
-            return here;
+    /// A number of the object; else of the key beside it; else the default.
+    fn beside(&mut self, name: &str, beside: Keys, default: f64) -> Field<f64> {
+        if let Some(value) = self.if_there(name) {
+            self.r.overridden(beside, "the rotary parameters say it, and win");
+            return Field { value, origin: Origin::Key(self.key(name)) };
         }
-        let beside = self.r.number(ORIGINAL).or_else(|| self.r.number(super::keys::CONTEXT));
-        beside.map_or_else(|| self.number("original_max_position_embeddings"), |field| field.value)
+        self.r.number(beside).unwrap_or(Field::default(default, OF_TRANSFORMERS))
+    }
+
+    /// Elements of a head that are rotated.
+    fn dims(&mut self, rotary: &Rotary, head_dim: u64) -> Field<u64> {
+        let part = match self.if_there("partial_rotary_factor") {
+            Some(value) => {
+                self.r.overridden(PART, "the rotary parameters say it, and win");
+                Some(Field { value, origin: Origin::Key(self.key("partial_rotary_factor")) })
+            }
+            None => self.r.number(PART),
+        };
+        let dims = |part: f64| u64::try_from((part * head_dim as f64 + 1e-6) as i64).unwrap_or(0);
+        match part.filter(|part| (part.value - 1.0).abs() > 1e-9) {
+            // The reference takes it, and then fails or rotates the whole head.
+            Some(Field { value, origin: Origin::Key(key) }) if !rotary.partial => {
+                self.r.does_not_follow(&key, &Fact::Number(value), "1, or no such key");
+                Field::default(head_dim, "the whole head")
+            }
+            Some(part) => Field { value: dims(*part), origin: part.origin },
+            None => Field::default(head_dim, "the whole head"),
+        }
+    }
+
+    fn scaling(&mut self, rotary: &Rotary) -> Field<RopeScaling> {
+        let there = self.paths.iter().any(|path| self.r.facts.lookup(path) == Some(Fact::Object));
+        if !there {
+            return Field::default((rotary.absent)(), OF_TRANSFORMERS);
+        }
+        let name = if self.plain || self.lookup("rope_type").is_some() { "rope_type" } else { "type" };
+        if name == "rope_type" && self.lookup("type").is_some() {
+            let key = self.key("type");
+            self.r.note(&key, super::Verdict::WithoutEffect("`rope_type` says it, and wins"));
+        }
+        let kind = match self.lookup(name) {
+            None => return Field::default(RopeScaling::None, OF_TRANSFORMERS),
+            Some(Fact::Str(kind)) => kind,
+            Some(found) => {
+                self.wrong(name, "a string", Some(&found));
+                return Field::default(RopeScaling::None, "refused");
+            }
+        };
+        let origin = Origin::Key(self.key(name).rsplit_once('.').map_or_else(String::new, |(o, _)| o.into()));
+        Field { value: self.of_kind(name, &kind, rotary), origin }
+    }
+
+    fn of_kind(&mut self, name: &str, kind: &str, rotary: &Rotary) -> RopeScaling {
+        match kind {
+            "default" => RopeScaling::None,
+            "longrope" | "su" => self.long(rotary),
+            "yarn" if rotary.only_long => self.long(rotary),
+            other if rotary.only_long => {
+                self.wrong(name, "`default` or `longrope`", Some(&Fact::Str(other.to_owned())));
+                RopeScaling::None
+            }
+            "linear" => RopeScaling::Linear { factor: self.number("factor") },
+            "dynamic" => RopeScaling::Dynamic { factor: self.number("factor") },
+            "llama3" => RopeScaling::Llama3 {
+                factor: self.number("factor"),
+                low_freq_factor: self.number("low_freq_factor"),
+                high_freq_factor: self.number("high_freq_factor"),
+                original_context: self.original(rotary),
+            },
+            "yarn" => self.yarn(rotary),
+            other => {
+                let wanted = "`default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`";
+                self.wrong(name, wanted, Some(&Fact::Str(other.to_owned())));
+                RopeScaling::None
+            }
+        }
+    }
+
+    fn long(&mut self, rotary: &Rotary) -> RopeScaling {
+        RopeScaling::LongRope {
+            short: self.numbers("short_factor"),
+            long: self.numbers("long_factor"),
+            original_context: self.original(rotary),
+            attention_factor: self.if_there("attention_factor"),
+        }
+    }
+
+    fn yarn(&mut self, rotary: &Rotary) -> RopeScaling {
+        let original_context = self.original(rotary);
+        let factor = match self.lookup("factor") {
+            None => self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context / original_context),
+            Some(_) => self.number("factor"),
+        };
+        let said = self.if_there("attention_factor");
+        let (mscale, all) = (self.if_there("mscale"), self.if_there("mscale_all_dim"));
+        let follows = match (mscale, all) {
+            (Some(mscale), Some(all)) => yarn_mscale(factor, mscale) / yarn_mscale(factor, all),
+            _ => yarn_mscale(factor, 1.0),
+        };
+        let truncate = match self.lookup("truncate") {
+            None => true,
+            Some(Fact::Bool(truncate)) => truncate,
+            Some(found) => {
+                self.wrong("truncate", "true or false", Some(&found));
+                true
+            }
+        };
+        RopeScaling::Yarn(Yarn {
+            factor,
+            original_context,
+            beta_fast: self.if_there("beta_fast").unwrap_or(BETAS.0),
+            beta_slow: self.if_there("beta_slow").unwrap_or(BETAS.1),
+            attention_factor: said.unwrap_or(follows),
+            mscale_all_dim: all.filter(|_| rotary.scales_scores),
+            truncate,
+        })
+    }
+
+    /// Positions that the model was first trained with. In Phi 3 they stand beside, and that wins; else the context
+    /// holds where no key says it.
+    fn original(&mut self, rotary: &Rotary) -> f64 {
+        const NAME: &str = "original_max_position_embeddings";
+        if let Some(beside) = self.r.number(ORIGINAL) {
+            if self.lookup(NAME).is_some() {
+                let key = self.key(NAME);
+                self.r.note(&key, super::Verdict::WithoutEffect("the key beside says it, and wins"));
+            }
+            return *beside;
+        }
+        if let Some(default) = rotary.original {
+            if self.lookup(NAME).is_some() {
+                let key = self.key(NAME);
+                self.r.note(&key, super::Verdict::WithoutEffect("only the key beside is read"));
+            }
+            return default as f64;
+        }
+        match self.if_there(NAME) {
+            Some(here) => here,
+            None => self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context),
+        }
     }
 }
 
@@ -144,28 +344,50 @@ fn positive(fact: &Fact) -> Option<f64> {
     fact.number().filter(|x| x.is_finite() && *x > 0.0)
 }
 
-fn of_gguf(r: &mut Reader) -> Field<RopeScaling> {
+fn of_gguf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
+    let theta = r.number(THETA).unwrap_or(Field::default(10_000.0, "as RoPE was published"));
+    let dims = r.count(DIMS, 1).unwrap_or(Field::default(head_dim, "the whole head"));
+    let scaling = stretch_of_gguf(r, rotary);
+    match rotary.local_theta {
+        None => shared(theta, scaling, dims),
+        Some(local) => {
+            let default = Field::default(local, "as the family was trained");
+            let local_theta = r.number(LOCAL_THETA).unwrap_or(default);
+            Embedding { theta, scaling, local_theta, local_scaling: no_stretch(), dims }
+        }
+    }
+}
+
+fn no_stretch() -> Field<RopeScaling> {
+    Field::default(RopeScaling::None, "no key")
+}
+
+fn stretch_of_gguf(r: &mut Reader, rotary: &Rotary) -> Field<RopeScaling> {
     let factor = r.number(FACTOR);
     let kind = r.word(KIND);
+    // llama.cpp multiplies by it whatever the stretch is; of Phi 3 it says that there is one.
+    if !rotary.only_long && !matches!(kind.as_ref().map(|k| k.value.as_str()), Some("yarn" | "longrope")) {
+        let one = |fact: &Fact| fact.number().is_some_and(|x| (x - 1.0).abs() < 1e-6);
+        r.only(ATTENTION_FACTOR, "1 where frequencies are not stretched by `yarn`", one);
+    }
     match (kind.as_ref().map(|k| k.value.as_str()), factor) {
         // Old files give a factor without a type: it is linear.
         (Some("linear") | None, Some(factor)) if (*factor - 1.0).abs() > 1e-9 => {
             Field { value: RopeScaling::Linear { factor: *factor }, origin: factor.origin }
         }
-        (Some("none" | "linear") | None, _) => Field::default(RopeScaling::None, "no key"),
+        (Some("none" | "linear") | None, _) => no_stretch(),
         (Some("yarn"), factor) => {
             let factor = r.required(factor, FACTOR, 1.0);
-            let found = r.number(ORIGINAL);
-            let original_context = r.required(found, ORIGINAL, 1.0).value;
-            let mscale = r.number(LOG_MUL).map(|log_mul| (*log_mul * 1e7).round() / 1e6);
+            let original = r.number(ORIGINAL).or_else(|| r.number(super::keys::CONTEXT));
+            let original_context = r.required(original, ORIGINAL, 1.0).value;
+            let (attention_factor, mscale_all_dim) = yarn_factors(r, rotary, *factor);
             let value = RopeScaling::Yarn(Yarn {
                 factor: *factor,
                 original_context,
-                beta_fast: r.number(BETA_FAST).map_or(32.0, |x| *x),
-                beta_slow: r.number(BETA_SLOW).map_or(1.0, |x| *x),
-                attention_factor: r.number(ATTENTION_FACTOR).map(|x| *x),
-                mscale,
-                mscale_all_dim: mscale,
+                beta_fast: r.number(BETA_FAST).map_or(BETAS.0, |x| *x),
+                beta_slow: r.number(BETA_SLOW).map_or(BETAS.1, |x| *x),
+                attention_factor,
+                mscale_all_dim,
                 truncate: true,
             });
             Field { value, origin: factor.origin }
@@ -184,6 +406,31 @@ fn of_gguf(r: &mut Reader) -> Field<RopeScaling> {
             Field::default(RopeScaling::None, "refused")
         }
     }
+}
+
+/// What cosines and sines are multiplied by, and `mscale_all_dim`.
+///
+/// llama.cpp scales scores of `deepseek2` by what it scales cosines and sines by, times
+/// `1 + 0.1 · mscale_all_dim · ln(factor)`; a file without the key is of a model that scales none.
+fn yarn_factors(r: &mut Reader, rotary: &Rotary, factor: f64) -> (f64, Option<f64>) {
+    let besides = r.number(ATTENTION_FACTOR).map_or(1.0, |x| *x);
+    let said = r.number(YARN_FACTOR).map(|x| *x);
+    if !rotary.scales_scores {
+        return (said.unwrap_or_else(|| yarn_mscale(factor, 1.0)) * besides, None);
+    }
+    // Negative where scores are scaled less than cosines and sines are.
+    let log_mul = r.typed(LOG_MUL, "a number", |fact| fact.number().filter(|x| x.is_finite()));
+    let Some(log_mul) = log_mul.map(|log_mul| round(*log_mul * 10.0)).filter(|x| *x != 0.0) else {
+        return (said.unwrap_or_else(|| yarn_mscale(factor, 1.0)) * besides, None);
+    };
+    let scores = besides * yarn_mscale(factor, log_mul);
+    let all = if factor > 1.0 { round((scores - 1.0) / (0.1 * factor.ln())) } else { log_mul };
+    (round(said.unwrap_or(1.0) * besides), Some(all).filter(|all| all.abs() > 1e-5))
+}
+
+/// A number that went through f32.
+fn round(x: f64) -> f64 {
+    (x * 1e6).round() / 1e6
 }
 
 /// What GGUF says of `longrope`: its factors are tensors.
@@ -211,33 +458,70 @@ pub(crate) fn attention_factor(context: f64, original: f64) -> f64 {
 
 /// The keys of GGUF, below `architecture`.
 pub(super) fn to_gguf(d: &mut Description, scaling: &RopeScaling, architecture: &str, context: u64) {
+    const FIELD: &str = "rope_scaling";
     let key = |rest: &str| format!("{architecture}.rope.scaling.{rest}");
     match scaling {
-        // Of Llama 3 there are factors instead, in a tensor; of the others GGUF has no keys.
-        RopeScaling::None | RopeScaling::Llama3 { .. } | RopeScaling::Dynamic { .. } => {}
+        // Of Llama 3 there are factors instead, in a tensor.
+        RopeScaling::None | RopeScaling::Llama3 { .. } => {}
+        RopeScaling::Dynamic { .. } => d.lose(
+            "rope_scaling.rope_type",
+            FIELD,
+            format!("GGUF has no word for `dynamic`: texts of more than {context} tokens continue otherwise"),
+        ),
         RopeScaling::Linear { factor } => {
             d.text(&key("type"), "linear");
             d.number(&key("factor"), *factor);
-        }
-        RopeScaling::Yarn(y) => {
-            d.text(&key("type"), "yarn");
-            d.number(&key("factor"), y.factor);
-            d.whole(&key("original_context_length"), y.original_context);
-            d.number(&key("yarn_beta_fast"), y.beta_fast);
-            d.number(&key("yarn_beta_slow"), y.beta_slow);
-            if let Some(factor) = y.attention_factor {
-                d.number(&key("yarn_attn_factor"), factor);
-            }
-            if let Some(mscale) = y.mscale_all_dim {
-                d.number(&key("yarn_log_mul"), 0.1 * mscale);
+            if architecture == "deepseek2" {
+                let what = "llama.cpp scales scores of a stretched model otherwise: every result differs";
+                d.lose("rope_scaling.rope_type", "", what);
             }
         }
+        RopeScaling::Yarn(y) => yarn_to_gguf(d, y, architecture),
         RopeScaling::LongRope { original_context, attention_factor: said, .. } => {
             d.text(&key("type"), "longrope");
             d.whole(&key("original_context_length"), *original_context);
             let own = attention_factor(context as f64, *original_context);
             d.number(&key("attn_factor"), said.unwrap_or(own));
         }
+    }
+}
+
+fn yarn_to_gguf(d: &mut Description, y: &Yarn, architecture: &str) {
+    const FIELD: &str = "rope_scaling";
+    let key = |rest: &str| format!("{architecture}.rope.scaling.{rest}");
+    d.text(&key("type"), "yarn");
+    d.number(&key("factor"), y.factor);
+    d.whole(&key("original_context_length"), y.original_context);
+    d.number(&key("yarn_beta_fast"), y.beta_fast);
+    d.number(&key("yarn_beta_slow"), y.beta_slow);
+    for (name, beta, read) in [("beta_fast", y.beta_fast, BETAS.0), ("beta_slow", y.beta_slow, BETAS.1)] {
+        if (beta - read).abs() > 1e-9 {
+            let what = format!("llama.cpp reads no key for it and takes {read}: frequencies differ");
+            d.lose(&format!("rope_scaling.{name}"), "", what);
+        }
+    }
+    if !y.truncate {
+        let what = "llama.cpp always truncates the ramp between frequencies: some differ a little".to_owned();
+        d.lose("rope_scaling.truncate", FIELD, what);
+    }
+    let follows = if architecture == "deepseek2" {
+        // What scores are scaled by follows from both numbers: see `yarn_factors`.
+        let scores = y.mscale_all_dim.map_or(1.0, |all| yarn_mscale(y.factor, all));
+        let log_mul = if y.factor > 1.0 {
+            (scores / y.attention_factor - 1.0) / (0.1 * y.factor.ln())
+        } else {
+            y.mscale_all_dim.unwrap_or(0.0)
+        };
+        if log_mul.abs() > 1e-9 {
+            d.number(&key("yarn_log_multiplier"), 0.1 * log_mul);
+        }
+        if log_mul.abs() > 1e-9 { 1.0 } else { yarn_mscale(y.factor, 1.0) }
+    } else {
+        yarn_mscale(y.factor, 1.0)
+    };
+    let besides = y.attention_factor / follows;
+    if (besides - 1.0).abs() > 1e-6 {
+        d.number(&key("attn_factor"), besides);
     }
 }
 
@@ -265,6 +549,11 @@ pub(super) fn to_hf(d: &mut Description, scaling: &RopeScaling) {
             ],
         ),
         RopeScaling::Yarn(y) => {
+            let near = |x: f64| (y.attention_factor - x).abs() < 1e-6;
+            // The released models with `mscale_all_dim` have an equal `mscale`, so that nothing is left of both.
+            let mscale = y.mscale_all_dim.filter(|_| near(1.0));
+            let plain = y.mscale_all_dim.is_none() && near(yarn_mscale(y.factor, 1.0));
+            let said = (mscale.is_none() && !plain).then_some(y.attention_factor);
             kind(
                 "yarn",
                 &[
@@ -272,8 +561,8 @@ pub(super) fn to_hf(d: &mut Description, scaling: &RopeScaling) {
                     (ORIGINAL, Some(y.original_context)),
                     ("beta_fast", Some(y.beta_fast)),
                     ("beta_slow", Some(y.beta_slow)),
-                    ("attention_factor", y.attention_factor),
-                    ("mscale", y.mscale),
+                    ("attention_factor", said),
+                    ("mscale", mscale),
                     ("mscale_all_dim", y.mscale_all_dim),
                 ],
             );

@@ -9,7 +9,7 @@ mod wrapper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use tensor::{Binding, Bindings, Drop, Expr, Pattern, Step};
+use tensor::{Binding, Bindings, Drop, Expr, Pattern, Presence, Step};
 
 use crate::{Config, Family};
 
@@ -159,8 +159,18 @@ impl Dialect {
             .into_iter()
             .filter_map(|spec| {
                 let pattern = Pattern::of(&spec.name);
-                let (rule, _) = by_param.get(pattern.as_str())?;
                 let shape = spec.shape();
+                let Some((rule, _)) = by_param.get(pattern.as_str()) else {
+                    // What must be there and has no name in this ecosystem is missing under its own.
+                    let expr = Expr::source(spec.name.clone());
+                    let required = spec.presence == Presence::Required;
+                    return required.then_some(Binding {
+                        name: spec.name,
+                        shape,
+                        expr,
+                        presence: spec.presence,
+                    });
+                };
                 let stored = rule.stored(prefix, &spec.name, config, &wrapped);
                 let expr = rule.made_of(stored, config, shape.len());
                 Some(Binding { name: spec.name, shape, expr, presence: spec.presence })

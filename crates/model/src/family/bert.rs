@@ -5,8 +5,10 @@
 
 use derive::Module;
 
-use crate::architecture::{Architecture, NotRun};
+use crate::Fact;
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
+use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
 use crate::layout::ShardedState;
@@ -34,25 +36,36 @@ impl Family for Bert {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
+        const POSITIONS: Keys = keys::keys("positions", &[], &["position_embedding_type"]);
         // Of the tokenizer in GGUF, where the key has no architecture before it.
         const TYPES: Keys =
             keys::keys("token_types", &["tokenizer.ggml.token_type_count"], &["type_vocab_size"]);
         let tied = r.tied(true);
-        let base = keys::common(r, &keys::Common { norm_eps: 1e-12, ..keys::DECODER });
+        let common = keys::Common {
+            norm_eps: keys::keys("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_eps"]),
+            norm_eps_absent: 1e-12,
+            activation_absent: Activation::Gelu,
+            causal: false,
+            ..keys::DECODER
+        };
+        let base = keys::common(r, &common);
+        r.only(POSITIONS, "\"absolute\"", |fact| *fact == Fact::Str("absolute".to_owned()));
+        r.only_flag(keys::keys("causal", &["attention.causal"], &["is_decoder"]), false);
+        r.only_flag(keys::keys("cross_attention", &[], &["add_cross_attention"]), false);
         let token_types = r.count(TYPES, 1).unwrap_or(Field::default(2, "of transformers"));
         Config { tied, token_types, ..base }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, _: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "bert", "attention.layer_norm_epsilon");
+            let mut d = describe::gguf(c, "bert", "attention.layer_norm_epsilon", Activation::Gelu);
             d.flag("bert.attention.causal", false);
             d.count("tokenizer.ggml.token_type_count", *c.token_types);
             return d;
         }
         let mut d = Description::new(DialectName::Hf);
         d.named("BertModel", "bert");
-        d.text("hidden_act", "gelu");
+        d.text("hidden_act", c.activation.name());
         d.text("position_embedding_type", "absolute");
         d.count("hidden_size", *c.hidden);
         d.count("intermediate_size", *c.ffn);
@@ -87,6 +100,13 @@ impl Family for Bert {
             output: Linear::new(hidden, *c.vocab).tied_to("token_embedding.weight").with_optional_bias(),
             next_sentence: head(2),
         })
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
@@ -296,4 +316,24 @@ static VLLM_HEAD: &[Rule] = &[
     Rule::same("prediction.norm.bias", "mlm_head.layer_norm.bias"),
     Rule::same("output.weight", "mlm_head.decoder.weight"),
     Rule::same("output.bias", "mlm_head.decoder.bias"),
+];
+
+static NEEDLESS: &Needless = &[
+    ("hidden_dropout_prob", "for training"),
+    ("attention_probs_dropout_prob", "for training"),
+    ("gradient_checkpointing", "for training"),
+    ("pooler_*", "for another head"),
+    ("directionality", "for another head"),
+    ("rope_parameters*", "positions are learned"),
+    ("rope_theta", "positions are learned"),
+    ("partial_rotary_factor", "positions are learned"),
+    ("pruned_heads*", "the shapes say it"),
+];
+
+static GGUF_NEEDLESS: &Needless = &[
+    ("*.pooling_type", "for the program that runs it"),
+    ("*.vocab_size", "the tokens say it"),
+    ("tokenizer.ggml.token_type_count", "the shapes say it"),
+    ("*.attention.key_length", "the shapes say it"),
+    ("*.attention.value_length", "the shapes say it"),
 ];

@@ -2,12 +2,23 @@
 
 use derive::Module;
 
+use crate::config::verdict::Needless;
 use crate::module::{
     Embedding, FusedMoe, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, ParallelLmHead, Part,
     QkvParallelLinear, RmsNorm, RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
 use crate::{Config, Moe};
+
+/// Keys of GGUF that every decoder's file may have and that say what something else says.
+pub(super) static GGUF_NEEDLESS: &Needless = &[
+    ("*.attention.value_length", "as long as a key, which is checked by shapes"),
+    ("*.attention.key_length", "the shapes say it"),
+    ("*.vocab_size", "the tokens say it"),
+    ("*.rope.dimension_count", "positions are learned"),
+    ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
+    ("*.attention.causal", "a decoder"),
+];
 
 /// A decoder.
 #[derive(Module)]
@@ -124,6 +135,17 @@ pub(super) enum Bias {
     No,
     Optional,
     Yes,
+}
+
+/// As a configuration says it: `None`, as the file has them.
+impl From<Option<bool>> for Bias {
+    fn from(said: Option<bool>) -> Bias {
+        match said {
+            None => Bias::Optional,
+            Some(true) => Bias::Yes,
+            Some(false) => Bias::No,
+        }
+    }
 }
 
 macro_rules! with {

@@ -10,9 +10,11 @@
 use derive::Module;
 use tensor::Expr;
 
-use crate::architecture::{Architecture, NotRun};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
+use crate::config::rope::Rotary;
+use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule,
@@ -54,12 +56,43 @@ impl Family for DeepseekV3 {
     fn config(&self, r: &mut Reader) -> Config {
         const NEXT: Keys = keys::keys("next_layers", &[], &["num_nextn_predict_layers"]);
         let tied = r.tied(false);
-        let base = keys::decoder(r);
+        let rotary = Rotary { scales_scores: true, ..Rotary::PLAIN };
+        // The head's size is that of its two parts, and keys are as many as queries.
+        let head_dim_absent = Some(1);
+        let base = keys::common(r, &keys::Common { head_dim_absent, rotary, ..keys::DECODER });
         let latent = Latent::read(r);
-        let v3 = r.dialect() == DialectName::Hf
-            && !r.architecture().to_lowercase().starts_with("deepseekv2")
-            && r.architecture() != "deepseek_v2";
-        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed: v3, sigmoid: v3 });
+        let hf = r.dialect() == DialectName::Hf;
+        let v2 =
+            r.architecture().to_lowercase().starts_with("deepseekv2") || r.architecture() == "deepseek_v2";
+        let defaults = match (hf, v2) {
+            (false, _) => MoeDefaults { normed: false, ..MoeDefaults::PLAIN },
+            (true, true) => {
+                MoeDefaults { normed: false, ffn: Some(1407), shared: 2, grouped: true, ..MoeDefaults::PLAIN }
+            }
+            (true, false) => MoeDefaults {
+                normed: true,
+                sigmoid: true,
+                ffn: Some(2048),
+                shared: 1,
+                dense: 3,
+                groups: (8, 4),
+                grouped: true,
+                scale: 2.5,
+            },
+        };
+        let mut moe = Moe::read(r, &base.ffn, &defaults);
+        if hf && v2 {
+            groups_of_v2(r, &mut moe);
+            r.only_flag(keys::keys("expert_weights_normed", &[], &["norm_topk_prob"]), false);
+            moe.normed = Field::default(false, "as transformers runs DeepSeek 2");
+        }
+        if hf {
+            r.only_flag(keys::keys("attention_bias", &[], &["attention_bias"]), false);
+            r.only_flag(keys::keys("ffn_bias", &[], &["mlp_bias"]), false);
+            r.only_flag(keys::keys("rope_order", &[], &["rope_interleave"]), true);
+        }
+        let temperature = &["attention.temperature_scale", "attention.temperature_length"];
+        r.only(keys::keys("attention_scale", temperature, &[]), "no such key", |_| false);
         every_layer(r);
         let head_dim =
             Field { value: latent.nope.saturating_add(*latent.rope), origin: latent.rope.origin.clone() };
@@ -69,6 +102,7 @@ impl Family for DeepseekV3 {
             kv_heads: base.heads.clone(),
             rope_dims: head_dim.clone(),
             attention_scale: Field::default((*head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)"),
+            attention_bias: Field::default(Some(false), "none"),
             head_dim,
             next_layers,
             moe: Some(moe),
@@ -97,6 +131,13 @@ impl Family for DeepseekV3 {
             Block::new(c, blocks::Norm::rms, attention, ffn)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
@@ -146,6 +187,37 @@ impl Family for DeepseekV3 {
     }
 }
 
+/// Which groups DeepSeek 2 chooses experts in: none, or by the best expert of each.
+fn groups_of_v2(r: &mut Reader, moe: &mut Moe) {
+    const METHOD: Keys = keys::keys("expert_groups", &[], &["topk_method"]);
+    let limited = r.word(METHOD).is_some_and(|method| *method == "group_limited_greedy");
+    if !limited {
+        r.only(METHOD, "`greedy` or `group_limited_greedy`", |fact| *fact == Fact::Str("greedy".to_owned()));
+        (moe.groups, moe.groups_used) = (Field::default(0, "none"), Field::default(0, "none"));
+    }
+}
+
+static NEEDLESS: &Needless = &[
+    ("num_key_value_heads", "keys are made for every head"),
+    ("head_dim", "the sizes of its parts say it"),
+    ("topk_method", "the class says it"),
+    ("aux_loss_alpha", "for training"),
+    ("seq_aux", "for training"),
+    ("ep_size", "for the program that runs it"),
+    ("output_router_logits", "for training"),
+    ("router_aux_loss_coef", "for training"),
+    ("num_nextn_predict_layers", "layers after the last, which a model does without"),
+    ("num_mtp_layers", "layers after the last, which a model does without"),
+];
+
+static GGUF_NEEDLESS: &Needless = &[
+    ("*.attention.head_count_kv", "keys are made for every head"),
+    ("*.attention.key_length", "as wide as the latent vector and what is rotated"),
+    ("*.attention.value_length", "as wide as the latent vector"),
+    ("*.vocab_size", "the tokens say it"),
+    ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
+];
+
 /// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
 fn every_layer(r: &mut Reader) {
     const STEP: Keys = keys::keys("moe_layer_freq", &[], &["moe_layer_freq"]);
@@ -155,8 +227,12 @@ fn every_layer(r: &mut Reader) {
     }
 }
 
+/// What norms of latent vectors add, whatever the configuration says.
+/// Source: transformers modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
+const LATENT_EPS: f64 = 1e-6;
+
 fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
-    let mut d = describe::gguf(c, "deepseek2", "attention.layer_norm_rms_epsilon");
+    let mut d = describe::gguf(c, "deepseek2", "attention.layer_norm_rms_epsilon", Activation::Silu);
     describe::gguf_rotary(&mut d, c, "deepseek2");
     describe::gguf_moe(&mut d, c, "deepseek2");
     // Keys and values as the heads share them: one of each, as wide as the latent vector.
@@ -177,6 +253,15 @@ fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
         d.flag("deepseek2.expert_weights_norm", true);
     }
     d.count("deepseek2.expert_gating_func", if *moe.sigmoid { 2 } else { 1 });
+    if (*c.norm_eps - LATENT_EPS).abs() > 1e-3 * LATENT_EPS {
+        let what = "llama.cpp adds it to norms of latent vectors, too, where transformers adds 1e-6: every result differs";
+        d.lose("rms_norm_eps", "", what);
+    }
+    if *moe.groups > 1 && !*moe.sigmoid {
+        let what =
+            "llama.cpp chooses groups by their best two experts, not by the best: other experts are asked";
+        d.lose("topk_method", "", what);
+    }
     d
 }
 
@@ -198,17 +283,22 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
     d.count("moe_intermediate_size", *moe.ffn);
     d.count("n_shared_experts", *moe.shared);
     d.count("first_k_dense_replace", *moe.dense);
-    if *moe.groups > 0 {
-        d.count("n_group", *moe.groups);
-        d.count("topk_group", *moe.groups_used);
+    if *moe.groups > 0 || *moe.sigmoid {
+        // Absent, there are eight groups.
+        d.count("n_group", (*moe.groups).max(1));
+        d.count("topk_group", (*moe.groups_used).max(1));
     }
     d.number("routed_scaling_factor", *moe.scale);
     d.flag("norm_topk_prob", *moe.normed);
     d.text("scoring_func", if *moe.sigmoid { "sigmoid" } else { "softmax" });
     let corrected = format!("layers.{}.ffn.router.correction.bias", *moe.dense);
     let grouped = if *moe.groups > 1 { "group_limited_greedy" } else { "greedy" };
-    d.text("topk_method", if own(&corrected) { "noaux_tc" } else { grouped });
-    d.text("hidden_act", "silu");
+    d.text("topk_method", if *moe.sigmoid && own(&corrected) { "noaux_tc" } else { grouped });
+    if *moe.normed && !*moe.sigmoid {
+        let what = "transformers does not make the weights of DeepSeek 2's experts sum up to 1: every result differs";
+        d.lose("norm_topk_prob", "expert_weights_normed", what);
+    }
+    d.text("hidden_act", c.activation.name());
     d.flag("attention_bias", false);
     d.flag("tie_word_embeddings", !own("output.weight"));
     d

@@ -4,9 +4,11 @@
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Rope, RopeScaling};
+use crate::architecture::{Activation, Architecture, NotRun, RopeScaling};
 use crate::config::describe::{self, Description};
-use crate::config::{Config, Field, Reader, keys};
+use crate::config::rope::Rotary;
+use crate::config::verdict::Needless;
+use crate::config::{Config, Field, Keys, Reader, keys, windows};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
 use crate::layout::VLLM_DECODER;
 use crate::mesh::Ends;
@@ -32,36 +34,68 @@ impl Family for Gemma3 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let base = keys::decoder(r);
-        let window = r.count(keys::WINDOW, 0);
-        let window = window.unwrap_or(Field::default(0, "no window"));
-        let pattern = keys::window_pattern(r, *base.layers, 6);
-        let attention_scale = match keys::attention_scale(r) {
-            Some(scale) => scale,
-            None if r.dialect() == DialectName::Gguf => {
+        let rotary = match r.dialect() {
+            DialectName::Hf => Rotary { theta: 1e6, local_theta: Some(10_000.0), ..Rotary::PLAIN },
+            DialectName::Gguf => Rotary { local_theta: Some(10_000.0), ..Rotary::PLAIN },
+        };
+        let common = keys::Common {
+            activation: keys::keys("activation", &[], &["hidden_activation"]),
+            activation_absent: Activation::GeluTanh,
+            kv_heads_absent: Some(4),
+            head_dim_absent: Some(256),
+            rotary,
+            ..keys::DECODER
+        };
+        let base = keys::common(r, &common);
+        let base = windows::alternating(r, base, 4096, 6);
+        let attention_scale = match (keys::attention_scale(r), r.dialect()) {
+            (Some(scale), _) => scale,
+            (None, DialectName::Hf) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),
+            (None, DialectName::Gguf) => {
                 let (scale, why) = scale_by_size(&base);
                 Field::default(scale, why)
             }
-            None => base.attention_scale.clone(),
         };
-        let soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
+        let logit_soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
         let tied = r.tied(true);
-        Config { window, window_pattern: pattern, attention_scale, logit_soft_cap: soft_cap, tied, ..base }
+        r.only_flag(BIASES, false);
+        let attention_bias = Field::default(Some(false), "none");
+        r.only(SCORE_SOFT_CAP, "null: no cap of scores", |_| false);
+        r.only_flag(BIDIRECTIONAL, false);
+        Config { attention_scale, attention_bias, logit_soft_cap, tied, ..base }
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         let soft_cap = *c.logit_soft_cap > 0.0;
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "gemma3", "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, "gemma3", "attention.layer_norm_rms_epsilon", Activation::GeluTanh);
             describe::gguf_rotary(&mut d, c, "gemma3");
-            if *c.window > 0 {
+            if c.has_windows() {
                 d.number("gemma3.rope.freq_base_swa", *c.rope_local_theta);
-                d.count("gemma3.attention.sliding_window", *c.window);
-                d.count("gemma3.attention.sliding_window_pattern", *c.window_pattern);
+                // llama-quantize and others want to see it.
+                describe::gguf_windows(&mut d, c, "gemma3", None);
+                if *c.rope_local_scaling != RopeScaling::None {
+                    let what =
+                        "llama.cpp stretches no frequencies of layers with a window: every result differs";
+                    d.lose("rope_parameters.sliding_attention", "rope_local_scaling", what);
+                }
             }
             // llama.cpp scales by what it knows of the sizes of Gemma 3, and reads no key for it.
-            if (*c.attention_scale - scale_by_size(c).0).abs() > 1e-7 * *c.attention_scale {
+            let (scale, _) = scale_by_size(c);
+            if (*c.attention_scale - scale).abs() > 1e-7 * *c.attention_scale {
                 d.number("gemma3.attention.scale", *c.attention_scale);
+                let what = format!(
+                    "llama.cpp reads no key for it and scales scores by {:.6}, not {:.6}: every result differs",
+                    scale, *c.attention_scale
+                );
+                d.lose("query_pre_attn_scalar", "", what);
             }
             if soft_cap {
                 d.number("gemma3.final_logit_softcapping", *c.logit_soft_cap);
@@ -69,12 +103,15 @@ impl Family for Gemma3 {
             return d;
         }
         let mut d = describe::hf(c, "Gemma3ForCausalLM", "gemma3_text");
-        d.text("hidden_activation", "gelu_pytorch_tanh");
+        let tanh = *c.activation == Activation::GeluTanh;
+        d.text("hidden_activation", if tanh { "gelu_pytorch_tanh" } else { c.activation.name() });
         d.number("rope_local_base_freq", *c.rope_local_theta);
         describe::layer_types(&mut d, c);
-        if *c.window > 0 {
+        if c.has_windows() {
             d.count("sliding_window", *c.window);
-            d.count("sliding_window_pattern", *c.window_pattern);
+            if let Some(period) = windows::period(&c.windowed) {
+                d.count("sliding_window_pattern", period);
+            }
         }
         // A whole number in every released model, which the square root of a power does not always give back.
         let scalar = c.attention_scale.powi(-2);
@@ -91,7 +128,8 @@ impl Family for Gemma3 {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |_| {
-            let attention = Attention::new(c, Bias::No, Bias::No).with_head_norms(c);
+            let bias = Bias::from(*c.attention_bias);
+            let attention = Attention::new(c, bias, bias).with_head_norms(c);
             Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
                 .with_post_norms(c, blocks::Norm::rms)
         };
@@ -99,21 +137,10 @@ impl Family for Gemma3 {
     }
 
     fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        let global = Rope::of(c)?;
-        let local = Rope { theta: *c.rope_local_theta, ..global.scaled(RopeScaling::None) };
-        let layer = |n: u64| {
-            if c.is_windowed(n) {
-                architecture::Attention { window: Some(*c.window), rope: Some(local.clone()) }
-            } else {
-                architecture::Attention { window: None, rope: Some(global.clone()) }
-            }
-        };
-        let norm = Norm::Rms { eps: *c.norm_eps as f32 };
         Ok(Architecture {
             embedding_scale: (*c.hidden as f32).sqrt(),
-            activation: Activation::GeluTanh,
             logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
-            ..Architecture::new(c, norm, (0..*c.layers).map(layer).collect())
+            ..Architecture::rotary(c)?
         })
     }
 
@@ -133,6 +160,17 @@ impl Family for Gemma3 {
         Some(Ends::Everywhere)
     }
 }
+
+const SCORE_SOFT_CAP: Keys =
+    keys::keys("score_soft_cap", &["attn_logit_softcapping"], &["attn_logit_softcapping"]);
+const BIASES: Keys = keys::keys("attention_bias", &[], &["attention_bias"]);
+const BIDIRECTIONAL: Keys = keys::keys("bidirectional", &[], &["use_bidirectional_attention"]);
+
+static NEEDLESS: &Needless = &[
+    ("_sliding_window_pattern", "`layer_types` or `sliding_window_pattern` says it"),
+    ("hidden_act", "`hidden_activation` says it"),
+    ("cache_implementation", "for the program that runs it"),
+];
 
 /// What scores are scaled by where no key says it: the 27B model, which has 62 layers, was trained with another rule.
 /// Source: src/models/gemma3.cpp@0c1e57098.

@@ -4,7 +4,8 @@
 
 use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Positions};
 use crate::config::describe::{self, Description};
-use crate::config::{Config, Reader, keys};
+use crate::config::verdict::Needless;
+use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
@@ -32,17 +33,57 @@ impl Family for Gpt2 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let common = keys::Common { ffn_by_hidden: Some(4), norm_eps: 1e-5, ..keys::DECODER };
-        Config { tied: r.tied(true), ..keys::common(r, &common) }
+        let common = keys::Common {
+            layers: keys::keys("layers", &["block_count"], &["num_hidden_layers", "n_layer"]),
+            hidden: keys::keys("hidden", &["embedding_length"], &["hidden_size", "n_embd"]),
+            heads: keys::keys("heads", &["attention.head_count"], &["num_attention_heads", "n_head"]),
+            kv_heads: keys::keys("kv_heads", &["attention.head_count_kv"], &[]),
+            head_dim: keys::keys("head_dim", &["attention.key_length"], &[]),
+            ffn: keys::keys("ffn", &["feed_forward_length"], &["n_inner"]),
+            context: keys::keys("context", &["context_length"], &["max_position_embeddings", "n_positions"]),
+            norm_eps: keys::keys("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_epsilon"]),
+            activation: keys::keys("activation", &[], &["activation_function"]),
+            activation_absent: Activation::GeluTanh,
+            ffn_by_hidden: Some(4),
+            norm_eps_absent: 1e-5,
+            ..keys::DECODER
+        };
+        let c = Config { tied: r.tied(true), ..keys::common(r, &common) };
+        let attention_scale = match r.flag(SCALED) {
+            Some(Field { value: false, origin }) => Field { value: 1.0, origin },
+            _ => c.attention_scale,
+        };
+        let by_layer = r.flag(BY_LAYER).unwrap_or(c.attention_scale_by_layer);
+        r.only_flag(CROSS, false);
+        Config { attention_scale, attention_scale_by_layer: by_layer, ..c }
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
-            return describe::gguf(c, "gpt2", "attention.layer_norm_epsilon");
+            let mut d = describe::gguf(c, "gpt2", "attention.layer_norm_epsilon", Activation::GeluTanh);
+            if !is_usual_scale(c) {
+                let what = "llama.cpp scales scores by 1 / sqrt(head_dim) always: every result differs";
+                d.lose("scale_attn_weights", "attention_scale", what);
+            }
+            if *c.attention_scale_by_layer {
+                let what = "llama.cpp scales scores of all layers alike: every result differs";
+                d.lose("scale_attn_by_inverse_layer_idx", "attention_scale_by_layer", what);
+            }
+            return d;
         }
         let mut d = Description::new(DialectName::Hf);
         d.named("GPT2LMHeadModel", "gpt2");
-        d.text("activation_function", "gelu_new");
+        let tanh = *c.activation == Activation::GeluTanh;
+        d.text("activation_function", if tanh { "gelu_new" } else { c.activation.name() });
+        d.flag("scale_attn_weights", is_usual_scale(c));
+        d.flag("scale_attn_by_inverse_layer_idx", *c.attention_scale_by_layer);
         d.count("n_embd", *c.hidden);
         d.count("n_layer", *c.layers);
         d.count("n_head", *c.heads);
@@ -69,12 +110,8 @@ impl Family for Gpt2 {
 
     fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
         let norm = Norm::Layer { eps: *c.norm_eps as f32 };
-        let layer = architecture::Attention { window: None, rope: None };
-        Ok(Architecture {
-            positions: Positions::Learned,
-            activation: Activation::GeluTanh,
-            ..Architecture::new(c, norm, vec![layer; *c.layers as usize])
-        })
+        let layers = (0..*c.layers).map(|n| architecture::Attention::of(c, n, None)).collect();
+        Ok(Architecture { positions: Positions::Learned, ..Architecture::new(c, norm, layers) })
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
@@ -105,6 +142,37 @@ impl Family for Gpt2 {
         ShardedState { attention: &[("transformer.h.{n}.attn.{rest..}", "attn")], first: &[] }
     }
 }
+
+const SCALED: Keys = keys::keys("attention_scale", &[], &["scale_attn_weights"]);
+const BY_LAYER: Keys = keys::keys("attention_scale", &[], &["scale_attn_by_inverse_layer_idx"]);
+const CROSS: Keys = keys::keys("cross_attention", &[], &["add_cross_attention"]);
+
+fn is_usual_scale(c: &Config) -> bool {
+    (*c.attention_scale - (*c.head_dim as f64).powf(-0.5)).abs() < 1e-9
+}
+
+static NEEDLESS: &Needless = &[
+    ("*_pdrop", "for training"),
+    ("summary_*", "for another head"),
+    ("n_layer", "`num_hidden_layers` says it, and wins"),
+    ("n_embd", "`hidden_size` says it, and wins"),
+    ("n_head", "`num_attention_heads` says it, and wins"),
+    ("n_positions", "`max_position_embeddings` says it, and wins"),
+    ("reorder_and_upcast_attn", "it computes the same in another order, in f32"),
+    ("n_ctx", "`n_positions` says it"),
+    ("layer_norm_eps", "`layer_norm_epsilon` says it"),
+    ("rms_norm_eps", "of other families: these norms have `layer_norm_epsilon`"),
+    ("head_dim", "the residual stream is shared out among the heads"),
+    ("num_key_value_heads", "as many as query heads"),
+    ("intermediate_size", "`n_inner` says it"),
+    ("layer_types*", "of other families: every layer sees all positions"),
+    ("sliding_window", "of other families: every layer sees all positions"),
+    ("rope_theta", "positions are learned"),
+    ("rope_parameters*", "positions are learned"),
+    ("rope_scaling*", "positions are learned"),
+    ("partial_rotary_factor", "positions are learned"),
+    ("gradient_checkpointing", "for training"),
+];
 
 /// q, k and v are the three thirds of one tensor. Source: conversion/gpt2.py@0c1e57098.
 static GGUF: &[Rule] = &[

@@ -8,10 +8,13 @@
 
 use tensor::Expr;
 
-use crate::architecture::{Architecture, NotRun, RopeScaling};
+use crate::Fact;
+use crate::architecture::{Activation, Architecture, NotRun, RopeScaling, Yarn, yarn_mscale};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::{Config, Keys, Moe, Reader, keys};
+use crate::config::rope::Rotary;
+use crate::config::verdict::Needless;
+use crate::config::{Config, Keys, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
@@ -41,28 +44,58 @@ impl Family for GptOss {
     fn config(&self, r: &mut Reader) -> Config {
         const METHOD: Keys = keys::keys("quantisation", &[], &["quantization_config.quant_method"]);
         let tied = r.tied(false);
-        let mut c = Config { tied, ..keys::decoder(r) };
-        let mut moe = Moe::read(r, &c.ffn, &MoeDefaults { normed: true, sigmoid: false });
         let hf = r.dialect() == DialectName::Hf;
+        let rotary = match r.dialect() {
+            DialectName::Hf => Rotary { theta: 150_000.0, absent: released, ..Rotary::PLAIN },
+            DialectName::Gguf => Rotary::PLAIN,
+        };
+        let common = keys::Common {
+            // Experts have an activation of their own.
+            activation: keys::keys("activation", &[], &[]),
+            norm_eps_absent: 1e-5,
+            kv_heads_absent: Some(8),
+            head_dim_absent: Some(64),
+            rotary,
+            ..keys::DECODER
+        };
+        let c = Config { tied, ..keys::common(r, &common) };
+        let mut moe = Moe::read(r, &c.ffn, &MoeDefaults::PLAIN);
         moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
-        c.window = r.count(keys::WINDOW, 0).unwrap_or(c.window);
-        c.window_pattern = keys::window_pattern(r, *c.layers, 2);
+        let mut c = windows::alternating(r, c, 128, 2);
+        let local = keys::keys("rope_local_theta", &["rope.freq_base_swa"], &[]);
+        let theta = *c.rope_theta;
+        r.only(local, "the base of the other layers", |fact| {
+            fact.number().is_some_and(|x| (x - theta).abs() < 1e-6 * theta)
+        });
+        r.only_flag(keys::keys("attention_bias", &[], &["attention_bias"]), true);
+        let near = |wanted: f64| move |fact: &Fact| fact.number().is_some_and(|x| (x - wanted).abs() < 1e-6);
+        r.only(keys::keys("swiglu_limit", &[], &["swiglu_limit"]), "7", near(7.0));
+        r.only(keys::keys("swiglu_alpha", &[], &["swiglu_alpha"]), "1.702", near(1.702));
         if let (false, RopeScaling::Yarn(yarn)) = (hf, &mut c.rope_scaling.value) {
             // GGUF has no key for it: the model was trained so.
             yarn.truncate = false;
+            c.rope_local_scaling = c.rope_scaling.clone();
         }
         Config { moe: Some(moe), ..c }
     }
 
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
+    }
+
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "gpt-oss", "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, "gpt-oss", "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, "gpt-oss");
             describe::gguf_moe(&mut d, c, "gpt-oss");
             d.count("gpt-oss.expert_feed_forward_length", *c.ffn);
-            d.count("gpt-oss.attention.sliding_window", *c.window);
-            if *c.window_pattern != 2 {
-                d.count("gpt-oss.attention.sliding_window_pattern", *c.window_pattern);
+            describe::gguf_windows(&mut d, c, "gpt-oss", Some(2));
+            if matches!(&*c.rope_scaling, RopeScaling::Yarn(yarn) if yarn.truncate) {
+                // llama.cpp truncates, as is said here; but files do not say so, and are read as the released models.
+                d.take_as_said("rope_scaling");
             }
             return d;
         }
@@ -136,6 +169,28 @@ fn apart(expr: Expr, _: &Config, rank: usize) -> Expr {
     let order: &[usize] = if rank == 2 { &[0, 2, 1] } else { &[0, 2, 1, 3] };
     expr.split(1, 2).permute(order).merge(1)
 }
+
+/// The stretch where config.json has none.
+fn released() -> RopeScaling {
+    RopeScaling::Yarn(Yarn {
+        factor: 32.0,
+        original_context: 4096.0,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        attention_factor: yarn_mscale(32.0, 1.0),
+        mscale_all_dim: None,
+        truncate: false,
+    })
+}
+
+static NEEDLESS: &Needless = &[
+    ("hidden_act", "experts have an activation of their own"),
+    ("num_experts", "`num_local_experts` says it"),
+    ("output_router_logits", "for training"),
+    ("router_aux_loss_coef", "for training"),
+    ("experts_per_token", "`num_experts_per_tok` says it"),
+    ("initial_context_length", "the rotary parameters say it"),
+];
 
 static GGUF: &[Rule] = &[
     Rule::same("layers.{n}.attention.sinks.weight", "blk.{n}.attn_sinks.weight"),

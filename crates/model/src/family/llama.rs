@@ -3,9 +3,10 @@
 //! Source: transformers `LlamaForCausalLM` and `MistralForCausalLM`@v4.57; conversion/llama.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; src/models/llama.cpp@0c1e57098, which reads no key for a window.
 
-use crate::architecture::{Architecture, NotRun, RopeOrder};
+use crate::architecture::{Activation, Architecture, NotRun, RopeOrder};
 use crate::config::describe::{self, Description};
-use crate::config::{Config, Reader, keys};
+use crate::config::verdict::Needless;
+use crate::config::{Config, Field, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
@@ -32,36 +33,48 @@ impl Family for Llama {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let base = Config { tied, ..keys::decoder(r) };
-        // In Llama's own files the key means nothing.
-        if r.dialect() == DialectName::Hf && !r.architecture().to_lowercase().starts_with("mistral") {
-            return base;
+        if is_mistral(r) {
+            let common = keys::Common { kv_heads_absent: Some(8), ..keys::DECODER };
+            let c = Config { tied, ..keys::common(r, &common) };
+            let c = windows::everywhere(r, c, Some(4096));
+            return match r.dialect() {
+                DialectName::Gguf => c,
+                DialectName::Hf => Config { attention_bias: no_bias(), ffn_bias: no_bias(), ..c },
+            };
         }
-        let window = r.count(keys::WINDOW, 0).unwrap_or(base.window.clone());
-        Config { window, ..base }
+        let c = keys::common(r, &keys::DECODER);
+        let (attention_bias, ffn_bias) = (r.attention_bias(false), r.ffn_bias(false));
+        let c = Config { attention_bias, ffn_bias, tied, ..c };
+        // In config.json the key means nothing: it is Mistral's.
+        if r.dialect() == DialectName::Gguf { windows::everywhere(r, c, None) } else { c }
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         match dialect {
             DialectName::Gguf => {
-                let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
+                let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon", Activation::Silu);
                 describe::gguf_rotary(&mut d, c, "llama");
                 d.count("llama.rope.dimension_count", *c.rope_dims);
-                if *c.window > 0 {
-                    d.count("llama.attention.sliding_window", *c.window);
-                }
+                describe::gguf_unread_window(&mut d, c, "llama");
                 d
             }
             DialectName::Hf if *c.window > 0 => {
                 let mut d = describe::hf(c, "MistralForCausalLM", "mistral");
-                d.text("hidden_act", "silu");
+                d.text("hidden_act", c.activation.name());
                 d.count("sliding_window", *c.window);
                 d.flag("tie_word_embeddings", !own("output.weight"));
                 d
             }
             DialectName::Hf => {
                 let mut d = describe::hf(c, "LlamaForCausalLM", "llama");
-                d.text("hidden_act", "silu");
+                d.text("hidden_act", c.activation.name());
                 d.flag("attention_bias", own("layers.0.attention.q.bias"));
                 d.flag("mlp_bias", own("layers.0.ffn.up.bias"));
                 d.flag("tie_word_embeddings", !own("output.weight"));
@@ -72,8 +85,9 @@ impl Family for Llama {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |_| {
-            let attention = Attention::new(c, Bias::Optional, Bias::Optional);
-            Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::Optional))
+            let bias = Bias::from(*c.attention_bias);
+            let ffn = GatedFfn::new(c, *c.ffn, Bias::from(*c.ffn_bias));
+            Block::new(c, blocks::Norm::rms, Attention::new(c, bias, bias), ffn)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
     }
@@ -96,5 +110,23 @@ impl Family for Llama {
         }
     }
 }
+
+fn is_mistral(r: &Reader) -> bool {
+    r.dialect() == DialectName::Hf && r.architecture().to_lowercase().starts_with("mistral")
+}
+
+/// No key of Mistral's says that there are biases, and the reference has none.
+fn no_bias() -> Field<Option<bool>> {
+    Field::default(Some(false), keys::OF_TRANSFORMERS)
+}
+
+static NEEDLESS: &Needless = &[
+    ("sliding_window", "of Mistral: Llama has no window"),
+    ("layer_types", "of other families: Llama has no window"),
+    ("attention_bias", "of Llama: Mistral has no biases"),
+    ("mlp_bias", "of Llama: Mistral has no biases"),
+    ("rope_scaling", "empty"),
+    ("rope_parameters", "empty"),
+];
 
 static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];

@@ -3,10 +3,12 @@
 //! Source: transformers `MixtralForCausalLM`@v4.57; conversion/llama.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.33.0.
 
-use crate::architecture::{Architecture, NotRun, RopeOrder};
+use crate::architecture::{Activation, Architecture, NotRun, RopeOrder};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::{Config, Moe, Reader, keys};
+use crate::config::rope::Rotary;
+use crate::config::verdict::Needless;
+use crate::config::{Config, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
@@ -39,26 +41,34 @@ impl Family for Mixtral {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let base = Config { tied, ..keys::decoder(r) };
-        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed: true, sigmoid: false });
-        let window = r.count(keys::WINDOW, 0).unwrap_or(base.window.clone());
-        Config { moe: Some(moe), window, ..base }
+        let hf = r.dialect() == DialectName::Hf;
+        let rotary = Rotary { theta: if hf { 1e6 } else { Rotary::PLAIN.theta }, ..Rotary::PLAIN };
+        let common =
+            keys::Common { norm_eps_absent: 1e-5, kv_heads_absent: Some(8), rotary, ..keys::DECODER };
+        let base = Config { tied, ..keys::common(r, &common) };
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults::PLAIN);
+        windows::everywhere(r, Config { moe: Some(moe), ..base }, None)
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, "llama", "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, "llama");
             describe::gguf_moe(&mut d, c, "llama");
             d.count("llama.rope.dimension_count", *c.rope_dims);
-            if *c.window > 0 {
-                d.count("llama.attention.sliding_window", *c.window);
-            }
+            describe::gguf_unread_window(&mut d, c, "llama");
             return d;
         }
         let mut d = describe::hf(c, "MixtralForCausalLM", "mixtral");
         describe::hf_moe(&mut d, c, "num_local_experts");
-        d.text("hidden_act", "silu");
+        d.text("hidden_act", c.activation.name());
         if *c.window > 0 {
             d.count("sliding_window", *c.window);
         }
@@ -102,6 +112,14 @@ impl Family for Mixtral {
         Some(Ends::Everywhere)
     }
 }
+
+static NEEDLESS: &Needless = &[
+    ("num_experts", "`num_local_experts` says it"),
+    ("output_router_logits", "for training"),
+    ("router_aux_loss_coef", "for training"),
+    ("router_jitter_noise", "for training"),
+    ("attention_bias", "Mixtral has no biases"),
+];
 
 static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];
 

@@ -15,6 +15,7 @@ mod qwen3moe;
 mod whisper;
 
 use crate::config::Reader;
+use crate::config::verdict::Needless;
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::Module;
@@ -40,6 +41,10 @@ pub trait Family: Sync {
     /// Whether a checkpoint that calls itself by a name of this family is of it: two families share one in GGUF.
     fn claims(&self, _facts: &Reader) -> bool {
         true
+    }
+    /// Keys of an ecosystem that do not change what the family computes, and why.
+    fn needless(&self, _dialect: DialectName) -> &'static Needless {
+        &[]
     }
     /// The block that the engine runs.
     ///

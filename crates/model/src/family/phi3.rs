@@ -6,9 +6,11 @@
 
 use derive::Module;
 
-use crate::architecture::{Architecture, NotRun, RopeScaling};
+use crate::architecture::{Activation, Architecture, NotRun, RopeScaling};
 use crate::config::describe::{self, Description};
-use crate::config::{Config, Reader, keys, rope};
+use crate::config::rope::Rotary;
+use crate::config::verdict::Needless;
+use crate::config::{Config, Reader, keys, rope, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, HF_LLAMA, Rule, rows_gate, rows_k, rows_q,
     rows_up, rows_v,
@@ -37,30 +39,41 @@ impl Family for Phi3 {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let mut c = Config { tied, ..keys::decoder(r) };
-        c.window = r.count(keys::WINDOW, 0).unwrap_or(c.window);
+        let rotary = Rotary { original: Some(4096), only_long: true, partial: true, ..Rotary::PLAIN };
+        let common = keys::Common { norm_eps_absent: 1e-5, rotary, ..keys::DECODER };
+        let c = Config { tied, ..keys::common(r, &common) };
+        let mut c = windows::everywhere(r, c, None);
         // The converter names no kind of stretch, but writes what goes with its factors.
         let long = r.dialect() == DialectName::Gguf && r.fact(rope::ATTENTION_FACTOR).is_some();
         if long && *c.rope_scaling == RopeScaling::None {
             c.rope_scaling = rope::long(r);
+            c.rope_local_scaling = c.rope_scaling.clone();
         }
         c
     }
 
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
+    }
+
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "phi3", "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, "phi3", "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, "phi3");
             d.count("phi3.rope.dimension_count", *c.rope_dims);
             // llama.cpp wants the key in any case, and knows Phi 4 by its 0.
             d.count("phi3.attention.sliding_window", *c.window);
+            describe::lose_window(&mut d, c, "");
             if !matches!(*c.rope_scaling, RopeScaling::LongRope { .. }) {
                 d.count("phi3.rope.scaling.original_context_length", *c.context);
             }
             return d;
         }
         let mut d = describe::hf(c, "Phi3ForCausalLM", "phi3");
-        d.text("hidden_act", "silu");
+        d.text("hidden_act", c.activation.name());
         if *c.window > 0 {
             d.count("sliding_window", *c.window);
         }
@@ -107,6 +120,21 @@ struct Phi {
     /// For longer texts.
     rope_factors_long: Option<Table>,
 }
+
+static NEEDLESS: &Needless = &[
+    ("resid_pdrop", "for training"),
+    ("embd_pdrop", "for training"),
+    ("attention_bias", "Phi 3 has no biases"),
+    ("mlp_bias", "Phi 3 has no biases"),
+    ("original_max_position_embeddings", "the stretch does not ask for it"),
+];
+
+static GGUF_NEEDLESS: &Needless = &[
+    ("*.rope.scaling.original_context_length", "frequencies are not stretched"),
+    ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
+    ("*.attention.value_length", "as long as a key, which is checked by shapes"),
+    ("*.vocab_size", "the tokens say it"),
+];
 
 static GGUF: &[Rule] = &[
     Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_qkv.weight", rows_q),

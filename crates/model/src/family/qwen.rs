@@ -4,9 +4,10 @@
 //! Source: transformers `Qwen2ForCausalLM` and `Qwen3ForCausalLM`@v4.57; conversion/qwen.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py and qwen3.py, v0.33.0.
 
-use crate::architecture::{Architecture, NotRun};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
-use crate::config::{Config, Reader, keys};
+use crate::config::verdict::Needless;
+use crate::config::{Config, Reader, keys, windows};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA};
 use crate::module::Module;
 
@@ -22,6 +23,8 @@ pub(super) struct Qwen {
     attention: fn(&Config) -> Attention,
     /// Whether config.json says if there are biases.
     says_bias: bool,
+    /// Elements of a head where config.json does not say it; `None`: the residual stream shared out.
+    head_dim_absent: Option<u64>,
 }
 
 pub(super) static QWEN2: Qwen = Qwen {
@@ -29,13 +32,18 @@ pub(super) static QWEN2: Qwen = Qwen {
     hf: &["Qwen2ForCausalLM", "Qwen2Model", "qwen2"],
     attention: |c| Attention::new(c, Bias::Yes, Bias::No),
     says_bias: false,
+    head_dim_absent: None,
 };
 
 pub(super) static QWEN3: Qwen = Qwen {
     name: &["qwen3"],
     hf: &["Qwen3ForCausalLM", "Qwen3Model", "qwen3"],
-    attention: |c| Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c),
+    attention: |c| {
+        let bias = Bias::from(*c.attention_bias);
+        Attention::new(c, bias, bias).with_head_norms(c)
+    },
     says_bias: true,
+    head_dim_absent: Some(128),
 };
 
 impl Family for Qwen {
@@ -53,19 +61,35 @@ impl Family for Qwen {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let base = Config { tied, ..keys::decoder(r) };
-        keys::late_windows(r, base)
+        let common = keys::Common {
+            kv_heads_absent: Some(32),
+            head_dim_absent: self.head_dim_absent,
+            ..keys::DECODER
+        };
+        let mut c = Config { tied, ..keys::common(r, &common) };
+        if self.says_bias {
+            c.attention_bias = r.attention_bias(false);
+        }
+        windows::late(r, c, 4096)
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         let ([name], [class, _, kind]) = (self.name, self.hf);
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, name, "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, name, "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, name);
+            describe::lose_window(&mut d, c, "window");
             return d;
         }
         let mut d = describe::hf(c, class, kind);
-        d.text("hidden_act", "silu");
+        d.text("hidden_act", c.activation.name());
         if self.says_bias {
             d.flag("attention_bias", own("layers.0.attention.q.bias"));
         }
@@ -83,12 +107,6 @@ impl Family for Qwen {
     }
 
     fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        if *c.window > 0 {
-            return Err(NotRun::new(format!(
-                "layers from {} on see a window of {}",
-                *c.window_after, *c.window
-            )));
-        }
         Architecture::rotary(c)
     }
 
@@ -99,3 +117,8 @@ impl Family for Qwen {
         })
     }
 }
+
+static NEEDLESS: &Needless = &[
+    ("attention_bias", "of Qwen 3: Qwen 2 has biases of queries, keys and values always"),
+    ("use_mrope", "text has one position a token"),
+];

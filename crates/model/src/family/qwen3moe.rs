@@ -3,10 +3,11 @@
 //! Source: transformers `Qwen3MoeForCausalLM`@v4.57; conversion/qwen.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.33.0.
 
-use crate::architecture::{Architecture, NotRun};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::{Config, Keys, Moe, Reader, keys};
+use crate::config::verdict::Needless;
+use crate::config::{Config, Keys, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
@@ -35,23 +36,35 @@ impl Family for Qwen3Moe {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let base = Config { tied, ..keys::decoder(r) };
+        let common = keys::Common { kv_heads_absent: Some(4), ..keys::DECODER };
+        let base = Config { tied, ..keys::common(r, &common) };
+        let attention_bias = r.attention_bias(false);
         // GGUF does not say it, and llama.cpp takes them to sum up to 1.
         let normed = r.dialect() == DialectName::Gguf;
-        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed, sigmoid: false });
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults { normed, ..MoeDefaults::PLAIN });
         all_layers(r);
-        keys::late_windows(r, Config { moe: Some(moe), ..base })
+        windows::everywhere_if_used(r, Config { moe: Some(moe), attention_bias, ..base }, 4096)
+    }
+
+    fn needless(&self, dialect: DialectName) -> &'static Needless {
+        match dialect {
+            DialectName::Gguf => blocks::GGUF_NEEDLESS,
+            DialectName::Hf => NEEDLESS,
+        }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         let normed = c.moe.as_ref().is_some_and(|moe| *moe.normed);
         if dialect == DialectName::Gguf {
-            let mut d = describe::gguf(c, "qwen3moe", "attention.layer_norm_rms_epsilon");
+            let mut d = describe::gguf(c, "qwen3moe", "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, "qwen3moe");
             describe::gguf_moe(&mut d, c, "qwen3moe");
             if !normed {
                 d.flag("qwen3moe.expert_weights_norm", normed);
+                let what = "llama.cpp makes the weights of experts sum up to 1 always: every result differs";
+                d.lose("norm_topk_prob", "", what);
             }
+            describe::lose_window(&mut d, c, "window");
             return d;
         }
         let mut d = describe::hf(c, "Qwen3MoeForCausalLM", "qwen3_moe");
@@ -59,16 +72,20 @@ impl Family for Qwen3Moe {
         d.flag("norm_topk_prob", normed);
         d.count("decoder_sparse_step", 1);
         d.put("mlp_only_layers", Fact::List(vec![]));
-        d.text("hidden_act", "silu");
+        d.text("hidden_act", c.activation.name());
         d.flag("attention_bias", own("layers.0.attention.q.bias"));
-        describe::late_windows(&mut d, c);
+        d.flag("use_sliding_window", c.has_windows());
+        if c.has_windows() {
+            d.count("sliding_window", *c.window);
+        }
         d.flag("tie_word_embeddings", !own("output.weight"));
         d
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |_| {
-            let attention = Attention::new(c, Bias::Optional, Bias::Optional).with_head_norms(c);
+            let bias = Bias::from(*c.attention_bias);
+            let attention = Attention::new(c, bias, bias).with_head_norms(c);
             Block::new(c, blocks::Norm::rms, attention, c.moe.as_ref().map(|moe| MoeFfn::new(c, moe)))
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
@@ -96,6 +113,13 @@ impl Family for Qwen3Moe {
         ShardedState { first, ..ShardedState::DECODER }
     }
 }
+
+static NEEDLESS: &Needless = &[
+    ("num_experts", "`num_local_experts` says it"),
+    ("output_router_logits", "for training"),
+    ("router_aux_loss_coef", "for training"),
+    ("max_window_layers", "of Qwen 2: here all layers have the window, or none"),
+];
 
 /// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
 fn all_layers(r: &mut Reader) {

@@ -6,8 +6,9 @@
 
 use derive::Module;
 
-use crate::architecture::{Architecture, NotRun};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::Description;
+use crate::config::verdict::Needless;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::ShardedState;
@@ -52,12 +53,18 @@ impl Family for Whisper {
             kv_heads: NONE,
             ffn: FFN,
             context: CONTEXT,
-            ffn_by_hidden: None,
+            activation: keys::keys("activation", &[], &["activation_function"]),
+            activation_absent: Activation::Gelu,
             // Of torch: no key gives it.
-            norm_eps: 1e-5,
+            norm_eps: keys::keys("norm_eps", &[], &[]),
+            norm_eps_absent: 1e-5,
+            head_dim: keys::keys("head_dim", &[], &[]),
+            causal: false,
+            ..keys::DECODER
         };
         let tied = r.tied(true);
         let encoder = Some(Encoder::read(r));
+        r.only_flag(keys::keys("embedding_scale", &[], &["scale_embedding"]), false);
         Config { tied, encoder, ..keys::common(r, &common) }
     }
 
@@ -65,7 +72,7 @@ impl Family for Whisper {
         let mut d = Description::new(dialect);
         let (DialectName::Hf, Some(encoder)) = (dialect, &c.encoder) else { return d };
         d.named("WhisperForConditionalGeneration", "whisper");
-        d.text("activation_function", "gelu");
+        d.text("activation_function", c.activation.name());
         d.flag("is_encoder_decoder", true);
         d.count("d_model", *c.hidden);
         d.count("encoder_layers", *encoder.layers);
@@ -100,6 +107,10 @@ impl Family for Whisper {
             output_norm: LayerNorm::new(hidden),
             output: Linear::new(hidden, *c.vocab).tied_to("token_embedding.weight"),
         })
+    }
+
+    fn needless(&self, _: DialectName) -> &'static Needless {
+        NEEDLESS
     }
 
     fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
@@ -344,4 +355,25 @@ static VLLM: &[Rule] = &[
     linear!("output_norm", "model.decoder.layer_norm"),
     linear!("output_norm", "model.decoder.layer_norm", bias),
     Rule::same("output.weight", "proj_out.weight"),
+];
+
+static NEEDLESS: &Needless = &[
+    ("is_encoder_decoder", "it names the family"),
+    ("num_hidden_layers", "`encoder_layers` and `decoder_layers` say it"),
+    ("num_attention_heads", "`encoder_attention_heads` says it"),
+    ("num_key_value_heads", "`encoder_attention_heads` says it"),
+    ("hidden_size", "`d_model` says it"),
+    ("*dropout", "for training"),
+    ("*_layerdrop", "for training"),
+    ("init_std", "for training"),
+    ("apply_spec_augment", "for training"),
+    ("mask_*", "for training"),
+    ("classifier_proj_size", "for another head"),
+    ("use_weighted_layer_sum", "for another head"),
+    ("median_filter_width", "for the times of words"),
+    ("alignment_heads", "for the times of words"),
+    ("lang_ids", "for the program that runs it"),
+    ("rope_parameters*", "positions are learned"),
+    ("rope_theta", "positions are learned"),
+    ("partial_rotary_factor", "positions are learned"),
 ];

@@ -4,6 +4,7 @@
 mod config;
 mod experts;
 mod names;
+mod verdicts;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ impl Facts for Gguf {
     }
     fn lookup(&self, key: &str) -> Option<Fact> {
         self.0.get(key).cloned()
+    }
+    fn pairs(&self) -> Vec<(String, Fact)> {
+        self.0.iter().map(|(key, fact)| (key.clone(), fact.clone())).collect()
     }
     fn vocabulary(&self) -> Option<(String, u64)> {
         Some(("tokenizer.ggml.tokens".to_owned(), 320))

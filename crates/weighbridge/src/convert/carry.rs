@@ -4,11 +4,11 @@
 mod to_gguf;
 mod to_hf;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
 use load::Pool;
-use model::{Description, DialectName, Model, Noting, RopeScaling};
+use model::{Description, DialectName, KeyVerdict, Loss, Model, RopeScaling, Verdict};
 use plan::LoadPlan;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
@@ -45,6 +45,7 @@ pub(super) struct Carried {
     pub(super) beside: Beside,
     pub(super) made: Vec<Made>,
     pub(super) left: Vec<Left>,
+    pub(super) lost: Vec<Loss>,
 }
 
 impl Carried {
@@ -181,7 +182,7 @@ fn no_name(home: DialectName, nameless: &[String]) -> Result<(), Error> {
 fn scaled(model: &Model, scaling: RopeScaling) -> Model {
     let mut config = model.config.clone();
     config.rope_scaling.value = scaling;
-    Model { family: model.family, config, dialect: model.dialect }
+    model.with_config(config)
 }
 
 fn floats(name: &str, values: &[f32]) -> Made {
@@ -216,12 +217,17 @@ impl Left {
     }
 }
 
-/// The keys of `metadata` that make the model what it is.
-fn keys_of_model(metadata: &Metadata) -> BTreeSet<String> {
-    let noting = Noting::of(metadata);
-    // That it is a model was found out before.
-    let _ = Model::from_facts(&noting);
-    noting.used()
+/// Whether the model was read from a key, so that what is written says it.
+fn is_said(key: &KeyVerdict) -> bool {
+    matches!(key.verdict, Verdict::Used | Verdict::Checked | Verdict::NotFollowed { .. })
+}
+
+/// Why a key of the configuration is not carried.
+fn why_left(key: &KeyVerdict, otherwise: &'static str) -> String {
+    match key.verdict {
+        Verdict::WithoutEffect(why) => why.to_owned(),
+        _ => otherwise.to_owned(),
+    }
 }
 
 /// Holds what is to be written against what it was made from.
@@ -229,13 +235,12 @@ fn proven(model: &Model, description: &Description) -> Result<(), Error> {
     let differs = |what: String| Error::Convert {
         what: format!("the {} dialect cannot say this model: {what}", description.dialect),
     };
-    let again = Model::from_facts(description).map_err(|e| differs(e.to_string()))?;
-    let unlike = model.unlike(&again);
-    if unlike.is_empty() {
+    let unsaid = model.unsaid(description).map_err(|e| differs(e.to_string()))?;
+    if unsaid.is_empty() {
         return Ok(());
     }
     let list =
-        unlike.iter().map(|(name, is, would)| format!("\n  `{name}` is {is}, and would be read as {would}"));
+        unsaid.iter().map(|(name, is, would)| format!("\n  `{name}` is {is}, and would be read as {would}"));
     Err(differs(list.collect()))
 }
 

@@ -4,7 +4,7 @@ use plan::Fidelity;
 use quant::Difference;
 use tensor::{Pattern, Shape, Step};
 
-use super::{Left, PlannedParam};
+use super::{Left, Loss, PlannedParam};
 
 /// What became of one parameter.
 #[derive(Clone, Debug)]
@@ -96,6 +96,8 @@ pub struct ConvertReport {
     pub absent: Vec<plan::Absent>,
     /// What the source says besides tensors, and the result does not.
     pub left: Vec<Left>,
+    /// What the source says, the result cannot say, and was allowed to be lost.
+    pub lost: Vec<Loss>,
     /// The first so many parameters were written by an earlier process that was ended.
     pub continued: usize,
     /// Bytes of tensors that were read.

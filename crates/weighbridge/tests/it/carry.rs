@@ -15,7 +15,10 @@ const TINY: [&str; 4] = ["llama-tiny", "llama3-rope-tiny", "gpt2-tiny", "gemma3-
 
 fn convert(source: &Path, to: &Path, format: OutputFormat, rules: &[&str]) -> ConvertReport {
     let rules = rules.iter().map(|r| r.parse().unwrap()).collect();
-    let options = ConvertOptions { rules, ..ConvertOptions::default() };
+    // Its scores are scaled by a number that llama.cpp does not read.
+    let lossy = format == OutputFormat::Gguf && source.ends_with("gemma3-tiny");
+    let allow_loss = if lossy { vec!["query_pre_attn_scalar".to_owned()] } else { vec![] };
+    let options = ConvertOptions { rules, allow_loss, ..ConvertOptions::default() };
     let source = open_with(source, &OpenOptions::with_io(Io::Pread)).unwrap();
     let conversion = Conversion::new(&source, LayoutKind::Source, format, &options).unwrap();
     conversion.run(to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(())).unwrap()
@@ -125,7 +128,10 @@ fn a_directory_comes_back_from_gguf() {
             let same = &has[key] == value || (number(value).is_some() && number(&has[key]) == number(value));
             let renamed = ["rope_parameters", "sliding_window_pattern", "n_inner"].contains(&key.as_str());
             let role = key.ends_with("_token_id");
-            assert!(value.is_null() || listed || same || renamed || role, "{name}: {key} is lost");
+            // Only this value is followed, so that every reader has it.
+            let checked = ["add_cross_attention", "attention_bias", "use_bidirectional_attention"]
+                .contains(&key.as_str());
+            assert!(value.is_null() || listed || same || renamed || role || checked, "{name}: {key} is lost");
         }
     }
 }

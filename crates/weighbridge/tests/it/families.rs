@@ -150,7 +150,11 @@ fn convert(
     rules: &[&str],
 ) -> Result<ConvertReport, Error> {
     let rules = rules.iter().map(|r| r.parse().unwrap()).collect();
-    let options = ConvertOptions { rules, ..ConvertOptions::default() };
+    // llama.cpp always truncates the ramp of YaRN, which gpt-oss does not.
+    let gpt_oss = || describe(source).is_ok_and(|model| model.family.name() == "gpt-oss");
+    let lossy = format == OutputFormat::Gguf && source.metadata().hf().is_some() && gpt_oss();
+    let allow_loss = if lossy { vec!["rope_scaling.truncate".to_owned()] } else { vec![] };
+    let options = ConvertOptions { rules, allow_loss, ..ConvertOptions::default() };
     let conversion = Conversion::new(source, layout, format, &options)?;
     conversion.run(to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(()))
 }

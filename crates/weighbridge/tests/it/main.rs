@@ -11,6 +11,7 @@ mod families;
 mod golden;
 mod modules;
 mod one_scale;
+mod perturbed;
 mod pipeline;
 mod quantised;
 mod real;

@@ -58,6 +58,12 @@ impl ArrayBuf {
         ArrayBuf { element: ValueType::Str, len, bytes }
     }
 
+    /// An array of `bool`.
+    pub fn bools(values: &[bool]) -> ArrayBuf {
+        let bytes = values.iter().map(|v| u8::from(*v)).collect();
+        ArrayBuf { element: ValueType::Bool, len: values.len() as u64, bytes }
+    }
+
     /// An array of `i32`.
     pub fn i32s(values: &[i32]) -> ArrayBuf {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -1,13 +1,11 @@
 //! From the JSON files of an HF directory to GGUF metadata.
 
-use std::collections::BTreeSet;
-
 use checkpoint::{ArrayBuf, HfMetadata, Member, Metadata, ValueBuf};
 use engine::text::{Loss, VocabularyBuf};
-use model::{DialectName, Fact, Model};
+use model::{DialectName, Fact, KeyVerdict, Model};
 use serde_json::Value;
 
-use super::{Beside, Carried, Left, SAMPLING, keys_of_model, narrow, proven};
+use super::{Beside, Carried, Left, SAMPLING, is_said, narrow, proven, why_left};
 use crate::{Error, text};
 
 const CONFIG: &str = "config.json";
@@ -17,30 +15,6 @@ const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// `tokenizer.ggml.token_type` of a row that no token has.
 const UNUSED: i32 = 5;
-
-/// Keys of config.json that say nothing of the weights, and why. A name may end with a star.
-static NEEDLESS: &[(&str, &str)] = &[
-    ("transformers_version", "of the program that wrote it"),
-    ("_name_or_path", "of the program that wrote it"),
-    ("auto_map", "names code, which is never run"),
-    ("dtype", "each tensor has its own"),
-    ("torch_dtype", "each tensor has its own"),
-    ("quantization", "each tensor has its own"),
-    ("quantization_config", "each tensor has its own"),
-    ("model_type", "`architectures` says it"),
-    ("hidden_act", "the architecture says it"),
-    ("hidden_activation", "the architecture says it"),
-    ("activation_function", "the architecture says it"),
-    ("attention_bias", "the tensors say it"),
-    ("mlp_bias", "the tensors say it"),
-    ("tie_word_embeddings", "the tensors say it"),
-    ("initializer_range", "for training"),
-    ("attention_dropout", "for training"),
-    ("*_pdrop", "for training"),
-    ("summary_*", "for another head"),
-    ("use_cache", "for the program that runs it"),
-    ("pretraining_tp", "for training"),
-];
 
 /// The metadata of a GGUF file with the model of an HF directory, and what it does not say.
 ///
@@ -91,10 +65,11 @@ pub(in super::super) fn to_gguf(
             );
         }
     }
-    out.list_config(&config, &keys_of_model(metadata));
+    out.list_config(&model.verdicts(metadata));
     out.list_generation(&generation);
     out.list_tokenizer_config(hf)?;
-    Ok(Carried { beside: Beside::Gguf(out.pairs), made: vec![], left: out.left })
+    let lost = description.losses;
+    Ok(Carried { beside: Beside::Gguf(out.pairs), made: vec![], left: out.left, lost })
 }
 
 struct Out {
@@ -161,21 +136,11 @@ impl Out {
     }
 
     /// Keys of config.json that nothing above has taken.
-    fn list_config(&mut self, config: &Value, used: &BTreeSet<String>) {
-        let mut keys = Vec::new();
-        leaves(config, String::new(), &mut keys);
-        for key in keys {
-            let carried = key == "architectures" || used.contains(&key) || (ids(config, &key).is_some());
-            // Several keys of one object are read as one fact, with the defaults of those that are missing.
-            let part =
-                used.iter().any(|u| key.strip_prefix(u.as_str()).is_some_and(|rest| rest.starts_with('.')));
-            if carried || part {
-                continue;
-            }
-            let top = key.split('.').next().unwrap_or(&key);
-            let known = NEEDLESS.iter().find(|(pattern, _)| fits(pattern, top));
-            let why = known.map_or("GGUF has no key for it that is known here", |(_, why)| why);
-            self.left.push(Left::new(CONFIG, &key, why));
+    fn list_config(&mut self, keys: &[KeyVerdict]) {
+        let carried = |key: &KeyVerdict| is_said(key) || key.key == "architectures" || is_id(&key.key);
+        for key in keys.iter().filter(|key| !carried(key)) {
+            let why = why_left(key, "GGUF has no key for it that is known here");
+            self.left.push(Left::new(CONFIG, &key.key, why));
         }
     }
 
@@ -227,9 +192,14 @@ impl Roles<'_> {
     }
 }
 
+/// Whether a key gives ids of tokens with a role that GGUF has a key for.
+fn is_id(key: &str) -> bool {
+    matches!(key, "bos_token_id" | "eos_token_id" | "pad_token_id")
+}
+
 /// A token id, or a list of them, if `key` is one that gives them.
 fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
-    if !matches!(key, "bos_token_id" | "eos_token_id" | "pad_token_id") {
+    if !is_id(key) {
         return None;
     }
     let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -272,29 +242,12 @@ fn of_fact(fact: &Fact) -> Option<ValueBuf> {
         Fact::Count(n) => u32::try_from(*n).map_or(ValueBuf::U64(*n), ValueBuf::U32),
         Fact::Number(x) => ValueBuf::F32(narrow(*x)),
         Fact::Str(text) => ValueBuf::Str(text.clone()),
-        Fact::Null | Fact::List(_) | Fact::Object => return None,
-    })
-}
-
-/// The keys of what is no object, with dots between.
-fn leaves(value: &Value, path: String, out: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                leaves(value, if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, out);
-            }
+        Fact::List(list) => {
+            let flag = |fact: &Fact| if let Fact::Bool(flag) = fact { Some(*flag) } else { None };
+            ValueBuf::Array(ArrayBuf::bools(&list.iter().map(flag).collect::<Option<Vec<bool>>>()?))
         }
-        Value::Null => {}
-        _ => out.push(path),
-    }
-}
-
-fn fits(pattern: &str, key: &str) -> bool {
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => key.ends_with(end),
-        (_, Some(start)) => key.starts_with(start),
-        _ => key == pattern,
-    }
+        Fact::Null | Fact::Object => return None,
+    })
 }
 
 fn first_line(text: &str) -> String {

@@ -5,20 +5,10 @@ use engine::text::Vocabulary;
 use model::{DialectName, Fact, Model};
 use serde_json::{Map, Value, json};
 
-use super::{Beside, Carried, Left, SAMPLING, keys_of_model, narrow, proven};
+use super::{Beside, Carried, Left, SAMPLING, is_said, narrow, proven, why_left};
 use crate::{Error, text};
 
 const METADATA: &str = "metadata";
-
-/// Keys of GGUF that say nothing that a directory would have to, and why.
-static NEEDLESS: &[(&str, &str)] = &[
-    ("general.alignment", "of the file"),
-    ("general.file_type", "each tensor has its own"),
-    ("general.quantization_version", "of the file"),
-    ("general.type", "of the file"),
-    ("quantize.*", "how it was made"),
-    ("split.*", "of the file"),
-];
 
 /// Keys of the tokenizer that are carried.
 const TOKENIZER: &[&str] = &[
@@ -86,31 +76,31 @@ pub(in super::super) fn to_hf(
             Err(why) => left.push(Left::new(METADATA, "tokenizer.ggml", why)),
         }
     }
+    // Absent, these are what each class of transformers has.
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        config.entry(key).or_insert(Value::Null);
+    }
     if let Some(template) = template {
         members.push(("chat_template.jinja".to_owned(), template.as_bytes().to_vec()));
     }
     if !generation.is_empty() {
         members.push(("generation_config.json".to_owned(), pretty(&Value::Object(generation))));
     }
-    let used = keys_of_model(metadata);
-    for key in gguf.keys() {
-        let tokenizer = key.strip_prefix("tokenizer.ggml.").is_some_and(|k| TOKENIZER.contains(&k));
-        let sampling = SAMPLING.iter().any(|(_, k)| *k == key);
-        let carried = used.contains(key) || tokenizer || sampling || key == "tokenizer.chat_template";
-        let twice = key.ends_with(".attention.value_length") || key.ends_with(".vocab_size");
-        if carried || twice {
+    for key in model.verdicts(metadata) {
+        let tokenizer = key.key.strip_prefix("tokenizer.ggml.").is_some_and(|k| TOKENIZER.contains(&k));
+        let sampling = SAMPLING.iter().any(|(_, k)| *k == key.key);
+        if is_said(&key) || tokenizer || sampling || key.key == "tokenizer.chat_template" {
             continue;
         }
-        let known = NEEDLESS.iter().find(|(pattern, _)| match pattern.strip_suffix('*') {
-            Some(start) => key.starts_with(start),
-            None => *pattern == key,
-        });
-        let why =
-            known.map_or("no file of an HF directory has a key for it that is known here", |(_, why)| why);
-        left.push(Left::new(METADATA, key, why));
+        // The tokenizer's are read elsewhere, and this one nowhere.
+        let otherwise = "no file of an HF directory has a key for it that is known here";
+        let other = key.key.starts_with("tokenizer.") || key.key.starts_with("general.sampling.");
+        let why = if other { otherwise.to_owned() } else { why_left(&key, otherwise) };
+        left.push(Left::new(METADATA, &key.key, why));
     }
     let files = HfFiles { config, members, pairs: vec![] };
-    Ok(Carried { beside: Beside::Hf(Box::new(files)), made: vec![], left })
+    let lost = description.losses;
+    Ok(Carried { beside: Beside::Hf(Box::new(files)), made: vec![], left, lost })
 }
 
 /// The files of the tokenizer, or why there are none.
