@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::corpus::models::{Absurd, absurd};
 use crate::corpus::{Blame, Case, corpus};
 
-/// Address space of a run in KiB: it bounds what is allocated, mapped and in memory.
-const MEMORY: u32 = 256 << 10;
+/// Address space of a run in KiB: it bounds what is allocated, mapped and in memory, the program of 20 MiB included.
+const MEMORY: u32 = (256 + 24) << 10;
 /// CPU time of a run in seconds. The kernel ends what takes longer with a signal.
 const CPU: u32 = 2;
 /// Time after which a run hangs, on a machine that is busy with other things.
