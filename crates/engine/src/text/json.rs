@@ -26,7 +26,7 @@ use super::{Error, Loss, Tokenizer, Vocabulary, VocabularyBuf};
 pub(super) use fast::Fast;
 pub(super) use file::File;
 #[cfg(feature = "tokenizers")]
-pub(super) use file::{FILE, Model, steps};
+pub(super) use file::{Added, FILE, Model, steps};
 
 /// The regex of `Split` in Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";

@@ -433,6 +433,24 @@ mod tests {
         Cutter::default().words(pre.passes, text).map(str::to_owned).collect()
     }
 
+    /// `golden/tokenizer/classes.py` says what Oniguruma takes for a letter, and so on.
+    #[test]
+    fn classes_are_those_of_oniguruma() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/classes.json");
+        let table: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for (pattern, class) in [
+            (r"\p{L}", Class::Letter),
+            (r"\p{N}", Class::Number),
+            (r"\p{M}", Class::Mark),
+            (r"\p{P}", Class::Punctuation),
+            (r"\s", Class::Space),
+        ] {
+            let found = ('\0'..=char::MAX).filter(|c| Class::of(*c) == class);
+            let (count, sum) = found.fold((0u64, 0u64), |(n, sum), c| (n + 1, sum + u64::from(u32::from(c))));
+            assert_eq!(table[pattern], serde_json::json!([count, sum]), "{pattern}");
+        }
+    }
+
     #[test]
     fn gpt2_words() {
         assert_eq!(

@@ -3,6 +3,7 @@
 //! The file was checked before: what makes the library panic or loop is refused there. Its parts are handed over one
 //! by one, because its own reader panics on some files.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,12 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokenizers::models::{bpe, unigram, wordlevel, wordpiece};
 use tokenizers::{
-    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
-    Tokenizer,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper,
+    PostProcessorWrapper, PreTokenizerWrapper, Tokenizer,
 };
 
 use super::json::patterns::{Pace, STEPS, pace};
-use super::json::{FILE, File, Model, steps};
+use super::json::{Added, FILE, File, Model, steps};
 use super::{EncodeOptions, Error, SpecialText};
 
 /// A tokenizer of the library `tokenizers`.
@@ -37,6 +38,10 @@ impl Reference {
                     format!("`{}` has the id {}, and the library gives {id:?}", token.content, token.id);
                 return Err(Error::malformed("added_tokens", problem));
             }
+        }
+        let problems = guarded(|| same_once_normalized(file, &tokenizer))?;
+        if !problems.is_empty() {
+            return Err(Error::Refused { file: FILE, problems });
         }
         let mut spellings = vec![String::new(); file.size()];
         let mut spell = |id: u32, text: &str| {
@@ -158,6 +163,26 @@ fn build(file: &File) -> tokenizers::Result<Tokenizer> {
         special: token.special,
     }))?;
     Ok(tokenizer)
+}
+
+/// Added tokens that the normalizer makes equal: the library finds either of them, another in another process, because
+/// the order of a hash table decides (`refresh_added_tokens`, tokenizers/src/tokenizer/added_vocabulary.rs@v0.23.2).
+fn same_once_normalized(file: &File, tokenizer: &Tokenizer) -> tokenizers::Result<Vec<(String, String)>> {
+    let Some(normalizer) = tokenizer.get_normalizer() else { return Ok(vec![]) };
+    let (mut first, mut problems) = (HashMap::new(), vec![]);
+    for (i, token) in file.added.iter().enumerate().filter(|(_, token)| token.normalized) {
+        let mut text = NormalizedString::from(token.content.as_str());
+        normalizer.normalize(&mut text)?;
+        let other: &Added = first.entry(text.get().to_owned()).or_insert(token);
+        if other.id != token.id {
+            let said = format!(
+                "the normalizer makes `{}` and `{}` the same, and which is found is left to chance",
+                other.content, token.content
+            );
+            problems.push((format!("added_tokens[{i}].content"), said));
+        }
+    }
+    Ok(problems)
 }
 
 fn component<T: DeserializeOwned>(value: &Value) -> tokenizers::Result<Option<T>> {

@@ -9,6 +9,8 @@ use std::path::Path;
 use serde_json::Value;
 use weighbridge_engine::text::{EncodeOptions, Error, SpecialText, Tokenizer};
 
+use crate::models;
+
 const TEXTS: u64 = 300;
 
 /// The lines of a file of `golden/tokenizer`.
@@ -74,7 +76,7 @@ impl Digest {
     }
 }
 
-/// What the file is refused for: the first field, without indices.
+/// The first field that the file is refused for, without indices.
 fn reason(error: &Error) -> String {
     let parts = match error {
         Error::Refused { problems, .. } => problems,
@@ -197,5 +199,41 @@ fn streams_give_the_text_that_decoding_gives() {
             let plain = |text: &str| text.trim_start().replace('\u{FFFD}', "");
             assert_eq!(plain(&streamed), plain(&whole), "{name}: {text:?}");
         }
+    }
+}
+
+/// Vocabularies of llama.cpp, and one cut as `dbrx` does.
+const WRITTEN: [&str; 9] =
+    ["gpt-2", "starcoder", "refact", "command-r", "llama-bpe", "qwen2", "llama-spm", "dbrx", "smaug-bpe"];
+
+/// What is written of GGUF vocabularies gives their tokens in Python: `golden/tokenizer/written.py`, which runs this test
+/// for the files.
+#[test]
+fn what_is_written_gives_the_same_tokens_in_python() {
+    // Python's library takes it for an s, and llama.cpp does not.
+    let fragments: Vec<String> = fragments().into_iter().filter(|f| !f.contains('ſ')).collect();
+    let texts: Vec<String> = (0..TEXTS).map(|i| text(7, i, &fragments, &[])).collect();
+    let dir = std::env::var_os("WEIGHBRIDGE_WRITTEN").map(std::path::PathBuf::from);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/written.json");
+    let golden: Value =
+        std::fs::read(golden).map_or(Value::Null, |json| serde_json::from_slice(&json).unwrap());
+    for name in WRITTEN {
+        let from = if matches!(name, "dbrx" | "smaug-bpe") { "llama-bpe" } else { name };
+        let gguf = models::path("ggml-vocabs", &format!("ggml-vocab-{from}.gguf"));
+        let gguf = checkpoint::open(&gguf).unwrap();
+        let mut vocabulary = models::vocabulary(gguf.metadata().gguf().unwrap());
+        vocabulary.pre = if name == from { vocabulary.pre } else { Some(name) };
+        if let Some(dir) = &dir {
+            std::fs::write(dir.join(name), vocabulary.to_tokenizer_json().unwrap()).unwrap();
+            continue;
+        }
+        let own = Tokenizer::from_vocabulary(&vocabulary).unwrap();
+        let mut digest = Digest(0xCBF2_9CE4_8422_2325);
+        for text in &texts {
+            for options in [ADDED, BARE, TEXT] {
+                digest.ids(&own.encode(text, options).unwrap());
+            }
+        }
+        assert_eq!(golden[name], format!("{:016x}", digest.0), "{name}");
     }
 }

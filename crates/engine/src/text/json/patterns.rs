@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-/// What known models fold cases of: the English contractions. Both engines take `ſ` for `s`, and nothing else.
+/// Known models fold case in English contractions only. Both engines take `ſ` for `s`, and nothing else.
 const FOLDED: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 
 /// A run of spaces without the last, if a word follows.
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What follows a backslash.
+    /// Parses the part after a backslash.
     fn escape(&mut self) -> Result<(), String> {
         match self.next() {
             Some('r' | 'n' | 't' | 's' | 'S' | 'd' | 'D') => Ok(()),
@@ -294,6 +294,25 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `golden/tokenizer/classes.py` says which characters Oniguruma has in a class.
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn engines_have_the_same_classes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/classes.json");
+        let table: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let all: String = ('\0'..=char::MAX).collect();
+        let mut compared = Vec::new();
+        for (pattern, wanted) in table.as_object().unwrap() {
+            let regex = tokenizers::utils::SysRegex::new(pattern).unwrap();
+            let found = regex.find_iter(&all).filter_map(|(start, end)| all[start..end].chars().next());
+            let (count, sum) = found.fold((0u64, 0u64), |(n, sum), c| (n + 1, sum + u64::from(u32::from(c))));
+            let same = *wanted == serde_json::json!([count, sum]);
+            assert_eq!(same, pattern != r"\w", "{pattern}");
+            compared.push(pattern.trim_start_matches(r"\p{").trim_end_matches('}'));
+        }
+        assert!(PROPERTIES.iter().all(|name| compared.contains(name)));
+    }
 
     #[test]
     fn patterns_of_known_models_are_taken() {
