@@ -2,6 +2,7 @@
 
 mod convert;
 mod encoding;
+mod run;
 mod size;
 
 use std::path::PathBuf;
@@ -9,11 +10,11 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::{
     Adapter, BackendKind, DialectName, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options, Pattern,
-    SamplerOptions, Sampling,
 };
 
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
+pub(crate) use run::RunArgs;
 use size::size;
 
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
@@ -374,38 +375,6 @@ impl ModelArgs {
     }
 }
 
-/// `run`.
-#[derive(ClapArgs)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    /// Answer this and exit; without it, chat
-    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true, group = "once")]
-    pub(crate) prompt: Option<String>,
-    /// Run these token ids and print those that follow; needs no tokenizer
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with_all = ["raw", "system"], group = "once")]
-    pub(crate) ids: Option<Vec<u32>>,
-    /// Continue the prompt as it is, without a chat template; stdout is the continuation alone
-    #[arg(long, requires = "prompt")]
-    pub(crate) raw: bool,
-    /// Begin the chat with a system message
-    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
-    pub(crate) system: Option<String>,
-    /// Use the chat template in FILE (Jinja) instead of the checkpoint's
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "ids"])]
-    pub(crate) chat_template: Option<PathBuf>,
-    /// Tokens to generate at most
-    #[arg(short, long = "tokens", value_name = "N", default_value_t = 512)]
-    pub(crate) n: usize,
-    #[command(flatten)]
-    sampler: SamplerArgs,
-    #[command(flatten)]
-    pub(crate) strict: StrictArgs,
-    /// Print facts as JSON on stderr when done
-    #[arg(long, requires = "once")]
-    pub(crate) json: bool,
-}
-
 /// `tokenize`.
 #[derive(ClapArgs)]
 #[command(
@@ -442,52 +411,12 @@ pub(crate) struct TokenizeArgs {
     pub(crate) io: IoArg,
 }
 
-/// What to do with keys that nobody knows.
+/// How to treat unknown keys.
 #[derive(ClapArgs)]
 pub(crate) struct StrictArgs {
     /// Refuse keys of the checkpoint that are unknown, or whose values are not followed; else they are listed
     #[arg(long)]
     pub(crate) strict: bool,
-}
-
-/// The sampler's flags.
-#[derive(ClapArgs)]
-#[command(next_help_heading = "Sampling")]
-struct SamplerArgs {
-    /// 0 takes the most likely token, always [default: as the model says, or 0.8]
-    #[arg(long)]
-    temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all [default: as the model says, or 40]
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-    /// Keep the most likely tokens that together reach this probability [default: as the model says, or 0.95]
-    #[arg(long, value_name = "P")]
-    top_p: Option<f32>,
-    /// Keep tokens at least this likely, relative to the most likely [default: as the model says, or 0.05]
-    #[arg(long, value_name = "P")]
-    min_p: Option<f32>,
-    /// The same seed gives the same text [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
-}
-
-impl RunArgs {
-    /// The sampler's options, as far as they are given; else the model's.
-    pub(crate) fn sampler(&self, model: &Sampling) -> SamplerOptions {
-        let s = &self.sampler;
-        let clock = || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(0, |d| d.as_secs() ^ (u64::from(d.subsec_nanos()) << 32))
-        };
-        let own = model.over(SamplerOptions::default());
-        SamplerOptions {
-            temperature: s.temperature.unwrap_or(own.temperature),
-            top_k: s.top_k.unwrap_or(own.top_k),
-            top_p: s.top_p.unwrap_or(own.top_p),
-            min_p: s.min_p.unwrap_or(own.min_p),
-            seed: s.seed.unwrap_or_else(clock),
-        }
-    }
 }
 
 /// `bench`.

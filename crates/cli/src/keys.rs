@@ -1,19 +1,39 @@
-//! What becomes of the keys of a checkpoint, for people.
+//! The verdicts on a checkpoint's keys, for people.
 
 use serde_json::{Value, json};
-use weighbridge::{Checkpoint, Covered, Model, Verdict, coverage};
+use weighbridge::{Checkpoint, Covered, Error, Metadata, Model, Tokenizer, Verdict, coverage};
 
 use crate::Failure;
 
 /// Keys that nobody here knows, or whose values nothing here follows.
 pub(crate) struct Doubts {
     all: Vec<Covered>,
+    /// Of the tokenizer's files.
+    text: Vec<String>,
 }
 
 impl Doubts {
-    /// Looks at every key.
+    /// Reads every key's verdict.
     pub(crate) fn of(checkpoint: &Checkpoint, model: &Model) -> Result<Doubts, Failure> {
-        Ok(Doubts { all: coverage(checkpoint, model)? })
+        let text = match checkpoint.metadata() {
+            Metadata::Hf(_) => match weighbridge::tokenizer(checkpoint) {
+                Ok(tokenizer) => notes(&tokenizer),
+                Err(Error::NoTokenizer { .. }) => vec![],
+                Err(error) => vec![format!("no text: {}", error.to_string().replace('\n', " "))],
+            },
+            _ => vec![],
+        };
+        Ok(Doubts { all: coverage(checkpoint, model)?, text })
+    }
+
+    /// The same, with a tokenizer that is there already.
+    pub(crate) fn with(
+        checkpoint: &Checkpoint,
+        model: &Model,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Doubts, Failure> {
+        let text = tokenizer.map(notes).unwrap_or_default();
+        Ok(Doubts { all: coverage(checkpoint, model)?, text })
     }
 
     /// Refuses them, if that was asked for.
@@ -30,13 +50,19 @@ impl Doubts {
 
     /// A line for each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.all.iter().filter_map(line).collect()
+        self.all.iter().filter_map(line).chain(self.text.iter().cloned()).collect()
     }
 
-    /// All keys, with what becomes of them.
+    /// All keys, with their verdicts.
     pub(crate) fn json(&self) -> Value {
         self.all.iter().map(typed).collect()
     }
+}
+
+fn notes(tokenizer: &Tokenizer) -> Vec<String> {
+    let line =
+        |note: &weighbridge::Note| format!("not followed, in {}: `{}`: {}", note.file, note.field, note.why);
+    tokenizer.notes().iter().map(line).collect()
 }
 
 fn line(key: &Covered) -> Option<String> {

@@ -33,6 +33,7 @@ mod explain;
 mod grid;
 mod lower;
 mod mapping;
+mod partly;
 mod piece;
 mod problem;
 mod prove;

@@ -9,6 +9,7 @@ use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 
 use crate::affix::shortened;
 use crate::mapping::Mapped;
+use crate::partly::partly_used;
 use crate::problem::{Fault, Problem, Problems, Why};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
@@ -139,7 +140,7 @@ pub fn resolve_reading(
         work.problems = shortened(work.problems, bindings, &used, reading.mapped.is_some());
     }
     if work.problems.is_empty() && reading.mapped.is_none() {
-        work.partly_used(&params);
+        work.problems = partly_used(&params, &work.sources);
     }
     Problems::none(work.problems)?;
     Ok(Resolved { params, dropped, absent: work.absent })
@@ -195,7 +196,7 @@ fn entry_shape(binding: &Binding) -> Option<Shape> {
 }
 
 /// Whether some of a source may be left out, so that its shape does not follow from the result's.
-fn sliced(expr: &Expr) -> bool {
+pub(crate) fn sliced(expr: &Expr) -> bool {
     match expr {
         Expr::Source(_) | Expr::Zero(_) => false,
         Expr::Slice { .. } => true,
@@ -204,13 +205,6 @@ fn sliced(expr: &Expr) -> bool {
         | Expr::Merge { of, .. }
         | Expr::Permute { of, .. }
         | Expr::Encode { of, .. } => sliced(of),
-    }
-}
-
-fn subject_of(problem: &Problem) -> &str {
-    match problem {
-        Problem::PartlyUsed { entry, .. } => entry,
-        _ => "",
     }
 }
 
@@ -349,32 +343,6 @@ impl<'a> Work<'a> {
             expr: hoisted.movement,
             tied_to: None,
         })
-    }
-
-    /// Notes entries of which parameters are made from some parts and none from the others.
-    fn partly_used(&mut self, params: &[ResolvedParam]) {
-        // `None` where a parameter is made from the whole.
-        let mut used: HashMap<&str, Option<u64>> = HashMap::new();
-        for param in params.iter().filter(|p| p.tied_to.is_none()) {
-            let mut sources = vec![];
-            param.expr.for_each_source(&mut |name| sources.push(name));
-            let part = match sources[..] {
-                [_] if sliced(&param.expr) => param.shape.elements(),
-                _ => None,
-            };
-            for name in sources {
-                let sum = used.entry(name).or_insert(Some(0));
-                *sum = sum.zip(part).map(|(sum, part)| sum.saturating_add(part));
-            }
-        }
-        for (entry, used) in used.into_iter().filter_map(|(entry, used)| Some((entry, used?))) {
-            if let Some(shape) = self.sources.shape(entry)
-                && shape.elements().is_some_and(|all| used < all)
-            {
-                self.problems.push(Problem::PartlyUsed { entry: entry.to_owned(), shape, used });
-            }
-        }
-        self.problems.sort_by(|a, b| subject_of(a).cmp(subject_of(b)));
     }
 
     /// Gives each tied parameter what it is tied to, through as many ties as it takes.

@@ -31,10 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(path) = &args.chat_template {
         runtime.set_template(template(path)?);
     }
-    for said in runtime.tokenizer().map(|tokenizer| tokenizer.notes()).unwrap_or_default() {
-        note(&format!("{} `{}`: {}", said.file, said.field, said.why));
-    }
-    for line in Doubts::of(runtime.checkpoint(), runtime.model())?.unless(args.strict.strict)?.lines() {
+    let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
+    let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
+    for line in doubts.unless(args.strict.strict)?.lines() {
         note(&line);
     }
     let sampler = Sampler::new(

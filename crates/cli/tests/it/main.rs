@@ -13,6 +13,7 @@ mod encoding;
 mod files;
 mod foreseen;
 mod hostile;
+mod keys;
 #[cfg(target_os = "linux")]
 mod large;
 mod load;

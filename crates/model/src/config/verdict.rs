@@ -1,4 +1,4 @@
-//! What becomes of each key of a configuration.
+//! The verdict on each key of a configuration.
 //!
 //! A key is used, checked, without effect, or unknown: no other end is possible, since whatever the [`Reader`] was not
 //! asked for is looked up in tables of keys without effect, and is unknown if it is not there.
@@ -10,21 +10,21 @@ use std::fmt;
 
 use crate::{DialectName, Fact, Facts};
 
-/// What becomes of a key.
+/// The verdict on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The model is read from it.
+    /// The model uses it.
     Used,
-    /// Only some values are followed, and this is one of them.
+    /// Only some values are supported, and this is one of them.
     Checked,
-    /// This value changes what is computed, and nothing here follows it.
+    /// This value changes results, and the engine does not follow it.
     NotFollowed {
         /// The values that are followed.
         wanted: String,
     },
-    /// It does not change what is computed: why.
+    /// It does not change results, for this reason.
     WithoutEffect(&'static str),
-    /// Nothing is known of it.
+    /// The key is unknown.
     Unknown,
 }
 
@@ -40,18 +40,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A key, its value, and what becomes of it.
+/// A key, its value, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyVerdict {
     /// The key; dots descend into objects.
     pub key: String,
     /// The value, cut to a length that can be shown.
     pub value: String,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// A value that changes what is computed and that nothing here follows: weights are moved all the same.
+/// A value that changes results and that the engine does not follow; weights are moved all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotFollowed {
     /// The key.
@@ -101,6 +101,8 @@ static HF: &Needless = &[
     ("output_attentions", RUNNING),
     ("return_dict", RUNNING),
     ("is_encoder_decoder", "the family says it"),
+    ("rope_scaling", "empty"),
+    ("rope_parameters", "empty"),
     ("chunk_size_feed_forward", "it splits products in another order, with the same result"),
     ("id2label*", OTHER_HEAD),
     ("label2id*", OTHER_HEAD),
@@ -220,7 +222,7 @@ pub(crate) fn fits(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// What becomes of every key of `facts`: `noted` are those that were asked for, `own` the family's table.
+/// The verdict on every key of `facts`: `noted` are the keys that were read, `own` is the family's table.
 pub(crate) fn verdicts(
     facts: &dyn Facts,
     noted: &BTreeMap<String, Verdict>,

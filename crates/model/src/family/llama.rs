@@ -125,8 +125,6 @@ static NEEDLESS: &Needless = &[
     ("layer_types", "of other families: Llama has no window"),
     ("attention_bias", "of Llama: Mistral has no biases"),
     ("mlp_bias", "of Llama: Mistral has no biases"),
-    ("rope_scaling", "empty"),
-    ("rope_parameters", "empty"),
 ];
 
 static GGUF: &[Rule] = &[Rule::same("rope_factors.weight", "rope_freqs.weight")];

@@ -1,0 +1,72 @@
+//! Keys that are unknown, that nothing follows, or that a format cannot say: listed, refused, allowed.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::files::hf_directory;
+use crate::{failure, golden, stdout, weighbridge};
+
+/// `llama-tiny` with other keys in its config.json.
+fn directory(dir: &Path, change: impl FnOnce(&mut Value)) {
+    hf_directory(dir, |_| {});
+    let path = dir.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(path, config.to_string()).unwrap();
+}
+
+#[test]
+fn an_unknown_key_is_listed_and_refused_if_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path(), |config| config["unheard_of"] = 3.into());
+    let path = dir.path().to_str().unwrap();
+    let line = "unknown key in config.json: `unheard_of` = 3";
+    for command in ["inspect", "plan"] {
+        let output = weighbridge([command, path]);
+        assert!(output.status.success() && stdout(&output).contains(line), "{command}");
+        let message = failure(&[command, path, "--strict"], dir.path());
+        assert!(message.contains(line) && message.ends_with("exit code 1"), "{message}");
+    }
+    let run = weighbridge(["run", path, "--ids", "1,2", "-n", "1", "--temperature", "0"]);
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && stderr.contains(line), "{stderr}");
+    let json: Value = serde_json::from_str(&stdout(&weighbridge(["inspect", path, "--json"]))).unwrap();
+    let of = |key: &str| {
+        json["keys"].as_array().unwrap().iter().find(|k| k["key"] == key).unwrap()["verdict"].clone()
+    };
+    assert_eq!(
+        (of("unheard_of"), of("hidden_size"), of("use_cache")),
+        ("unknown".into(), "used".into(), "without_effect".into())
+    );
+}
+
+#[test]
+fn a_value_that_nothing_follows_is_loaded_and_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path(), |config| config["hidden_act"] = "mish".into());
+    let path = dir.path().to_str().unwrap();
+    let plan = weighbridge(["plan", path]);
+    let line = "not followed, in config.json: `hidden_act` is \"mish\"";
+    assert!(plan.status.success() && stdout(&plan).contains(line), "{}", stdout(&plan));
+    let message = failure(&["run", path, "--ids", "1"], dir.path());
+    assert!(message.contains("`hidden_act` is \"mish\", wanted `silu`"), "{message}");
+}
+
+/// The hint is followed, and then the report says what was lost; a key that loses nothing is a mistake.
+#[test]
+fn what_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (golden().join("gemma3-tiny"), dir.path().join("x.gguf"));
+    let (source, to) = (source.to_str().unwrap(), to.to_str().unwrap());
+    let message = failure(&["convert", source, to], dir.path());
+    assert!(message.contains("`query_pre_attn_scalar` is lost: llama.cpp reads no key for it"), "{message}");
+    assert!(message.contains("hint: --allow-loss query_pre_attn_scalar converts all the same"), "{message}");
+    assert!(!Path::new(to).exists());
+    let wrong =
+        failure(&["convert", source, to, "--allow-loss", "query_pre_attn_scalar,hidden_size"], dir.path());
+    assert!(wrong.contains("nothing is lost under `hidden_size`, which was allowed"), "{wrong}");
+    let done = weighbridge(["convert", source, to, "--allow-loss", "query_pre_attn_scalar"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(stdout(&done).contains("lost, as allowed: query_pre_attn_scalar: "), "{}", stdout(&done));
+}
