@@ -21,7 +21,7 @@ const USAGE: u8 = 2;
 /// `diff` could not tell: 1 is that there are differences, as for diff(1) and cmp(1).
 const TROUBLE: u8 = 2;
 
-/// What can be done with a model that no family claims.
+/// Lists the commands that work on a model that no family claims.
 const UNKNOWN: &str = "its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take \
                        them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir";
 
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What a format cannot say, and how to let it go.
+/// The error, with the option that allows the losses.
 fn with_allowance(error: &weighbridge::Error) -> String {
     let weighbridge::Error::Lost { losses, .. } = error else { return error.to_string() };
     let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();

@@ -92,7 +92,7 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// Turns below which it is divided.
     pub beta_slow: f64,
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub attention_factor: f64,
     /// Scores are multiplied by the square of [`yarn_mscale`] of it (DeepSeek).
     pub mscale_all_dim: Option<f64>,
@@ -100,7 +100,7 @@ pub struct Yarn {
     pub truncate: bool,
 }
 
-/// What YaRN scales by for a stretch of `factor`.
+/// YaRN's magnitude for a stretch of `factor`.
 /// Source: transformers `get_mscale`, modeling_rope_utils.py@v5.23.
 pub(crate) fn yarn_mscale(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
@@ -375,7 +375,7 @@ impl Rope {
 }
 
 impl Attention {
-    /// What a configuration says of layer `n`, with the rotary embedding that it has.
+    /// The attention of layer `n`, with its rotary embedding.
     pub(crate) fn of(c: &Config, n: u64, rope: Option<Rope>) -> Attention {
         let by_layer = if *c.attention_scale_by_layer { n as f64 + 1.0 } else { 1.0 };
         let window = c.is_windowed(n).then_some(*c.window);

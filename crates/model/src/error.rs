@@ -56,7 +56,7 @@ pub enum Error {
     Unsupported {
         /// What the checkpoint calls itself.
         name: String,
-        /// What is known of it all the same; a stranger's words are escaped.
+        /// Known facts about it; words of the file are escaped.
         why: Option<String>,
         /// What the families claim.
         known: String,

@@ -51,7 +51,7 @@ pub struct Model {
     pub config: Config,
     /// How the checkpoint names and lays out the parameters.
     pub dialect: DialectName,
-    /// What became of the keys that the configuration was read from.
+    /// The verdicts on the keys that the configuration was read from.
     noted: BTreeMap<String, Verdict>,
 }
 
@@ -75,7 +75,7 @@ impl Model {
         Model { family: self.family, config, dialect: self.dialect, noted: self.noted.clone() }
     }
 
-    /// What becomes of every key of `facts`, from which the model was read.
+    /// The verdict on every key of `facts`, from which the model was read.
     pub fn verdicts(&self, facts: &dyn Facts) -> Vec<KeyVerdict> {
         config::verdict::verdicts(facts, &self.noted, self.family.needless(facts.dialect()))
     }

@@ -14,7 +14,7 @@ const TRIED: usize = 8;
 /// Unused names that each of them is held against.
 const AGAINST: usize = 1 << 14;
 
-/// What stands at one end of names.
+/// Segments at one end of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Before them.
@@ -123,7 +123,7 @@ pub(crate) fn shortened(
             known.insert(name);
         });
     }
-    // What the model would take, or drop, under the name that the rule gives.
+    // Entries that the model would take or drop under the rule's names.
     let explained = |found: &str| {
         let wanted = affix.as_wanted(found)?;
         let has =

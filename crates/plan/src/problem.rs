@@ -115,9 +115,9 @@ pub enum Problem {
     Renamed {
         /// At which end.
         end: End,
-        /// What the checkpoint has there; empty: nothing.
+        /// The checkpoint's segments there; empty: none.
         found: String,
-        /// What the model wants there; empty: nothing.
+        /// The model's segments there; empty: none.
         wanted: String,
         /// How many entries.
         count: usize,

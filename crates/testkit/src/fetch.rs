@@ -74,7 +74,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind is cleared by the next fetch.
+        // The next fetch clears leftovers.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -102,7 +102,7 @@ impl Adapter {
     }
 }
 
-/// What the model makes of `names`.
+/// The result of matching `names` with the model.
 fn bindings(checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
     model.bindings(names.iter().copied()).map_err(|source| Error::Ambiguous {
         path: shown(checkpoint),

@@ -37,7 +37,7 @@ pub struct CheckOptions<'a> {
     pub deep: bool,
     /// Every byte: the digests of all tensors, for [`CheckReport::manifest`].
     pub digests: bool,
-    /// What the tensors, and what is said beside them, must be.
+    /// The tensors and keys to hold the checkpoint against.
     pub verify: Option<&'a Manifest>,
 }
 

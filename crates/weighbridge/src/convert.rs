@@ -146,7 +146,7 @@ pub struct ConvertOptions<'a> {
     pub imatrix: Option<&'a Imatrix>,
     /// Finite values may become infinite in a cast.
     pub allow_overflow: bool,
-    /// What is quantised may be quantised again, otherwise, which loses more than quantising floats once.
+    /// Quantised weights may be quantised again to another encoding, which loses more than quantising floats once.
     pub allow_requantize: bool,
     /// Keys of the configuration that may be lost, where the format cannot say them.
     pub allow_loss: Vec<String>,
@@ -230,7 +230,7 @@ pub struct Conversion<'a> {
     made: Vec<Made>,
     /// What the source says and the result will not.
     left: Vec<Left>,
-    /// What the source says and the result cannot.
+    /// Values of the source that the result cannot express.
     lost: Vec<Loss>,
     draft: Draft,
     /// What the values depend on.

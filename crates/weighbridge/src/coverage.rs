@@ -1,11 +1,11 @@
-//! What becomes of every key that a checkpoint has besides its tensors.
+//! The verdict on every key that a checkpoint has besides its tensors.
 
 use checkpoint::{Checkpoint, Metadata};
 use model::{KeyVerdict, Model, Verdict};
 
 use crate::{Error, sampling};
 
-/// A key of one of a checkpoint's files, and what becomes of it.
+/// A key of one of a checkpoint's files, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     /// The file, or `metadata` for GGUF.
@@ -14,11 +14,11 @@ pub struct Covered {
     pub key: String,
     /// The value, cut to a length that can be shown.
     pub value: String,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What becomes of every key of `checkpoint`, from which `model` was read.
+/// The verdict on every key of `checkpoint`, from which `model` was read.
 ///
 /// # Errors
 /// If a file beside the weights cannot be read.
@@ -180,7 +180,7 @@ static READ: &[&str] = &[
     "scale_fmt",
 ];
 
-/// What becomes of a key of the quantisation, by its last name: objects nest differently in each tool's files.
+/// The verdict on a key of the quantisation, by its last name: each tool nests objects differently.
 fn quantisation(key: KeyVerdict) -> KeyVerdict {
     const OBJECTS: &[&str] = &["quantization.", "quantization_config.", "compression_config."];
     let bare = key.key.strip_prefix("text_config.").unwrap_or(&key.key);

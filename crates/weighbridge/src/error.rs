@@ -95,7 +95,7 @@ pub enum Error {
     /// A mesh or a rank that cannot be.
     #[error("{what}")]
     Mesh {
-        /// What is wrong, with hints on lines of their own.
+        /// The problem, with hints on lines of their own.
         what: String,
     },
     /// Two modules of one's own model own one name.
@@ -123,7 +123,7 @@ pub enum Error {
         /// What is in the way.
         why: String,
     },
-    /// What is said of sampling cannot be read.
+    /// The sampling defaults cannot be read.
     #[error("`{path}`: {what}")]
     Sampling {
         /// The checkpoint.
@@ -166,7 +166,7 @@ pub enum Error {
     /// What is to be compared cannot be, so.
     #[error("{what}")]
     Diff {
-        /// What is wrong, with hints on lines of their own.
+        /// The problem, with hints on lines of their own.
         what: String,
     },
     /// An importance matrix cannot be used.

@@ -12,7 +12,7 @@ use crate::Error;
 /// The name of the file that says it in a directory.
 pub(crate) const FILE: &str = "generation_config.json";
 
-/// What a checkpoint says of sampling; `None` where it says nothing.
+/// A checkpoint's sampling defaults; `None` where it has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the largest.
@@ -25,7 +25,7 @@ pub struct Sampling {
     pub min_p: Option<f32>,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
-    /// What becomes of each key.
+    /// The verdict on each key.
     pub keys: Vec<KeyVerdict>,
 }
 
@@ -118,7 +118,7 @@ static WITHOUT: &[(&str, &[&str])] = &[
     ("watermarking_config", &[]),
 ];
 
-/// What `checkpoint` says of sampling.
+/// Reads how `checkpoint` wants tokens chosen.
 ///
 /// # Errors
 /// If generation_config.json cannot be read or is not JSON.

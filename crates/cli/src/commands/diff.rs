@@ -108,7 +108,7 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     out
 }
 
-/// What is said otherwise beside tensors, a line for each key; bookkeeping on one line for each reason.
+/// Lists the keys that differ, one a line; bookkeeping takes one line for each reason.
 fn keys(report: &DiffReport) -> Vec<String> {
     let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
     let of = |k: &KeyDifference| {

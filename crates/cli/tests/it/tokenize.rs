@@ -132,7 +132,7 @@ fn what_cannot_be_followed_is_told_field_by_field() {
 fn a_chat_template_of_the_users_overrides_the_models() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.jinja");
-    // What the template writes is what the model continues: 8 tokens, or 1.
+    // The model continues the template's text: 8 tokens, or 1.
     let prompt_tokens = |template: &str| {
         std::fs::write(&path, template).unwrap();
         let smollm2 = model("smollm2");

@@ -81,7 +81,7 @@ impl Note {
 pub struct Loss {
     /// The path of the field.
     pub field: String,
-    /// What becomes of texts without it.
+    /// How texts change without it.
     pub effect: String,
 }
 

@@ -171,7 +171,7 @@ const SHOWN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain
 pub(super) struct Ends {
     /// Sorted.
     pub(super) ids: Vec<u32>,
-    /// What tokens are by their names, the last word of each counts.
+    /// The kinds of tokens by name; the last of several counts.
     pub(super) kinds: Vec<(u32, Kind)>,
 }
 

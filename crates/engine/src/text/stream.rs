@@ -56,7 +56,7 @@ impl<'t> TokenStream<'t> {
         &self.text
     }
 
-    /// What the tokens say beyond what was given out, if it is whole or the `last`.
+    /// The text of the tokens after the part already returned, if it is whole or the `last`.
     fn rest(&mut self, last: bool) -> &str {
         self.text.clear();
         let decode = |tokens: &[u32]| self.tokenizer.decode(tokens, self.special).unwrap_or_default();

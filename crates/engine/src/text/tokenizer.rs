@@ -30,7 +30,7 @@ pub enum SpecialText {
     Shown,
 }
 
-/// Who does the work.
+/// The implementation in use.
 enum Inner {
     /// For GGUF: llama.cpp's tokens.
     Own(Box<Own>),
@@ -239,7 +239,7 @@ impl Tokenizer {
         &self.name
     }
 
-    /// What the files say and nothing follows: fields that are not known, and such as contradict others.
+    /// Fields that are unknown, or that contradict others.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }

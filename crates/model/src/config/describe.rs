@@ -12,20 +12,20 @@ pub struct Description {
     pub dialect: DialectName,
     /// Keys and values, no key twice.
     pub pairs: Vec<(String, Fact)>,
-    /// What it cannot say, or what its readers compute otherwise.
+    /// Values that the ecosystem cannot express, or that its programs compute differently.
     pub losses: Vec<Loss>,
     /// Fields of [`Config`] that read otherwise, though nothing is lost.
     as_said: Vec<&'static str>,
 }
 
-/// Something of a model that an ecosystem has no words for, or that its programs compute otherwise.
+/// A value of a model that an ecosystem cannot express, or that its programs compute differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The key that says it, as config.json calls it.
     pub key: String,
     /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
     pub(crate) field: &'static str,
-    /// What it does to the result.
+    /// The effect on results.
     pub what: String,
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn late_windows(d: &mut Description, c: &Config) {
     if c.has_windows() {
         d.count("sliding_window", *c.window);
         d.put("layer_types", windows::types(c));
-        // What older versions of transformers read instead.
+        // Older versions of transformers read this key instead.
         let first = c.windowed.iter().position(|windowed| *windowed).unwrap_or(0);
         d.count("max_window_layers", first as u64);
     }

@@ -61,7 +61,7 @@ pub(crate) struct Common {
     pub(crate) norm_eps: Keys,
     /// The feed-forward network is so many times as wide as the residual stream where no key says it.
     pub(crate) ffn_by_hidden: Option<u64>,
-    /// What norms add.
+    /// The epsilon of norms.
     pub(crate) norm_eps_absent: f64,
     /// Key and value heads; `None`: as many as query heads.
     pub(crate) kv_heads_absent: Option<u64>,

@@ -120,7 +120,7 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// The encoder that a decoder looks at (Whisper).
     pub encoder: Option<Encoder>,
-    /// Values that change what is computed and that nothing here follows.
+    /// Values that change results and that the engine does not follow.
     pub not_followed: Vec<NotFollowed>,
 }
 
@@ -209,7 +209,7 @@ pub struct Reader<'a> {
     facts: &'a dyn Facts,
     architecture: &'a str,
     problems: Vec<ConfigProblem>,
-    /// What was asked for and is there, with what became of it.
+    /// The keys that were read, with their verdicts.
     noted: RefCell<BTreeMap<String, Verdict>>,
     not_followed: Vec<NotFollowed>,
 }

@@ -22,9 +22,9 @@ pub(crate) const ORIGINAL: Keys = keys(
     &["rope.scaling.original_context_length"],
     &["original_max_position_embeddings"],
 );
-/// What cosines and sines are multiplied by besides what follows from the stretch.
+/// A further factor of cosines and sines, besides the stretch's own.
 pub(crate) const ATTENTION_FACTOR: Keys = keys("attention_factor", &["rope.scaling.attn_factor"], &[]);
-/// What they are multiplied by: llama.cpp's converter writes it, and llama.cpp does not read it.
+/// The whole factor: llama.cpp's converter writes it, and llama.cpp does not read it.
 const YARN_FACTOR: Keys = keys("attention_factor", &["rope.scaling.yarn_attn_factor"], &[]);
 const BETA_FAST: Keys = keys("beta_fast", &["rope.scaling.yarn_beta_fast"], &[]);
 const BETA_SLOW: Keys = keys("beta_slow", &["rope.scaling.yarn_beta_slow"], &[]);
@@ -64,7 +64,7 @@ impl Rotary {
     };
 }
 
-/// What was read.
+/// The rotary embedding, as read.
 pub(super) struct Embedding {
     pub(super) theta: Field<f64>,
     pub(super) scaling: Field<RopeScaling>,
@@ -408,7 +408,7 @@ fn stretch_of_gguf(r: &mut Reader, rotary: &Rotary) -> Field<RopeScaling> {
     }
 }
 
-/// What cosines and sines are multiplied by, and `mscale_all_dim`.
+/// The factor of cosines and sines, and `mscale_all_dim`.
 ///
 /// llama.cpp scales scores of `deepseek2` by what it scales cosines and sines by, times
 /// `1 + 0.1 · mscale_all_dim · ln(factor)`; a file without the key is of a model that scales none.
@@ -505,7 +505,7 @@ fn yarn_to_gguf(d: &mut Description, y: &Yarn, architecture: &str) {
         d.lose("rope_scaling.truncate", FIELD, what);
     }
     let follows = if architecture == "deepseek2" {
-        // What scores are scaled by follows from both numbers: see `yarn_factors`.
+        // The scale of scores follows from both numbers: see `yarn_factors`.
         let scores = y.mscale_all_dim.map_or(1.0, |all| yarn_mscale(y.factor, all));
         let log_mul = if y.factor > 1.0 {
             (scores / y.attention_factor - 1.0) / (0.1 * y.factor.ln())

@@ -112,7 +112,7 @@ pub struct Dialect {
     /// A rule for each canonical parameter that the ecosystem can hold: shared tables and the family's own. Where there
     /// are several for one parameter, the first is taken whose entries the checkpoint has; the first of all if none.
     pub rules: Vec<&'static [Rule]>,
-    /// What the names of prefixed rules begin with in the model with its head; in the backbone alone they do not.
+    /// The prefix of names in the model with its head; the backbone alone lacks it.
     pub prefix: &'static str,
     /// Entries that are known and not needed, below the prefix, with the reason; besides what quantisers add for
     /// activations. `{next}` is each of the layers after the last.
@@ -161,7 +161,7 @@ impl Dialect {
                 let pattern = Pattern::of(&spec.name);
                 let shape = spec.shape();
                 let Some((rule, _)) = by_param.get(pattern.as_str()) else {
-                    // What must be there and has no name in this ecosystem is missing under its own.
+                    // A required parameter without a name in this ecosystem is missing under its canonical name.
                     let expr = Expr::source(spec.name.clone());
                     let required = spec.presence == Presence::Required;
                     return required.then_some(Binding {
@@ -205,7 +205,7 @@ impl Dialect {
         }
     }
 
-    /// What transformers calls the backbone in the model with its head: `base_model_prefix`.
+    /// The backbone's name in the model with its head: transformers' `base_model_prefix`.
     fn base(&self) -> &'static str {
         if self.prefix.is_empty() { "model." } else { self.prefix }
     }

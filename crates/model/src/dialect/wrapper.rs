@@ -9,9 +9,9 @@ use std::fmt;
 
 use tensor::{Drop, Pattern};
 
-/// What training loops put before every name: peft, `torch.compile`, `DataParallel` and `DistributedDataParallel`.
+/// Prefixes that training loops put before every name: peft, `torch.compile`, `DataParallel` and `DistributedDataParallel`.
 const OUTER: &[&str] = &["base_model.model.", "_orig_mod.", "module."];
-/// What `torch.compile` of one layer or of the backbone puts inside names.
+/// The segment that `torch.compile` of a layer or of the backbone puts inside names.
 const INNER: &str = "._orig_mod.";
 
 /// Where the text model stands. `{base}` is what the backbone is called in the model with its head (`model.`).
@@ -31,7 +31,7 @@ static FORMS: &[Form] = &[
     Form { body: "model.language_model.", head: "" },
     // `LlavaModel` and its like.
     Form { body: "language_model.", head: "" },
-    // What transformers' own `save_pretrained` writes of most of them, and mlx-vlm.
+    // `save_pretrained` of transformers writes most of them so, and mlx-vlm does.
     Form { body: "language_model.{base}", head: "language_model." },
     // Idefics3 and SmolVLM.
     Form { body: "model.text_model.", head: "" },
@@ -64,7 +64,7 @@ const PROJECTOR: &str = "for what stands beside text, which text alone does not 
 /// Kinds of names that make a second model of what stands under another prefix.
 const MODEL: usize = 3;
 
-/// What `PARTS` may stand in.
+/// Modules that `PARTS` may be nested in.
 const PLACES: &[&str] = &["", "model."];
 
 /// Names that are the model's twice.
@@ -72,9 +72,9 @@ const PLACES: &[&str] = &["", "model."];
 pub enum Ambiguous {
     /// Two text models.
     Models {
-        /// What stands before the names of each, and how many kinds of names there are.
+        /// The prefix of each, and its number of kinds of names.
         prefixes: [(String, usize); 2],
-        /// What all names of one of them begin with, and none of the other's.
+        /// The prefix of all names of one of them, which no name of the other has.
         one: String,
     },
     /// Two entries that are one tensor of the model but for what a training loop put around their names.
@@ -114,7 +114,7 @@ impl std::error::Error for Ambiguous {}
 pub(super) struct Wrapped<'a> {
     base: &'static str,
     form: &'static Form,
-    /// What most names begin with besides.
+    /// A further prefix that most names have.
     outer: &'a str,
     /// The kinds of names that there are, without what training loops put around them.
     there: HashSet<String>,
@@ -205,7 +205,7 @@ impl<'a> Wrapped<'a> {
         }
     }
 
-    /// What may be left of the entries: `drops` in the words of the tables, and parts beside the text model.
+    /// Entries that may be left: `drops` of the tables, and parts beside the text model.
     pub(super) fn drops(&self, drops: Vec<Drop>) -> Vec<Drop> {
         let formed =
             drops.into_iter().map(|d| Drop { pattern: Pattern::new(self.formed(d.pattern.as_str())), ..d });

@@ -7,7 +7,7 @@ use crate::{DialectName, Error, Fact, Facts};
 use super::{FAMILIES, Family};
 
 /// Classes of transformers that put images or sound before a text model and run that as it is, and their `model_type`s.
-/// What they hold is of the family of their `text_config`.
+/// Their text model's family is that of their `text_config`.
 ///
 /// Held against the text model alone, by logits: golden/wrappers. Qwen2-VL and its like are not here: they rotate by
 /// positions in the image.
@@ -128,7 +128,7 @@ fn words(facts: &dyn Facts, key: &str) -> Vec<String> {
     }
 }
 
-/// What is claimed: of transformers the types, since classes are many.
+/// The names that families claim: types for transformers, since classes are many.
 fn known(dialect: DialectName) -> String {
     let all = FAMILIES.iter().flat_map(|family| claims(*family, dialect).iter().copied());
     let mut known: Vec<&str> = all.filter(|name| !name.contains(|c: char| c.is_ascii_uppercase())).collect();

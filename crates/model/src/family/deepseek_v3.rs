@@ -227,7 +227,7 @@ fn every_layer(r: &mut Reader) {
     }
 }
 
-/// What norms of latent vectors add, whatever the configuration says.
+/// The epsilon of norms of latent vectors, whatever the configuration says.
 /// Source: transformers modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
 const LATENT_EPS: f64 = 1e-6;
 

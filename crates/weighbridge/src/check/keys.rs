@@ -30,7 +30,7 @@ pub struct KeyFinding {
     pub wrong: WrongKey,
 }
 
-/// What can be wrong with a key.
+/// Problems of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongKey {
     /// The manifest has it, the checkpoint has not.

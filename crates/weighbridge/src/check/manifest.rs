@@ -50,7 +50,7 @@ impl Manifest {
         Manifest { tensors, keys }
     }
 
-    /// What the checkpoint says beside its tensors, sorted by file and key; `None` for a manifest that was written before
+    /// The checkpoint's keys, sorted by file and key; `None` for a manifest that was written before
     /// they had this.
     pub fn keys(&self) -> Option<&[ListedKey]> {
         self.keys.as_deref()

@@ -121,7 +121,7 @@ pub struct CheckReport {
     pub bytes: u64,
     /// What is wrong, by name.
     pub findings: Vec<Finding>,
-    /// What the checkpoint says otherwise than the manifest, beside its tensors.
+    /// Keys of the checkpoint that differ from the manifest.
     pub keys: Vec<KeyFinding>,
     /// Why that was not compared, if there is a manifest and it was not.
     pub keys_not_compared: Option<&'static str>,

@@ -96,7 +96,7 @@ pub struct ConvertReport {
     pub absent: Vec<plan::Absent>,
     /// What the source says besides tensors, and the result does not.
     pub left: Vec<Left>,
-    /// What the source says, the result cannot say, and was allowed to be lost.
+    /// Values of the source that the result cannot express, and whose loss was allowed.
     pub lost: Vec<Loss>,
     /// The first so many parameters were written by an earlier process that was ended.
     pub continued: usize,

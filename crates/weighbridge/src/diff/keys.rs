@@ -58,7 +58,7 @@ fn bookkeeping(file: &str, key: &str) -> Option<&'static str> {
     BOOKKEEPING.iter().find(|(of, begin, _)| *of == file && fits(begin)).map(|(.., why)| *why)
 }
 
-/// What both say beside their tensors and configurations.
+/// The keys of both, besides their tensors and configurations.
 pub(super) struct Compared {
     pub(super) differences: Vec<KeyDifference>,
     /// Why something was not compared.

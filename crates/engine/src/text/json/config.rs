@@ -142,7 +142,7 @@ fn decoder(file: &mut File, tokens: &Value, problems: &mut Problems) {
             problems.push((path, "wanted an id, and a token with a text".to_owned()));
             continue;
         };
-        // What is left out is as `AddedToken` has it in Python.
+        // Missing fields have the defaults of Python's `AddedToken`.
         let mut added = Added::read(token);
         added.id = id;
         added.normalized = token["normalized"].as_bool().unwrap_or(!added.special);
@@ -188,7 +188,7 @@ fn special(file: &mut File, role: &str, token: &Value, problems: &mut Problems) 
     }
 }
 
-/// What the file says about BOS and EOS, and the post-processor says otherwise.
+/// Notes where the file and the post-processor disagree about BOS and EOS.
 fn contradictions(file: &mut File, config: &Value) {
     let Some((before, after)) = super::frame::of(&file.post_processor) else { return };
     let sides =

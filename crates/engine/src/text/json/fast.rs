@@ -17,7 +17,7 @@ use super::file::{self, File, Model, Problems, has_byte_letters, steps};
 use super::frame::{self, Frame};
 use super::{LLAMA3, QWEN2};
 
-/// What becomes of spaces before merging.
+/// How spaces change before merging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marks {
     /// They are bytes like others.
@@ -43,7 +43,7 @@ pub(in super::super) struct Fast {
     strip: usize,
 }
 
-/// What a file asks for, where it is one of the shapes.
+/// The settings of a file that has one of the known shapes.
 struct Shape {
     pre: PreTokenizer,
     marks: Marks,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::patterns;
 
-/// What a field does here.
+/// The effect of a field.
 #[derive(Clone, Copy)]
 pub(super) enum Verdict {
     /// It changes tokens or text, and is followed.
@@ -312,7 +312,7 @@ const DECODERS: &[Part] = &[
     sequence("decoders", &[list("decoders")]),
 ];
 
-/// What was found of the fields of a file.
+/// The fields of a file, as read.
 #[derive(Default)]
 pub(super) struct Found {
     /// Paths and what is wrong with them.

@@ -69,11 +69,11 @@ pub(in super::super) struct Roles {
     pub(in super::super) bos: Option<u32>,
     pub(in super::super) eos: Option<u32>,
     pub(in super::super) pad: Option<u32>,
-    /// What the configuration says of a space before texts, which is for GGUF alone.
+    /// Whether the configuration adds a space before texts; only GGUF uses it.
     pub(in super::super) add_prefix_space: Option<bool>,
 }
 
-/// What is wrong so far.
+/// The problems so far.
 pub(in super::super) type Problems = Vec<(String, String)>;
 
 impl File {
@@ -115,7 +115,7 @@ impl File {
         Ok(checked)
     }
 
-    /// What the file calls its model.
+    /// The model's name in the file.
     #[cfg(feature = "tokenizers")]
     pub(in super::super) fn kind(&self) -> &'static str {
         match &self.model {

@@ -7,7 +7,7 @@ use super::file::steps;
 /// Ids before and after a text.
 pub(super) type Frame = (Vec<u32>, Vec<u32>);
 
-/// What stands around a text; `None` unless the text stands there once.
+/// The tokens around a text; `None` unless the text occurs once.
 pub(super) fn of(processor: &Value) -> Option<Frame> {
     let mut frame = (vec![], vec![]);
     for step in steps(processor, "processors") {

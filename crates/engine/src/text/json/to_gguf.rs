@@ -57,7 +57,7 @@ impl File {
         }
     }
 
-    /// What GGUF would call the way in which the file cuts text.
+    /// GGUF's name for the pre-tokenizer.
     fn cutting(&self, problems: &mut Problems, losses: &mut Vec<Loss>) -> Option<&'static str> {
         let kinds = |of: &serde_json::Value, inner: &str| {
             let kinds: Vec<String> =

@@ -104,7 +104,7 @@ impl Vocabulary<'_> {
         Ok(Value::Object(config))
     }
 
-    /// What llama.cpp takes tokens for by their names, whatever the file says of them.
+    /// The kinds that llama.cpp gives tokens by name, whatever the file says.
     fn kinds_by_name(&self, texts: &[&str]) -> HashMap<usize, i32> {
         let ids: HashMap<&str, u32> = texts.iter().copied().zip(0..).collect();
         let ends = Ends::find(&|name| ids.get(name).copied(), &[self.eos(), self.eot, self.eom]);
