@@ -1,4 +1,4 @@
-"""Holds our GGUF against llama.cpp and transformers, case by case of perturb/. Writes judged/ and judged.md.
+"""Holds our GGUF against llama.cpp and transformers, case by case of perturb/. Writes judged/ and docs/fidelity-gguf.md.
 
     python judge.py --llama-cpp DIR --oracle PATH --weighbridge PATH --logits PATH [--failures FILE] [FAMILY…]
 
@@ -303,7 +303,7 @@ def main():
     torch.set_num_threads(1)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
                 "llama.cpp": "0c1e57098"}
-    for name in options.names or [n for n in FAMILIES if FAMILIES[n].get("judged", True)]:
+    for name in options.names or FAMILIES:
         with tempfile.TemporaryDirectory() as scratch:
             results = judge(name, options, Path(scratch))
         asked = {way: counts(name, results, way) for way in WAYS}
@@ -315,7 +315,7 @@ def main():
             lines = options.failures.read_text().splitlines() if options.failures.exists() else []
             lines = [line for line in lines if not line.startswith(f"{name} |")] + list(wrong(name, results))
             options.failures.write_text("\n".join(lines) + "\n")
-    (HERE / "judged.md").write_text(table())
+    (HERE / "../../docs/fidelity-gguf.md").write_text(table())
 
 
 def cell(family, case, way):
@@ -329,19 +329,37 @@ def cell(family, case, way):
     return text if way == "llama_cpp" or is_right(family, case, what) else f"**{text}**"
 
 
+def short(counted):
+    _, equal, refused, wrong = (int(part.split()[0]) for part in counted.split(", "))
+    return f"{equal}, {refused} refused" + (f", **{wrong} wrong**" if wrong else "")
+
+
+def largest(cases, way):
+    errors = [case[way]["error"] for case in cases if "error" in case.get(way, {})]
+    return f"{max(errors):.0e}" if errors else ""
+
+
 def table():
     """One row for each different result of transformers."""
     known = {n: json.loads((JUDGED / f"{n}.json").read_text()) for n in FAMILIES if (JUDGED / f"{n}.json").exists()}
     versions = ", ".join(f"{name} {version}" for name, version in next(iter(known.values()))["versions"].items())
-    out = ["# GGUF, case by case", "", f"Written by `judge.py`; {versions}. Largest difference over the largest logit.", "",
+    out = ["# GGUF, case by case", "", f"Written by `golden/config/judge.py`; {versions}.", "",
+           "Small models of each family, in F32: each key of config.json is removed, nulled, changed, written in old forms and",
+           "contradicted. Errors are max |a - b| over max |b| of logits; llama.cpp has an f32 cache and no flash attention. Up to",
+           "1e-3 is let pass, or 5e-3 where there is a gelu, which llama.cpp looks up in a table of f16.", "",
            "- **ours**: llama.cpp on the GGUF that we write, against transformers on the original.",
            "- **back**: transformers on the directory that we make of that GGUF, against transformers on the original.",
            "- **theirs**: our reference backend on the GGUF that llama.cpp's converter writes, against llama.cpp on it.",
            "- **theirs, back**: transformers on the directory that we make of it, against the same.",
            "- **lost by them**: llama.cpp on the GGUF that its converter writes, against transformers on the original.", "",
            "Refused are also families that our engine does not run, and cases that llama.cpp's converter refuses.", ""]
+    out += ["| family | ours | largest | back | largest | theirs | largest | theirs, back | largest |", "|---" * 9 + "|"]
     for name, of in known.items():
-        out += [f"## {name}", "", *(f"- {way}: {said}" for way, said in of["counts"].items()), "", "| config.json | ours | back | theirs | theirs, back | lost by them |",
+        cells = [part for way in WAYS for part in (short(of["counts"][way]), largest(of["cases"], way))]
+        out.append("| " + " | ".join([name, *cells]) + " |")
+    out += ["", "A cell has how many cases came out equal and how many were refused; a test holds that none is wrong.", ""]
+    for name, of in known.items():
+        out += [f"## {name}", "", "| config.json | ours | back | theirs | theirs, back | lost by them |",
                 "|---|---|---|---|---|---|"]
         for case in of["cases"]:
             if "theirs" in case:

@@ -69,7 +69,7 @@ FAMILIES = {
 # llama.cpp reads no bias of the output of attention.
 FAMILIES["qwen3_biased"] = dict(FAMILIES["qwen3"], arguments=dict(QWEN, num_hidden_layers=2, attention_bias=True,
                                                                   layer_types=["full_attention"] * 2),
-                                only=["attention_bias"], judged=False)
+                                only=["attention_bias"])
 # A text model beside a vision tower: its configuration is one of several.
 FAMILIES["gemma3_parts"] = dict(
     FAMILIES["gemma3"], architecture="Gemma3ForConditionalGeneration", config="Gemma3Config",

@@ -173,6 +173,13 @@ pub(crate) fn lose_window(d: &mut Description, c: &Config, field: &'static str) 
     }
 }
 
+/// Says that llama.cpp refuses a bias after attention.
+pub(crate) fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
+    if own("layers.0.attention.output.bias") {
+        d.lose("attention_bias", "", "llama.cpp has no bias after attention here, and refuses the file");
+    }
+}
+
 /// The window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
 pub(crate) fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");
@@ -208,9 +215,6 @@ pub(crate) fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.count(&key("expert_count"), *moe.experts);
     d.count(&key("expert_used_count"), *moe.used);
-    if *moe.ffn != *c.ffn {
-        d.count(&key("expert_feed_forward_length"), *moe.ffn);
-    }
     if *moe.groups > 0 {
         d.count(&key("expert_group_count"), *moe.groups);
         d.count(&key("expert_group_used_count"), *moe.groups_used);
@@ -246,9 +250,6 @@ pub(crate) fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
     let Some(moe) = &c.moe else { return };
     d.count(experts, *moe.experts);
     d.count("num_experts_per_tok", *moe.used);
-    if *moe.ffn != *c.ffn {
-        d.count("moe_intermediate_size", *moe.ffn);
-    }
 }
 
 /// Windows as Qwen has them.

@@ -5,7 +5,7 @@
 
 use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
 use crate::architecture::Activation;
-use crate::{DialectName, Fact};
+use crate::{DialectName, Fact, Verdict};
 
 /// The origin of a default of config.json.
 pub(crate) const OF_TRANSFORMERS: &str = "of transformers";
@@ -225,7 +225,18 @@ impl Reader<'_> {
         if self.dialect() == DialectName::Gguf {
             return Field::default(None, "an absent output matrix is the token embedding");
         }
-        match self.flag(TIED) {
+        let tied = self.flag(TIED);
+        if let Some(Field { origin: Origin::Key(key), .. }) = &tied {
+            for other in self.candidates(TIED).iter().filter(|other| *other != key) {
+                if self.facts.lookup(other).is_some() {
+                    self.note(
+                        other,
+                        Verdict::WithoutEffect("the key beside `text_config` says it, and wins"),
+                    );
+                }
+            }
+        }
+        match tied {
             Some(tied) => Field { value: Some(*tied), origin: tied.origin },
             None => Field::default(Some(default), OF_TRANSFORMERS),
         }

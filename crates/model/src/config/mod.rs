@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The keys to try, in order. A config.json of several parts has the text model's in `text_config`, and only there.
-    fn candidates(&self, keys: Keys) -> Vec<String> {
+    pub(crate) fn candidates(&self, keys: Keys) -> Vec<String> {
         let prefixed = |prefix: &str, names: &[&str]| names.iter().map(|k| format!("{prefix}.{k}")).collect();
         let bare = |names: &[&str]| names.iter().map(|k| (*k).to_owned()).collect::<Vec<String>>();
         match self.facts.dialect() {
@@ -276,14 +276,15 @@ impl<'a> Reader<'a> {
             }
             DialectName::Hf if self.has_parts() => {
                 let own: Vec<String> = prefixed("text_config", keys.hf);
+                // The matrices are the whole model's; where it does not say, the text model does.
                 let both = keys.field == "tied";
-                if both { [own, bare(keys.hf)].concat() } else { own }
+                if both { [bare(keys.hf), own].concat() } else { own }
             }
             DialectName::Hf => bare(keys.hf),
         }
     }
 
-    fn has_parts(&self) -> bool {
+    pub(crate) fn has_parts(&self) -> bool {
         self.facts.lookup("text_config") == Some(Fact::Object)
     }
 

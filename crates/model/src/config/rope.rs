@@ -315,11 +315,13 @@ impl Object<'_, '_> {
         })
     }
 
-    /// Positions that the model was first trained with. In Phi 3 they stand beside, and that wins; else the context
-    /// holds where no key says it.
+    /// Positions that the model was first trained with. A key beside the object wins, where layers do not have an object
+    /// of each kind; the context holds where no key says it.
     fn original(&mut self, rotary: &Rotary) -> f64 {
         const NAME: &str = "original_max_position_embeddings";
-        if let Some(beside) = self.r.number(ORIGINAL) {
+        if rotary.local_theta.is_some() {
+            self.r.overridden(ORIGINAL, "an object for each kind of layer does not take it");
+        } else if let Some(beside) = self.r.number(ORIGINAL) {
             if self.lookup(NAME).is_some() {
                 let key = self.key(NAME);
                 self.r.note(&key, super::Verdict::WithoutEffect("the key beside says it, and wins"));

@@ -2,7 +2,7 @@
 
 use crate::config::Reader;
 use crate::error::short;
-use crate::{DialectName, Error, Fact, Facts};
+use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
 use super::{FAMILIES, Family};
 
@@ -61,12 +61,17 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
         names = words(facts, types);
     }
     for name in &names {
-        if let Some(family) = claimant(facts, name) {
-            return Ok((family, name.clone()));
+        let found = if let Some(family) = claimant(facts, name) {
+            (family, name.clone())
+        } else if dialect == DialectName::Hf && MULTIMODAL.contains(&name.as_str()) {
+            text_model(facts, name)?
+        } else {
+            continue;
+        };
+        if by_class {
+            agree(facts, name, found.0)?;
         }
-        if dialect == DialectName::Hf && MULTIMODAL.contains(&name.as_str()) {
-            return text_model(facts, name);
-        }
+        return Ok(found);
     }
     let Some(name) = names.into_iter().next() else {
         let keys = [classes, types].into_iter().filter(|key| !key.is_empty());
@@ -85,6 +90,27 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
         _ => None,
     };
     Err(Error::Unsupported { name, why, known: known(dialect) })
+}
+
+/// Refuses a `model_type` that is known to be of another model than the class: the reference goes by either. One that
+/// nobody knows may bring a class of its own along.
+fn agree(facts: &dyn Facts, class: &str, family: &dyn Family) -> Result<(), Error> {
+    let (key, parts) = ("model_type", MULTIMODAL.contains(&class));
+    let Some(found) = words(facts, key).into_iter().next().filter(|_| facts.dialect() == DialectName::Hf)
+    else {
+        return Ok(());
+    };
+    let agrees = match claimant(facts, &found) {
+        Some(other) => !parts && other.name() == family.name(),
+        None => parts == MULTIMODAL.contains(&found.as_str()),
+    };
+    if agrees {
+        return Ok(());
+    }
+    let wanted = format!("a type of the class `{}`", short(class));
+    let problem =
+        ConfigProblem::Invalid { key: key.to_owned(), wanted, found: format!("`{}`", short(&found)) };
+    Err(Error::Config { architecture: class.to_owned(), problems: vec![problem] })
 }
 
 /// The family of the text model of a multimodal class.

@@ -4,7 +4,7 @@
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, NotRun, RopeScaling};
+use crate::architecture::{Activation, Architecture, NotRun, RopeScaling, yarn_mscale};
 use crate::config::describe::{self, Description};
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
@@ -56,7 +56,13 @@ impl Family for Gemma3 {
                 Field::default(scale, why)
             }
         };
-        let logit_soft_cap = r.number(keys::LOGIT_SOFT_CAP).unwrap_or(Field::default(0.0, "none"));
+        let logit_soft_cap = if r.has_parts() {
+            r.overridden(keys::LOGIT_SOFT_CAP, "`Gemma3ForConditionalGeneration` has no cap of logits");
+            None
+        } else {
+            r.number(keys::LOGIT_SOFT_CAP)
+        };
+        let logit_soft_cap = logit_soft_cap.unwrap_or(Field::default(0.0, "none"));
         let tied = r.tied(true);
         r.only_flag(BIASES, false);
         let attention_bias = Field::default(Some(false), "none");
@@ -85,6 +91,12 @@ impl Family for Gemma3 {
                     let what =
                         "llama.cpp stretches no frequencies of layers with a window: every result differs";
                     d.lose("rope_parameters.sliding_attention", "rope_local_scaling", what);
+                }
+                if let RopeScaling::Yarn(yarn) = &*c.rope_scaling
+                    && (yarn.attention_factor / yarn_mscale(yarn.factor, 1.0) - 1.0).abs() > 1e-6
+                {
+                    let what = "llama.cpp scales layers with a window by it, too: every result differs";
+                    d.lose("rope_parameters.full_attention.attention_factor", "", what);
                 }
             }
             // llama.cpp scales by what it knows of the sizes of Gemma 3, and reads no key for it.

@@ -46,7 +46,9 @@ impl Family for GptOss {
         let tied = r.tied(false);
         let hf = r.dialect() == DialectName::Hf;
         let rotary = match r.dialect() {
-            DialectName::Hf => Rotary { theta: 150_000.0, absent: released, ..Rotary::PLAIN },
+            DialectName::Hf => {
+                Rotary { theta: 150_000.0, absent: || RopeScaling::Yarn(released()), ..Rotary::PLAIN }
+            }
             DialectName::Gguf => Rotary::PLAIN,
         };
         let common = keys::Common {
@@ -72,8 +74,9 @@ impl Family for GptOss {
         r.only(keys::keys("swiglu_limit", &[], &["swiglu_limit"]), "7", near(7.0));
         r.only(keys::keys("swiglu_alpha", &[], &["swiglu_alpha"]), "1.702", near(1.702));
         if let (false, RopeScaling::Yarn(yarn)) = (hf, &mut c.rope_scaling.value) {
-            // GGUF has no key for it: the model was trained so.
-            yarn.truncate = false;
+            // GGUF has no key for it. llama.cpp truncates always, and the released models were trained without.
+            let untruncated = Yarn { truncate: false, ..yarn.clone() };
+            yarn.truncate = untruncated != released();
             c.rope_local_scaling = c.rope_scaling.clone();
         }
         Config { moe: Some(moe), ..c }
@@ -93,9 +96,20 @@ impl Family for GptOss {
             describe::gguf_moe(&mut d, c, "gpt-oss");
             d.count("gpt-oss.expert_feed_forward_length", *c.ffn);
             describe::gguf_windows(&mut d, c, "gpt-oss", Some(2));
-            if matches!(&*c.rope_scaling, RopeScaling::Yarn(yarn) if yarn.truncate) {
+            if matches!(&*c.rope_scaling, RopeScaling::Yarn(yarn) if *yarn == Yarn { truncate: true, ..released() })
+            {
                 // llama.cpp truncates, as is said here; but files do not say so, and are read as the released models.
                 d.take_as_said("rope_scaling");
+            }
+            if !c.has_windows() {
+                d.lose("layer_types", "window", "llama.cpp ends where no layer has a window");
+            }
+            if !own("output.weight") {
+                d.lose(
+                    "tie_word_embeddings",
+                    "",
+                    "llama.cpp wants an output matrix beside the embedding's, and refuses the file",
+                );
             }
             return d;
         }
@@ -170,9 +184,9 @@ fn apart(expr: Expr, _: &Config, rank: usize) -> Expr {
     expr.split(1, 2).permute(order).merge(1)
 }
 
-/// The stretch where config.json has none.
-fn released() -> RopeScaling {
-    RopeScaling::Yarn(Yarn {
+/// The stretch of the released models, and where config.json has none.
+fn released() -> Yarn {
+    Yarn {
         factor: 32.0,
         original_context: 4096.0,
         beta_fast: 32.0,
@@ -180,7 +194,7 @@ fn released() -> RopeScaling {
         attention_factor: yarn_mscale(32.0, 1.0),
         mscale_all_dim: None,
         truncate: false,
-    })
+    }
 }
 
 static NEEDLESS: &Needless = &[

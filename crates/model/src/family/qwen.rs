@@ -86,6 +86,7 @@ impl Family for Qwen {
             let mut d = describe::gguf(c, name, "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, name);
             describe::lose_window(&mut d, c, "window");
+            describe::lose_output_bias(&mut d, own);
             return d;
         }
         let mut d = describe::hf(c, class, kind);

@@ -59,16 +59,23 @@ impl Family for Qwen3Moe {
             let mut d = describe::gguf(c, "qwen3moe", "attention.layer_norm_rms_epsilon", Activation::Silu);
             describe::gguf_rotary(&mut d, c, "qwen3moe");
             describe::gguf_moe(&mut d, c, "qwen3moe");
+            if let Some(moe) = &c.moe {
+                d.count("qwen3moe.expert_feed_forward_length", *moe.ffn);
+            }
             if !normed {
                 d.flag("qwen3moe.expert_weights_norm", normed);
                 let what = "llama.cpp makes the weights of experts sum up to 1 always: every result differs";
                 d.lose("norm_topk_prob", "", what);
             }
             describe::lose_window(&mut d, c, "window");
+            describe::lose_output_bias(&mut d, own);
             return d;
         }
         let mut d = describe::hf(c, "Qwen3MoeForCausalLM", "qwen3_moe");
         describe::hf_moe(&mut d, c, "num_experts");
+        if let Some(moe) = &c.moe {
+            d.count("moe_intermediate_size", *moe.ffn);
+        }
         d.flag("norm_topk_prob", normed);
         d.count("decoder_sparse_step", 1);
         d.put("mlp_only_layers", Fact::List(vec![]));

@@ -9,6 +9,7 @@ mod encoding;
 mod exported;
 mod families;
 mod golden;
+mod judged;
 mod modules;
 mod one_scale;
 mod perturbed;
