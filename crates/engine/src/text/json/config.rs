@@ -121,6 +121,7 @@ pub(super) fn apply(file: &mut File, config: &Value) -> Result<(), Error> {
         bos: named("bos_token"),
         eos: named("eos_token"),
         pad: named("pad_token"),
+        unk: named("unk_token"),
         add_prefix_space: config["add_prefix_space"].as_bool(),
     };
     contradictions(file, config);

@@ -39,7 +39,7 @@ impl File {
             tokens,
             types: Some(types),
             merges,
-            unk: model.unk.as_ref().and_then(|unk| self.ids.get(unk.as_str()).copied()),
+            unk: model.unk.as_ref().and_then(|unk| self.ids.get(unk.as_str()).copied()).or(self.roles.unk),
             bos: self.roles.bos,
             eos: self.roles.eos,
             pad: self.roles.pad,

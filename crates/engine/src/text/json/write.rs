@@ -56,7 +56,8 @@ impl Vocabulary<'_> {
             "model": {
                 "type": "BPE",
                 "dropout": null,
-                "unk_token": self.unk().and_then(|id| texts.get(id as usize)),
+                // Bytes that no token is are left out, whatever token is called unknown: as llama.cpp does.
+                "unk_token": self.unk().filter(|_| shape.by_chars).and_then(|id| texts.get(id as usize)),
                 "continuing_subword_prefix": null,
                 "end_of_word_suffix": null,
                 "fuse_unk": shape.by_chars,
