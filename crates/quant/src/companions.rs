@@ -25,6 +25,47 @@ pub struct Part {
     pub shape: Shape,
 }
 
+/// Paths of keys, and why a key has no effect if it has none.
+pub type Keys = [(&'static str, Option<&'static str>)];
+
+/// Where `config.json` says how weights are quantised.
+const OBJECTS: &[&str] = &["quantization.", "quantization_config.", "compression_config."];
+
+/// What becomes of a key of a quantisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyUse {
+    /// It is read or checked.
+    Read,
+    /// It says nothing that changes results, for this reason.
+    WithoutEffect(&'static str),
+    /// Nobody knows it.
+    Unknown,
+}
+
+/// What becomes of `key` of `config.json`, by its full path; `None` if it is of no quantisation.
+pub fn config_key(config: &Value, key: &str) -> Option<KeyUse> {
+    let bare = key.strip_prefix("text_config.").unwrap_or(key);
+    let rest = OBJECTS.iter().find_map(|object| bare.strip_prefix(object))?;
+    let Some(convention) = CONVENTIONS.iter().find(|c| c.read(config).is_some()) else {
+        return Some(KeyUse::Unknown);
+    };
+    if convention.name() == "mlx" && !bare.starts_with("quantization.") {
+        return Some(KeyUse::WithoutEffect("a copy of `quantization`"));
+    }
+    let known = convention.keys().iter().find(|(path, _)| matches(path, rest));
+    Some(known.map_or(KeyUse::Unknown, |(_, why)| why.map_or(KeyUse::Read, KeyUse::WithoutEffect)))
+}
+
+/// Whether `pattern`, in which stars stand for anything, is all of `text`.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            (0..=rest.len()).any(|at| rest.is_char_boundary(at) && matches(after, &rest[at..]))
+        }),
+    }
+}
+
 /// One way of spreading weights over tensors.
 pub trait Convention: Sync {
     /// What it is called: `gptq`.
@@ -35,6 +76,10 @@ pub trait Convention: Sync {
     /// # Errors
     /// What is wrong with the configuration.
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
+
+    /// Keys of the object that says how weights are quantised, by path: those that [`Convention::read`] reads or checks,
+    /// and those without effect, with the reason. A star stands for anything.
+    fn keys(&self) -> &'static Keys;
 
     /// The keys of `config.json` that say that these modules' weights, plain ones among them, have these schemes;
     /// `None` if the convention cannot say that.

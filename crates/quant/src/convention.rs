@@ -26,18 +26,26 @@ use tensor::Dtype;
 use crate::companions::Module;
 use crate::scheme::Scope;
 
+const BY_NAME: Option<&str> = Some("the names of the tensors say it");
+const BY_TENSORS: Option<&str> = Some("the tensors say it");
+const MAKING: Option<&str> = Some("how it was made");
+const RUNNING: Option<&str> = Some("for the program that runs it");
+const WRITER: Option<&str> = Some("of the program that wrote it");
+const ACTIVATIONS: Option<&str> = Some("for quantised activations; here they are not");
+const CACHE: Option<&str> = Some("for a quantised cache; here it is not");
+
 /// `quantization_config`, if its `quant_method` is `name`. Models of several parts may keep it with the text's.
 fn method<'a>(config: &'a Value, name: &str) -> Option<&'a Value> {
     let places = [&config["quantization_config"], &config["text_config"]["quantization_config"]];
     places.into_iter().find(|found| found["quant_method"].as_str() == Some(name))
 }
 
-/// `group_size`: so many inputs, or -1, all of a row.
+/// `group_size`: so many inputs, or -1, all of a row; 128 if it is not there, as transformers has it.
 ///
 /// # Errors
 /// If it is anything else.
 fn group_size(config: &Value) -> Result<Scope, String> {
-    let found = &config["group_size"];
+    let Some(found) = config.get("group_size") else { return Ok(Scope::Group(128)) };
     match found.as_i64() {
         Some(-1) => Ok(Scope::Row),
         Some(n @ 1..) => Ok(Scope::Group(n as u64)),

@@ -2,6 +2,8 @@
 
 use checkpoint::{Checkpoint, Metadata};
 use model::{KeyVerdict, Model, Verdict};
+use quant::companions::{KeyUse, config_key};
+use serde_json::Value;
 
 use crate::{Error, sampling};
 
@@ -25,9 +27,13 @@ pub struct Covered {
 pub fn coverage(checkpoint: &Checkpoint, model: &Model) -> Result<Vec<Covered>, Error> {
     let file = if checkpoint.metadata().gguf().is_some() { "metadata" } else { "config.json" };
     let sampling = sampling::sampling(checkpoint)?.keys;
+    let config = match checkpoint.metadata() {
+        Metadata::Hf(hf) => hf.config(),
+        _ => None,
+    };
     let own = model.verdicts(checkpoint.metadata()).into_iter().map(|key| match () {
         () if key.key.starts_with("tokenizer.") => tokenizer(key),
-        () => quantisation(key),
+        () => quantisation(config, key),
     });
     let covered =
         |file| move |KeyVerdict { key, value, verdict }: KeyVerdict| Covered { file, key, value, verdict };
@@ -92,109 +98,13 @@ fn tokenizer(key: KeyVerdict) -> KeyVerdict {
     KeyVerdict { verdict, ..key }
 }
 
-/// Keys of a quantisation that say how weights were made, not what they are, and why.
-static QUANTISATION: &[(&str, &str)] = &[
-    ("quantizer", "of the program that wrote it"),
-    ("meta", "of the program that wrote it"),
-    ("version", "of the program that wrote it"),
-    ("quantization_status", "of the program that wrote it"),
-    ("global_compression_ratio", "of the program that wrote it"),
-    ("producer", "of the program that wrote it"),
-    ("damp_percent", "how it was made"),
-    ("damp_auto_increment", "how it was made"),
-    ("static_groups", "how it was made"),
-    ("true_sequential", "how it was made"),
-    ("mse", "how it was made"),
-    ("dataset", "how it was made"),
-    ("tokenizer", "how it was made"),
-    ("model_seqlen", "how it was made"),
-    ("block_name_to_quantize", "how it was made"),
-    ("module_name_preceding_first_block", "how it was made"),
-    ("batch_size", "how it was made"),
-    ("iters", "how it was made"),
-    ("lr", "how it was made"),
-    ("model_name_or_path", "how it was made"),
-    ("model_file_base_name", "how it was made"),
-    ("is_marlin_format", "for the program that runs it"),
-    ("use_cuda_fp16", "for the program that runs it"),
-    ("use_exllama", "for the program that runs it"),
-    ("max_input_length", "for the program that runs it"),
-    ("exllama_config", "for the program that runs it"),
-    ("backend", "for the program that runs it"),
-    ("pack_dtype", "the tensors say it"),
-    ("lm_head", "the names of the tensors say it"),
-    ("modules_to_not_convert", "the names of the tensors say it"),
-    ("modules_in_block_to_quantize", "the names of the tensors say it"),
-    ("ignore", "the names of the tensors say it"),
-    ("targets", "the names of the tensors say it"),
-    ("exclude_modules", "the names of the tensors say it"),
-    ("llm_int8_skip_modules", "the names of the tensors say it"),
-    ("group_size", "the shapes of the scales say it"),
-    ("sym", "zero points are stored"),
-    ("kv_cache_scheme", "for a quantised cache; here it is not"),
-    ("kv_cache_quant_algo", "for a quantised cache; here it is not"),
-    ("input_activations", "for quantised activations; here they are not"),
-    ("output_activations", "for quantised activations; here they are not"),
-    ("activation_scheme", "for quantised activations; here they are not"),
-    ("llm_int8_threshold", "for quantised activations; here they are not"),
-    ("llm_int8_has_fp16_weight", "for training"),
-    ("llm_int8_enable_fp32_cpu_offload", "for the program that runs it"),
-    ("bnb_4bit_compute_dtype", "for the program that runs it"),
-    ("bnb_4bit_quant_storage", "the tensors say it"),
-    ("bnb_4bit_quant_type", "the tensors say it"),
-    ("bnb_4bit_use_double_quant", "the tensors say it"),
-    ("_load_in_4bit", "the tensors say it"),
-    ("_load_in_8bit", "the tensors say it"),
-    ("observer", "how it was made"),
-    ("observer_kwargs", "how it was made"),
-    ("actorder", "the tensors say it"),
-    ("dynamic", "a rule for each module is refused where it is one"),
-];
-
-/// Keys that are read where weights are put together, by the conventions of `quant`.
-static READ: &[&str] = &[
-    "quant_method",
-    "quant_algo",
-    "quant_type",
-    "bits",
-    "mode",
-    "format",
-    "checkpoint_format",
-    "desc_act",
-    "zero_point",
-    "num_bits",
-    "type",
-    "strategy",
-    "block_structure",
-    "symmetric",
-    "weight_block_size",
-    "fmt",
-    "linear_class",
-    "quantization_mode",
-    "load_in_4bit",
-    "load_in_8bit",
-    "scale_dtype",
-    "zp_dtype",
-    "quantize",
-    "modules",
-    "scale_fmt",
-];
-
-/// The verdict on a key of the quantisation, by its last name: each tool nests objects differently.
-fn quantisation(key: KeyVerdict) -> KeyVerdict {
-    const OBJECTS: &[&str] = &["quantization.", "quantization_config.", "compression_config."];
-    let bare = key.key.strip_prefix("text_config.").unwrap_or(&key.key);
-    let Some(rest) = OBJECTS.iter().find_map(|object| bare.strip_prefix(object)) else { return key };
-    let names: Vec<&str> = rest.split('.').collect();
-    let last = names.last().copied().unwrap_or_default();
-    let why = |name: &&str| QUANTISATION.iter().find(|(known, _)| known == name).map(|(_, why)| *why);
-    // MLX has an object, or a flag, for each module.
-    let of_module = bare.starts_with("quantization.") && names.len() > 1;
-    let verdict = match names.iter().find_map(why) {
-        _ if READ.contains(&last) || of_module => Verdict::Used,
-        Some(why) => Verdict::WithoutEffect(why),
-        None if key.value == "an object" || key.value == "a list of 0" => Verdict::Checked,
-        None => Verdict::Unknown,
+/// The verdict on a key of the quantisation, which the conventions of `quant` read.
+fn quantisation(config: Option<&Value>, key: KeyVerdict) -> KeyVerdict {
+    let verdict = match config.and_then(|config| config_key(config, &key.key)) {
+        None => return key,
+        Some(KeyUse::Read) => Verdict::Used,
+        Some(KeyUse::WithoutEffect(why)) => Verdict::WithoutEffect(why),
+        Some(KeyUse::Unknown) => Verdict::Unknown,
     };
     KeyVerdict { verdict, ..key }
 }

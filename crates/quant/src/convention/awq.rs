@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::{group_size, method};
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{BY_NAME, RUNNING, WRITER, group_size, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::Scope;
 
 /// All that AutoAWQ's gemm kernels read, and nothing else.
@@ -14,9 +14,32 @@ pub(crate) struct Awq;
 
 struct Modules(Scope);
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("bits", None),
+    ("group_size", None),
+    ("version", None),
+    ("format", None),
+    ("zero_point", None),
+    ("backend", None),
+    ("modules_to_not_convert*", BY_NAME),
+    ("sym", Some("zero points are stored")),
+    ("do_fuse", RUNNING),
+    ("fuse_max_seq_len", RUNNING),
+    ("modules_to_fuse*", RUNNING),
+    ("exllama_config*", RUNNING),
+    ("quantizer*", WRITER),
+    ("meta*", WRITER),
+    ("desc_act", Some("AWQ has no order of its own")),
+];
+
 impl Convention for Awq {
     fn name(&self) -> &'static str {
         "awq"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
@@ -29,9 +52,11 @@ fn scope(config: &Value) -> Result<Scope, String> {
     let is = |key: &str, wanted: &str, ok: bool| {
         if ok { Ok(()) } else { Err(format!("`{key}` of awq: wanted {wanted}, found {}", config[key])) }
     };
-    is("bits", "4", config["bits"].as_u64() == Some(4))?;
-    let version = config["version"].as_str().map(str::to_ascii_lowercase);
-    is("version", "\"gemm\"", version.is_none_or(|v| v == "gemm"))?;
+    is("bits", "4", config.get("bits").is_none_or(|bits| bits.as_u64() == Some(4)))?;
+    // The older name wins.
+    let key = if config["version"].is_string() { "version" } else { "format" };
+    is(key, "\"gemm\"", config[key].as_str().is_none_or(|format| format.eq_ignore_ascii_case("gemm")))?;
+    is("backend", "another than llm-awq", config["backend"] != "llm-awq")?;
     is("zero_point", "true", config["zero_point"].as_bool() != Some(false))?;
     group_size(config)
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::{method, text};
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{BY_NAME, method, text};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::REALS;
 
 /// A module is quantised if its weight is of bytes. The scale divides, but where `linear_class` is
@@ -13,9 +13,22 @@ use crate::scheme::REALS;
 /// Source: transformers 5.23.0, integrations/bitnet.py and utils/quantization_config.py (`BitNetQuantConfig`).
 pub(crate) struct BitNet;
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("linear_class", None),
+    ("quantization_mode", None),
+    ("use_rms_norm", None),
+    ("rms_norm_eps", Some("of a norm that is not there")),
+    ("modules_to_not_convert*", BY_NAME),
+];
+
 impl Convention for BitNet {
     fn name(&self) -> &'static str {
         "bitnet"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
@@ -28,6 +41,15 @@ impl Convention for BitNet {
                 "`quantization_config.linear_class` is `{other}`, wanted bitlinear or autobitlinear"
             )),
         });
+        // Weights that are quantised while the model runs, and norms of inputs, are not in the tensors.
+        let is = |key: &str, wanted: &str, taken: &[&str]| match &quantization[key] {
+            Value::Null => Ok(()),
+            found if taken.contains(&found.to_string().as_str()) => Ok(()),
+            found => Err(format!("`quantization_config.{key}` is {found}, wanted {wanted}")),
+        };
+        let divides = is("quantization_mode", "\"offline\"", &["\"offline\""])
+            .and_then(|()| is("use_rms_norm", "false", &["false"]))
+            .and(divides);
         Some(divides.map(|divides| Box::new(Layers { divides }) as Box<dyn Reading>))
     }
 }

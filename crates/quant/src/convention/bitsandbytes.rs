@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::method;
-use crate::companions::{Convention, Module, Reading, Weight, split};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight, split};
 use crate::scheme::{BNB_NESTED, BnbTable as Table, bnb_name};
 
 /// Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
@@ -18,9 +18,30 @@ struct Modules;
 const NF4: &str = ".weight.quant_state.bitsandbytes__nf4";
 const FP4: &str = ".weight.quant_state.bitsandbytes__fp4";
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("load_in_8bit", BY_TENSORS),
+    ("load_in_4bit", BY_TENSORS),
+    ("_load_in_8bit", BY_TENSORS),
+    ("_load_in_4bit", BY_TENSORS),
+    ("bnb_4bit_quant_type", BY_TENSORS),
+    ("bnb_4bit_use_double_quant", BY_TENSORS),
+    ("bnb_4bit_quant_storage", BY_TENSORS),
+    ("llm_int8_skip_modules*", BY_NAME),
+    ("target_modules*", BY_NAME),
+    ("llm_int8_threshold", ACTIVATIONS),
+    ("llm_int8_enable_fp32_cpu_offload", RUNNING),
+    ("llm_int8_has_fp16_weight", RUNNING),
+    ("bnb_4bit_compute_dtype", RUNNING),
+];
+
 impl Convention for BitsAndBytes {
     fn name(&self) -> &'static str {
         "bitsandbytes"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use tensor::{Dtype, Shape};
 
-use super::{in_order, method};
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::{REALS, Scope};
 
 /// What a module is shows in its own tensors; some group of `config_groups` must say the same. (Which group is a
@@ -15,9 +15,47 @@ use crate::scheme::{REALS, Scope};
 /// quantization/quant_args.py `QuantizationArgs`, and what the compressors under compressors/ name.
 pub(crate) struct CompressedTensors;
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("config_groups.*.weights.num_bits", None),
+    ("config_groups.*.weights.type", None),
+    ("config_groups.*.weights.group_size", None),
+    ("config_groups.*.weights.strategy", None),
+    ("config_groups.*.weights.block_structure*", None),
+    ("config_groups.*.weights.symmetric", None),
+    ("config_groups", None),
+    ("sparsity_config.format", None),
+    ("sparsity_config", None),
+    ("transform_config", None),
+    ("transform_config.config_groups", None),
+    ("config_groups.*.weights.actorder", BY_TENSORS),
+    ("config_groups.*.weights.dynamic", BY_TENSORS),
+    ("config_groups.*.weights.scale_dtype", BY_TENSORS),
+    ("config_groups.*.weights.zp_dtype", BY_TENSORS),
+    ("config_groups.*.weights.observer*", MAKING),
+    ("config_groups.*.input_activations*", ACTIVATIONS),
+    ("config_groups.*.output_activations*", ACTIVATIONS),
+    ("config_groups.*.targets*", BY_NAME),
+    ("config_groups.*.format", BY_TENSORS),
+    ("format", BY_TENSORS),
+    ("ignore*", BY_NAME),
+    ("kv_cache_scheme*", CACHE),
+    ("quantization_status", WRITER),
+    ("global_compression_ratio", WRITER),
+    ("version", WRITER),
+    ("sparsity_config.*", Some("weights are dense")),
+    ("run_compressed", RUNNING),
+    ("dequantize", RUNNING),
+    ("use_optimized_inference", RUNNING),
+];
+
 impl Convention for CompressedTensors {
     fn name(&self) -> &'static str {
         "compressed-tensors"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

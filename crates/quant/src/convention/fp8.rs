@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::method;
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::FP8_SCALES;
 
 /// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row
@@ -17,9 +17,28 @@ use crate::scheme::FP8_SCALES;
 /// `FP8Embedding`) and utils/quantization_config.py (`FineGrainedFP8Config`).
 pub(crate) struct Fp8;
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("weight_block_size*", None),
+    ("fmt", BY_TENSORS),
+    ("scale_fmt", BY_TENSORS),
+    ("expert_dtype", BY_TENSORS),
+    ("activation_scheme", ACTIVATIONS),
+    ("modules_to_not_convert*", BY_NAME),
+    ("modules_to_convert*", BY_NAME),
+    ("ignored_layers*", BY_NAME),
+    ("dequantize", RUNNING),
+    ("kv_cache_scheme*", CACHE),
+    ("kv_cache_quant_method", CACHE),
+];
+
 impl Convention for Fp8 {
     fn name(&self) -> &'static str {
         "fp8"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{any_of, group_size, in_order, method};
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
 
 /// A module is quantised if it has `qweight`.
@@ -22,9 +22,54 @@ struct Modules {
     act: Option<bool>,
 }
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("bits", None),
+    ("group_size", None),
+    ("checkpoint_format", None),
+    ("format", None),
+    ("desc_act", None),
+    ("dynamic", None),
+    ("dynamic.*", None),
+    ("sym", Some("zero points are stored")),
+    ("pack_dtype", BY_TENSORS),
+    ("lm_head", BY_NAME),
+    ("modules_in_block_to_quantize*", BY_NAME),
+    ("modules_to_not_convert*", BY_NAME),
+    ("meta*", WRITER),
+    ("quantizer*", WRITER),
+    ("model_name_or_path", WRITER),
+    ("model_file_base_name", WRITER),
+    ("tokenizer", MAKING),
+    ("dataset*", MAKING),
+    ("damp_percent", MAKING),
+    ("damp_auto_increment", MAKING),
+    ("static_groups", MAKING),
+    ("true_sequential", MAKING),
+    ("act_group_aware", MAKING),
+    ("mse", MAKING),
+    ("model_seqlen", MAKING),
+    ("block_name_to_quantize", MAKING),
+    ("module_name_preceding_first_block*", MAKING),
+    ("batch_size", MAKING),
+    ("pad_token_id", MAKING),
+    ("cache_block_outputs", MAKING),
+    ("backend", RUNNING),
+    ("is_marlin_format", RUNNING),
+    ("use_cuda_fp16", RUNNING),
+    ("use_exllama", RUNNING),
+    ("max_input_length", RUNNING),
+    ("exllama_config*", RUNNING),
+    ("disable_exllama", RUNNING),
+];
+
 impl Convention for Gptq {
     fn name(&self) -> &'static str {
         "gptq"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
@@ -40,11 +85,14 @@ impl Modules {
             .as_u64()
             .filter(|b| GPTQ_BITS.contains(b))
             .ok_or_else(|| format!("`bits` of gptq: wanted {}, found {found}", any_of(GPTQ_BITS)))?;
-        let version = match config["checkpoint_format"].as_str() {
-            None | Some("gptq") => Version::V1,
-            Some("gptq_v2") => Version::V2,
-            Some(other) => {
-                return Err(format!("`checkpoint_format`: wanted `gptq` or `gptq_v2`, found `{other}`"));
+        // The older name wins.
+        let said = |key| config[key].as_str().map(|format| (key, format.to_ascii_lowercase()));
+        let format = said("checkpoint_format").or_else(|| said("format"));
+        let version = match format.as_ref().map(|(key, format)| (key, format.as_str())) {
+            None | Some((_, "gptq")) => Version::V1,
+            Some((_, "gptq_v2")) => Version::V2,
+            Some((key, other)) => {
+                return Err(format!("`{key}`: wanted `gptq` or `gptq_v2`, found `{other}`"));
             }
         };
         let dynamic = config["dynamic"].as_object().is_some_and(|d| !d.is_empty());

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::{any_of, number, text};
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{WRITER, any_of, number, text};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
 
 /// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that
@@ -16,9 +16,16 @@ use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
 /// Source: mlx-lm `load_model` and mlx@846d17622, python/mlx/nn/layers/quantized.py.
 pub(crate) struct Mlx;
 
+static KEYS: &Keys =
+    &[("bits", None), ("group_size", None), ("mode", None), ("quant_method", WRITER), ("*", None)];
+
 impl Convention for Mlx {
     fn name(&self) -> &'static str {
         "mlx"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::method;
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{BY_NAME, BY_TENSORS, CACHE, WRITER, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 
 /// NVFP4, and E4M3 with a scale for the matrix or for each row. `input_scale`, of activations, stays a tensor of
 /// its own; so does `pre_quant_scale` of AWQ, which inputs are multiplied by.
@@ -12,9 +12,26 @@ use crate::companions::{Convention, Module, Reading, Weight};
 /// Source: nvidia-modelopt 0.47.0, modelopt/torch/export/convert_hf_config.py, unified_export_hf.py.
 pub(crate) struct Modelopt;
 
+static KEYS: &Keys = &[
+    ("quant_method", None),
+    ("quant_algo", BY_TENSORS),
+    ("group_size", BY_TENSORS),
+    ("config_groups*", BY_TENSORS),
+    ("quantized_layers*", BY_TENSORS),
+    ("ignore*", BY_NAME),
+    ("exclude_modules*", BY_NAME),
+    ("producer*", WRITER),
+    ("kv_cache_quant_algo", CACHE),
+    ("kv_cache_scheme*", CACHE),
+];
+
 impl Convention for Modelopt {
     fn name(&self) -> &'static str {
         "modelopt"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

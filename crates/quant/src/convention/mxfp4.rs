@@ -2,17 +2,23 @@
 
 use serde_json::Value;
 
-use super::method;
-use crate::companions::{Convention, Module, Reading, Weight};
+use super::{BY_NAME, RUNNING, method};
+use crate::companions::{Convention, Keys, Module, Reading, Weight};
 
 /// All experts of a layer in one weight, `[experts, out, in]`, called as the tensors without `_blocks`.
 ///
 /// Source: transformers 5.23.0, integrations/mxfp4.py (`Mxfp4GptOssExperts`, `convert_moe_packed_tensors`).
 pub(crate) struct Mxfp4;
 
+static KEYS: &Keys = &[("quant_method", None), ("modules_to_not_convert*", BY_NAME), ("dequantize", RUNNING)];
+
 impl Convention for Mxfp4 {
     fn name(&self) -> &'static str {
         "mxfp4"
+    }
+
+    fn keys(&self) -> &'static Keys {
+        KEYS
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

@@ -11,6 +11,7 @@
 
 extern crate weighbridge_quant as quant;
 
+mod config_keys;
 mod encode;
 mod golden;
 mod merge;
