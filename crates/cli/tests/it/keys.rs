@@ -70,3 +70,36 @@ fn what_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(stdout(&done).contains("lost, as allowed: query_pre_attn_scalar: "), "{}", stdout(&done));
 }
+
+/// NFC has no key in GGUF; a tokenizer that GGUF has no words for is not left out unseen, either.
+#[test]
+fn a_tokenizer_that_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, to) = (dir.path().join("hf"), dir.path().join("x.gguf"));
+    std::fs::create_dir(&hf).unwrap();
+    hf_directory(&hf, |_| {});
+    let tokenizer = |normalizer: &str| {
+        let json = serde_json::json!({
+            "added_tokens": [],
+            "normalizer": {"type": normalizer},
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true, "trim_offsets": true},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "use_regex": true, "trim_offsets": true},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]},
+        });
+        std::fs::write(hf.join("tokenizer.json"), json.to_string()).unwrap();
+    };
+    let (source, to) = (hf.to_str().unwrap(), to.to_str().unwrap());
+    for (normalizer, key, effect) in [
+        ("NFC", "tokenizer.normalizer", "text that is not in NFC gets other tokens"),
+        ("Lowercase", "tokenizer", "the file has no tokenizer: `tokenizer.json` cannot be followed exactly"),
+    ] {
+        tokenizer(normalizer);
+        let message = failure(&["convert", source, to], dir.path());
+        assert!(message.contains(&format!("`{key}` is lost: {effect}")), "{message}");
+        assert!(message.contains(&format!("hint: --allow-loss {key} converts all the same")), "{message}");
+        let done = weighbridge(["convert", source, to, "--allow-loss", key, "--force"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(stdout(&done).contains(&format!("lost, as allowed: {key}: {effect}")), "{}", stdout(&done));
+    }
+}

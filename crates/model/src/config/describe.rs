@@ -21,12 +21,19 @@ pub struct Description {
 /// A value of a model that an ecosystem cannot express, or that its programs compute differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The key that says it, as config.json calls it.
+    /// The key that says it, as config.json calls it; what begins with `tokenizer` is of the tokenizer's file.
     pub key: String,
     /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
     pub(crate) field: &'static str,
     /// The effect on results.
     pub what: String,
+}
+
+impl Loss {
+    /// Of a file beside config.json: what reads otherwise is no field of [`Config`].
+    pub fn beside(key: impl Into<String>, what: impl Into<String>) -> Loss {
+        Loss { key: key.into(), field: "", what: what.into() }
+    }
 }
 
 impl Description {

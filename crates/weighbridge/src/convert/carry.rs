@@ -244,6 +244,13 @@ fn proven(model: &Model, description: &Description) -> Result<(), Error> {
     Err(differs(list.collect()))
 }
 
+/// An error of several lines in one.
+fn in_a_line(error: &engine::text::Error) -> String {
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.starts_with("hint:")).collect();
+    lines.join("; ")
+}
+
 /// The f32 of a file that is nearest to a number.
 #[expect(clippy::cast_possible_truncation, reason = "it was an f32 in one ecosystem, or is one in the other")]
 fn narrow(x: f64) -> f32 {

@@ -1,12 +1,13 @@
 //! From the JSON files of an HF directory to GGUF metadata.
 
 use checkpoint::{ArrayBuf, HfMetadata, Member, Metadata, ValueBuf};
-use engine::text::{Loss, VocabularyBuf};
-use model::{DialectName, Fact, KeyVerdict, Model};
+use engine::text::{self, VocabularyBuf};
+use model::{DialectName, Fact, KeyVerdict, Loss, Model};
 use serde_json::Value;
 
-use super::{Beside, Carried, Left, SAMPLING, is_said, narrow, proven, why_left};
-use crate::{Error, text};
+use super::{Beside, Carried, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
+use crate::Error;
+use crate::text::hf_template;
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
@@ -43,17 +44,18 @@ pub(in super::super) fn to_gguf(
     let config = hf.config().cloned().unwrap_or_default();
     let generation = json(hf.generation_config(), GENERATION, &mut out)?;
     let roles = Roles { config: &config, generation: &generation };
-    match vocabulary(hf)? {
-        Ok((vocabulary, losses)) => {
-            out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
-            out.left.extend(losses.into_iter().map(|loss| Left::new(TOKENIZER, &loss.field, loss.effect)));
-        }
-        Err(left) => {
-            out.put("tokenizer.ggml.model", ValueBuf::Str("none".to_owned()));
-            out.left.push(left);
+    let mut lost = description.losses;
+    if let Some((vocabulary, losses)) = vocabulary(hf, &mut lost)? {
+        out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
+        let beside = |loss: text::Loss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
+        lost.extend(losses.into_iter().map(beside));
+    } else {
+        out.put("tokenizer.ggml.model", ValueBuf::Str("none".to_owned()));
+        if hf.tokenizer().is_none() && hf.sentencepiece().is_none() {
+            out.left.push(Left::new(TOKENIZER, "", "it is not there: the file has no tokenizer"));
         }
     }
-    if let Some(template) = text::hf_template(hf)? {
+    if let Some(template) = hf_template(hf)? {
         out.put("tokenizer.chat_template", ValueBuf::Str(template));
     }
     for (from, to) in SAMPLING {
@@ -68,7 +70,6 @@ pub(in super::super) fn to_gguf(
     out.list_config(&model.verdicts(metadata));
     out.list_generation(&generation);
     out.list_tokenizer_config(hf)?;
-    let lost = description.losses;
     Ok(Carried { beside: Beside::Gguf(out.pairs), made: vec![], left: out.left, lost })
 }
 
@@ -209,22 +210,24 @@ fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
     }
 }
 
-/// The vocabulary beside the weights, or why there is none: a SentencePiece model has scores, which a tokenizer.json
-/// has not.
-fn vocabulary(hf: &HfMetadata) -> Result<Result<(VocabularyBuf, Vec<Loss>), Left>, Error> {
+/// The vocabulary beside the weights, if GGUF can say it: a SentencePiece model has scores, which a tokenizer.json has
+/// not.
+fn vocabulary(
+    hf: &HfMetadata,
+    lost: &mut Vec<Loss>,
+) -> Result<Option<(VocabularyBuf, Vec<text::Loss>)>, Error> {
     let config = hf.tokenizer_config().map(Member::read).transpose()?;
-    let read = match (hf.sentencepiece(), hf.tokenizer()) {
-        (Some(model), _) => {
-            let read = VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref());
-            ("tokenizer.model", read.map(|vocabulary| (vocabulary, vec![])))
-        }
-        (None, Some(json)) => (TOKENIZER, VocabularyBuf::from_json(&json.read()?, config.as_deref())),
-        (None, None) => {
-            return Ok(Err(Left::new(TOKENIZER, "", "it is not there: the file has no tokenizer")));
-        }
+    let vocabulary = match (hf.sentencepiece(), hf.tokenizer()) {
+        (Some(model), _) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())
+            .map(|vocabulary| (vocabulary, vec![])),
+        (None, Some(json)) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),
+        (None, None) => return Ok(None),
     };
-    let (file, vocabulary) = read;
-    Ok(vocabulary.map_err(|e| Left::new(file, "", first_line(&e.to_string()))))
+    let without = |why: text::Error| {
+        let what = format!("the file has no tokenizer: {}", in_a_line(&why));
+        lost.push(Loss::beside("tokenizer", what));
+    };
+    Ok(vocabulary.map_err(without).ok())
 }
 
 /// A small JSON file; one that is no JSON is left.
@@ -248,8 +251,4 @@ fn of_fact(fact: &Fact) -> Option<ValueBuf> {
         }
         Fact::Null | Fact::Object => return None,
     })
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }

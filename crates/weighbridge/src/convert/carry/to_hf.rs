@@ -2,10 +2,10 @@
 
 use checkpoint::{GgufMetadata, HfFiles, Metadata};
 use engine::text::Vocabulary;
-use model::{DialectName, Fact, Model};
+use model::{DialectName, Fact, Loss, Model};
 use serde_json::{Map, Value, json};
 
-use super::{Beside, Carried, Left, SAMPLING, is_said, narrow, proven, why_left};
+use super::{Beside, Carried, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
 use crate::{Error, text};
 
 const METADATA: &str = "metadata";
@@ -56,7 +56,7 @@ pub(in super::super) fn to_hf(
     if generation.contains_key("temperature") {
         generation.insert("do_sample".to_owned(), json!(true));
     }
-    let (mut members, mut left) = (Vec::new(), Vec::new());
+    let (mut members, mut left, mut lost) = (Vec::new(), Vec::new(), description.losses);
     let vocabulary = text::vocabulary(gguf)?;
     let template = gguf.str("tokenizer.chat_template")?;
     if let Some(vocabulary) = &vocabulary {
@@ -73,7 +73,9 @@ pub(in super::super) fn to_hf(
         }
         match tokenizer(vocabulary, template, *model.config.context) {
             Ok(files) => members.extend(files),
-            Err(why) => left.push(Left::new(METADATA, "tokenizer.ggml", why)),
+            Err(why) => {
+                lost.push(Loss::beside("tokenizer", format!("the directory has no tokenizer: {why}")));
+            }
         }
     }
     // Absent, these are what each class of transformers has.
@@ -99,7 +101,6 @@ pub(in super::super) fn to_hf(
         left.push(Left::new(METADATA, &key.key, why));
     }
     let files = HfFiles { config, members, pairs: vec![] };
-    let lost = description.losses;
     Ok(Carried { beside: Beside::Hf(Box::new(files)), made: vec![], left, lost })
 }
 
@@ -109,7 +110,7 @@ fn tokenizer(
     template: Option<&str>,
     context: u64,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let why = |e: engine::text::Error| e.to_string().lines().next().unwrap_or_default().to_owned();
+    let why = |e: engine::text::Error| in_a_line(&e);
     let json = vocabulary.to_tokenizer_json().map_err(why)?;
     let config = vocabulary.to_tokenizer_config(template, context).map_err(why)?;
     Ok(vec![("tokenizer.json".to_owned(), json), ("tokenizer_config.json".to_owned(), pretty(&config))])
