@@ -6,6 +6,7 @@
 mod bench;
 mod bench_load;
 mod demo;
+mod full;
 mod test;
 mod tidy;
 mod workspace;
@@ -29,6 +30,11 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     (
         "bench-load",
         "[--file PATH] [--rounds N] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
+    ),
+    (
+        "full",
+        "[--python PROGRAM] [--llama-completion PATH] [--mlx-python PROGRAM] [--fuzz-runs N] [--kills N] \
+         what takes long; writes docs/full-run.md",
     ),
     ("help", "this text"),
 ];
@@ -55,6 +61,7 @@ fn run() -> Result<()> {
         "bench" => bench_task(arguments),
         "bench-load" => bench_load_task(arguments),
         "fixture" => fixture_task(arguments),
+        "full" => full_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -130,6 +137,21 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
     let held = make(&dir)?;
     println!("{}: {} tensors, {} bytes, {} files", dir.display(), held.tensors, held.bytes, held.files);
     Ok(())
+}
+
+fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut options = full::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("python") => options.python = Some(arguments.value()?.into()),
+            Long("llama-completion") => options.llama_completion = Some(arguments.value()?.into()),
+            Long("mlx-python") => options.mlx_python = Some(arguments.value()?.into()),
+            Long("fuzz-runs") => options.fuzz_runs = arguments.value()?.parse()?,
+            Long("kills") => options.kills = arguments.value()?.parse()?,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    full::run(&options)
 }
 
 fn bench_load_task(mut arguments: lexopt::Parser) -> Result<()> {

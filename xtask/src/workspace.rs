@@ -33,12 +33,17 @@ pub(crate) fn metadata() -> Result<serde_json::Value> {
 
 /// Runs `command`, showing it first, and fails when it does.
 pub(crate) fn step(command: &mut Command) -> Result<()> {
-    eprintln!("\n$ {}", shown(command));
+    show(command);
     let status = command.status().with_context(|| format!("cannot run `{}`", shown(command)))?;
     if !status.success() {
         bail!("`{}` ended with {status}", shown(command));
     }
     Ok(())
+}
+
+/// Prints the command as one would type it.
+pub(crate) fn show(command: &Command) {
+    eprintln!("\n$ {}", shown(command));
 }
 
 /// The command as one would type it.

@@ -1,0 +1,150 @@
+//! `cargo xtask full`: what takes too long for every change. The results go into `docs/full-run.md`.
+//!
+//! A step that needs a program that was not named is reported as not run; it is never left out.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::machine;
+use crate::test::run_tests;
+use crate::workspace::{self, Build};
+
+const REPORT: &str = "docs/full-run.md";
+
+/// The programs of others, and how long to go on.
+pub(crate) struct Options {
+    /// A Python with torch, transformers, safetensors, gguf and tokenizers.
+    pub(crate) python: Option<PathBuf>,
+    /// A built `llama-completion`.
+    pub(crate) llama_completion: Option<PathBuf>,
+    /// A Python with mlx-lm.
+    pub(crate) mlx_python: Option<PathBuf>,
+    /// Changed inputs of each fuzz target.
+    pub(crate) fuzz_runs: u64,
+    /// How often each conversion is killed.
+    pub(crate) kills: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { python: None, llama_completion: None, mlx_python: None, fuzz_runs: 200_000, kills: 200 }
+    }
+}
+
+/// How a step ended.
+enum Outcome {
+    Passed(String),
+    Failed(String),
+    NotRun(String),
+}
+
+/// Runs every step, writes the report, and fails if a step did.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut table = String::new();
+    let mut failed = Vec::new();
+    for (name, work) in steps() {
+        eprintln!("\n== {name}");
+        let started = Instant::now();
+        let outcome = work(options).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        let (word, said) = match outcome {
+            Outcome::Passed(said) => ("passed", said),
+            Outcome::NotRun(said) => ("not run", said),
+            Outcome::Failed(said) => {
+                failed.push(name);
+                ("failed", said)
+            }
+        };
+        let said = said.replace('\n', " ").replace('|', "\\|");
+        let seconds = started.elapsed().as_secs();
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(table, "| {name} | {word} | {said} | {seconds} |");
+        eprintln!("{name}: {word}, {said}");
+    }
+    let path = workspace::root().join(REPORT);
+    std::fs::write(&path, report(&table)?).with_context(|| format!("cannot write `{}`", path.display()))?;
+    println!("\nwrote {REPORT}");
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+type Step = (&'static str, fn(&Options) -> Result<Outcome>);
+
+fn steps() -> [Step; 3] {
+    [("fuzz targets", fuzz), ("conversions killed and continued", kills), ("what others read", interchange)]
+}
+
+fn fuzz(options: &Options) -> Result<Outcome> {
+    let runs = options.fuzz_runs.to_string();
+    let arguments = ["--package", "weighbridge", "--test", "fuzz"];
+    tests(&arguments, ("WEIGHBRIDGE_FUZZ_RUNS", &runs), &format!("{runs} changed inputs of each"))
+}
+
+fn kills(options: &Options) -> Result<Outcome> {
+    let kills = options.kills.to_string();
+    let arguments = ["--package", "weighbridge-cli", "--test", "it", "resume"];
+    tests(&arguments, ("WEIGHBRIDGE_KILLS", &kills), &format!("{kills} kills of each"))
+}
+
+fn tests(arguments: &[&str], (key, value): (&str, &str), what: &str) -> Result<Outcome> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--release", "--locked"]).args(arguments).env(key, value);
+    let (passed, failed) = run_tests(&mut command)?;
+    let said = format!("{what}; {passed} tests passed, {failed} failed");
+    // A filter that matches nothing must not pass.
+    Ok(if failed == 0 && passed > 0 { Outcome::Passed(said) } else { Outcome::Failed(said) })
+}
+
+fn interchange(options: &Options) -> Result<Outcome> {
+    let (Some(python), Some(llama), Some(mlx)) =
+        (&options.python, &options.llama_completion, &options.mlx_python)
+    else {
+        let wants = "`golden/interchange.py` needs `--python`, `--llama-completion` and `--mlx-python`";
+        return Ok(Outcome::NotRun(wants.to_owned()));
+    };
+    let program = workspace::build_weighbridge(Build::Release)?;
+    for name in ["smollm2", "gemma3"] {
+        testkit::fetch(testkit::find(name)?, testkit::Check::Stamp)?;
+    }
+    let models = testkit::cache_folder();
+    let mut command = Command::new(python);
+    command.arg("golden/interchange.py").current_dir(workspace::root());
+    for (name, path) in [
+        ("--weighbridge", program.as_path()),
+        ("--models", &models),
+        ("--llama-completion", llama),
+        ("--mlx-python", mlx),
+    ] {
+        command.arg(name).arg(path);
+    }
+    workspace::step(&mut command)?;
+    Ok(Outcome::Passed("transformers, llama.cpp, mlx-lm, gguf-py and safetensors".to_owned()))
+}
+
+fn report(table: &str) -> Result<String> {
+    let rustc = said(Command::new("rustc").arg("--version"))?;
+    let date = said(Command::new("date").arg("+%F"))?;
+    let commit =
+        said(Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(workspace::root()))?;
+    Ok(format!(
+        "# The last full run\n\n\
+         `cargo xtask full` wrote this page. It runs what takes too long for every change; all else is in\n\
+         `cargo xtask test`.\n\n\
+         {date}, commit {commit}, {rustc}; {}.\n\n\
+         | what | result | how much | seconds |\n|---|---|---|---|\n{table}",
+        machine()
+    ))
+}
+
+/// The first line that a program prints.
+fn said(command: &mut Command) -> Result<String> {
+    let name = Path::new(command.get_program()).display().to_string();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{name}`"))?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
