@@ -23,6 +23,10 @@ pub(crate) struct Options {
     pub(crate) llama_completion: Option<PathBuf>,
     /// A Python with mlx-lm.
     pub(crate) mlx_python: Option<PathBuf>,
+    /// A source tree of llama.cpp.
+    pub(crate) llama_cpp: Option<PathBuf>,
+    /// `golden/models/llama_oracle.cpp`, built against its library.
+    pub(crate) llama_oracle: Option<PathBuf>,
     /// Changed inputs of each fuzz target.
     pub(crate) fuzz_runs: u64,
     /// How often each conversion is killed.
@@ -31,7 +35,15 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { python: None, llama_completion: None, mlx_python: None, fuzz_runs: 200_000, kills: 200 }
+        Self {
+            python: None,
+            llama_completion: None,
+            mlx_python: None,
+            llama_cpp: None,
+            llama_oracle: None,
+            fuzz_runs: 200_000,
+            kills: 200,
+        }
     }
 }
 
@@ -75,8 +87,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 3] {
-    [("fuzz targets", fuzz), ("conversions killed and continued", kills), ("what others read", interchange)]
+fn steps() -> [Step; 4] {
+    [
+        ("fuzz targets", fuzz),
+        ("conversions killed and continued", kills),
+        ("what others read", interchange),
+        ("each configuration, by llama.cpp and transformers", judge),
+    ]
 }
 
 fn fuzz(options: &Options) -> Result<Outcome> {
@@ -124,6 +141,34 @@ fn interchange(options: &Options) -> Result<Outcome> {
     }
     workspace::step(&mut command)?;
     Ok(Outcome::Passed("transformers, llama.cpp, mlx-lm, gguf-py and safetensors".to_owned()))
+}
+
+fn judge(options: &Options) -> Result<Outcome> {
+    let (Some(python), Some(sources), Some(oracle)) =
+        (&options.python, &options.llama_cpp, &options.llama_oracle)
+    else {
+        let wants = "`golden/config/judge.py` needs `--python`, `--llama-cpp` and `--llama-oracle`";
+        return Ok(Outcome::NotRun(wants.to_owned()));
+    };
+    let program = workspace::build_weighbridge(Build::Release)?;
+    let mut build = workspace::cargo();
+    build.args(["build", "--release", "--locked", "--package", "weighbridge", "--example", "logits"]);
+    workspace::step(&mut build)?;
+    let logits = program.with_file_name("examples").join("logits");
+    let mut command = Command::new(python);
+    command.arg("golden/config/judge.py").current_dir(workspace::root());
+    for (name, path) in
+        [("--llama-cpp", sources), ("--oracle", oracle), ("--weighbridge", &program), ("--logits", &logits)]
+    {
+        command.arg(name).arg(path);
+    }
+    workspace::step(&mut command)?;
+    // What they say is in golden/config/judged now, which these hold.
+    let mut command = workspace::cargo();
+    command.args(["test", "--release", "--locked", "--package", "weighbridge", "--test", "it", "judged"]);
+    let (passed, failed) = run_tests(&mut command)?;
+    let said = format!("docs/fidelity-gguf.md; {passed} tests passed, {failed} failed");
+    Ok(if failed == 0 && passed > 0 { Outcome::Passed(said) } else { Outcome::Failed(said) })
 }
 
 fn report(table: &str) -> Result<String> {

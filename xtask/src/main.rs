@@ -33,7 +33,8 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     ),
     (
         "full",
-        "[--python PROGRAM] [--llama-completion PATH] [--mlx-python PROGRAM] [--fuzz-runs N] [--kills N] \
+        "[--python PROGRAM] [--llama-cpp DIR] [--llama-oracle PATH] [--llama-completion PATH] [--mlx-python PROGRAM] \
+         [--fuzz-runs N] [--kills N] \
          what takes long; writes docs/full-run.md",
     ),
     ("help", "this text"),
@@ -145,6 +146,8 @@ fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
         match argument {
             Long("python") => options.python = Some(arguments.value()?.into()),
             Long("llama-completion") => options.llama_completion = Some(arguments.value()?.into()),
+            Long("llama-cpp") => options.llama_cpp = Some(arguments.value()?.into()),
+            Long("llama-oracle") => options.llama_oracle = Some(arguments.value()?.into()),
             Long("mlx-python") => options.mlx_python = Some(arguments.value()?.into()),
             Long("fuzz-runs") => options.fuzz_runs = arguments.value()?.parse()?,
             Long("kills") => options.kills = arguments.value()?.parse()?,
