@@ -4,7 +4,10 @@
 //! cargo bench -p weighbridge-quant --bench kernels [-- [MATRIX_MB] [COLUMNS] [SCHEME]..]
 //! ```
 //!
-//! `WEIGHBRIDGE_CPU` picks the instruction set. Products with one row of activations are bound by memory; with
+//! With `sweep` before the schemes, it takes each way of asking for memory in turns, and gives shares of a plain read.
+//!
+//! `WEIGHBRIDGE_CPU` picks the instruction set, `WEIGHBRIDGE_ACCESS` how memory is asked for. A plain read is the best of
+//! several ways, each in every turn: one, two and four places at once, with prefetch and without. Products with one row of activations are bound by memory; with
 //! 64 rows (a prompt) by arithmetic, and given in thousand million multiply-adds a second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes that fit")]
@@ -16,14 +19,14 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use quant::{Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
+use quant::{Access, Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
 
 const RUNS: usize = 5;
 const THREADS: [usize; 2] = [1, 2];
 const PROMPT: usize = 64;
 /// Times that a product and a plain read take turns, of which the median ratio is shown.
-const TURNS: usize = 7;
+const TURNS: usize = 15;
 
 /// Median seconds of `RUNS` runs of `work(thread, state)` on as many threads as there are states.
 fn seconds<S: Send>(states: &mut [S], work: impl Fn(usize, &mut S) + Sync) -> f64 {
@@ -83,11 +86,17 @@ fn ask(byte: Option<&u8>) {
     let _ = byte;
 }
 
-/// GB/s of reading all of `bytes`, `streams` places at a time on each thread.
-fn read_ceiling(bytes: &[u8], threads: usize, streams: usize) -> f64 {
+/// GB/s of reading all of `bytes` on `threads` threads, the fastest way.
+fn read_ceiling(bytes: &[u8], threads: usize) -> f64 {
+    let ways = [1, 2, 4].into_iter().flat_map(|streams| [0, 4096].map(|ahead| (streams, ahead)));
+    ways.map(|(streams, ahead)| plain_read(bytes, threads, streams, ahead)).fold(0.0, f64::max)
+}
+
+/// GB/s of reading all of `bytes`, `streams` places at a time on each thread; memory is asked for `ahead` bytes ahead,
+/// unless that is 0.
+fn plain_read(bytes: &[u8], threads: usize, streams: usize, ahead: usize) -> f64 {
     /// Bytes from one place before the next has its turn.
     const TURN: usize = 1024;
-    const AHEAD: usize = 4096;
     let turns = bytes.len() / TURN / streams / threads;
     let t = seconds(&mut vec![(); threads], |i, ()| {
         let at = |stream: usize| &bytes[(i * streams + stream) * turns * TURN..][..turns * TURN];
@@ -96,7 +105,9 @@ fn read_ceiling(bytes: &[u8], threads: usize, streams: usize) -> f64 {
         for turn in 0..turns {
             for place in &places {
                 for (i, line) in place[turn * TURN..][..TURN].as_chunks::<64>().0.iter().enumerate() {
-                    ask(place.get(turn * TURN + AHEAD + 64 * i));
+                    if ahead > 0 {
+                        ask(place.get(turn * TURN + ahead + 64 * i));
+                    }
                     for (sum, word) in sum.iter_mut().zip(line.as_chunks::<8>().0) {
                         *sum ^= u64::from_ne_bytes(*word);
                     }
@@ -118,13 +129,19 @@ fn main() {
     println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
 
     let buffer = vec![1u8; bytes];
-    for streams in [1, 2, 4] {
-        let [one, two] = THREADS.map(|n| read_ceiling(&buffer, n, streams));
-        println!("plain read, {streams} stream(s) a thread GB/s {one:6.1} {two:6.1}   (1 and 2 threads)");
+    for (streams, ahead) in [(1, 0), (1, 4096), (2, 0), (2, 4096), (4, 0), (4, 4096)] {
+        let [one, two] = THREADS.map(|n| plain_read(&buffer, n, streams, ahead));
+        println!(
+            "plain read, {streams} stream(s) a thread, {ahead} ahead: GB/s {one:6.1} {two:6.1}   (1 and 2 threads)"
+        );
     }
 
     let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
     let plain = ["f16", "bf16", "f32"].map(str::to_owned);
+    if let Some(at) = only.iter().position(|name| *name == "sweep") {
+        only[at + 1..].iter().for_each(|name| sweep(name, isa, &buffer, k, &x));
+        return;
+    }
     let names = quant::names().filter(|name| quant::interleaved(name, 16).is_some()).chain(plain);
     for name in names.filter(|name| only.is_empty() || only.contains(&name)) {
         scheme(&name, isa, &buffer, k, &x);
@@ -132,6 +149,49 @@ fn main() {
     if only.is_empty() {
         attention(isa);
         vectors(isa);
+    }
+}
+
+/// One row of activations with an interleaved matrix, by each way of asking for memory, in turns with plain reads.
+fn sweep(name: &str, isa: Isa, buffer: &[u8], k: usize, x: &[f32]) {
+    let stored = quant::scheme(name).unwrap();
+    let form = isa.interleave().and_then(|r| quant::interleaved(name, r)).unwrap();
+    let shape = |rows: usize| Shape::from([rows as u64, k as u64]);
+    let rows = buffer.len() / stored.byte_len(&shape(1)).unwrap() as usize / 32 * 32;
+    let len = |plane| form.plane_bytes(plane, &shape(rows)).unwrap() as usize;
+    let planes: Vec<Vec<u8>> = form.planes.iter().map(|plane| vec![0x11; len(plane)]).collect();
+    let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
+    let bytes = planes.iter().map(|plane| plane.len()).sum::<usize>() as f64;
+    let ways = [1, 2].into_iter().flat_map(|streams| [0, 1024, 4096].map(|ahead| Access { ahead, streams }));
+    let ways: Vec<Access> = ways.collect();
+    let mut found = vec![[vec![], vec![]]; ways.len()];
+    for _ in 0..TURNS {
+        for threads in THREADS {
+            let read = read_ceiling(buffer, threads);
+            for (way, found) in ways.iter().zip(&mut found) {
+                let kernel = quant::kernel_with(&form, isa, *way).unwrap();
+                let mut acts = Activations::new(1, k);
+                acts.fill(isa, &x[..k], 1, k, kernel.forms);
+                let t = product(kernel, Matrix { planes: &planes, rows, k }, &acts, threads);
+                found[threads - 1].push((bytes / t / 1e9 / read, bytes / t / 1e9));
+            }
+        }
+    }
+    for (way, found) in ways.iter().zip(&mut found) {
+        let [one, two] = found.each_mut().map(|found| {
+            found.sort_by(|a, b| a.0.total_cmp(&b.0));
+            found[TURNS / 2]
+        });
+        println!(
+            "{:28} {} stream(s), {:4} ahead: GB/s {:6.1} {:6.1}, of a read {:4.0} % {:4.0} %",
+            form.name,
+            way.streams,
+            way.ahead,
+            one.1,
+            two.1,
+            100.0 * one.0,
+            100.0 * two.0
+        );
     }
 }
 
@@ -188,7 +248,7 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
     let rate = |threads| bytes as f64 / product(kernel, Matrix { planes: w, rows, k }, &acts, threads) / 1e9;
     let one = rate(1);
     let mut turns = [(); TURNS].map(|()| {
-        let (ours, read) = (rate(2), read_ceiling(buffer, 2, 2));
+        let (ours, read) = (rate(2), read_ceiling(buffer, 2));
         (ours / read, ours)
     });
     turns.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use tensor::Scheme;
 
+use crate::access::Access;
 use crate::activations::{Activations, Forms};
 use crate::codec::Matrix;
 use crate::columns::ColumnsMut;
@@ -39,6 +40,7 @@ pub struct Kernel {
     factor: Option<Factor>,
     /// Rows that lie together: more than 1 for interleaved matrices only.
     group: usize,
+    access: Access,
     /// Only callable with the instructions of the `Isa` that [`kernel`] was given.
     how: How,
 }
@@ -54,9 +56,23 @@ enum How {
 /// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, quantised schemes as stored or
 /// interleaved, and by way of floats all others that can be decoded.
 pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
+    kernel_with(scheme, isa, Access::detect())
+}
+
+/// [`kernel`] that reads its weights in a way of one's own.
+pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> {
     let plain = |bytes, run| {
         let (bytes, how) = ([bytes, 0, 0], How::Plain(run));
-        Some(Kernel { grain: 16, k_multiple: 1, forms: Forms::F32, bytes, factor: None, group: 1, how })
+        Some(Kernel {
+            grain: 16,
+            k_multiple: 1,
+            forms: Forms::F32,
+            bytes,
+            factor: None,
+            group: 1,
+            access,
+            how,
+        })
     };
     match &*scheme.name {
         "f32" => plain(4, floats_of::<floats::F32>(isa)),
@@ -65,10 +81,19 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
         name => match form(name) {
             Some(form) => {
                 let (r, packing) = (form.r, form.packing);
-                let how = How::Interleaved(Blocks::of(packing, isa, r)?);
+                let how = How::Interleaved(Blocks::of(packing, isa, r, access.ahead > 0)?);
                 let bytes = [packing.vectors() * 4 * r, 0, 0];
                 let (k_multiple, factor) = (packing.unit, packing.factor);
-                Some(Kernel { grain: r, k_multiple, forms: Forms::INT8, bytes, factor, group: r, how })
+                Some(Kernel {
+                    grain: r,
+                    k_multiple,
+                    forms: Forms::INT8,
+                    bytes,
+                    factor,
+                    group: r,
+                    access,
+                    how,
+                })
             }
             None => {
                 let Some(packed) = packed(name) else {
@@ -81,15 +106,26 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
                         bytes,
                         factor,
                         group: 1,
+                        access,
                         how,
                     });
                 };
                 let packing = packed.packing;
                 let r = isa.interleave().unwrap_or(8);
-                let how = How::Stored(Blocks::of(packing, isa, r)?);
+                // What is multiplied there is in the cache.
+                let how = How::Stored(Blocks::of(packing, isa, r, false)?);
                 let bytes = packing.stored.map(|bytes| bytes * packing.per / packing.unit);
                 let (k_multiple, factor) = (packing.per, packing.factor);
-                Some(Kernel { grain: r, k_multiple, forms: Forms::INT8, bytes, factor, group: 1, how })
+                Some(Kernel {
+                    grain: r,
+                    k_multiple,
+                    forms: Forms::INT8,
+                    bytes,
+                    factor,
+                    group: 1,
+                    access,
+                    how,
+                })
             }
         },
     }
@@ -136,7 +172,7 @@ impl Kernel {
             x.rows()
         );
         if let How::Decoded(decoded) = self.how {
-            let job = Job { w: [&[]; PLANES], total, k, rows, x, y };
+            let job = Job { w: [&[]; PLANES], total, k, rows, x, y, access: self.access };
             // SAFETY: the instructions are there, since an `Isa` is a witness of its own; the codec checks planes.
             return unsafe { decoded.run(w, job) };
         }
@@ -153,7 +189,7 @@ impl Kernel {
             planes.iter().map(|w| w.len()).sum::<usize>()
         );
         let codes = std::array::from_fn(|i| if i < codes { planes[i] } else { &[] });
-        let mut job = Job { w: codes, total, k, rows, x, y };
+        let mut job = Job { w: codes, total, k, rows, x, y, access: self.access };
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; and the sizes are checked.
         unsafe {
             match self.how {

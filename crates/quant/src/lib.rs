@@ -10,6 +10,7 @@
 #![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
 #![allow(clippy::needless_range_loop, reason = "an index says which of several arrays' elements meet")]
 
+mod access;
 mod activations;
 mod assemble;
 mod attend;
@@ -32,6 +33,7 @@ mod scheme;
 mod search;
 pub mod vector;
 
+pub use access::{ACCESS_VARIABLE, Access};
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 pub use attend::{Attention, attend};
@@ -41,6 +43,6 @@ pub use decode::decode_row;
 pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
-pub use kernel::{Kernel, kernel};
+pub use kernel::{Kernel, kernel, kernel_with};
 pub use registry::{codec, names, scheme};
 pub use repack::{repack, repack_with};

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use crate::access::Access;
 use crate::activations::{Activations, TILE};
 use crate::columns::ColumnsMut;
 use crate::interleave::split;
@@ -28,6 +29,7 @@ pub(super) struct Job<'a> {
     pub(super) x: &'a Activations,
     /// A row for each row of `x`.
     pub(super) y: ColumnsMut<'a>,
+    pub(super) access: Access,
 }
 
 for_lanes! {
@@ -44,8 +46,7 @@ for_lanes! {
     ) = accumulate
 }
 
-/// Groups that are read at once where one row of activations is multiplied, which is bound by memory: a core
-/// fetches two streams faster than one.
+/// Most groups that are read at once: see [`Access`].
 const STREAMS: usize = 2;
 
 /// A function of [`accumulate_of`].
@@ -90,16 +91,16 @@ const SCRATCH: usize = 16 << 10;
 const FEW: usize = 4;
 
 impl Blocks {
-    /// `None` if the arithmetic is not there.
-    pub(super) fn of(packing: &'static Packing, isa: Isa, r: usize) -> Option<Blocks> {
+    /// `None` if the arithmetic is not there. With `ask` it asks for memory ahead.
+    pub(super) fn of(packing: &'static Packing, isa: Isa, r: usize, ask: bool) -> Option<Blocks> {
         let bytes = packing.vectors() * 4 * r;
         assert!(bytes * FEW <= SCRATCH, "units of {bytes} bytes");
         let units = Units { bytes, blocks: packing.unit / 32, sharing: packing.sharing() };
-        let accumulate = arithmetic(&packing.codes, isa, r)?;
+        let accumulate = arithmetic(&packing.codes, isa, r, ask)?;
         Some(Blocks { packing, units, r, pack: repack::pack_of(isa, r), accumulate })
     }
 
-    /// Multiplies an interleaved matrix. With one row of activations it reads two groups at once, half of the
+    /// Multiplies an interleaved matrix. With one row of activations it may read two groups at once, half of the
     /// rows apart.
     ///
     /// # Safety
@@ -116,7 +117,7 @@ impl Blocks {
             lanes: r,
         };
         let rows = job.rows.len();
-        let half = if job.x.rows() == 1 { rows / (2 * r) * r } else { 0 };
+        let half = if job.x.rows() == 1 && job.access.streams > 1 { rows / (2 * r) * r } else { 0 };
         for row in (0..half).step_by(r) {
             // SAFETY: the groups have units for all blocks, and their rows are ours.
             unsafe { (self.accumulate)(job, self.units, &[group(row), group(half + row)], 0..blocks) }
@@ -222,7 +223,7 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     assert!(blocks.end <= x.blocks() && groups.len() <= G);
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
-        let mut acc = [[V::splat_f(0.0); NT]; G];
+        let (mut acc, ahead) = ([[V::splat_f(0.0); NT]; G], job.access.ahead);
         if blocks.start > 0 {
             for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {
                 for (i, acc) in acc.iter_mut().enumerate() {
@@ -236,7 +237,7 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
         for (i, block) in blocks.clone().step_by(units.blocks).enumerate() {
             for (group, acc) in groups.iter().zip(&mut acc) {
                 let at = group.units.add(i * units.bytes);
-                unit::<V, K, NT>(at, units.sharing, block, blocks.end - block, x, acc);
+                unit::<V, K, NT>((at, ahead), units.sharing, block, blocks.end - block, x, acc);
             }
         }
         for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&acc) {

@@ -94,14 +94,16 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
     let w: [&[u8]; R] = std::array::from_fn(|r| &job.w[0][(row + r) * k * D::BYTES..][..k * D::BYTES]);
     let x: [&[f32]; T] = std::array::from_fn(|i| &job.x.floats()[(t + i) * k..][..k]);
     let whole = k / LANES * LANES;
+    // Several rows are read at once.
+    let ahead = job.access.ahead / 2;
     // SAFETY: as this function; the last step reads arrays of the full size.
     unsafe {
         let mut acc = [[V::splat_f(0.0); T]; R];
         let mut i = 0;
         while i < whole {
-            if T == 1 {
+            if T == 1 && ahead > 0 {
                 for w in w {
-                    V::prefetch(w.as_ptr().wrapping_add(i * D::BYTES + AHEAD));
+                    V::prefetch(w.as_ptr().wrapping_add(i * D::BYTES + ahead));
                 }
             }
             let mut xs = [V::splat_f(0.0); T];
@@ -135,6 +137,3 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
         }
     }
 }
-
-/// How far ahead to ask for memory, in bytes.
-const AHEAD: usize = 2048;

@@ -1,5 +1,7 @@
 //! The arithmetic that is compiled: one kind for all schemes whose codes mean the same.
 
+use std::marker::PhantomData;
+
 use crate::isa::Isa;
 use crate::packing::{Codes, Number, Plain};
 use crate::scheme::{FP4, IQ4};
@@ -9,6 +11,16 @@ use super::blocks::{Accumulate, accumulate_of};
 /// Codes whose arithmetic is compiled.
 pub(super) trait Kind {
     const CODES: Codes;
+    /// Whether memory is asked for ahead of the arithmetic: see [`Access`](crate::Access).
+    const ASK: bool;
+}
+
+/// A kind whose memory is asked for.
+struct Asked<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for Asked<K> {
+    const CODES: Codes = K::CODES;
+    const ASK: bool = true;
 }
 
 /// The kinds by number, and the function that finds the arithmetic of one by its codes.
@@ -18,14 +30,16 @@ macro_rules! kinds {
         $(
             impl Kind for At<$i> {
                 const CODES: Codes = $codes;
+                const ASK: bool = false;
             }
         )*
 
         /// The arithmetic for `codes` with `r` rows in a group.
-        pub(super) fn arithmetic(codes: &Codes, isa: Isa, r: usize) -> Option<Accumulate> {
+        pub(super) fn arithmetic(codes: &Codes, isa: Isa, r: usize, ask: bool) -> Option<Accumulate> {
             $(
                 if *codes == <At<$i> as Kind>::CODES {
-                    return Some(accumulate_of::<At<$i>>(isa, r));
+                    let (alone, asked) = (accumulate_of::<At<$i>>, accumulate_of::<Asked<At<$i>>>);
+                    return Some(if ask { asked(isa, r) } else { alone(isa, r) });
                 }
             )*
             None

@@ -22,7 +22,13 @@ impl Block for Q3K {
         Self::PER,
         Self::BYTES,
         Codes::ThreeBit,
-        &[Field::Scales(At(0, 108), None), Field::Words(At(0, 0), 27, Change::None)],
+        &[
+            Field::Scales(At(0, 108), None),
+            Field::Word(At(0, 96)),
+            Field::Word(At(0, 100)),
+            Field::Word(At(0, 104)),
+            Field::Words(At(0, 0), 24, Change::None),
+        ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q3K, encode);
 

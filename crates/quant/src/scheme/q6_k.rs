@@ -23,7 +23,19 @@ impl Block for Q6K {
         &[
             Field::Scales(At(0, 208), None),
             Field::Words(At(0, 192), 4, Change::None),
-            Field::Words(At(0, 0), 48, Change::None),
+            // In the order in which one row of activations meets them: see `six_bit_half`.
+            Field::Words(At(0, 0), 4, Change::None),
+            Field::Words(At(0, 32), 4, Change::None),
+            Field::Words(At(0, 128), 4, Change::None),
+            Field::Words(At(0, 16), 4, Change::None),
+            Field::Words(At(0, 48), 4, Change::None),
+            Field::Words(At(0, 144), 4, Change::None),
+            Field::Words(At(0, 64), 4, Change::None),
+            Field::Words(At(0, 96), 4, Change::None),
+            Field::Words(At(0, 160), 4, Change::None),
+            Field::Words(At(0, 80), 4, Change::None),
+            Field::Words(At(0, 112), 4, Change::None),
+            Field::Words(At(0, 176), 4, Change::None),
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q6K, encode);

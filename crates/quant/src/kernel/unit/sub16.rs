@@ -63,15 +63,12 @@ unsafe fn sums<V: Lanes, const NT: usize>(
     }
 }
 
-/// The pairs of bits of the `P`-th 32 values of a block, whose 16 vectors start at `at`, left where they stand
+/// The pairs of bits of the `P`-th 32 values of a block, of the words that four such share, left where they stand
 /// or two bits lower, so that a third bit has room above them; and where that is.
 #[inline(always)]
-unsafe fn pair_of_bits<V: Lanes>(unit: Unit<V>, at: usize, p: usize, j: usize) -> V::I {
+unsafe fn pair_of_bits<V: Lanes>(words: V::I, p: usize) -> V::I {
     // SAFETY: as `super::unit`.
-    unsafe {
-        let words = unit.words(at + p / 4 * 8 + j);
-        V::and(if p % 4 == 3 { V::shr(words, 2) } else { words }, 0x0303_0303 << foot(p))
-    }
+    unsafe { V::and(if p % 4 == 3 { V::shr(words, 2) } else { words }, 0x0303_0303 << foot(p)) }
 }
 
 /// Where the codes of the `p`-th 32 values stand in their byte, as [`pair_of_bits`] leaves them.
@@ -93,7 +90,8 @@ pub(super) unsafe fn two_bit<V: Lanes, const NT: usize>(
     // SAFETY: as this function.
     unsafe {
         let (mut s, mut n) = ([V::splat_f(0.0); NT], [V::splat_f(0.0); NT]);
-        for_eight!(P => two_bit_pair::<V, NT, P>(unit, block, x, &mut s, &mut n));
+        let mut words = [V::splat(0); 8];
+        for_eight!(P => two_bit_pair::<V, NT, P>(unit, &mut words, block, x, &mut s, &mut n));
         // `spread` made the scales and minima larger.
         let d = V::mul(unit.scales(0, 0), V::splat_f(1.0 / 256.0));
         let dmin = V::mul(unit.scales(0, 1), V::splat_f(1.0 / 256.0));
@@ -108,6 +106,7 @@ pub(super) unsafe fn two_bit<V: Lanes, const NT: usize>(
 #[inline(always)]
 unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     unit: Unit<V>,
+    words: &mut [V::I; 8],
     block: usize,
     x: Tile<'_, NT>,
     s: &mut [V::F; NT],
@@ -115,11 +114,14 @@ unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `two_bit`.
     unsafe {
-        if NT == 1 {
-            unit.ask_eighth::<21, P>();
-        }
         // One vector of `d` and `dmin`, four of scales and minima, 16 of codes.
-        let codes = eight!(j => pair_of_bits(unit, 5, P, j));
+        if P.is_multiple_of(4) {
+            if NT == 1 {
+                unit.begin(P / 4, 2, 21);
+            }
+            *words = eight!(j => unit.words(5 + 2 * P + j));
+        }
+        let codes = eight!(j => pair_of_bits::<V>(words[j], P));
         let both = unit.words(1 + P / 2);
         let scale = spread::<V>(nibbles::<V>(both, false), P % 2);
         let min = spread::<V>(nibbles::<V>(both, true), P % 2);
@@ -146,9 +148,9 @@ pub(super) unsafe fn three_bit<V: Lanes, const NT: usize>(
 ) {
     // SAFETY: as this function.
     unsafe {
-        // One vector of `d`, eight of high bits, 16 of low pairs, three of scales. The scales are put at the
+        // One vector of `d`, three of scales, eight of high bits, 16 of low pairs. The scales are put at the
         // top of their byte, where turning over their first bit takes off 32.
-        let (low, high) = ([unit.words(25), unit.words(26)], unit.words(27));
+        let (low, high) = ([unit.words(1), unit.words(2)], unit.words(3));
         let scales = [
             three_bit_scales::<V>(V::shl(low[0], 2), V::shl(high, 6)),
             three_bit_scales::<V>(V::shl(low[1], 2), V::shl(high, 4)),
@@ -156,7 +158,8 @@ pub(super) unsafe fn three_bit<V: Lanes, const NT: usize>(
             three_bit_scales::<V>(V::shr(low[1], 2), high),
         ];
         let mut s = [V::splat_f(0.0); NT];
-        for_eight!(P => three_bit_pair::<V, NT, P>(unit, &scales, block, x, &mut s));
+        let (mut words, high) = ([V::splat(0); 8], eight!(j => unit.words(4 + j)));
+        for_eight!(P => three_bit_pair::<V, NT, P>(unit, (&mut words, &high), &scales, block, x, &mut s));
         // They are 4 times what they were, and `spread` made them larger again.
         let d = V::mul(unit.scales(0, 0), V::splat_f(1.0 / 1024.0));
         for (t, acc) in acc.iter_mut().enumerate() {
@@ -176,6 +179,7 @@ unsafe fn three_bit_scales<V: Lanes>(low: V::I, high: V::I) -> V::I {
 #[inline(always)]
 unsafe fn three_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     unit: Unit<V>,
+    (words, high): (&mut [V::I; 8], &[V::I; 8]),
     scales: &[V::I; 4],
     block: usize,
     x: Tile<'_, NT>,
@@ -183,12 +187,15 @@ unsafe fn three_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `three_bit`.
     unsafe {
-        if NT == 1 {
-            unit.ask_eighth::<28, P>();
+        if P.is_multiple_of(4) {
+            if NT == 1 {
+                unit.begin(P / 4, 2, 28);
+            }
+            *words = eight!(j => unit.words(12 + 2 * P + j));
         }
         let codes = eight!(j => {
-            let high = shifted::<V>(unit.words(1 + j), foot(P) as i32 + 2 - P as i32);
-            V::or(pair_of_bits(unit, 9, P, j), V::and(high, 0x0404_0404 << foot(P)))
+            let high = shifted::<V>(high[j], foot(P) as i32 + 2 - P as i32);
+            V::or(pair_of_bits::<V>(words[j], P), V::and(high, 0x0404_0404 << foot(P)))
         });
         let scale = spread::<V>(scales[P / 2], P % 2);
         for t in 0..NT {
@@ -220,12 +227,91 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     // SAFETY: as `unit`.
     unsafe {
         let mut s = [V::splat_f(0.0); NT];
-        for_eight!(P => six_bit_pair::<V, NT, P>(unit, block, x, &mut s));
+        if NT == 1 {
+            six_bit_half::<V, NT>(unit, block, x, &mut s, 0);
+            six_bit_half::<V, NT>(unit, block, x, &mut s, 1);
+        } else {
+            for_eight!(P => six_bit_pair::<V, NT, P>(unit, block, x, &mut s));
+        }
         let d = unit.scales(0, 0);
         for (t, acc) in acc.iter_mut().enumerate() {
             *acc = V::fma(d, s[t], *acc);
         }
     }
+}
+
+/// Codes of six bits: the low nibbles of the first two quarters of a half are the low ones of their vectors, those of the
+/// others the high ones; quarter `q` has bits `2 q` of the pairs.
+#[inline(always)]
+unsafe fn six_bits<V: Lanes>(low: V::I, pairs: V::I, quarter: usize) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        let high = V::and(shifted::<V>(pairs, 4 - 2 * quarter as i32), 0x3030_3030);
+        V::or(nibbles::<V>(low, quarter >= 2), high)
+    }
+}
+
+/// Half a block of codes of six bits, for one row of activations: each vector is loaded once, in the order of addresses.
+#[inline(always)]
+unsafe fn six_bit_half<V: Lanes, const NT: usize>(
+    unit: Unit<V>,
+    block: usize,
+    x: Tile<'_, NT>,
+    s: &mut [V::F; NT],
+    half: usize,
+) {
+    // SAFETY: as `six_bit`.
+    unsafe {
+        let first = six_bit_sixteen::<V, NT>(unit, block, x, half, 0);
+        let second = six_bit_sixteen::<V, NT>(unit, block, x, half, 1);
+        for quarter in 0..4 {
+            let scales = unit.words(1 + 2 * half + quarter / 2);
+            let sum = V::mul(V::to_f(first[quarter]), signed_byte::<V>(scales, quarter % 2 * 2));
+            let sum = V::fma(V::to_f(second[quarter]), signed_byte::<V>(scales, quarter % 2 * 2 + 1), sum);
+            s[0] = V::fma(sum, V::splat_f(x.scale(block + 4 * half + quarter, 0)), s[0]);
+        }
+    }
+}
+
+/// The sums of the first or second sub-blocks of 16 of each quarter of a half.
+#[inline(always)]
+unsafe fn six_bit_sixteen<V: Lanes, const NT: usize>(
+    unit: Unit<V>,
+    block: usize,
+    x: Tile<'_, NT>,
+    half: usize,
+    part: usize,
+) -> [V::I; 4] {
+    // SAFETY: as `six_bit`.
+    unsafe {
+        // One vector of `d`, four of scales; for each 16 columns of the quarters of a half four vectors of low nibbles of
+        // the first and third, four of the second and fourth, and four of high pairs.
+        let at = 5 + half * 24 + part * 12;
+        unit.begin(2 * half + part, 4, 53);
+        let low = [four(unit, at), four(unit, at + 4)];
+        let pairs = four(unit, at + 8);
+        let mut sums = [V::splat(0); 4];
+        for (quarter, sum) in sums.iter_mut().enumerate() {
+            let low = &low[quarter % 2];
+            let codes = [
+                six_bits::<V>(low[0], pairs[0], quarter),
+                six_bits::<V>(low[1], pairs[1], quarter),
+                six_bits::<V>(low[2], pairs[2], quarter),
+                six_bits::<V>(low[3], pairs[3], quarter),
+            ];
+            let block = block + 4 * half + quarter;
+            *sum =
+                V::dot::<6, 4, 1>(&codes, x.codes(block, 0).add(16 * part), 32, x.minus_half(block, 0, part));
+        }
+        sums
+    }
+}
+
+/// Vectors `at` to `at + 4`.
+#[inline(always)]
+unsafe fn four<V: Lanes>(unit: Unit<V>, at: usize) -> [V::I; 4] {
+    // SAFETY: as `super::unit`.
+    unsafe { [unit.words(at), unit.words(at + 1), unit.words(at + 2), unit.words(at + 3)] }
 }
 
 /// The two sub-blocks of 16 that make the `P`-th 32 values of a block of six-bit codes.
@@ -238,22 +324,10 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `unit`.
     unsafe {
-        if NT == 1 {
-            unit.ask_eighth::<53, P>();
-        }
-        // One vector of `d`, four of scales, 32 of low nibbles, 16 of high pairs; each half of the values has
-        // 16 and 8 of the latter.
         let (half, quarter) = (P / 4, P % 4);
-        let (low_at, high_at) = (5 + half * 16 + quarter % 2 * 8, 37 + half * 8);
         let codes = eight!(j => {
-            let high = unit.words(high_at + j);
-            let high = match quarter {
-                0 => V::shl(high, 4),
-                1 => V::shl(high, 2),
-                2 => high,
-                _ => V::shr(high, 2),
-            };
-            V::or(nibbles::<V>(unit.words(low_at + j), quarter >= 2), V::and(high, 0x3030_3030))
+            let at = 5 + half * 24 + j / 4 * 12 + j % 4;
+            six_bits::<V>(unit.words(at + quarter % 2 * 4), unit.words(at + 8), quarter)
         });
         let [a, b, c, d, e, f, g, h] = codes;
         let (first, second) = ([a, b, c, d], [e, f, g, h]);

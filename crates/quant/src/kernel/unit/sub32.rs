@@ -32,7 +32,16 @@ pub(super) unsafe fn scale_min<V: Lanes, const BITS: u32, const NT: usize>(
             s: [V::splat_f(0.0); NT],
             n: [V::splat_f(0.0); NT],
         };
-        for_eight!(SUB => scale_min_sub::<V, BITS, NT, SUB>(unit, block, x, &mut sums));
+        if NT == 1 {
+            // Fifth bits, of codes of five.
+            let fifth = eight!(j => unit.words(4 + j));
+            scale_min_pair::<V, BITS, NT>(unit, &fifth, block, x, &mut sums, 0);
+            scale_min_pair::<V, BITS, NT>(unit, &fifth, block, x, &mut sums, 1);
+            scale_min_pair::<V, BITS, NT>(unit, &fifth, block, x, &mut sums, 2);
+            scale_min_pair::<V, BITS, NT>(unit, &fifth, block, x, &mut sums, 3);
+        } else {
+            for_eight!(SUB => scale_min_sub::<V, BITS, NT, SUB>(unit, block, x, &mut sums));
+        }
         let (d, dmin) = (unit.scales(0, 0), unit.scales(0, 1));
         for (t, acc) in acc.iter_mut().enumerate() {
             *acc = V::fma(d, sums.s[t], *acc);
@@ -55,6 +64,43 @@ struct Sums<V: Lanes, const NT: usize> {
     n: [V::F; NT],
 }
 
+/// Sub-blocks `2 * pair` and the next, whose codes are in the same vectors: each is loaded once.
+#[inline(always)]
+unsafe fn scale_min_pair<V: Lanes, const BITS: u32, const NT: usize>(
+    unit: Unit<V>,
+    fifth: &[V::I; 8],
+    block: usize,
+    x: Tile<'_, NT>,
+    sums: &mut Sums<V, NT>,
+    pair: usize,
+) {
+    // SAFETY: as `unit`.
+    unsafe {
+        let at = if BITS == 5 { 12 } else { 4 } + pair * 8;
+        unit.begin(pair, 4, if BITS == 5 { 44 } else { 36 });
+        let words: [V::I; 8] = eight!(j => unit.words(at + j));
+        for high in [false, true] {
+            let sub = 2 * pair + usize::from(high);
+            let codes = eight!(j => {
+                let low = nibbles::<V>(words[j], high);
+                if BITS == 5 {
+                    V::or(low, V::and(shifted::<V>(fifth[j], 4 - sub as i32), 0x1010_1010))
+                } else {
+                    low
+                }
+            });
+            let scale = byte::<V>(sums.scales[sub / 4], sub % 4);
+            let min = byte::<V>(sums.mins[sub / 4], sub % 4);
+            for t in 0..NT {
+                let isum = V::dot::<BITS, 8, 1>(&codes, x.codes(block + sub, t), 0, 0);
+                let factor = V::mul(scale, V::splat_f(x.scale(block + sub, t)));
+                sums.s[t] = V::fma(V::to_f(isum), factor, sums.s[t]);
+                sums.n[t] = V::fma(min, V::splat_f(x.sum(block + sub, t)), sums.n[t]);
+            }
+        }
+    }
+}
+
 /// Sub-block `SUB` of a block of scales and minima.
 #[inline(always)]
 unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: usize>(
@@ -65,11 +111,6 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
 ) {
     // SAFETY: as `unit`.
     unsafe {
-        if NT == 1 && BITS == 5 {
-            unit.ask_eighth::<44, SUB>();
-        } else if NT == 1 {
-            unit.ask_eighth::<36, SUB>();
-        }
         let at = if BITS == 5 { 12 } else { 4 } + SUB / 2 * 8;
         let codes = eight!(j => {
             let low = nibbles::<V>(unit.words(at + j), SUB % 2 == 1);
@@ -128,7 +169,7 @@ unsafe fn listed_sub<V: Lanes, const NT: usize, const SUB: usize>(
     // SAFETY: as `listed`.
     unsafe {
         if NT == 1 {
-            unit.ask_eighth::<34, SUB>();
+            unit.begin(SUB, 8, 34);
         }
         // One vector of `d` and of high pairs of the scales, one of their low nibbles, 32 of codes.
         let high = shifted::<V>(V::load_u16(unit.halves(0, 1)), 4 - 2 * SUB as i32);
