@@ -1,9 +1,13 @@
 //! Large checkpoints that take no room on the disk: headers as real ones have them, and holes for data.
 
+mod dense;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+
+pub use dense::{DENSE, Dense};
 
 /// What a fixture holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +172,15 @@ fn mixture_tensors(experts: u64) -> Vec<Tensor> {
 
 /// Writes the header of a safetensors file, and makes it as long as it says; gives the bytes of data.
 fn safetensors(path: &Path, tensors: &[Tensor]) -> io::Result<u64> {
+    let (head, end) = header(tensors);
+    let mut file = BufWriter::new(File::create(path)?);
+    file.write_all(&head)?;
+    file.into_inner()?.set_len(head.len() as u64 + end)?;
+    Ok(end)
+}
+
+/// The header of a safetensors file with its length, and the bytes of data.
+fn header(tensors: &[Tensor]) -> (Vec<u8>, u64) {
     let (mut header, mut end) = (String::from("{"), 0);
     for tensor in tensors {
         let (name, dtype, shape) = tensor;
@@ -180,11 +193,7 @@ fn safetensors(path: &Path, tensors: &[Tensor]) -> io::Result<u64> {
     }
     header.push('}');
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    let mut file = BufWriter::new(File::create(path)?);
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(header.as_bytes())?;
-    file.into_inner()?.set_len(8 + header.len() as u64 + end)?;
-    Ok(end)
+    ([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat(), end)
 }
 
 const CONFIG: &str = r#"{
