@@ -6,9 +6,9 @@
 //!
 //! With `sweep` before the schemes, it takes each way of asking for memory in turns, and gives shares of a plain read.
 //!
-//! `WEIGHBRIDGE_CPU` picks the instruction set, `WEIGHBRIDGE_ACCESS` how memory is asked for. A plain read is the best of
-//! several ways, each in every turn: one, two and four places at once, with prefetch and without. Products with one row of activations are bound by memory; with
-//! 64 rows (a prompt) by arithmetic, and given in thousand million multiply-adds a second.
+//! `WEIGHBRIDGE_CPU` picks the instruction set. A plain read is the best of several ways, each in every turn: one, two and
+//! four places at once, with prefetch and without. Products with one row of activations are bound by memory; with 64 rows
+//! (a prompt) by arithmetic, and given in thousand million multiply-adds a second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes that fit")]
 

@@ -59,76 +59,51 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
     kernel_with(scheme, isa, Access::detect())
 }
 
-/// [`kernel`] that reads its weights in a way of one's own.
+/// [`kernel`] that asks for memory in a way of one's own.
 pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> {
-    let plain = |bytes, run| {
-        let (bytes, how) = ([bytes, 0, 0], How::Plain(run));
-        Some(Kernel {
-            grain: 16,
-            k_multiple: 1,
-            forms: Forms::F32,
-            bytes,
-            factor: None,
-            group: 1,
-            access,
-            how,
-        })
+    // Of floats, in no plane yet.
+    let floats = |how| Kernel {
+        grain: 16,
+        k_multiple: 1,
+        forms: Forms::F32,
+        bytes: [0; PLANES],
+        factor: None,
+        group: 1,
+        access,
+        how,
     };
-    match &*scheme.name {
-        "f32" => plain(4, floats_of::<floats::F32>(isa)),
-        "f16" => plain(2, floats_of::<floats::F16>(isa)),
-        "bf16" => plain(2, floats_of::<floats::BF16>(isa)),
-        name => match form(name) {
-            Some(form) => {
-                let (r, packing) = (form.r, form.packing);
-                let how = How::Interleaved(Blocks::of(packing, isa, r, access.ahead > 0)?);
-                let bytes = [packing.vectors() * 4 * r, 0, 0];
-                let (k_multiple, factor) = (packing.unit, packing.factor);
-                Some(Kernel {
-                    grain: r,
-                    k_multiple,
-                    forms: Forms::INT8,
-                    bytes,
-                    factor,
-                    group: r,
-                    access,
-                    how,
-                })
-            }
-            None => {
-                let Some(packed) = packed(name) else {
-                    let (bytes, how) = ([0; PLANES], How::Decoded(Decoded::of(stored(name)?, isa)));
-                    let (grain, factor) = (16, None);
-                    return Some(Kernel {
-                        grain,
-                        k_multiple: 1,
-                        forms: Forms::F32,
-                        bytes,
-                        factor,
-                        group: 1,
-                        access,
-                        how,
-                    });
-                };
-                let packing = packed.packing;
-                let r = isa.interleave().unwrap_or(8);
-                // What is multiplied there is in the cache.
-                let how = How::Stored(Blocks::of(packing, isa, r, false)?);
-                let bytes = packing.stored.map(|bytes| bytes * packing.per / packing.unit);
-                let (k_multiple, factor) = (packing.per, packing.factor);
-                Some(Kernel {
-                    grain: r,
-                    k_multiple,
-                    forms: Forms::INT8,
-                    bytes,
-                    factor,
-                    group: 1,
-                    access,
-                    how,
-                })
-            }
-        },
+    let plain = |bytes, run| Some(Kernel { bytes: [bytes, 0, 0], ..floats(How::Plain(run)) });
+    let name = match &*scheme.name {
+        "f32" => return plain(4, floats_of::<floats::F32>(isa)),
+        "f16" => return plain(2, floats_of::<floats::F16>(isa)),
+        "bf16" => return plain(2, floats_of::<floats::BF16>(isa)),
+        name => name,
+    };
+    if let Some(form) = form(name) {
+        let (r, packing) = (form.r, form.packing);
+        return Some(Kernel {
+            grain: r,
+            k_multiple: packing.unit,
+            forms: Forms::INT8,
+            bytes: [packing.vectors() * 4 * r, 0, 0],
+            factor: packing.factor,
+            group: r,
+            ..floats(How::Interleaved(Blocks::of(packing, isa, r, access.ahead > 0)?))
+        });
     }
+    let Some(packed) = packed(name) else {
+        return Some(floats(How::Decoded(Decoded::of(stored(name)?, isa))));
+    };
+    let (r, packing) = (isa.interleave().unwrap_or(8), packed.packing);
+    Some(Kernel {
+        grain: r,
+        k_multiple: packing.per,
+        forms: Forms::INT8,
+        bytes: packing.stored.map(|bytes| bytes * packing.per / packing.unit),
+        factor: packing.factor,
+        // What is multiplied is in the cache: no memory is asked for.
+        ..floats(How::Stored(Blocks::of(packing, isa, r, false)?))
+    })
 }
 
 impl Kernel {

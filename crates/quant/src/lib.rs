@@ -33,7 +33,7 @@ mod scheme;
 mod search;
 pub mod vector;
 
-pub use access::{ACCESS_VARIABLE, Access};
+pub use access::Access;
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 pub use attend::{Attention, attend};

@@ -27,8 +27,8 @@ use crate::packing::{Codes, Number, Sharing};
 
 use super::kinds::Kind;
 
-/// Adds to `acc[t]` the products of the unit at `unit.0`, asking for memory `unit.1` bytes ahead, with row `t` of `x`, from its block `block` on.
-/// `blocks` is how many blocks of 32 columns count: fewer than the unit has only at the end of a ragged row.
+/// Adds to `acc[t]` the products of the unit at `unit.0` with row `t` of `x`, from its block `block` on, and asks for memory
+/// `unit.1` bytes ahead. `blocks` is how many blocks of 32 columns count: fewer than the unit has only at the end of a ragged row.
 ///
 /// # Safety
 /// As [`Lanes`]; the unit is one of `K::CODES` that shares scales as `sharing` says, and `x` has the blocks.
@@ -92,8 +92,8 @@ impl<V: Lanes> Unit<V> {
         }
     }
 
-    /// Begins the `part`-th of `parts` of a unit of `vectors`: what is loaded before is not loaded after, and the same part
-    /// of a unit further on is asked for.
+    /// Begins the `part`-th of `parts` of a unit of `vectors`: the compiler moves no load across, and the same part of a unit
+    /// further on is asked for.
     ///
     /// Without this the compiler mixes the loads of a whole unit, and processors that read ahead by themselves do not see
     /// that memory is read in order: Q6_K and IQ4_XS then run at a quarter of the speed on Zen 4. To ask for many lines at
