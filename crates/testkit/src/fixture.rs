@@ -192,8 +192,13 @@ fn header(tensors: &[Tensor]) -> (Vec<u8>, u64) {
         );
     }
     header.push('}');
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    ([&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat(), end)
+    (safetensors_bytes(&header, &[]), end)
+}
+
+/// A safetensors file: the length of its JSON header, the header up to a multiple of 8, data.
+pub fn safetensors_bytes(header: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{header}{}", " ".repeat(header.len().next_multiple_of(8) - header.len()));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
 }
 
 const CONFIG: &str = r#"{

@@ -32,8 +32,7 @@ pub(crate) fn hf_directory(dir: &Path, change: impl FnOnce(&mut Vec<(String, Vec
         header.insert(name, json!({"dtype": "F32", "shape": shape, "data_offsets": offsets}));
         data.extend(bytes);
     }
-    let header = serde_json::to_vec(&header).unwrap();
-    let file = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
+    let file = testkit::fixture::safetensors_bytes(&Value::Object(header).to_string(), &data);
     std::fs::write(dir.join("model.safetensors"), file).unwrap();
 }
 

@@ -13,11 +13,8 @@ fn directory(dir: &Path, config: &Value) -> PathBuf {
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("config.json"), config.to_string()).unwrap();
-    let mut header = br#"{"encoder.a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}"#.to_vec();
-    header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header);
-    file.extend([0, 0, 128, 63, 0, 0, 0, 64]);
+    let header = r#"{"encoder.a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}"#;
+    let file = testkit::fixture::safetensors_bytes(header, &[0, 0, 128, 63, 0, 0, 0, 64]);
     std::fs::write(path.join("model.safetensors"), file).unwrap();
     path
 }

@@ -27,11 +27,7 @@ pub(crate) fn write(dir: &Path, config: &Value, tensors: &[(String, Vec<u64>, Ve
         let span = [start, data.len()];
         header.insert(name.clone(), json!({"dtype": "F32", "shape": shape, "data_offsets": span}));
     }
-    let mut header = Value::Object(header).to_string().into_bytes();
-    header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend(header);
-    file.extend(data);
+    let file = testkit::fixture::safetensors_bytes(&Value::Object(header).to_string(), &data);
     std::fs::write(dir.join("model.safetensors"), file).unwrap();
 }
 
