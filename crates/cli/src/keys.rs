@@ -26,7 +26,7 @@ impl Doubts {
         Ok(Doubts { all: coverage(checkpoint, model)?, text })
     }
 
-    /// The same, with a tokenizer that is there already.
+    /// Reads every key's verdict, and takes a tokenizer that is loaded already.
     pub(crate) fn with(
         checkpoint: &Checkpoint,
         model: &Model,

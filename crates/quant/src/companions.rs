@@ -25,38 +25,38 @@ pub struct Part {
     pub shape: Shape,
 }
 
-/// Paths of keys, and why a key has no effect if it has none.
+/// Paths of keys. A key without effect has the reason; a key that is read has `None`.
 pub type Keys = [(&'static str, Option<&'static str>)];
 
 /// Where `config.json` says how weights are quantised.
-const OBJECTS: &[&str] = &["quantization.", "quantization_config.", "compression_config."];
+const OBJECTS: &[&str] = &["quantization", "quantization_config", "compression_config"];
 
-/// What becomes of a key of a quantisation.
+/// The use of a key of `quantization_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
     /// It is read or checked.
     Read,
-    /// It says nothing that changes results, for this reason.
+    /// It changes no result, for this reason.
     WithoutEffect(&'static str),
     /// Nobody knows it.
     Unknown,
 }
 
-/// What becomes of `key` of `config.json`, by its full path; `None` if it is of no quantisation.
+/// Returns the use of `key` of `config.json`, given by its full path; `None` if it belongs to no quantisation.
 pub fn config_key(config: &Value, key: &str) -> Option<KeyUse> {
     let bare = key.strip_prefix("text_config.").unwrap_or(key);
-    let rest = OBJECTS.iter().find_map(|object| bare.strip_prefix(object))?;
-    let Some(convention) = CONVENTIONS.iter().find(|c| c.read(config).is_some()) else {
-        return Some(KeyUse::Unknown);
-    };
-    if convention.name() == "mlx" && !bare.starts_with("quantization.") {
-        return Some(KeyUse::WithoutEffect("a copy of `quantization`"));
-    }
-    let known = convention.keys().iter().find(|(path, _)| matches(path, rest));
-    Some(known.map_or(KeyUse::Unknown, |(_, why)| why.map_or(KeyUse::Read, KeyUse::WithoutEffect)))
+    let (object, path) = bare.split_once('.').filter(|(object, _)| OBJECTS.contains(object))?;
+    let convention = CONVENTIONS.iter().find(|c| c.read(config).is_some());
+    Some(convention.map_or(KeyUse::Unknown, |convention| convention.key_use(config, object, path)))
 }
 
-/// Whether `pattern`, in which stars stand for anything, is all of `text`.
+/// Looks up the key at `path`.
+pub(crate) fn known(keys: &Keys, path: &str) -> KeyUse {
+    let found = keys.iter().find(|(pattern, _)| matches(pattern, path));
+    found.map_or(KeyUse::Unknown, |(_, why)| why.map_or(KeyUse::Read, KeyUse::WithoutEffect))
+}
+
+/// Matches all of `text` against `pattern`. A star matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -77,9 +77,14 @@ pub trait Convention: Sync {
     /// What is wrong with the configuration.
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
 
-    /// Keys of the object that says how weights are quantised, by path: those that [`Convention::read`] reads or checks,
-    /// and those without effect, with the reason. A star stands for anything.
+    /// The known keys of the object that [`Convention::read`] reads, by path. A star matches any text.
     fn keys(&self) -> &'static Keys;
+
+    /// Returns the use of the key at `path` of `object` of this `config.json`.
+    fn key_use(&self, config: &Value, object: &str, path: &str) -> KeyUse {
+        let _ = (config, object);
+        known(self.keys(), path)
+    }
 
     /// The keys of `config.json` that say that these modules' weights, plain ones among them, have these schemes;
     /// `None` if the convention cannot say that.

@@ -59,7 +59,7 @@ pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
     kernel_with(scheme, isa, Access::detect())
 }
 
-/// [`kernel`] that asks for memory in a way of one's own.
+/// Like [`kernel`], with an explicit [`Access`].
 pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> {
     // Of floats, in no plane yet.
     let floats = |how| Kernel {

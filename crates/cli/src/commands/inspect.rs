@@ -40,7 +40,7 @@ fn totals(checkpoint: &Checkpoint) -> (u64, u64) {
     (elements.sum(), checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
 }
 
-/// Whether the entries are what the model needs: `Ok` with the canonical parameters, and with what is left.
+/// Checks the entries against the model. Returns the canonical parameters and the entries that are left.
 fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
     weighbridge::resolve(checkpoint, model)
 }

@@ -165,8 +165,8 @@ fn build(file: &File) -> tokenizers::Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Added tokens that the normalizer makes equal: the library finds either of them, another in another process, because
-/// the order of a hash table decides (`refresh_added_tokens`, tokenizers/src/tokenizer/added_vocabulary.rs@v0.23.2).
+/// Finds added tokens that the normalizer makes equal. The library matches one of them, and the order of a hash table
+/// decides which, anew in each process (`refresh_added_tokens`, tokenizers/src/tokenizer/added_vocabulary.rs@v0.23.2).
 fn same_once_normalized(file: &File, tokenizer: &Tokenizer) -> tokenizers::Result<Vec<(String, String)>> {
     let Some(normalizer) = tokenizer.get_normalizer() else { return Ok(vec![]) };
     let (mut first, mut problems) = (HashMap::new(), vec![]);

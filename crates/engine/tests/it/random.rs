@@ -206,8 +206,8 @@ fn streams_give_the_text_that_decoding_gives() {
 const WRITTEN: [&str; 9] =
     ["gpt-2", "starcoder", "refact", "command-r", "llama-bpe", "qwen2", "llama-spm", "dbrx", "smaug-bpe"];
 
-/// What is written of GGUF vocabularies gives their tokens in Python: `golden/tokenizer/written.py`, which runs this test
-/// for the files.
+/// A tokenizer.json that we write from a GGUF vocabulary gives the same tokens in Python. `golden/tokenizer/written.py`
+/// runs this test to get the files.
 #[test]
 fn what_is_written_gives_the_same_tokens_in_python() {
     // Python's library takes it for an s, and llama.cpp does not.

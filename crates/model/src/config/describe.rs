@@ -21,7 +21,7 @@ pub struct Description {
 /// A value of a model that an ecosystem cannot express, or that its programs compute differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The key that says it, as config.json calls it; what begins with `tokenizer` is of the tokenizer's file.
+    /// The key that says it, as config.json calls it. Keys of the tokenizer's file begin with `tokenizer`.
     pub key: String,
     /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
     pub(crate) field: &'static str,
@@ -30,7 +30,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Of a file beside config.json: what reads otherwise is no field of [`Config`].
+    /// A loss in a file beside config.json, which no field of [`Config`] shows.
     pub fn beside(key: impl Into<String>, what: impl Into<String>) -> Loss {
         Loss { key: key.into(), field: "", what: what.into() }
     }
@@ -58,7 +58,7 @@ impl Description {
         self.as_said.push(field);
     }
 
-    /// Whether a field may read otherwise from what is written.
+    /// Returns true if the description explains why `field` reads back differently.
     pub(crate) fn accounts_for(&self, field: &str) -> bool {
         self.as_said.contains(&field) || self.losses.iter().any(|loss| loss.field == field)
     }
@@ -180,7 +180,7 @@ pub(crate) fn lose_window(d: &mut Description, c: &Config, field: &'static str) 
     }
 }
 
-/// Says that llama.cpp refuses a bias after attention.
+/// Records the loss of attention's output bias, with which llama.cpp refuses the file.
 pub(crate) fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     if own("layers.0.attention.output.bias") {
         d.lose("attention_bias", "", "llama.cpp has no bias after attention here, and refuses the file");

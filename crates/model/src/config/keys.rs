@@ -242,7 +242,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether attention's linear layers have biases: config.json says it, and the reference reads no others.
+    /// Reads whether attention's linear layers have biases. config.json decides: the reference ignores other biases in the file.
     pub(crate) fn attention_bias(&mut self, default: bool) -> Field<Option<bool>> {
         self.bias(ATTENTION_BIAS, default)
     }

@@ -93,7 +93,7 @@ pub struct Config {
     pub rope_local_scaling: Field<RopeScaling>,
     /// Positions that a layer with a window sees, itself included; 0: no such layers.
     pub window: Field<u64>,
-    /// Whether each layer has the window: one a layer.
+    /// One flag per layer: true if the layer has the window.
     pub windowed: Field<Vec<bool>>,
     /// Scores are multiplied by this before the softmax.
     pub attention_scale: Field<f64>,
@@ -187,7 +187,7 @@ impl Config {
         *self.window > 0 && layer.is_some_and(|windowed| *windowed)
     }
 
-    /// Whether any layer sees a window only.
+    /// Returns true if any layer attends within a window.
     pub fn has_windows(&self) -> bool {
         *self.window > 0 && self.windowed.contains(&true)
     }
@@ -313,7 +313,7 @@ impl<'a> Reader<'a> {
         self.candidates(keys).into_iter().find_map(there)
     }
 
-    /// Whether a key is there and says null, where that is another thing than being absent.
+    /// Returns true if the key is present and null. Some families treat that otherwise than an absent key.
     pub(crate) fn is_null(&self, keys: Keys) -> bool {
         matches!(self.said(keys), Some((_, Fact::Null)))
     }

@@ -54,7 +54,7 @@ pub struct Moe {
     pub groups: Field<u64>,
     /// Groups that a token is sent to.
     pub groups_used: Field<u64>,
-    /// What the weights of the chosen are multiplied by.
+    /// The factor of the chosen experts' weights.
     pub scale: Field<f64>,
     /// The weights of the chosen sum up to 1.
     pub normed: Field<bool>,
@@ -66,7 +66,7 @@ pub struct Moe {
 
 /// What a family's experts are where no key says it.
 pub(crate) struct MoeDefaults {
-    /// Whether the weights of the chosen sum up to 1.
+    /// True if the chosen experts' weights are scaled to sum to 1.
     pub(crate) normed: bool,
     /// Experts are weighed by a sigmoid.
     pub(crate) sigmoid: bool,
@@ -80,7 +80,7 @@ pub(crate) struct MoeDefaults {
     pub(crate) groups: (u64, u64),
     /// Config.json has keys of groups, whatever holds where they are absent.
     pub(crate) grouped: bool,
-    /// What the weights of the chosen are multiplied by.
+    /// The factor of the chosen experts' weights.
     pub(crate) scale: f64,
 }
 

@@ -213,7 +213,7 @@ static GGUF: &Needless = &[
     ("general.sampling.*", "read with the sampler"),
 ];
 
-/// Whether `pattern` is `key`, or its start or end where it has a star.
+/// Matches `key` against `pattern`, which may begin or end with a star.
 pub(crate) fn fits(pattern: &str, key: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => key.ends_with(end),

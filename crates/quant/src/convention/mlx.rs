@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
 use super::{WRITER, any_of, number, text};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
+use crate::companions::{Convention, KeyUse, Keys, Module, Reading, Weight, known};
 use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
 
 /// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that
@@ -16,8 +16,15 @@ use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
 /// Source: mlx-lm `load_model` and mlx@846d17622, python/mlx/nn/layers/quantized.py.
 pub(crate) struct Mlx;
 
-static KEYS: &Keys =
-    &[("bits", None), ("group_size", None), ("mode", None), ("quant_method", WRITER), ("*", None)];
+static KEYS: &Keys = &[
+    ("bits", None),
+    ("group_size", None),
+    ("mode", None),
+    ("*.bits", None),
+    ("*.group_size", None),
+    ("*.mode", None),
+    ("quant_method", WRITER),
+];
 
 impl Convention for Mlx {
     fn name(&self) -> &'static str {
@@ -26,6 +33,21 @@ impl Convention for Mlx {
 
     fn keys(&self) -> &'static Keys {
         KEYS
+    }
+
+    fn key_use(&self, config: &Value, object: &str, path: &str) -> KeyUse {
+        // A module's own flag.
+        if config["quantization"][path].is_boolean() {
+            return KeyUse::Read;
+        }
+        match known(KEYS, path) {
+            KeyUse::Read if object == "quantization" => KeyUse::Read,
+            KeyUse::Read if config[object] == config["quantization"] => {
+                KeyUse::WithoutEffect("a copy of `quantization`")
+            }
+            KeyUse::Read => KeyUse::Unknown,
+            other => other,
+        }
     }
 
     fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {

@@ -55,12 +55,17 @@ fn inner_keys_are_found_and_a_copy_is_one() {
     assert_eq!(of("weights.num_bits"), Some(KeyUse::Read));
     assert!(matches!(of("input_activations.num_bits"), Some(KeyUse::WithoutEffect(_))));
     assert_eq!(of("weights.unheard_of"), Some(KeyUse::Unknown));
-    let mlx = json!({"quantization": {"bits": 4, "group_size": 64}});
-    assert_eq!(config_key(&mlx, "quantization.bits"), Some(KeyUse::Read));
-    assert_eq!(
-        config_key(&mlx, "quantization_config.bits"),
-        Some(KeyUse::WithoutEffect("a copy of `quantization`"))
-    );
+    let said = json!({"bits": 4, "group_size": 64, "model.layers.0.mlp.down_proj": {"bits": 8}, "lm_head": false,
+        "unheard_of": 3});
+    let mut mlx = json!({"quantization": said, "quantization_config": said});
+    for key in ["bits", "lm_head", "model.layers.0.mlp.down_proj.bits"] {
+        assert_eq!(config_key(&mlx, &format!("quantization.{key}")), Some(KeyUse::Read), "{key}");
+    }
+    assert_eq!(config_key(&mlx, "quantization.unheard_of"), Some(KeyUse::Unknown));
+    let copy = |mlx: &Value| config_key(mlx, "quantization_config.bits");
+    assert_eq!(copy(&mlx), Some(KeyUse::WithoutEffect("a copy of `quantization`")));
+    mlx["quantization_config"]["bits"] = 8.into();
+    assert_eq!(copy(&mlx), Some(KeyUse::Unknown));
 }
 
 /// What is wrong with a configuration, without any weights.
@@ -94,5 +99,40 @@ fn values_that_change_weights_are_refused_by_name() {
         ("bitnet", json!({"quantization_mode": "offline", "use_rms_norm": false})),
     ] {
         assert_eq!(problem(&config(method, more.clone())), None, "{method} {more}");
+    }
+}
+
+/// Typical configurations of each method.
+#[test]
+fn keys_of_typical_configurations_are_known() {
+    for said in [
+        json!({"bits": 4, "damp_percent": 0.01, "desc_act": false, "group_size": 128, "modules_in_block_to_quantize": null,
+            "quant_method": "gptq", "sym": true, "true_sequential": true, "static_groups": false,
+            "model_name_or_path": null, "model_file_base_name": "model"}),
+        json!({"bits": 4, "group_size": 128, "modules_to_not_convert": null, "quant_method": "awq", "version": "gemm",
+            "zero_point": true}),
+        json!({"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]}),
+        json!({"modules_to_not_convert": ["lm_head"], "quant_method": "mxfp4"}),
+        json!({"config_groups": {"group_0": {"input_activations": {"actorder": null, "dynamic": true, "num_bits": 8,
+            "type": "float"}, "output_activations": null, "targets": ["Linear"], "weights": {"actorder": null,
+            "block_structure": null, "dynamic": false, "group_size": null, "num_bits": 8, "observer": "minmax",
+            "observer_kwargs": {}, "strategy": "channel", "symmetric": true, "type": "float"}}},
+            "format": "float-quantized", "global_compression_ratio": 1.2, "ignore": ["lm_head"], "kv_cache_scheme": null,
+            "quant_method": "compressed-tensors", "quantization_status": "compressed"}),
+        json!({"linear_class": "autobitlinear", "modules_to_not_convert": null, "quant_method": "bitnet",
+            "quantization_mode": "offline"}),
+    ] {
+        let config = json!({ "quantization_config": said });
+        for key in paths("quantization_config", &said) {
+            assert_ne!(config_key(&config, &key), Some(KeyUse::Unknown), "{key} of {}", said["quant_method"]);
+        }
+    }
+}
+
+/// Paths of all values that are no objects, or empty ones.
+fn paths(at: &str, value: &Value) -> Vec<String> {
+    match value.as_object().filter(|object| !object.is_empty()) {
+        Some(object) => object.iter().flat_map(|(key, value)| paths(&format!("{at}.{key}"), value)).collect(),
+        None => vec![at.to_owned()],
     }
 }

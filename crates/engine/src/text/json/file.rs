@@ -70,7 +70,7 @@ pub(in super::super) struct Roles {
     pub(in super::super) eos: Option<u32>,
     pub(in super::super) pad: Option<u32>,
     pub(in super::super) unk: Option<u32>,
-    /// Whether the configuration adds a space before texts; only GGUF uses it.
+    /// `add_prefix_space` of tokenizer_config.json; only the conversion to GGUF uses it.
     pub(in super::super) add_prefix_space: Option<bool>,
 }
 
