@@ -1,5 +1,7 @@
 //! The parameters of a decoder, found by canonical name among the loaded ones.
 
+use std::sync::Arc;
+
 use load::{Loaded, Tensor};
 use model::{Architecture, Norm, Positions, RopeOrder};
 
@@ -38,23 +40,23 @@ pub struct Block {
     /// Before attention.
     pub attention_norm: NormWeights,
     /// q, k and v.
-    pub qkv: Projection,
+    pub qkv: Arc<Projection>,
     /// Norm of each query head.
     pub q_norm: Option<NormWeights>,
     /// Norm of each key head.
     pub k_norm: Option<NormWeights>,
     /// Attention's output.
-    pub attention_output: Projection,
+    pub attention_output: Arc<Projection>,
     /// After attention.
     pub attention_post_norm: Option<NormWeights>,
     /// Before the feed-forward network.
     pub ffn_norm: NormWeights,
     /// Gate (if any) and up.
-    pub gate_up: Projection,
+    pub gate_up: Arc<Projection>,
     /// Whether there is a gate.
     pub gated: bool,
     /// Down.
-    pub down: Projection,
+    pub down: Arc<Projection>,
     /// After the feed-forward network.
     pub ffn_post_norm: Option<NormWeights>,
 }
@@ -70,7 +72,7 @@ pub struct Weights {
     /// Before the output matrix.
     pub output_norm: NormWeights,
     /// Hidden to logits.
-    pub output: Projection,
+    pub output: Arc<Projection>,
     /// Divides the rotary frequencies (Llama 3 in GGUF): `[head_dim / 2]`.
     pub rope_factors: Option<Tensor>,
     /// The order in which rows of q and k lie.
@@ -135,7 +137,7 @@ impl Weights {
 
 impl Weights {
     /// Every projection.
-    pub fn projections(&self) -> impl Iterator<Item = &Projection> {
+    pub fn projections(&self) -> impl Iterator<Item = &Arc<Projection>> {
         let blocks = self.blocks.iter().flat_map(|b| [&b.qkv, &b.attention_output, &b.gate_up, &b.down]);
         blocks.chain([&self.output])
     }
@@ -176,7 +178,7 @@ impl Finder<'_> {
         fused: &str,
         parts: &[(&str, usize)],
         input: usize,
-    ) -> Result<Projection, Error> {
+    ) -> Result<Arc<Projection>, Error> {
         let out: usize = parts.iter().map(|p| p.1).sum();
         let linear = |stem: &str, out: usize| {
             let weight = self.required(&format!("{prefix}{stem}.weight"))?;
@@ -187,6 +189,6 @@ impl Finder<'_> {
         } else {
             parts.iter().map(|(stem, out)| linear(stem, *out)).collect::<Result<Vec<_>, Error>>()?
         };
-        Ok(Projection { parts, input, out })
+        Ok(Arc::new(Projection { parts, input, out }))
     }
 }

@@ -4,18 +4,28 @@
 //! so workers spin a bounded while, then yield their core, then sleep: a busy machine degrades instead of
 //! collapsing, and an idle program uses no CPU. Threads are not pinned.
 //!
+//! A thread that something else keeps from its core is not waited for: jobs go on without a worker that does not come,
+//! and what a worker holds that came and was stopped is done again by the caller, if the job is a [`Race`].
+//!
 //! What threads share is handed out here and nowhere else: each item, and each thread's local value, goes
 //! to one thread at a time.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// Spins before a waiter starts to yield its core: some 50 µs where a pause takes 140 cycles (Intel since
-/// Skylake), a tenth of that elsewhere. Longer, and threads beyond the cores wait for each other's spinning.
-const SPINS: u32 = 1_000;
+use crate::race::{Race, Task};
+
+/// Time that a waiter spins before it yields its core: to yield earlier would give a busy neighbour a whole slice of
+/// the scheduler's, milliseconds, in which a token is late.
+const SPIN: Duration = Duration::from_micros(100);
+/// The same where there are more threads than processors, and spinning keeps others from working.
+const SPIN_CROWDED: Duration = Duration::from_micros(5);
+/// Pauses between two looks at the clock.
+const PAUSES: u32 = 16;
 /// Yields before an idle worker sleeps: some milliseconds.
 const YIELDS: u32 = 2_000;
 
@@ -23,23 +33,41 @@ const YIELDS: u32 = 2_000;
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// A job: called once on each thread with the thread's number.
+/// A job that borrows from its caller: each thread that enters calls it with its number.
 type Job = *const (dyn Fn(usize) + Sync);
 
 struct Shared {
     /// Number of jobs started; a change is the signal to start.
     epoch: Padded<AtomicUsize>,
-    /// Workers that have not finished the current job.
-    running: Padded<AtomicUsize>,
+    /// Whether `job` may be entered, [`OPEN`], and how many workers have.
+    gate: Padded<AtomicUsize>,
     job: UnsafeCell<Option<Job>>,
-    asleep: Vec<AtomicBool>,
+    workers: Box<[Padded<Worker>]>,
     panicked: AtomicBool,
     stop: AtomicBool,
+    spin: Duration,
 }
 
-// SAFETY: `job` is written only by the owner of the pool while no worker runs (`running` is 0 and the
-// epoch has not moved), and read by workers only between an epoch's start, which they acquire, and their
-// decrement of `running`, which the owner acquires. Everything else is atomic.
+/// What the pool and one worker share.
+#[derive(Default)]
+struct Worker {
+    asleep: AtomicBool,
+    /// A race to join.
+    mail: Mutex<Option<Arc<dyn Help>>>,
+}
+
+/// A job that its caller need not wait for: it owns what it reads.
+pub(crate) trait Help: Send + Sync {
+    /// Takes items until none is left.
+    fn help(&self, thread: usize);
+}
+
+/// `gate` while the job may be entered.
+const OPEN: usize = 1 << (usize::BITS - 1);
+
+// SAFETY: `job` is written only by the owner of the pool while the gate is shut and no worker is inside, and read by workers
+// only after they entered, by an operation that acquires what opened the gate. They leave by one that the owner
+// acquires. Everything else is atomic or locked.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the raw pointer is only followed while the owner waits inside `broadcast`.
 unsafe impl Send for Shared {}
@@ -56,11 +84,12 @@ impl Pool {
         let workers = threads.max(1) - 1;
         let shared = Arc::new(Shared {
             epoch: Padded(AtomicUsize::new(0)),
-            running: Padded(AtomicUsize::new(0)),
+            gate: Padded(AtomicUsize::new(0)),
             job: UnsafeCell::new(None),
-            asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            workers: (0..workers).map(|_| Padded(Worker::default())).collect(),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            spin: if threads > Pool::available() { SPIN_CROWDED } else { SPIN },
         });
         let spawn = |index: usize| {
             let shared = Arc::clone(&shared);
@@ -84,11 +113,23 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `f` once on each thread with its number, and returns when all are done.
+    /// Tells all workers that there is something to do.
+    fn signal(&self) {
+        // Sequentially consistent with `asleep`: either the worker sees the epoch, or we see it asleep.
+        self.shared.epoch.0.fetch_add(1, Ordering::SeqCst);
+        for (worker, shared) in self.workers.iter().zip(&self.shared.workers) {
+            if shared.0.asleep.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+    }
+
+    /// Calls `f` on this thread, and on each worker that comes before this thread is through, with the thread's number.
+    /// Returns when all who called it are done.
     ///
     /// # Panics
     /// If `f` panicked on any thread.
-    pub fn broadcast(&mut self, f: &(dyn Fn(usize) + Sync)) {
+    fn broadcast(&mut self, f: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() {
             return f(0);
         }
@@ -97,20 +138,40 @@ impl Pool {
         // `Join`, which this function passes before it returns or unwinds.
         #[expect(clippy::transmute_ptr_to_ptr, reason = "only the lifetime changes, which no cast can")]
         let job: Job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(f) };
-        // SAFETY: no worker runs: `&mut self` is exclusive, and the last broadcast waited for all.
+        // SAFETY: no worker is inside: `&mut self` is exclusive, and the last broadcast waited for all and shut the gate.
         unsafe { *shared.job.get() = Some(job) };
-        shared.running.0.store(self.workers.len(), Ordering::Relaxed);
-        // Sequentially consistent with `asleep`: either the worker sees the epoch, or we see it asleep.
-        shared.epoch.0.fetch_add(1, Ordering::SeqCst);
-        for (worker, asleep) in self.workers.iter().zip(&shared.asleep) {
-            if asleep.load(Ordering::SeqCst) {
-                worker.thread().unpark();
-            }
-        }
+        shared.gate.0.store(OPEN, Ordering::Release);
+        self.signal();
         let join = Join(shared);
         f(0);
         drop(join);
         assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker thread panicked");
+    }
+
+    /// Does the items of `race`, whose values go to `out`. Whoever is free takes the next; what a worker has taken and does
+    /// not finish in time is done here too.
+    ///
+    /// # Panics
+    /// If somebody else holds the race, if its places are not in `out` or not in order, or if the task panicked.
+    pub fn race<T: Task + 'static>(&mut self, race: &mut Arc<Race<T>>, out: &mut [f32]) {
+        let alone = Arc::get_mut(race).expect("a race that nobody runs");
+        // SAFETY: `out` is borrowed until this returns, and nothing between here and `finish` panics.
+        unsafe { alone.reset(out) };
+        if race.items() > 1 {
+            for worker in &self.shared.workers {
+                // Who holds the lock is about to take an earlier race, and would be late for this one.
+                if let Ok(mut mail) = worker.0.mail.try_lock() {
+                    *mail = Some(Arc::clone(race) as Arc<dyn Help>);
+                }
+            }
+            self.signal();
+        }
+        race.finish();
+        for worker in &self.shared.workers {
+            if let Ok(mut mail) = worker.0.mail.try_lock() {
+                *mail = None;
+            }
+        }
     }
 
     /// Calls `f` for each chunk of `chunk` items of `out` (the last may be shorter), with the chunk's
@@ -167,53 +228,95 @@ impl<T> Raw<T> {
 // at a time; `T: Send` lets that thread be any.
 unsafe impl<T: Send> Sync for Raw<T> {}
 
-/// Waits for the workers, also while unwinding: they still use what the caller borrowed.
+/// Shuts the gate and waits for the workers inside, also while unwinding: they still use what the caller borrowed.
 struct Join<'a>(&'a Shared);
 
 impl Drop for Join<'_> {
     fn drop(&mut self) {
-        let mut spins = 0u32;
-        while self.0.running.0.load(Ordering::Acquire) != 0 {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        self.0.gate.0.fetch_and(!OPEN, Ordering::Relaxed);
+        let mut wait = Wait::new(self.0.spin);
+        while self.0.gate.0.load(Ordering::Acquire) != 0 {
+            if !wait.spin() {
+                std::thread::yield_now();
+            }
         }
+    }
+}
+
+/// Spins for a while.
+pub(crate) struct Wait {
+    since: Option<Instant>,
+    pauses: u32,
+    spin: Duration,
+}
+
+impl Wait {
+    pub(crate) fn new(spin: Duration) -> Wait {
+        Wait { since: None, pauses: 0, spin }
+    }
+
+    /// Pauses; false, at once, if it has spun for long enough.
+    pub(crate) fn spin(&mut self) -> bool {
+        if self.pauses == PAUSES {
+            let since = self.since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.spin {
+                return false;
+            }
+            self.pauses = 0;
+        }
+        self.pauses += 1;
+        std::hint::spin_loop();
+        true
     }
 }
 
 fn work(shared: &Shared, index: usize) {
+    let mine = &shared.workers[index].0;
     let mut seen = 0;
-    while let Some(epoch) = next_epoch(shared, index, seen) {
+    while let Some(epoch) = next_epoch(shared, mine, seen) {
         seen = epoch;
-        // SAFETY: the epoch moved, so the owner has written the job and now waits for `running` to fall.
-        let job = unsafe { (*shared.job.get()).map(|job| &*job) };
-        // The worker outlives the panic: the owner reports it, and the next job finds all threads there.
-        if job.is_some_and(|job| catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_err()) {
-            shared.panicked.store(true, Ordering::Relaxed);
+        let mail = mine.mail.lock().map_or(None, |mut mail| mail.take());
+        // The worker outlives a panic: the owner does the item again and panics itself, or reports it, and the next job finds
+        // all threads there.
+        if let Some(race) = mail {
+            let _ = catch_unwind(AssertUnwindSafe(|| race.help(index + 1)));
+        } else if enter(shared) {
+            // SAFETY: the gate was open, so the owner has written the job and waits for us to leave.
+            let job = unsafe { (*shared.job.get()).map(|job| &*job) };
+            if job.is_some_and(|job| catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_err()) {
+                shared.panicked.store(true, Ordering::Relaxed);
+            }
+            shared.gate.0.fetch_sub(1, Ordering::Release);
         }
-        shared.running.0.fetch_sub(1, Ordering::Release);
     }
 }
 
+/// Enters the job if it may still be entered.
+fn enter(shared: &Shared) -> bool {
+    let one_more = |gate: usize| (gate & OPEN != 0).then_some(gate + 1);
+    shared.gate.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more).is_ok()
+}
+
 /// Waits for a job after the one numbered `seen`; `None` if the pool is going away.
-fn next_epoch(shared: &Shared, index: usize, seen: usize) -> Option<usize> {
-    let (mut spins, mut yields) = (0, 0);
+fn next_epoch(shared: &Shared, mine: &Worker, seen: usize) -> Option<usize> {
+    let (mut wait, mut yields) = (Wait::new(shared.spin), 0);
     loop {
         let epoch = shared.epoch.0.load(Ordering::Acquire);
         if epoch != seen {
             return (!shared.stop.load(Ordering::Acquire)).then_some(epoch);
         }
-        if spins < SPINS {
-            spins += 1;
-            std::hint::spin_loop();
-        } else if yields < YIELDS {
+        if wait.spin() {
+            continue;
+        }
+        if yields < YIELDS {
             yields += 1;
             std::thread::yield_now();
         } else {
-            shared.asleep[index].store(true, Ordering::SeqCst);
+            mine.asleep.store(true, Ordering::SeqCst);
             if shared.epoch.0.load(Ordering::SeqCst) == seen {
                 std::thread::park();
             }
-            shared.asleep[index].store(false, Ordering::SeqCst);
+            mine.asleep.store(false, Ordering::SeqCst);
         }
     }
 }
@@ -259,11 +362,13 @@ mod tests {
         let mut pool = Pool::new(3);
         for _ in 0..3 {
             std::thread::sleep(std::time::Duration::from_millis(60));
-            let count = AtomicUsize::new(0);
-            pool.broadcast(&|_| {
-                count.fetch_add(1, Ordering::Relaxed);
+            let woken = AtomicUsize::new(0);
+            pool.broadcast(&|thread| {
+                woken.fetch_or(1 << thread, Ordering::Relaxed);
+                while thread == 0 && woken.load(Ordering::Relaxed) != 0b111 {
+                    std::thread::yield_now();
+                }
             });
-            assert_eq!(count.load(Ordering::Relaxed), 3);
         }
     }
 
@@ -271,7 +376,14 @@ mod tests {
     fn a_panic_on_a_worker_reaches_the_caller() {
         let mut pool = Pool::new(2);
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            pool.broadcast(&|thread| assert!(thread != 1, "on purpose"));
+            let entered = AtomicBool::new(false);
+            pool.broadcast(&|thread| {
+                entered.fetch_or(thread == 1, Ordering::Relaxed);
+                assert!(thread != 1, "on purpose");
+                while !entered.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            });
         }));
         assert!(caught.is_err());
     }

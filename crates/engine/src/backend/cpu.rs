@@ -11,15 +11,16 @@ use load::{Pool, Tensor};
 use model::{Activation, Norm, RopeOrder};
 
 use super::activation::activated;
-use quant::{Activations, Attention, ColumnsMut, Filling, Isa, Kernel, Matrix, vector};
+use quant::{Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
 use tensor::Scheme;
 
+use super::product::Products;
 use super::{Attend, Backend, Heads};
 use crate::weights::{Linear, NormWeights, Projection};
 use crate::{BATCH, Decoder, Error};
 
 /// Parts of one fork-join at most.
-const PARTS: usize = 128;
+pub(super) const PARTS: usize = 128;
 /// Parts for each thread, so that one that is held up elsewhere leaves its share to the others.
 const PARTS_A_THREAD: usize = 4;
 /// Rows of activations that one part takes where rows are independent.
@@ -29,9 +30,9 @@ const ROWS: usize = 4;
 pub struct Cpu {
     pool: Pool,
     isa: Isa,
-    /// By scheme name: a model has a handful.
-    kernels: Vec<(Arc<Scheme>, Kernel)>,
+    kernels: Arc<Kernels>,
     activations: Activations,
+    products: Products,
     locals: Vec<Local>,
 }
 
@@ -52,22 +53,9 @@ impl Cpu {
     /// If a matrix is stored in a scheme that has no kernel.
     pub fn new(pool: Pool, isa: Isa, decoder: &Decoder) -> Result<Cpu, Error> {
         let arch = decoder.architecture();
-        let mut kernels: Vec<(Arc<Scheme>, Kernel)> = Vec::new();
-        let mut widest = 0;
-        for projection in decoder.weights().projections() {
-            widest = widest.max(projection.input);
-            for part in &projection.parts {
-                let scheme = part.weight.scheme();
-                let none = || Error::NoKernel { scheme: scheme.name.to_string() };
-                if kernels.iter().all(|(s, _)| s.name != scheme.name) {
-                    kernels.push((Arc::clone(scheme), quant::kernel(scheme, isa).ok_or_else(none)?));
-                }
-                // The last scale of a row may be for fewer columns than the kernel takes at once.
-                if !projection.input.is_multiple_of(kernel_of(&kernels, scheme).k_multiple) {
-                    return Err(none());
-                }
-            }
-        }
+        let projections = || decoder.weights().projections().map(|p| &**p);
+        let kernels = Arc::new(Kernels::new(isa, projections())?);
+        let widest = projections().map(|p| p.input).max().unwrap_or(0);
         let context = decoder.cache().capacity();
         let group = usize::try_from(arch.heads / arch.kv_heads).map_err(|_| Error::TooLarge)?;
         let head_dim = usize::try_from(arch.head_dim).map_err(|_| Error::TooLarge)?;
@@ -78,26 +66,56 @@ impl Cpu {
             padded: vec![0.0; rows * 16],
         };
         let locals = (0..pool.threads()).map(|_| local()).collect();
-        Ok(Cpu { pool, isa, kernels, activations: Activations::new(rows, widest), locals })
+        let products = Products::new(pool.threads(), isa, &kernels, projections());
+        Ok(Cpu { pool, isa, kernels, activations: Activations::new(rows, widest), products, locals })
     }
 }
 
-/// The kernel for `scheme` among those that [`Cpu::new`] chose.
-fn kernel_of<'a>(kernels: &'a [(Arc<Scheme>, Kernel)], scheme: &Scheme) -> &'a Kernel {
-    let found = kernels.iter().find(|(s, _)| s.name == scheme.name);
-    &found.expect("`new` has seen every matrix").1
+/// The kernels of a model, by scheme name: it has a handful.
+pub(super) struct Kernels(Vec<(Arc<Scheme>, Kernel)>);
+
+impl Kernels {
+    fn new<'a>(isa: Isa, projections: impl Iterator<Item = &'a Projection>) -> Result<Kernels, Error> {
+        let mut kernels = Kernels(vec![]);
+        for projection in projections {
+            for part in &projection.parts {
+                let scheme = part.weight.scheme();
+                let none = || Error::NoKernel { scheme: scheme.name.to_string() };
+                if kernels.0.iter().all(|(s, _)| s.name != scheme.name) {
+                    kernels.0.push((Arc::clone(scheme), quant::kernel(scheme, isa).ok_or_else(none)?));
+                }
+                // The last scale of a row may be for fewer columns than the kernel takes at once.
+                if !projection.input.is_multiple_of(kernels.of(part).k_multiple) {
+                    return Err(none());
+                }
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// The kernel for a matrix.
+    pub(super) fn of(&self, linear: &Linear) -> &Kernel {
+        let found = self.0.iter().find(|(scheme, _)| scheme.name == linear.weight.scheme().name);
+        &found.expect("`new` has seen every matrix").1
+    }
+
+    /// What those for a projection read of the activations.
+    pub(super) fn forms(&self, projection: &Projection) -> Forms {
+        projection.parts.iter().map(|part| self.of(part).forms).fold(Forms::default(), Forms::union)
+    }
 }
 
 /// Some output features of one matrix, and where they go.
-struct Part<'a> {
-    linear: &'a Linear,
-    kernel: &'a Kernel,
-    features: Range<usize>,
-    y: ColumnsMut<'a>,
+pub(super) struct Part<'a> {
+    pub(super) linear: &'a Linear,
+    pub(super) kernel: &'a Kernel,
+    pub(super) features: Range<usize>,
+    pub(super) y: ColumnsMut<'a>,
 }
 
 impl Part<'_> {
-    fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
+    /// `padded` has room for a group of every row.
+    pub(super) fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
         let planes = &self.linear.weight.planes();
         let w = Matrix { planes, rows: self.linear.weight.rows(), k: x.k() };
         let Range { start, end } = self.features.clone();
@@ -153,10 +171,12 @@ impl Backend for Cpu {
         });
     }
 
-    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]) {
+    fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]) {
+        if rows == 1 && self.pool.threads() > 1 {
+            return self.products.run(&mut self.pool, projection, x, y);
+        }
         let isa = self.isa;
-        let forms = projection.parts.iter().map(|p| kernel_of(&self.kernels, p.weight.scheme()).forms);
-        let forms = forms.fold(quant::Forms::default(), quant::Forms::union);
+        let forms = self.kernels.forms(projection);
         let filling = self.activations.begin(rows, projection.input, forms);
         fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
 
@@ -168,7 +188,7 @@ impl Backend for Cpu {
         for linear in &projection.parts {
             let (mut mine, others) = left.split_at(linear.out);
             left = others;
-            let kernel = kernel_of(&self.kernels, linear.weight.scheme());
+            let kernel = self.kernels.of(linear);
             let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
             let mut at = 0;
             while at < linear.out {

@@ -5,7 +5,10 @@
 
 mod activation;
 mod cpu;
+mod product;
 mod reference;
+
+use std::sync::Arc;
 
 use model::{Activation, Norm, RopeOrder};
 
@@ -76,7 +79,7 @@ pub trait Backend {
 
     /// `y[t] = W x[t] + b` for every part of the projection, side by side: `x` is `[rows, in]`, `y`
     /// `[rows, out]`.
-    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]);
+    fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]);
 
     /// Norms and rotates the heads of q and k in place; `qkv` is `[rows, heads.width()]`.
     fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize);

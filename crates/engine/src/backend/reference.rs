@@ -1,5 +1,7 @@
 //! The oracle: plain f32, one thread, one loop an operation, in the order of the formula.
 
+use std::sync::Arc;
+
 use model::{Activation, Norm, RopeOrder};
 
 use super::activation::activated;
@@ -45,7 +47,7 @@ impl Backend for Reference {
         }
     }
 
-    fn linear(&mut self, projection: &Projection, x: &[f32], rows: usize, y: &mut [f32]) {
+    fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]) {
         let (input, out) = (projection.input, projection.out);
         self.row.resize(input, 0.0);
         let mut first = 0;
