@@ -8,7 +8,7 @@
 //!
 //! `WEIGHBRIDGE_CPU` picks the instruction set. A plain read is the best of several ways, each in every turn: one, two and
 //! four places at once, with prefetch and without. Products with one row of activations are bound by memory; with 64 rows
-//! (a prompt) by arithmetic, and given in thousand million multiply-adds a second.
+//! (a prompt) by arithmetic, and given in thousand million multiply-adds a second, beside the rate of bare products.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes that fit")]
 
@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
+use quant::ceiling::{self, Reading};
 use quant::{Access, Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
 
@@ -74,49 +75,26 @@ fn product(kernel: Kernel, w: Matrix<'_>, x: &Activations, threads: usize) -> f6
     seconds(&mut parts, |i, y| kernel.run(w, share(rows, i, threads), x, y.reborrow()))
 }
 
-/// Asks for the line that begins at this byte, if the processor is one that we know how to ask.
-fn ask(byte: Option<&u8>) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(byte) = byte {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 has the instruction, and it reads nothing that is seen.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = byte;
-}
-
 /// GB/s of reading all of `bytes` on `threads` threads, the fastest way.
-fn read_ceiling(bytes: &[u8], threads: usize) -> f64 {
-    let ways = [1, 2, 4].into_iter().flat_map(|streams| [0, 4096].map(|ahead| (streams, ahead)));
-    ways.map(|(streams, ahead)| plain_read(bytes, threads, streams, ahead)).fold(0.0, f64::max)
+fn read_ceiling(isa: Isa, bytes: &[u8], threads: usize) -> f64 {
+    Reading::ways().map(|how| plain_read(isa, bytes, threads, how)).fold(0.0, f64::max)
 }
 
-/// GB/s of reading all of `bytes`, `streams` places at a time on each thread; memory is asked for `ahead` bytes ahead,
-/// unless that is 0.
-fn plain_read(bytes: &[u8], threads: usize, streams: usize, ahead: usize) -> f64 {
-    /// Bytes from one place before the next has its turn.
-    const TURN: usize = 1024;
-    let turns = bytes.len() / TURN / streams / threads;
+/// GB/s of reading all of `bytes` on `threads` threads.
+fn plain_read(isa: Isa, bytes: &[u8], threads: usize, how: Reading) -> f64 {
+    let part = bytes.len() / threads;
     let t = seconds(&mut vec![(); threads], |i, ()| {
-        let at = |stream: usize| &bytes[(i * streams + stream) * turns * TURN..][..turns * TURN];
-        let places: Vec<&[u8]> = (0..streams).map(at).collect();
-        let mut sum = [0u64; 8];
-        for turn in 0..turns {
-            for place in &places {
-                for (i, line) in place[turn * TURN..][..TURN].as_chunks::<64>().0.iter().enumerate() {
-                    if ahead > 0 {
-                        ask(place.get(turn * TURN + ahead + 64 * i));
-                    }
-                    for (sum, word) in sum.iter_mut().zip(line.as_chunks::<8>().0) {
-                        *sum ^= u64::from_ne_bytes(*word);
-                    }
-                }
-            }
-        }
-        black_box(sum);
+        black_box(ceiling::read(isa, how, &bytes[i * part..][..part]));
     });
-    (turns * TURN * streams * threads) as f64 / t / 1e9
+    bytes.len() as f64 / t / 1e9
+}
+
+/// Gmac/s of bare products on `threads` threads.
+fn bare_products(isa: Isa, threads: usize) -> f64 {
+    const ROUNDS: usize = 100_000;
+    let mut macs = vec![0; threads];
+    let t = seconds(&mut macs, |_, macs| *macs = ceiling::multiply(isa, ROUNDS));
+    macs.iter().sum::<u64>() as f64 / t / 1e9
 }
 
 fn main() {
@@ -129,12 +107,15 @@ fn main() {
     println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
 
     let buffer = vec![1u8; bytes];
-    for (streams, ahead) in [(1, 0), (1, 4096), (2, 0), (2, 4096), (4, 0), (4, 4096)] {
-        let [one, two] = THREADS.map(|n| plain_read(&buffer, n, streams, ahead));
+    for how in Reading::ways() {
+        let ([one, two], Reading { streams, ahead }) =
+            (THREADS.map(|n| plain_read(isa, &buffer, n, how)), how);
         println!(
             "plain read, {streams} stream(s) a thread, {ahead} ahead: GB/s {one:6.1} {two:6.1}   (1 and 2 threads)"
         );
     }
+    let [one, two] = THREADS.map(|n| bare_products(isa, n));
+    println!("bare products: Gmac/s {one:6.1} {two:6.1}");
 
     let x: Vec<f32> = (0..PROMPT * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
     let plain = ["f16", "bf16", "f32"].map(str::to_owned);
@@ -167,7 +148,7 @@ fn sweep(name: &str, isa: Isa, buffer: &[u8], k: usize, x: &[f32]) {
     let mut found = vec![[vec![], vec![]]; ways.len()];
     for _ in 0..TURNS {
         for threads in THREADS {
-            let read = read_ceiling(buffer, threads);
+            let read = read_ceiling(isa, buffer, threads);
             for (way, found) in ways.iter().zip(&mut found) {
                 let kernel = quant::kernel_with(&form, isa, *way).unwrap();
                 let mut acts = Activations::new(1, k);
@@ -248,7 +229,7 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
     let rate = |threads| bytes as f64 / product(kernel, Matrix { planes: w, rows, k }, &acts, threads) / 1e9;
     let one = rate(1);
     let mut turns = [(); TURNS].map(|()| {
-        let (ours, read) = (rate(2), read_ceiling(buffer, 2));
+        let (ours, read) = (rate(2), read_ceiling(isa, buffer, 2));
         (ours / read, ours)
     });
     turns.sort_by(|a, b| a.0.total_cmp(&b.0));

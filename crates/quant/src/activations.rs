@@ -5,8 +5,23 @@ use crate::lanes::{Lanes, for_16_lanes};
 
 /// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
 const WORDS: usize = 12;
-/// Rows that share one tile.
-pub(crate) const TILE: usize = 4;
+/// Rows that share one tile: as many as the widest kernels take at once.
+pub(crate) const TILE: usize = 8;
+/// Rows of half a tile: as many as the others take.
+pub(crate) const HALF: usize = 4;
+
+/// Rows of whole tiles, of half a tile after them (4 or 0), and how many are left over, of `rows` rows.
+pub(crate) fn tiles(rows: usize) -> [usize; 3] {
+    let tiled = rows / TILE * TILE;
+    let half = (rows - tiled) / HALF * HALF;
+    [tiled, half, rows - tiled - half]
+}
+
+/// Words of `rows` rows of `k` values: half a tile takes the room of a whole one.
+fn words(rows: usize, k: usize) -> Option<usize> {
+    let [tiled, half, single] = tiles(rows);
+    (tiled + half / HALF * TILE + single).checked_mul(k / 32 * WORDS)
+}
 
 /// Which forms of the activations a product reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,11 +55,11 @@ impl Forms {
 /// no `d` exists, because a value is not finite or all are below 1e-30, the codes are 0 and `d` is NaN or 0. The
 /// same bits come out of every instruction set.
 ///
-/// Rows are taken in tiles of four, whose blocks of 32 stand next to each other; what is left over stands row
-/// by row. The memory is allocated once, by [`Activations::new`].
+/// Rows are taken in tiles of eight, whose blocks of 32 stand next to each other; of what is left over four are a half-empty
+/// tile, and the others stand row by row. The memory is allocated once, by [`Activations::new`].
 pub struct Activations {
-    /// For each tile, for each 32 columns: the codes of each row, then each row's `d`, each row's `d * Σ codes`,
-    /// each row's `-Σ codes`, and the same for the first and the second 16 alone, 16 bits each.
+    /// For each tile, for each 32 columns, for each half of the tile: the codes of each row, then each row's `d`, each row's
+    /// `d * Σ codes`, each row's `-Σ codes`, and the same for the first and the second 16 alone, 16 bits each.
     words: Vec<u32>,
     /// `[rows, k]`
     floats: Vec<f32>,
@@ -56,8 +71,10 @@ pub struct Activations {
 impl Activations {
     /// Room for up to `max_rows` rows of up to `max_k` values.
     pub fn new(max_rows: usize, max_k: usize) -> Self {
+        // Half a tile takes the room of a whole one, and three rows may be left over.
+        let most = if max_rows < HALF { max_rows } else { max_rows.next_multiple_of(TILE) + HALF - 1 };
         Activations {
-            words: vec![0; max_rows * (max_k / 32) * WORDS],
+            words: vec![0; most * (max_k / 32) * WORDS],
             floats: vec![0.0; max_rows * max_k],
             rows: 0,
             k: 0,
@@ -79,7 +96,7 @@ impl Activations {
     /// # Panics
     /// If there is no room for that many, or codes are asked for and `k` is not a multiple of 32.
     pub fn begin(&mut self, rows: usize, k: usize, forms: Forms) -> Filling<'_> {
-        let words = if forms.int8 { rows.checked_mul(k / 32 * WORDS) } else { Some(0) };
+        let words = if forms.int8 { words(rows, k) } else { Some(0) };
         let floats = if forms.f32 { rows.checked_mul(k) } else { Some(0) };
         assert!(!forms.int8 || k.is_multiple_of(32), "{k} columns are not blocks of 32");
         let (Some(words), Some(floats)) = (words, floats) else { panic!("{rows} rows of {k} overflow") };
@@ -112,13 +129,19 @@ impl Activations {
         &self.floats[..self.rows * self.k]
     }
 
-    /// The codes of the tile of `NT` rows that starts at row `row`. They must have been asked for.
+    /// The codes of the `NT` rows from `row` on: a tile, half of one, or a row that is left over. They must have been asked
+    /// for.
     pub(crate) fn tile<const NT: usize>(&self, row: usize) -> Tile<'_, NT> {
         let stride = self.k / 32 * WORDS;
-        let tiled = row < self.rows / TILE * TILE;
+        let [tiled, half, _] = tiles(self.rows);
         assert!(self.forms.int8 && row + NT <= self.rows, "row {row} of {}", self.rows);
-        assert_eq!((NT, row % TILE * usize::from(tiled)), (if tiled { TILE } else { 1 }, 0), "rows of tiles");
-        Tile { words: &self.words[row * stride..][..NT * stride] }
+        if NT == 1 {
+            assert!(row >= tiled + half, "row {row} is in a tile");
+            return Tile { words: &self.words[(row + half) * stride..][..stride] };
+        }
+        assert!(row.is_multiple_of(NT) && row + NT <= tiled + half, "row {row} is not where {NT} begin");
+        let within = row % TILE * WORDS;
+        Tile { words: &self.words[row / TILE * TILE * stride..][..TILE * stride][within..] }
     }
 }
 
@@ -139,12 +162,12 @@ impl<'a> Filling<'a> {
     /// The first `row` rows, and the others.
     ///
     /// # Panics
-    /// If `row` is more than there are, or not a multiple of 4.
+    /// If `row` is more than there are, or not a multiple of 8.
     pub fn split_at(self, row: usize) -> (Filling<'a>, Filling<'a>) {
         assert!(row <= self.rows && row.is_multiple_of(TILE), "row {row} of {}", self.rows);
-        let share = |len: usize| len.checked_div(self.rows).unwrap_or(0) * row;
-        let (words, more_words) = self.words.split_at_mut(share(self.words.len()));
-        let (floats, more_floats) = self.floats.split_at_mut(share(self.floats.len()));
+        let share = |empty: bool, of_one: usize| if empty { 0 } else { row * of_one };
+        let (words, more_words) = self.words.split_at_mut(share(self.words.is_empty(), self.k / 32 * WORDS));
+        let (floats, more_floats) = self.floats.split_at_mut(share(self.floats.is_empty(), self.k));
         (
             Filling { words, floats, rows: row, k: self.k },
             Filling { words: more_words, floats: more_floats, rows: self.rows - row, k: self.k },
@@ -176,32 +199,32 @@ for_16_lanes! {
 /// As [`Lanes`].
 #[inline(always)]
 unsafe fn quantise<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
-    let rows = x.len() / k;
-    let tiled = rows / TILE * TILE;
+    let [tiled, half, _] = tiles(x.len() / k);
     let stride = k / 32 * WORDS;
-    let (tiles, singles) = words.split_at_mut(tiled * stride);
+    let (tiles, singles) = words.split_at_mut((tiled + half / HALF * TILE) * stride);
     for (row, x) in x.chunks_exact(k).enumerate() {
         // SAFETY: as this function.
         unsafe {
-            if row < tiled {
+            if row < tiled + half {
                 let tile = &mut tiles[row / TILE * TILE * stride..][..TILE * stride];
-                quantise_row::<V, TILE>(x, row % TILE, tile);
+                quantise_row::<V, HALF, TILE>(x, row % TILE, tile);
             } else {
-                quantise_row::<V, 1>(x, 0, &mut singles[(row - tiled) * stride..][..stride]);
+                quantise_row::<V, 1, 1>(x, 0, &mut singles[(row - tiled - half) * stride..][..stride]);
             }
         }
     }
 }
 
-/// Row `t` of a tile of `NT`.
+/// Row `t` of a tile of `OF`, whose parts are of `NT`.
 ///
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
-unsafe fn quantise_row<V: Lanes, const NT: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
-    assert!(V::N == 16 && t < NT);
-    for (x, block) in x.as_chunks::<32>().0.iter().zip(tile.chunks_exact_mut(NT * WORDS)) {
-        let (codes, facts) = block.split_at_mut(NT * 8);
+unsafe fn quantise_row<V: Lanes, const NT: usize, const OF: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
+    assert!(V::N == 16 && t < OF);
+    let (part, t) = (t / NT, t % NT);
+    for (x, block) in x.as_chunks::<32>().0.iter().zip(tile.chunks_exact_mut(OF * WORDS)) {
+        let (codes, facts) = block[part * NT * WORDS..][..NT * WORDS].split_at_mut(NT * 8);
         let codes: &mut [u32; 8] = codes.as_chunks_mut().0.get_mut(t).expect("`t < NT`");
         // SAFETY: loads of 16 of the 32 values, stores of 16 of the 32 bytes.
         let (scale, sums) = unsafe {
@@ -227,24 +250,43 @@ unsafe fn quantise_row<V: Lanes, const NT: usize>(x: &[f32], t: usize, tile: &mu
     }
 }
 
-/// The codes of `NT` rows. See [`Activations`].
+/// The codes of `NT` rows: 8, 4 or 1. See [`Activations`].
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a, const NT: usize> {
+    /// From the first of these rows to the end of the tile.
     words: &'a [u32],
 }
 
 impl<const NT: usize> Tile<'_, NT> {
+    /// Rows of a part of the tile, whose facts stand together.
+    const PART: usize = if NT == 1 { 1 } else { HALF };
+    /// Rows of a tile.
+    const OF: usize = if NT == 1 { 1 } else { TILE };
+
     /// Blocks of 32 columns.
     pub(crate) fn blocks(&self) -> usize {
-        self.words.len() / (NT * WORDS)
+        self.words.len().div_ceil(Self::OF * WORDS)
     }
 
+    /// Word `at` of the part that row `t` is in.
+    ///
     /// # Safety
-    /// `block < self.blocks()`, `at < NT * WORDS`.
+    /// `block < self.blocks()`, `t < NT`, `at < PART * WORDS`.
     #[inline(always)]
-    unsafe fn word(&self, block: usize, at: usize) -> *const u32 {
-        // SAFETY: there are `NT * WORDS` words for each block.
-        unsafe { self.words.as_ptr().add(block * (NT * WORDS) + at) }
+    unsafe fn word(&self, block: usize, t: usize, at: usize) -> *const u32 {
+        let part = t / Self::PART * Self::PART * WORDS;
+        // SAFETY: there are `OF * WORDS` words for each block, less those before the first of these rows.
+        unsafe { self.words.as_ptr().add(block * (Self::OF * WORDS) + part + at) }
+    }
+
+    /// Fact `i` of row `t`.
+    ///
+    /// # Safety
+    /// `block < self.blocks()`, `t < NT`, `i < 4`.
+    #[inline(always)]
+    unsafe fn fact(&self, block: usize, t: usize, i: usize) -> u32 {
+        // SAFETY: as this function.
+        unsafe { *self.word(block, t, Self::PART * (8 + i) + t % Self::PART) }
     }
 
     /// The 32 codes of row `t`.
@@ -254,35 +296,35 @@ impl<const NT: usize> Tile<'_, NT> {
     #[inline(always)]
     pub(crate) unsafe fn codes(&self, block: usize, t: usize) -> *const i8 {
         // SAFETY: as this function.
-        unsafe { self.word(block, t * 8).cast() }
+        unsafe { self.word(block, t, t % Self::PART * 8).cast() }
     }
 
     /// The scale of the codes.
     #[inline(always)]
     pub(crate) unsafe fn scale(&self, block: usize, t: usize) -> f32 {
         // SAFETY: as this function.
-        f32::from_bits(unsafe { *self.word(block, NT * 8 + t) })
+        f32::from_bits(unsafe { self.fact(block, t, 0) })
     }
 
     /// The sum of the values, as the codes give them.
     #[inline(always)]
     pub(crate) unsafe fn sum(&self, block: usize, t: usize) -> f32 {
         // SAFETY: as this function.
-        f32::from_bits(unsafe { *self.word(block, NT * 9 + t) })
+        f32::from_bits(unsafe { self.fact(block, t, 1) })
     }
 
     /// Minus the sum of the codes.
     #[inline(always)]
     pub(crate) unsafe fn minus(&self, block: usize, t: usize) -> i32 {
         // SAFETY: as this function.
-        unsafe { *self.word(block, NT * 10 + t) }.cast_signed()
+        unsafe { self.fact(block, t, 2) }.cast_signed()
     }
 
     /// Minus the sums of the codes of the first and the second half, 16 bits each.
     #[inline(always)]
     pub(crate) unsafe fn minus_halves(&self, block: usize, t: usize) -> u32 {
         // SAFETY: as this function.
-        unsafe { *self.word(block, NT * 11 + t) }
+        unsafe { self.fact(block, t, 3) }
     }
 
     /// Minus the sum of the codes of the first or second half.

@@ -14,6 +14,7 @@ mod access;
 mod activations;
 mod assemble;
 mod attend;
+pub mod ceiling;
 mod codec;
 mod columns;
 pub mod companions;

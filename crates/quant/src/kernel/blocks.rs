@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::access::Access;
-use crate::activations::{Activations, TILE};
+use crate::activations::{Activations, HALF, TILE, tiles};
 use crate::columns::ColumnsMut;
 use crate::interleave::split;
 use crate::isa::Isa;
@@ -193,15 +193,21 @@ unsafe fn accumulate<V: Lanes, K: Kind>(
     groups: &[Group],
     blocks: Range<usize>,
 ) {
-    let rows = job.x.rows();
-    let tiled = rows / TILE * TILE;
-    for t in (0..tiled).step_by(TILE) {
-        for group in groups {
-            // SAFETY: as this function.
-            unsafe { tile::<V, K, TILE, 1>(job, units, std::array::from_ref(group), blocks.clone(), t) }
+    let [tiled, half, single] = tiles(job.x.rows());
+    // Where there are registers for it a whole tile at once: making the codes is a large part of the work.
+    let whole = if V::REGISTERS >= 32 { tiled } else { 0 };
+    for group in groups.iter().filter(|_| tiled + half > 0).map(std::array::from_ref) {
+        // SAFETY: as this function.
+        unsafe {
+            for t in (0..whole).step_by(TILE) {
+                tile::<V, K, TILE, 1>(job, units, group, blocks.clone(), t);
+            }
+            for t in (whole..tiled + half).step_by(HALF) {
+                tile::<V, K, HALF, 1>(job, units, group, blocks.clone(), t);
+            }
         }
     }
-    for t in tiled..rows {
+    for t in tiled + half..tiled + half + single {
         // SAFETY: as this function.
         unsafe { tile::<V, K, 1, STREAMS>(job, units, groups, blocks.clone(), t) }
     }
@@ -228,6 +234,10 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
             for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {
                 for (i, acc) in acc.iter_mut().enumerate() {
                     let before = &job.y.row_mut(t + i)[column..][..lanes];
+                    if lanes == V::N {
+                        *acc = V::load_f(before.as_ptr());
+                        continue;
+                    }
                     let mut all = [0.0; ROWS_MAX];
                     all[lane..][..lanes].copy_from_slice(before);
                     *acc = V::load_f(all.as_ptr());
@@ -242,9 +252,14 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
         }
         for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&acc) {
             for (i, acc) in acc.iter().enumerate() {
+                let after = &mut job.y.row_mut(t + i)[column..][..lanes];
+                if lanes == V::N {
+                    V::store_f(after.as_mut_ptr(), *acc);
+                    continue;
+                }
                 let mut all = [0.0; ROWS_MAX];
                 V::store_f(all.as_mut_ptr(), *acc);
-                job.y.row_mut(t + i)[column..][..lanes].copy_from_slice(&all[lane..][..lanes]);
+                after.copy_from_slice(&all[lane..][..lanes]);
             }
         }
     }

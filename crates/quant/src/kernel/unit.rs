@@ -50,6 +50,10 @@ pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
                     unit.ask(0..sharing.lead + plain.vectors() * sharing.blocks);
                 }
                 for b in 0..blocks.min(sharing.blocks) {
+                    if NT > 1 {
+                        // As in `begin`: codes of the next block are not made before there are registers for them.
+                        compiler_fence(Ordering::SeqCst);
+                    }
                     blocks32::block(unit, plain, sharing, block, x, acc, b);
                 }
             }
@@ -92,16 +96,19 @@ impl<V: Lanes> Unit<V> {
         }
     }
 
-    /// Begins the `part`-th of `parts` of a unit of `vectors`: the compiler moves no load across, and the same part of a unit
-    /// further on is asked for.
+    /// Begins the `part`-th of `parts` of a unit of `vectors`: the compiler moves no load across, and for a single row the same
+    /// part of a unit further on is asked for.
     ///
     /// Without this the compiler mixes the loads of a whole unit, and processors that read ahead by themselves do not see
-    /// that memory is read in order: Q6_K and IQ4_XS then run at a quarter of the speed on Zen 4. To ask for many lines at
-    /// once would fill the buffers that misses wait in, and then all loads wait.
+    /// that memory is read in order: Q6_K and IQ4_XS then run at a quarter of the speed on Zen 4. With many rows it makes
+    /// codes before there are registers for them. To ask for many lines at once would fill the buffers that misses wait
+    /// in, and then all loads wait.
     #[inline(always)]
-    fn begin(self, part: usize, parts: usize, vectors: usize) {
+    fn begin<const NT: usize>(self, part: usize, parts: usize, vectors: usize) {
         compiler_fence(Ordering::SeqCst);
-        self.ask(vectors * part / parts..vectors * (part + 1) / parts);
+        if NT == 1 {
+            self.ask(vectors * part / parts..vectors * (part + 1) / parts);
+        }
     }
 
     /// Vector `i`.

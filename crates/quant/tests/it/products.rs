@@ -81,9 +81,16 @@ fn bits(y: &[f32]) -> Vec<u32> {
 fn quantised_products_are_right_and_the_same_in_every_form() {
     let mut noise = Noise(11);
     for name in &packable() {
-        for (rows, units, tokens) in
-            [(16, 1, 1), (48, 3, 1), (32, 27, 1), (48, 7, 6), (32, 3, 4), (16, 30, 9)]
-        {
+        for (rows, units, tokens) in [
+            (16, 1, 1),
+            (48, 3, 1),
+            (32, 27, 1),
+            (48, 7, 6),
+            (32, 3, 4),
+            (16, 30, 9),
+            (32, 2, 15),
+            (16, 2, 20),
+        ] {
             let k = units * unit(name);
             let w = noise.matrix(name, rows, k);
             let x: Vec<f32> = noise.floats(tokens * k);
@@ -122,7 +129,8 @@ fn stored_products_take_any_rows_and_any_blocks() {
     let mut noise = Noise(12);
     for name in &packable() {
         let per = quant::kernel(&quant::scheme(name).unwrap(), Isa::Scalar).unwrap().k_multiple;
-        for (rows, blocks, tokens) in [(1, 1, 1), (7, 3, 1), (37, 3, 5), (21, 1, 2), (53, 27, 3)] {
+        for (rows, blocks, tokens) in [(1, 1, 1), (7, 3, 1), (37, 3, 5), (21, 1, 2), (53, 27, 3), (18, 2, 15)]
+        {
             let k = blocks * per;
             let w = noise.matrix(name, rows, k);
             let x: Vec<f32> = noise.floats(tokens * k);
@@ -234,7 +242,7 @@ fn activations_that_are_not_numbers_show_in_the_result() {
 
 #[test]
 fn activations_filled_in_parts_are_those_filled_at_once() {
-    let (tokens, k) = (11, 96);
+    let (tokens, k) = (23, 96);
     let x: Vec<f32> = Noise(15).floats(tokens * k);
     let w = Noise(16).matrix("q5_1", 8, k);
     let kernel = quant::kernel(&quant::scheme("q5_1").unwrap(), Isa::Scalar).unwrap();
@@ -247,10 +255,10 @@ fn activations_filled_in_parts_are_those_filled_at_once() {
     whole.fill(Isa::Scalar, &x, tokens, k, Forms::INT8);
     for isa in Isa::available() {
         let mut parts = Activations::new(tokens + 3, k + 32);
-        let (first, rest) = parts.begin(tokens, k, Forms::INT8.union(Forms::F32)).split_at(4);
+        let (first, rest) = parts.begin(tokens, k, Forms::INT8.union(Forms::F32)).split_at(8);
         std::thread::scope(|s| {
-            s.spawn(|| first.fill(isa, &x[..4 * k]));
-            s.spawn(|| rest.fill(isa, &x[4 * k..]));
+            s.spawn(|| first.fill(isa, &x[..8 * k]));
+            s.spawn(|| rest.fill(isa, &x[8 * k..]));
         });
         assert_eq!(run(&parts), run(&whole), "{}", isa.name());
     }

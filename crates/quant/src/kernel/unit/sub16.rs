@@ -116,9 +116,7 @@ unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     unsafe {
         // One vector of `d` and `dmin`, four of scales and minima, 16 of codes.
         if P.is_multiple_of(4) {
-            if NT == 1 {
-                unit.begin(P / 4, 2, 21);
-            }
+            unit.begin::<NT>(P / 4, 2, 21);
             *words = eight!(j => unit.words(5 + 2 * P + j));
         }
         let codes = eight!(j => pair_of_bits::<V>(words[j], P));
@@ -188,9 +186,7 @@ unsafe fn three_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     // SAFETY: as `three_bit`.
     unsafe {
         if P.is_multiple_of(4) {
-            if NT == 1 {
-                unit.begin(P / 4, 2, 28);
-            }
+            unit.begin::<NT>(P / 4, 2, 28);
             *words = eight!(j => unit.words(12 + 2 * P + j));
         }
         let codes = eight!(j => {
@@ -287,7 +283,7 @@ unsafe fn six_bit_sixteen<V: Lanes, const NT: usize>(
         // One vector of `d`, four of scales; for each 16 columns of the quarters of a half four vectors of low nibbles of
         // the first and third, four of the second and fourth, and four of high pairs.
         let at = 5 + half * 24 + part * 12;
-        unit.begin(2 * half + part, 4, 53);
+        unit.begin::<NT>(2 * half + part, 4, 53);
         let low = [four(unit, at), four(unit, at + 4)];
         let pairs = four(unit, at + 8);
         let mut sums = [V::splat(0); 4];
@@ -325,6 +321,7 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     // SAFETY: as `unit`.
     unsafe {
         let (half, quarter) = (P / 4, P % 4);
+        unit.begin::<NT>(P, 8, 53);
         let codes = eight!(j => {
             let at = 5 + half * 24 + j / 4 * 12 + j % 4;
             six_bits::<V>(unit.words(at + quarter % 2 * 4), unit.words(at + 8), quarter)
