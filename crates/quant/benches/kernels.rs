@@ -127,7 +127,7 @@ fn main() {
     for name in names.filter(|name| only.is_empty() || only.contains(&name)) {
         scheme(&name, isa, &buffer, k, &x);
     }
-    if only.is_empty() {
+    if only.is_empty() || only.iter().any(|name| *name == "attention") {
         attention(isa);
         vectors(isa);
     }
@@ -249,20 +249,28 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
 }
 
 fn attention(isa: Isa) {
-    for (heads, d, n) in [(3, 64, 256), (3, 64, 4096), (4, 128, 4096), (1, 256, 4096)] {
-        let (q, k) = (vec![0.01; heads * d], vec![0.02; n * d]);
-        let v = k.clone();
+    for (rows, heads, d, n) in [
+        (1, 3, 64, 256),
+        (1, 3, 64, 4096),
+        (4, 3, 64, 256),
+        (4, 3, 64, 4096),
+        (1, 4, 128, 4096),
+        (4, 4, 128, 4096),
+        (4, 1, 256, 4096),
+    ] {
+        let (q, k) = (vec![0.01; rows * heads * d], vec![0.02; n * d]);
+        let (v, visible) = (k.clone(), vec![0..n; rows]);
         let how = Attention { heads, scale: 0.1, soft_cap: None };
-        let mut state = [(vec![0.0; heads * n], vec![0.0; heads * d])];
+        let mut state = [(vec![0.0; rows * heads * n], vec![0.0; rows * heads * d])];
         let t = seconds(&mut state, |_, (scores, out)| {
             for _ in 0..8 {
-                quant::attend(isa, how, &q, &k, &v, scores, out);
+                quant::attend(isa, how, &q, &k, &v, &visible, scores, out);
             }
         }) / 8.0;
         println!(
-            "attention, {heads} heads of {d} at {n}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
+            "attention, {rows} row(s) of {heads} heads of {d} at {n}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
             t * 1e6,
-            (2 * heads * d * n) as f64 / t / 1e9,
+            (2 * rows * heads * d * n) as f64 / t / 1e9,
             (2 * d * n * 4) as f64 / t / 1e9
         );
     }

@@ -1,11 +1,13 @@
-//! Attention of the query heads that share one key and value head.
+//! Attention of the queries that share one key and value head.
+
+use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_16_lanes};
 use crate::vector::softmax_in_place;
 
-/// Positions taken at once for all heads: their keys or values stay in the first-level cache meanwhile.
-const CHUNK: usize = 16;
+/// Positions taken at once for all queries: their keys or values stay in the first-level cache meanwhile.
+const CHUNK: usize = 32;
 /// Lanes of the sums.
 const LANES: usize = 16;
 
@@ -20,88 +22,112 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
 }
 
-/// `out[h] = softmax(scale * q[h] · kᵀ) · v` for each query head `h` that shares the keys `k` and values `v`.
+/// `out[t][h] = softmax(scale * q[t][h] · kᵀ) · v` for each row `t` of queries and each head `h`, over the positions
+/// `visible[t]` of the keys `k` and values `v`.
 ///
-/// `q` and `out` are `[heads, d]`, `k` and `v` `[n, d]`, `scores` is room for `[heads, n]` and holds the weights
-/// afterwards. Each row of `k` and `v` is read from memory once for all heads.
+/// `q` and `out` are `[rows, heads, d]`, `k` and `v` `[n, d]`; `scores` is room for `[rows, heads, n]`, and holds the weights
+/// afterwards where a row sees something. Neither starts nor ends of `visible` may decrease. Each position of `k` and `v` is
+/// read from memory once for all rows, and a row's result does not depend on the rows beside it.
 ///
 /// # Panics
-/// If the lengths do not fit each other, or any is 0.
+/// If the lengths do not fit each other, any is 0, or a row sees nothing or what is not there.
+#[allow(clippy::too_many_arguments, reason = "the formula has them")]
 pub fn attend(
     isa: Isa,
     how: Attention,
     q: &[f32],
     k: &[f32],
     v: &[f32],
+    visible: &[Range<usize>],
     scores: &mut [f32],
     out: &mut [f32],
 ) {
-    let heads = how.heads;
+    let (heads, queries) = (how.heads, how.heads * visible.len());
     assert!(
-        heads > 0 && q.len().is_multiple_of(heads) && !q.is_empty(),
-        "{heads} heads of {} values",
+        queries > 0 && q.len().is_multiple_of(queries) && !q.is_empty(),
+        "{} rows of {heads} heads of {} values",
+        visible.len(),
         q.len()
     );
-    let d = q.len() / heads;
+    let d = q.len() / queries;
     let n = k.len() / d;
     assert!(n > 0 && k.len() == n * d && v.len() == n * d, "keys {} and values {} of {d}", k.len(), v.len());
-    assert!(scores.len() == heads * n && out.len() == q.len(), "scores {} for [{heads}, {n}]", scores.len());
+    assert!(
+        scores.len() == queries * n && out.len() == q.len(),
+        "scores {} for [{queries}, {n}]",
+        scores.len()
+    );
+    let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
+    assert!(in_order && visible.iter().all(|v| !v.is_empty() && v.end <= n), "{visible:?} of {n} positions");
 
     // SAFETY: the instructions are there, since an `Isa` is a witness of its own, and the sizes are checked.
     unsafe { score_of(isa)(d, q, k, scores) }
-    for scores in scores.chunks_exact_mut(n) {
-        softmax_in_place(isa, scores, how.scale, how.soft_cap);
+    for (scores, visible) in scores.chunks_exact_mut(heads * n).zip(visible) {
+        for scores in scores.chunks_exact_mut(n) {
+            softmax_in_place(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
+        }
     }
     out.fill(0.0);
     // SAFETY: as above.
-    unsafe { mix_of(isa)(d, scores, v, out) }
+    unsafe { mix_of(isa)(heads, scores, v, visible, out) }
 }
 
 for_16_lanes! {
     /// `scores[h][i] = q[h] · k[i]`.
     ///
     /// # Safety
-    /// `q` is `[heads, d]`, `k` `[n, d]`, `scores` `[heads, n]`.
+    /// `q` is `[queries, d]`, `k` `[n, d]`, `scores` `[queries, n]`.
     fn score_of<>(d: usize, q: &[f32], k: &[f32], scores: &mut [f32]) = score
 }
 
 for_16_lanes! {
-    /// `out[h] += Σ weights[h][i] * v[i]`.
+    /// `out[t][h] += Σ weights[t][h][i] * v[i]`, over the positions that row `t` sees, in their order.
     ///
     /// # Safety
-    /// `weights` is `[heads, n]`, `v` `[n, d]`, `out` `[heads, d]`.
-    fn mix_of<>(d: usize, weights: &[f32], v: &[f32], out: &mut [f32]) = mix
+    /// `weights` is `[rows, heads, n]`, `v` `[n, d]`, `out` `[rows, heads, d]`; what is visible is, and in order.
+    fn mix_of<>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) = mix
 }
 
 /// # Safety
 /// As [`Lanes`] and [`score_of`].
 #[inline(always)]
 unsafe fn score<V: Lanes>(d: usize, q: &[f32], k: &[f32], scores: &mut [f32]) {
-    let (heads, n) = (q.len() / d, k.len() / d);
-    let two = V::REGISTERS >= 32;
+    let (queries, n) = (q.len() / d, k.len() / d);
     for chunk in (0..n).step_by(CHUNK) {
         let end = n.min(chunk + CHUNK);
         let mut h = 0;
-        while h < heads {
-            let pair = two && h + 2 <= heads;
+        while h < queries {
+            let together = together::<V>(queries - h);
             let mut i = chunk;
             while i < end {
                 let four = i + 4 <= end;
-                // SAFETY: heads `h` and `h + 1` if there is a pair, positions up to `i + 4` if there are four.
+                // SAFETY: as many queries from `h` on as are taken together, positions up to `i + 4` if there are four.
                 unsafe {
                     let (q, k) = (q.as_ptr().add(h * d), k.as_ptr().add(i * d));
                     let scores = scores.as_mut_ptr().add(h * n + i);
-                    match (pair, four) {
-                        (true, true) => dots::<V, 2, 4>(d, n, q, k, scores),
-                        (true, false) => dots::<V, 2, 1>(d, n, q, k, scores),
-                        (false, true) => dots::<V, 1, 4>(d, n, q, k, scores),
-                        (false, false) => dots::<V, 1, 1>(d, n, q, k, scores),
+                    match (together, four) {
+                        (4, true) => dots::<V, 4, 4>(d, n, q, k, scores),
+                        (4, false) => dots::<V, 4, 1>(d, n, q, k, scores),
+                        (2, true) => dots::<V, 2, 4>(d, n, q, k, scores),
+                        (2, false) => dots::<V, 2, 1>(d, n, q, k, scores),
+                        (_, true) => dots::<V, 1, 4>(d, n, q, k, scores),
+                        (_, false) => dots::<V, 1, 1>(d, n, q, k, scores),
                     }
                 }
                 i += if four { 4 } else { 1 };
             }
-            h += if pair { 2 } else { 1 };
+            h += together;
         }
+    }
+}
+
+/// Of `left` queries, how many are taken at once: as many as there are registers for with four keys or columns.
+#[inline(always)]
+fn together<V: Lanes>(left: usize) -> usize {
+    match left {
+        4.. if V::REGISTERS >= 32 => 4,
+        2.. if V::REGISTERS >= 32 => 2,
+        _ => 1,
     }
 }
 
@@ -166,33 +192,71 @@ unsafe fn rest<V: Lanes>(p: *const f32, n: usize) -> V::F {
 /// # Safety
 /// As [`Lanes`] and [`mix_of`].
 #[inline(always)]
-unsafe fn mix<V: Lanes>(d: usize, weights: &[f32], v: &[f32], out: &mut [f32]) {
-    let (heads, n) = (out.len() / d, v.len() / d);
-    let two = V::REGISTERS >= 32;
-    for chunk in (0..n).step_by(CHUNK) {
-        let rows = (n - chunk).min(CHUNK);
-        let mut h = 0;
-        while h < heads {
-            let pair = two && h + 2 <= heads;
-            let mut i = 0;
-            while i < d {
-                let left = d - i;
-                // SAFETY: heads `h` and `h + 1` if there is a pair, and as many columns as are left.
-                unsafe {
-                    let weights = weights.as_ptr().add(h * n + chunk);
-                    let (v, out) = (v.as_ptr().add(chunk * d + i), out.as_mut_ptr().add(h * d + i));
-                    match (pair, left >= 4 * LANES) {
-                        (true, true) => columns::<V, 2, 4>(d, n, rows, weights, v, out),
-                        (false, true) => columns::<V, 1, 4>(d, n, rows, weights, v, out),
-                        (true, false) if left >= LANES => columns::<V, 2, 1>(d, n, rows, weights, v, out),
-                        (false, false) if left >= LANES => columns::<V, 1, 1>(d, n, rows, weights, v, out),
-                        _ => last_columns(if pair { 2 } else { 1 }, left, d, n, rows, weights, v, out),
-                    }
-                }
-                i += if left >= 4 * LANES { 4 * LANES } else { left.min(LANES) };
-            }
-            h += if pair { 2 } else { 1 };
+unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) {
+    let queries = heads * visible.len();
+    let (d, n) = (out.len() / queries, weights.len() / queries);
+    // What all rows see; they see no less before it than after.
+    let start = visible.last().map_or(0, |last| last.start);
+    let end = visible.first().map_or(0, |first| first.end).max(start);
+    // SAFETY: queries below `queries`, positions that their rows see.
+    unsafe {
+        for h in 0..queries {
+            let seen = &visible[h / heads];
+            span::<V>(d, n, h, 1, seen.start..seen.end.min(start), weights, v, out);
         }
+        for chunk in (start..end).step_by(CHUNK) {
+            let mut h = 0;
+            while h < queries {
+                let together = together::<V>(queries - h);
+                span::<V>(d, n, h, together, chunk..end.min(chunk + CHUNK), weights, v, out);
+                h += together;
+            }
+        }
+        for h in 0..queries {
+            let seen = &visible[h / heads];
+            span::<V>(d, n, h, 1, seen.start.max(end)..seen.end, weights, v, out);
+        }
+    }
+}
+
+/// Adds the values of `positions` to `count` queries from `h` on: 4, 2 or 1.
+///
+/// # Safety
+/// As [`mix`]; the queries and the positions are there.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "those of `mix`, and a place")]
+unsafe fn span<V: Lanes>(
+    d: usize,
+    n: usize,
+    h: usize,
+    count: usize,
+    positions: Range<usize>,
+    weights: &[f32],
+    v: &[f32],
+    out: &mut [f32],
+) {
+    let rows = positions.len();
+    if rows == 0 {
+        return;
+    }
+    let mut i = 0;
+    while i < d {
+        let left = d - i;
+        // SAFETY: as this function, and as many columns as are left.
+        unsafe {
+            let weights = weights.as_ptr().add(h * n + positions.start);
+            let (v, out) = (v.as_ptr().add(positions.start * d + i), out.as_mut_ptr().add(h * d + i));
+            match (count, left >= 4 * LANES) {
+                (4, true) => columns::<V, 4, 4>(d, n, rows, weights, v, out),
+                (2, true) => columns::<V, 2, 4>(d, n, rows, weights, v, out),
+                (_, true) => columns::<V, 1, 4>(d, n, rows, weights, v, out),
+                (4, false) if left >= LANES => columns::<V, 4, 1>(d, n, rows, weights, v, out),
+                (2, false) if left >= LANES => columns::<V, 2, 1>(d, n, rows, weights, v, out),
+                (_, false) if left >= LANES => columns::<V, 1, 1>(d, n, rows, weights, v, out),
+                _ => last_columns(count, left, d, n, rows, weights, v, out),
+            }
+        }
+        i += if left >= 4 * LANES { 4 * LANES } else { left.min(LANES) };
     }
 }
 

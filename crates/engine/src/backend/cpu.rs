@@ -38,8 +38,10 @@ pub struct Cpu {
 
 /// One thread's own.
 struct Local {
-    /// Scores of the query heads that share a key head: `[group, context]`.
+    /// Scores of the query heads that share a key head: `[rows, group, context]`.
     scores: Vec<f32>,
+    /// These query heads, and what they are given: `[2, rows, group, head_dim]`.
+    queries: Vec<f32>,
     /// One head, while it is normed.
     head: Vec<f32>,
     /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
@@ -61,7 +63,8 @@ impl Cpu {
         let head_dim = usize::try_from(arch.head_dim).map_err(|_| Error::TooLarge)?;
         let rows = BATCH.min(context.max(1));
         let local = || Local {
-            scores: vec![0.0; group * context],
+            scores: vec![0.0; rows_together(group) * group * context],
+            queries: vec![0.0; 2 * rows_together(group) * group * head_dim],
             head: vec![0.0; head_dim],
             padded: vec![0.0; rows * 16],
         };
@@ -240,17 +243,47 @@ impl Backend for Cpu {
     fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
         let (isa, d, width) = (self.isa, heads.head_dim, heads.width());
         let group = heads.heads / heads.kv_heads;
-        let together = heads_together(heads.kv_heads * rows, group, self.pool.threads());
-        let tasks_a_row = heads.heads / together;
-        let how = Attention { heads: together, scale: attend.scale, soft_cap: None };
+        let block = rows_together(group);
         let out = &mut out[..rows * heads.heads * d];
-        self.pool.chunks(&mut self.locals, out, together * d, |local, i, out| {
-            let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
-            let visible = attend.visible(t);
-            let scores = &mut local.scores[..together * visible.len()];
-            let (keys, values) = attend.cache.head(attend.layer, first / group, visible);
-            let q = &qkv[t * width + first * d..][..together * d];
-            quant::attend(isa, how, q, keys, values, scores, out);
+        if rows < 2 * block * self.pool.threads() {
+            let together = heads_together(heads.kv_heads * rows, group, self.pool.threads());
+            let tasks_a_row = heads.heads / together;
+            let how = Attention { heads: together, scale: attend.scale, soft_cap: None };
+            return self.pool.chunks(&mut self.locals, out, together * d, |local, i, out| {
+                let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
+                let visible = attend.visible(t);
+                let scores = &mut local.scores[..together * visible.len()];
+                let seen = [0..visible.len()];
+                let (keys, values) = attend.cache.head(attend.layer, first / group, visible);
+                let q = &qkv[t * width + first * d..][..together * d];
+                quant::attend(isa, how, q, keys, values, &seen, scores, out);
+            });
+        }
+        // Rows that follow each other see nearly the same: keys and values are read once for some of them.
+        let how = Attention { heads: group, scale: attend.scale, soft_cap: None };
+        self.pool.chunks(&mut self.locals, out, block * heads.heads * d, |local, i, out| {
+            let (first, count) = (i * block, out.len() / (heads.heads * d));
+            let mut seen = [const { 0..0 }; ROWS_TOGETHER];
+            for (t, seen) in seen[..count].iter_mut().enumerate() {
+                *seen = attend.visible(first + t);
+            }
+            let all = seen[0].start..seen[count - 1].end;
+            for seen in &mut seen[..count] {
+                *seen = seen.start - all.start..seen.end - all.start;
+            }
+            let scores = &mut local.scores[..count * group * all.len()];
+            let (q, mixed) = local.queries[..2 * count * group * d].split_at_mut(count * group * d);
+            for head in 0..heads.kv_heads {
+                for (q, row) in q.chunks_exact_mut(group * d).zip(qkv[first * width..].chunks_exact(width)) {
+                    q.copy_from_slice(&row[head * group * d..][..group * d]);
+                }
+                let (keys, values) = attend.cache.head(attend.layer, head, all.clone());
+                quant::attend(isa, how, q, keys, values, &seen[..count], scores, mixed);
+                let rows = out.chunks_exact_mut(heads.heads * d);
+                for (row, mixed) in rows.zip(mixed.chunks_exact(group * d)) {
+                    row[head * group * d..][..group * d].copy_from_slice(mixed);
+                }
+            }
         });
     }
 
@@ -318,6 +351,20 @@ fn normalise(isa: Isa, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32
         }
         (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
         (Norm::Layer { .. }, None) => unreachable!("`Weights::new` has asked for the bias of a LayerNorm"),
+    }
+}
+
+/// Most rows of a prompt that attention takes at once.
+const ROWS_TOGETHER: usize = 8;
+
+/// How many rows of a prompt it takes at once, where `group` query heads share a key head: so many that a position is used
+/// often while it is in the cache, and scores still fit in there.
+fn rows_together(group: usize) -> usize {
+    match group {
+        ..=2 => ROWS_TOGETHER,
+        ..=4 => ROWS_TOGETHER / 2,
+        ..=8 => ROWS_TOGETHER / 4,
+        _ => 1,
     }
 }
 

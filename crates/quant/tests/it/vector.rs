@@ -199,7 +199,7 @@ fn attention_equals_its_definition() {
             let mut vectors: Option<Vec<u32>> = None;
             for isa in Isa::available() {
                 let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * d]);
-                attend(isa, how, &q, &k, &v, &mut scores, &mut out);
+                attend(isa, how, &q, &k, &v, &[0..n], &mut scores, &mut out);
                 for (found, want) in out.iter().zip(&want) {
                     let what = format!("{heads} heads of {d} at {n}, {}", isa.name());
                     assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
@@ -211,6 +211,48 @@ fn attention_equals_its_definition() {
             }
         }
     }
+}
+
+#[test]
+fn rows_of_queries_give_what_each_gives_alone() {
+    let mut noise = Noise(101);
+    for (heads, d, n, visible) in [
+        (3, 64, 70, vec![0..67, 0..68, 0..69, 0..70]),
+        (1, 128, 40, vec![1..34, 2..35, 3..36, 4..37, 5..38]),
+        (5, 80, 9, vec![0..1, 0..2, 0..3]),
+        (2, 24, 60, vec![0..20, 10..30, 25..60]),
+        (1, 7, 12, vec![0..3, 3..6, 6..12, 6..12]),
+    ] {
+        let rows = visible.len();
+        let (q, k, v) = (noise.floats(rows * heads * d), noise.floats(n * d), noise.floats(n * d));
+        for (isa, soft_cap) in Isa::available().into_iter().flat_map(|isa| [(isa, None), (isa, Some(2.0))]) {
+            let how = Attention { heads, scale: 0.3, soft_cap };
+            let (mut scores, mut out) = (vec![f32::NAN; rows * heads * n], vec![f32::NAN; rows * heads * d]);
+            attend(isa, how, &q, &k, &v, &visible, &mut scores, &mut out);
+            for ((seen, q), found) in visible.iter().zip(q.chunks(heads * d)).zip(out.chunks(heads * d)) {
+                let (mut scores, mut alone) = (vec![0.0; heads * seen.len()], vec![0.0; heads * d]);
+                let [k, v] = [&k, &v].map(|all| &all[seen.start * d..seen.end * d]);
+                attend(isa, how, q, k, v, &[0..seen.len()], &mut scores, &mut alone);
+                assert_eq!(
+                    bits(found),
+                    bits(&alone),
+                    "{heads} heads of {d}, {seen:?} of {visible:?}, {}",
+                    isa.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "of 4 positions")]
+fn a_row_that_sees_what_is_not_there_is_refused() {
+    let how = Attention { heads: 1, scale: 1.0, soft_cap: None };
+    attend(Isa::Scalar, how, &[0.0; 8], &[0.0; 32], &[0.0; 32], &[1..5], &mut [0.0; 4], &mut [0.0; 8]);
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
 }
 
 #[test]
