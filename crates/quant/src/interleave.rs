@@ -182,7 +182,7 @@ mod tests {
                         take(first, 1);
                         take(second, 1);
                     }
-                    Field::Word(at) => take(at, 4),
+                    Field::Word(at) | Field::Fifths(at) => take(at, 4),
                     Field::Words(at, n, _) => {
                         assert!(n >= 4, "`{name}`: whole gathers");
                         take(at, 4 * n);

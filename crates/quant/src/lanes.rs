@@ -164,8 +164,6 @@ pub(crate) trait Lanes {
     unsafe fn lookup(a: Self::I, table: &'static [u8; 16]) -> Self::I;
     /// The sum of the products of the two halves of each lane, integers of 16 bits with sign.
     unsafe fn dot_halves(a: Self::I, b: Self::I) -> Self::I;
-    /// Byte `i` of each lane: 16 if bit `4 * j + i` of that lane is set, else 0. `j` is a constant below 8.
-    unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I;
     /// Signed integers as floats, rounded to nearest even.
     unsafe fn to_f(a: Self::I) -> Self::F;
     /// The sum.

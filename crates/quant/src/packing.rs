@@ -24,6 +24,9 @@ pub(crate) enum Field {
     Powers(At, At, Largest),
     /// One vector of a word.
     Word(At),
+    /// One vector of a word whose bits are the fifth bits of 32 codes, in order: byte `i` gets those of the codes `i`, `i + 4`,
+    /// `i + 8` and so on, so that those of four codes in a word are one shift away.
+    Fifths(At),
     /// This many vectors of words, at least 4.
     Words(At, usize, Change),
 }
@@ -52,7 +55,7 @@ impl Field {
     /// Vectors that the field fills.
     pub(crate) const fn vectors(self) -> usize {
         match self {
-            Field::Scales(..) | Field::Powers(..) | Field::Word(_) => 1,
+            Field::Scales(..) | Field::Powers(..) | Field::Word(_) | Field::Fifths(_) => 1,
             Field::Words(_, n, _) => n,
         }
     }

@@ -5,7 +5,7 @@ use tensor::Scheme;
 use crate::interleave::{Form, form};
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
-use crate::packing::{At, Change, Field, Largest, PLANES, Packing};
+use crate::packing::{At, Change, Field, Largest, PLANES, Packing, ROWS_MAX};
 
 /// Writes the rows whose planes are `src`, stored as `from`, to `dst` as `to`. `k` is the number of columns.
 ///
@@ -152,6 +152,13 @@ unsafe fn pack<V: Lanes>(
                             out.cast::<u32>().add(lane).write_unaligned(word);
                         }
                     }
+                    Field::Fifths(at) => {
+                        for lane in 0..V::N {
+                            let word = rows(at).add(lane * stride(at)).cast::<u32>().read_unaligned();
+                            out.cast::<u32>().add(lane).write_unaligned(word);
+                        }
+                        V::store(out, sorted::<V>(sorted::<V>(V::load(out))));
+                    }
                     Field::Words(at, n, Change::None) => {
                         words::<V, { Change::None as u8 }>(rows(at), stride(at), n, out);
                     }
@@ -257,6 +264,41 @@ unsafe fn swapped<V: Lanes>(words: V::I) -> V::I {
     }
 }
 
+/// The bits with even numbers in the lower half of each lane, the others in the upper half, both in order. Done twice, bits
+/// `4 * j + i` are at `8 * i + j`.
+#[inline(always)]
+unsafe fn sorted<V: Lanes>(words: V::I) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        let words = exchanged::<V>(words, 1, 0x2222_2222);
+        let words = exchanged::<V>(words, 2, 0x0C0C_0C0C);
+        let words = exchanged::<V>(words, 4, 0x00F0_00F0);
+        exchanged::<V>(words, 8, 0x0000_FF00)
+    }
+}
+
+/// The inverse of [`sorted`].
+#[inline(always)]
+unsafe fn mixed<V: Lanes>(words: V::I) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        let words = exchanged::<V>(words, 8, 0x0000_FF00);
+        let words = exchanged::<V>(words, 4, 0x00F0_00F0);
+        let words = exchanged::<V>(words, 2, 0x0C0C_0C0C);
+        exchanged::<V>(words, 1, 0x2222_2222)
+    }
+}
+
+/// The bits of `mask` of each lane exchanged with those `by` above them. It is its own inverse.
+#[inline(always)]
+unsafe fn exchanged<V: Lanes>(words: V::I, by: u32, mask: u32) -> V::I {
+    // SAFETY: as this function.
+    unsafe {
+        let (up, down) = (V::shl(V::and(words, mask), by), V::and(V::shr(words, by), mask));
+        V::or(V::and(words, !(mask | mask << by)), V::or(up, down))
+    }
+}
+
 /// Copies the 16 bits at `rows` of each of `V::N` rows to `out`, which is left alone by every port of the
 /// processor that the vectors want.
 ///
@@ -328,6 +370,13 @@ unsafe fn unpack<V: Lanes>(packing: &Packing, mut src: *const u8, units: usize, 
                             rows(at).add(lane * stride(at)).cast::<u32>().write_unaligned(word);
                         }
                     }
+                    Field::Fifths(at) => {
+                        let mut lanes = [0u32; ROWS_MAX];
+                        V::store(lanes.as_mut_ptr().cast(), mixed::<V>(mixed::<V>(V::load(src))));
+                        for (lane, word) in lanes[..V::N].iter().enumerate() {
+                            rows(at).add(lane * stride(at)).cast::<u32>().write_unaligned(*word);
+                        }
+                    }
                     Field::Words(at, n, Change::None) => {
                         unwords::<V, { Change::None as u8 }>(src, n, rows(at), stride(at));
                     }
@@ -387,6 +436,22 @@ fn fours(n: usize) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Scalar;
+
+    #[test]
+    fn fifth_bits_of_four_codes_are_one_shift_away() {
+        for bit in 0..32 {
+            let word = [1u32 << bit; 8];
+            // SAFETY: plain Rust needs no features.
+            let [sorted, back] = unsafe {
+                let sorted = sorted::<Scalar<8>>(sorted::<Scalar<8>>(word));
+                [sorted, mixed::<Scalar<8>>(mixed::<Scalar<8>>(sorted))]
+            };
+            let (j, i) = (bit / 4, bit % 4);
+            assert_eq!(sorted, [1 << (8 * i + j); 8], "bit {bit}");
+            assert_eq!(back, word);
+        }
+    }
 
     #[test]
     fn every_exponent_comes_back_from_its_power() {

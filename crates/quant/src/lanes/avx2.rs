@@ -233,16 +233,6 @@ macro_rules! lanes {
                 unsafe { _mm256_madd_epi16(a, b) }
             }
             #[inline(always)]
-            unsafe fn fifth_bit(a: __m256i, j: usize) -> __m256i {
-                unsafe {
-                    // The byte that holds the four bits, four times; then each of the four tests its own.
-                    let bytes = Self::pick(a, [(j / 2) as u8; 4]);
-                    let bits = _mm256_set1_epi32(0x0804_0201 << (4 * (j % 2)));
-                    let on = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
-                    _mm256_and_si256(on, _mm256_set1_epi8(16))
-                }
-            }
-            #[inline(always)]
             unsafe fn to_f(a: __m256i) -> __m256 {
                 unsafe { _mm256_cvtepi32_ps(a) }
             }

@@ -146,15 +146,6 @@ impl Lanes for Evex {
         unsafe { _mm512_madd_epi16(a, b) }
     }
     #[inline(always)]
-    unsafe fn fifth_bit(a: __m512i, j: usize) -> __m512i {
-        unsafe {
-            // The byte that holds the four bits, four times; then each of the four tests its own.
-            let bytes = Self::pick(a, [(j / 2) as u8; 4]);
-            let bits = _mm512_set1_epi32(0x0804_0201 << (4 * (j % 2)));
-            _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), _mm512_set1_epi8(16))
-        }
-    }
-    #[inline(always)]
     unsafe fn to_f(a: __m512i) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(a) }
     }

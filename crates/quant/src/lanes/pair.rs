@@ -101,10 +101,6 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { [V::dot_halves(a[0], b[0]), V::dot_halves(a[1], b[1])] }
     }
     #[inline(always)]
-    unsafe fn fifth_bit(a: Self::I, j: usize) -> Self::I {
-        unsafe { [V::fifth_bit(a[0], j), V::fifth_bit(a[1], j)] }
-    }
-    #[inline(always)]
     unsafe fn to_f(a: Self::I) -> Self::F {
         unsafe { [V::to_f(a[0]), V::to_f(a[1])] }
     }

@@ -105,10 +105,6 @@ impl<const N: usize> Lanes for Scalar<N> {
         std::array::from_fn(|i| (low(a[i]) * low(b[i]) + high(a[i]) * high(b[i])).cast_unsigned())
     }
     #[inline(never)]
-    unsafe fn fifth_bit(a: [u32; N], j: usize) -> [u32; N] {
-        a.map(|a| (0..4).map(|i| (a >> (4 * j + i) & 1) << (8 * i + 4)).sum())
-    }
-    #[inline(never)]
     unsafe fn to_f(a: [u32; N]) -> [f32; N] {
         a.map(|a| a.cast_signed() as f32)
     }

@@ -21,8 +21,10 @@ impl Block for Q5_0 {
         Plain::zero(5),
         &[
             Field::Scales(At(0, 0), Some(At(0, 22))),
-            Field::Words(At(0, 2), 5, Change::None),
-            Field::Words(At(0, 24), 5, Change::None),
+            Field::Fifths(At(0, 2)),
+            Field::Words(At(0, 6), 4, Change::None),
+            Field::Fifths(At(0, 24)),
+            Field::Words(At(0, 28), 4, Change::None),
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_0, encode);

@@ -21,8 +21,10 @@ impl Block for Q5_1 {
         &[
             Field::Scales(At(0, 0), Some(At(0, 24))),
             Field::Scales(At(0, 2), Some(At(0, 26))),
-            Field::Words(At(0, 4), 5, Change::None),
-            Field::Words(At(0, 28), 5, Change::None),
+            Field::Fifths(At(0, 4)),
+            Field::Words(At(0, 8), 4, Change::None),
+            Field::Fifths(At(0, 28)),
+            Field::Words(At(0, 32), 4, Change::None),
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_1, encode);

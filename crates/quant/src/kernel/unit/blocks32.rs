@@ -1,6 +1,6 @@
 //! Blocks of 32 with one scale, each its own or the same for some.
 
-use super::{Unit, eight, nibbles};
+use super::{Unit, eight, nibbles, shifted};
 use crate::activations::Tile;
 use crate::lanes::Lanes;
 use crate::packing::{Means, Number, Order, Plain, Sharing};
@@ -36,7 +36,7 @@ pub(super) unsafe fn block<V: Lanes, const NT: usize>(
                 let fifth = unit.words(at);
                 eight!(j => {
                     let low = nibbles::<V>(unit.words(at + 1 + j % 4), j >= 4);
-                    V::or(low, V::fifth_bit(fifth, j))
+                    V::or(low, V::and(shifted::<V>(fifth, 4 - j as i32), 0x1010_1010))
                 })
             }
         };
