@@ -177,6 +177,32 @@ impl Decoder {
         Ok(())
     }
 
+    /// Does the products of a prompt of `tokens` tokens and nothing else: what they alone take bounds a prompt.
+    pub fn products(&mut self, backend: &mut dyn Backend, tokens: usize) {
+        let Dims { hidden, heads, kv_heads, head_dim, ffn, .. } = self.dims;
+        let b = &mut self.buffers;
+        for start in (0..tokens).step_by(BATCH) {
+            let rows = (tokens - start).min(BATCH).min(b.x.len() / hidden);
+            for block in &self.weights.blocks {
+                let h = &b.h[..rows * hidden];
+                backend.linear(&block.qkv, h, rows, &mut b.qkv[..rows * (heads + 2 * kv_heads) * head_dim]);
+                let attention = &b.attention[..rows * heads * head_dim];
+                backend.linear(&block.attention_output, attention, rows, &mut b.added[..rows * hidden]);
+                backend.linear(&block.gate_up, h, rows, &mut b.gate_up[..rows * block.gate_up.out]);
+                backend.linear(&block.down, &b.activated[..rows * ffn], rows, &mut b.added[..rows * hidden]);
+            }
+        }
+        backend.linear(&self.weights.output, &b.h[..hidden], 1, &mut b.logits);
+    }
+
+    /// Bytes of keys and values that a token at `position` reads.
+    pub fn cache_bytes(&self, position: usize) -> u64 {
+        let Dims { kv_heads, head_dim, .. } = self.dims;
+        let seen = |window: Option<u64>| (position as u64 + 1).min(window.unwrap_or(u64::MAX));
+        let positions: u64 = self.arch.layers.iter().map(|layer| seen(layer.window)).sum();
+        positions * (2 * kv_heads * head_dim * 4) as u64
+    }
+
     fn check(&self, tokens: &[u32]) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::NoTokens);

@@ -143,6 +143,18 @@ impl Weights {
     }
 }
 
+impl Projection {
+    /// Bytes of its matrices: what a token reads.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().flat_map(|part| part.weight.slots()).map(|slot| slot.bytes().len() as u64).sum()
+    }
+
+    /// Products of a token.
+    pub fn macs(&self) -> u64 {
+        self.input as u64 * self.out as u64
+    }
+}
+
 struct Finder<'a> {
     loaded: &'a Loaded,
     norm: Norm,

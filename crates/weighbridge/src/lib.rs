@@ -54,6 +54,7 @@ pub use coverage::{Covered, coverage};
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
+pub use engine::backend::Ceiling;
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{
     ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
-use engine::backend::{Backend, Cpu, Reference};
+use engine::backend::{Backend, Ceiling, Cpu, Reference};
 use engine::sampler::Sampler;
 use engine::text::{ChatTemplate, Tokenizer};
 use engine::{Decoder, Limits, Stats};
@@ -176,6 +176,30 @@ impl Runtime {
     /// As [`Runtime::forward`].
     pub fn forward_each(&mut self, tokens: &[u32], each: impl FnMut(&[f32])) -> Result<(), Error> {
         Ok(self.decoder.forward_each(&mut *self.backend, tokens, each)?)
+    }
+
+    /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
+    pub fn ceiling(&mut self) -> Option<Ceiling> {
+        self.backend.ceiling(self.decoder.weights())
+    }
+
+    /// Bytes of weights, and of keys and values, that a token decoded at `position` reads.
+    pub fn reads(&self, position: usize) -> (u64, u64) {
+        let weights = self.decoder.weights().projections().map(|p| p.bytes()).sum();
+        (weights, self.decoder.cache_bytes(position))
+    }
+
+    /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.
+    pub fn macs(&self, tokens: u64) -> u64 {
+        let weights = self.decoder.weights();
+        let all: u64 = weights.projections().map(|p| p.macs()).sum();
+        // Logits are wanted after the last token alone.
+        (all - weights.output.macs()) * tokens + weights.output.macs()
+    }
+
+    /// Does the products of a prompt of `tokens` tokens, and nothing else.
+    pub fn products(&mut self, tokens: usize) {
+        self.decoder.products(&mut *self.backend, tokens);
     }
 
     /// Runs `prompt`, then samples until a limit; see [`engine::generate`].

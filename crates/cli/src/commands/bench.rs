@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Error, Runtime};
+use weighbridge::{Bytes, Ceiling, Error, Runtime};
 
 use crate::Failure;
 use crate::args::BenchArgs;
@@ -24,8 +24,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);
     let prompt: Vec<u32> = (0..args.prefill).map(token).collect();
 
-    let mut prefill = Vec::new();
-    let mut decode = Vec::new();
+    let (mut prefill, mut decode, mut shares) = (Vec::new(), Vec::new(), Shares::default());
+    let needs = Needs::of(&runtime, args);
     for round in 0..=args.repeat {
         runtime.truncate(0);
         let p = seconds(|| runtime.forward(&prompt).map(|_| ()))?;
@@ -34,9 +34,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         if round > 0 {
             prefill.push(f64::from(args.prefill) / p);
             decode.push(f64::from(args.decode) / d);
+            let products = seconds(|| Ok(runtime.products(prompt.len())))?;
+            if let Some(ceiling) = runtime.ceiling() {
+                shares.add(&needs, &ceiling, p, products, d / f64::from(args.decode));
+            }
         }
     }
     let (p, d) = (Spread::of(prefill), Spread::of(decode));
+    let shares = shares.medians();
     let mut out = std::io::stdout().lock();
     if args.json {
         let facts = json!({
@@ -52,6 +57,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             "decode_tokens_per_second": d.median,
             "prefill_runs": p.runs,
             "decode_runs": d.runs,
+            "weight_bytes_per_token": needs.weights,
+            "cache_bytes_per_token": needs.cache,
+            "ceiling": shares.map(|shares| json!({
+                "read_bytes_per_second": shares.read,
+                "decode_share_of_read": shares.of_read,
+                "products_per_second": shares.peak,
+                "prefill_share_of_products": shares.of_peak,
+                "products_share_of_prefill": shares.of_prefill,
+            })),
         });
         writeln!(out, "{facts:#}")?;
     } else {
@@ -62,24 +76,94 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             runtime.report().threads,
             args.repeat
         )?;
-        writeln!(
+        line(&mut out, "prefill", args.prefill, &p)?;
+        if let Some(shares) = shares {
+            writeln!(
+                out,
+                "           products alone take {:.0} % of that time; {:.0} % of {:.0} thousand million products a second",
+                100.0 * shares.of_prefill,
+                100.0 * shares.of_peak,
+                shares.peak / 1e9
+            )?;
+        }
+        line(&mut out, "decode", args.decode, &d)?;
+        write!(
             out,
-            "  prefill {:>5} tokens  {:>8.1} tokens/s  ({:.1}–{:.1})",
-            args.prefill,
-            p.median,
-            p.min(),
-            p.max()
+            "           a token reads {} of weights and {} of cache",
+            Bytes(needs.weights),
+            Bytes(needs.cache)
         )?;
-        writeln!(
-            out,
-            "  decode  {:>5} tokens  {:>8.1} tokens/s  ({:.1}–{:.1})",
-            args.decode,
-            d.median,
-            d.min(),
-            d.max()
-        )?;
+        match shares {
+            Some(shares) => writeln!(
+                out,
+                ": {:.0} % of {:.1} GB/s, a plain read",
+                100.0 * shares.of_read,
+                shares.read / 1e9
+            )?,
+            None => writeln!(out)?,
+        }
     }
     Ok(())
+}
+
+fn line(out: &mut impl Write, name: &str, tokens: u32, rate: &Spread) -> std::io::Result<()> {
+    let (min, max) = (rate.min(), rate.max());
+    writeln!(out, "  {name:7} {tokens:>5} tokens  {:>8.1} tokens/s  ({min:.1}–{max:.1})", rate.median)
+}
+
+/// What the runs ask of the machine.
+struct Needs {
+    /// Bytes of weights that a decoded token reads.
+    weights: u64,
+    /// Bytes of keys and values, of the token in the middle.
+    cache: u64,
+    /// Products of the whole prompt.
+    macs: f64,
+}
+
+impl Needs {
+    fn of(runtime: &Runtime, args: &BenchArgs) -> Needs {
+        let (weights, cache) = runtime.reads(args.decode as usize / 2);
+        Needs { weights, cache, macs: runtime.macs(args.prefill.into()) as f64 }
+    }
+}
+
+/// Speed against what the machine allows, each round on its own.
+#[derive(Default)]
+struct Shares {
+    rounds: Vec<Share>,
+}
+
+#[derive(Clone, Copy)]
+struct Share {
+    read: f64,
+    of_read: f64,
+    peak: f64,
+    of_peak: f64,
+    of_prefill: f64,
+}
+
+impl Shares {
+    fn add(&mut self, needs: &Needs, ceiling: &Ceiling, prefill: f64, products: f64, decode_one: f64) {
+        self.rounds.push(Share {
+            read: ceiling.bytes_per_second,
+            of_read: (needs.weights + needs.cache) as f64 / decode_one / ceiling.bytes_per_second,
+            peak: ceiling.macs_per_second,
+            of_peak: needs.macs / prefill / ceiling.macs_per_second,
+            of_prefill: products / prefill,
+        });
+    }
+
+    fn medians(&self) -> Option<Share> {
+        let median = |of: fn(&Share) -> f64| Spread::of(self.rounds.iter().map(of).collect()).median;
+        (!self.rounds.is_empty()).then(|| Share {
+            read: median(|s| s.read),
+            of_read: median(|s| s.of_read),
+            peak: median(|s| s.peak),
+            of_peak: median(|s| s.of_peak),
+            of_prefill: median(|s| s.of_prefill),
+        })
+    }
 }
 
 fn seconds(f: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {

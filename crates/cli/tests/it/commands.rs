@@ -181,6 +181,17 @@ fn bench_prints_medians() {
     for field in ["prefill_tokens_per_second", "decode_tokens_per_second"] {
         assert!(facts[field].as_f64().unwrap() > 0.0, "{facts}");
     }
+    // 30 layers, three positions, 3 heads of 64; the weights as they are stored, but for padding.
+    assert_eq!(facts["cache_bytes_per_token"], 30 * 3 * 2 * 3 * 64 * 4);
+    assert!(
+        (90_000_000..110_000_000).contains(&facts["weight_bytes_per_token"].as_u64().unwrap()),
+        "{facts}"
+    );
+    for field in
+        ["read_bytes_per_second", "decode_share_of_read", "products_per_second", "products_share_of_prefill"]
+    {
+        assert!(facts["ceiling"][field].as_f64().unwrap() > 0.0, "{facts}");
+    }
 }
 
 #[test]

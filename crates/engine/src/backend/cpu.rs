@@ -14,9 +14,10 @@ use super::activation::activated;
 use quant::{Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
 use tensor::Scheme;
 
+use super::ceiling::{self, Ceiling};
 use super::product::Products;
 use super::{Attend, Backend, Heads};
-use crate::weights::{Linear, NormWeights, Projection};
+use crate::weights::{Linear, NormWeights, Projection, Weights};
 use crate::{BATCH, Decoder, Error};
 
 /// Parts of one fork-join at most.
@@ -253,10 +254,10 @@ impl Backend for Cpu {
                 let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
                 let visible = attend.visible(t);
                 let scores = &mut local.scores[..together * visible.len()];
-                let seen = [0..visible.len()];
+                let seen = 0..visible.len();
                 let (keys, values) = attend.cache.head(attend.layer, first / group, visible);
                 let q = &qkv[t * width + first * d..][..together * d];
-                quant::attend(isa, how, q, keys, values, &seen, scores, out);
+                quant::attend(isa, how, q, keys, values, std::slice::from_ref(&seen), scores, out);
             });
         }
         // Rows that follow each other see nearly the same: keys and values are read once for some of them.
@@ -315,6 +316,10 @@ impl Backend for Cpu {
     fn add(&mut self, x: &mut [f32], y: &[f32]) {
         vector::add(self.isa, x, y);
     }
+
+    fn ceiling(&mut self, weights: &Weights) -> Option<Ceiling> {
+        Some(ceiling::measure(&mut self.pool, self.isa, weights))
+    }
 }
 
 /// Takes `x` in tiles of rows, by all threads where there are many.
@@ -361,9 +366,9 @@ const ROWS_TOGETHER: usize = 8;
 /// often while it is in the cache, and scores still fit in there.
 fn rows_together(group: usize) -> usize {
     match group {
-        ..=2 => ROWS_TOGETHER,
-        ..=4 => ROWS_TOGETHER / 2,
-        ..=8 => ROWS_TOGETHER / 4,
+        0..=2 => ROWS_TOGETHER,
+        3..=4 => ROWS_TOGETHER / 2,
+        5..=8 => ROWS_TOGETHER / 4,
         _ => 1,
     }
 }

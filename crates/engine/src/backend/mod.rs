@@ -4,6 +4,7 @@
 //! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
 
 mod activation;
+mod ceiling;
 mod cpu;
 mod product;
 mod reference;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use model::{Activation, Norm, RopeOrder};
 
 use crate::KvCache;
-use crate::weights::{NormWeights, Projection};
+use crate::weights::{NormWeights, Projection, Weights};
 use load::Tensor;
 
+pub use ceiling::Ceiling;
 pub use cpu::Cpu;
 pub use reference::Reference;
 
@@ -92,4 +94,10 @@ pub trait Backend {
 
     /// `x += y`.
     fn add(&mut self, x: &mut [f32], y: &[f32]);
+
+    /// Measures what bounds it on this machine; `None` if nothing does but itself. Takes a good part of a second.
+    fn ceiling(&mut self, weights: &Weights) -> Option<Ceiling> {
+        let _ = weights;
+        None
+    }
 }

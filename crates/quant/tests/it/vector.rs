@@ -1,5 +1,7 @@
 //! Vector operations against f64 written out naively, on every instruction set, at lengths with and without tails.
 
+use std::slice::from_ref;
+
 use quant::{Attention, Isa, attend, vector};
 
 use crate::Noise;
@@ -199,7 +201,7 @@ fn attention_equals_its_definition() {
             let mut vectors: Option<Vec<u32>> = None;
             for isa in Isa::available() {
                 let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * d]);
-                attend(isa, how, &q, &k, &v, &[0..n], &mut scores, &mut out);
+                attend(isa, how, &q, &k, &v, from_ref(&(0..n)), &mut scores, &mut out);
                 for (found, want) in out.iter().zip(&want) {
                     let what = format!("{heads} heads of {d} at {n}, {}", isa.name());
                     assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
@@ -232,7 +234,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
             for ((seen, q), found) in visible.iter().zip(q.chunks(heads * d)).zip(out.chunks(heads * d)) {
                 let (mut scores, mut alone) = (vec![0.0; heads * seen.len()], vec![0.0; heads * d]);
                 let [k, v] = [&k, &v].map(|all| &all[seen.start * d..seen.end * d]);
-                attend(isa, how, q, k, v, &[0..seen.len()], &mut scores, &mut alone);
+                attend(isa, how, q, k, v, from_ref(&(0..seen.len())), &mut scores, &mut alone);
                 assert_eq!(
                     bits(found),
                     bits(&alone),
@@ -248,7 +250,16 @@ fn rows_of_queries_give_what_each_gives_alone() {
 #[should_panic(expected = "of 4 positions")]
 fn a_row_that_sees_what_is_not_there_is_refused() {
     let how = Attention { heads: 1, scale: 1.0, soft_cap: None };
-    attend(Isa::Scalar, how, &[0.0; 8], &[0.0; 32], &[0.0; 32], &[1..5], &mut [0.0; 4], &mut [0.0; 8]);
+    attend(
+        Isa::Scalar,
+        how,
+        &[0.0; 8],
+        &[0.0; 32],
+        &[0.0; 32],
+        from_ref(&(1..5)),
+        &mut [0.0; 4],
+        &mut [0.0; 8],
+    );
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {
