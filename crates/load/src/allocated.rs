@@ -9,6 +9,7 @@ use plan::{LoadPlan, PlannedParam};
 
 use crate::executor::{Home, alignment, fill, homes, lent, planes_of};
 use crate::item::{PAGE, SMALL};
+use crate::pages::Pages;
 use crate::slot::{ALIGN, Arena, ArenaSink, Slot};
 use crate::{Error, LoadReport, Options, Pool, Tensor};
 
@@ -83,8 +84,9 @@ impl<'a, 'o> Allocated<'a, 'o> {
     /// As [`execute_with`].
     pub fn fill(self, pool: &mut Pool) -> Result<Loaded, Error> {
         let Allocated { plan, checkpoint, options, homes, ranges, mut arena } = self;
+        let pages = Pages::new(arena.bytes());
         let mut sink = ArenaSink::new(&mut arena, &ranges);
-        let report = fill(plan, checkpoint, &homes, &mut sink, pool, options)?;
+        let report = fill(plan, checkpoint, &homes, &mut sink, Some(&pages), pool, options)?;
         let arena = Arc::new(arena);
         let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
         let mut roots = HashMap::new();

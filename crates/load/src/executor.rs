@@ -20,6 +20,7 @@ use crate::gather::{Own, size};
 use crate::item::{Item, Work, near, span};
 use crate::memory::{Buffers, Ledger};
 use crate::options::{Options, Progress};
+use crate::pages::Pages;
 use crate::sink::{Place, Sink};
 use crate::slot::Slot;
 use crate::{Error, LoadReport, Pool};
@@ -39,7 +40,7 @@ pub fn execute_into(
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let homes = homes(plan, checkpoint, false)?;
-    fill(plan, checkpoint, &homes, sink, pool, options)
+    fill(plan, checkpoint, &homes, sink, None, pool, options)
 }
 
 /// Where a parameter is.
@@ -116,6 +117,7 @@ impl Placed<'_> {
 pub(crate) struct Run<'a, 'o> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) options: Options<'o>,
+    fresh: Option<&'a Pages>,
     ledger: Ledger,
     stop: AtomicBool,
     done: AtomicU64,
@@ -138,12 +140,13 @@ pub(crate) fn threads(checkpoint: &Checkpoint, given: usize) -> usize {
     checkpoint.files().iter().map(|f| f.source.pace().depth).fold(given.max(1), usize::max)
 }
 
-/// Fills all homes that are not elsewhere.
+/// Fills all homes that are not elsewhere. `fresh` makes the sink's memory ready if that was never used.
 pub(crate) fn fill<'m>(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
     homes: &[Home],
     sink: &mut dyn Sink<'m>,
+    fresh: Option<&Pages>,
     pool: &mut Pool,
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
@@ -183,6 +186,7 @@ pub(crate) fn fill<'m>(
     let run = Run {
         checkpoint,
         options,
+        fresh,
         ledger: Ledger::new(limit),
         stop: AtomicBool::new(false),
         done: AtomicU64::new(0),
@@ -259,6 +263,7 @@ pub(crate) fn fill<'m>(
     }
     report.params = plan.params.len();
     report.dropped = plan.dropped.len();
+    report.memory_seconds = fresh.map_or(0.0, Pages::seconds);
     report.seconds = started.elapsed().as_secs_f64();
     report.peak_rss = crate::report::peak_rss();
     Ok(report)
@@ -308,6 +313,9 @@ impl Run<'_, '_> {
             let near = near(self.checkpoint, items, buffers.read.room);
             let (now, rest) = std::mem::take(&mut items).split_at_mut(near.max(1));
             items = rest;
+            if let Some(pages) = self.fresh {
+                now.iter_mut().flat_map(|item| &mut item.target).for_each(|target| pages.ready(target));
+            }
             match &mut *now {
                 [item] => self.item(at, item, buffers, scratch)?,
                 several => self.several(several, buffers, scratch)?,

@@ -16,6 +16,7 @@ mod item;
 mod memory;
 mod needs;
 mod options;
+mod pages;
 mod pool;
 mod race;
 mod report;

@@ -33,6 +33,8 @@ pub struct LoadReport {
     pub peak_rss: u64,
     /// Threads.
     pub threads: usize,
+    /// Seconds that threads waited for memory that was never used before, all together: part of the wall time of each.
+    pub memory_seconds: f64,
     /// Wall time.
     pub seconds: f64,
 }

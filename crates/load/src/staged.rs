@@ -73,7 +73,7 @@ impl Later<'_, &mut [u8]> {
         let second = moving(param);
         let mut sink = Given(Mutex::new(Some(targets)));
         let options = Options { observe: None, ..options };
-        let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, pool, options)?;
+        let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, None, pool, options)?;
         let before = decoded.report();
         report.bytes_read += before.bytes_read;
         report.bytes_encoded += before.bytes_encoded + moved.bytes_encoded;

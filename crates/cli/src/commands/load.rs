@@ -126,11 +126,15 @@ fn text(
         format!("  {} tensors are what the manifest says{partly}{beside}\n", v.verified)
     });
     let from_disk = files.from_disk.map_or_else(String::new, |n| format!(", {} from the disk", Bytes(n)));
+    let memory = match report.memory_seconds {
+        0.0 => String::new(),
+        seconds => format!("; new memory took {:.3} s on each thread", seconds / report.threads as f64),
+    };
     let title = format!("{} → {} parameters", args.path.display(), report.params);
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
          {} borrowed, {} copied, {} encoded\n  \
-         {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}\n{verified}",
+         {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}{memory}\n{verified}",
         style::heading(&title),
         phases.all(),
         speed(moved, phases.all()),
@@ -177,6 +181,7 @@ fn json_text(
         "bytes_owned": report.owned_bytes,
         "scratch_bytes": report.scratch_peak,
         "scratch_bytes_expected": report.scratch_predicted,
+        "memory_seconds": report.memory_seconds,
         "peak_rss_bytes": report.peak_rss,
         "verified": verified.map(|v| v.verified),
         "not_verified": verified.map(|v| v.partly.clone()),
