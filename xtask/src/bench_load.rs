@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -26,11 +26,19 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     /// A Python that has safetensors and torch.
     pub(crate) python: Option<PathBuf>,
+    /// Rests so long before each figure, in which a virtual machine gives free memory back to its host, instead of having
+    /// had as much before: what a process gets that is started at any time. Nothing is read cold then.
+    pub(crate) rest: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { file: std::env::temp_dir().join("weighbridge-bench.safetensors"), rounds: 5, python: None }
+        Self {
+            file: std::env::temp_dir().join("weighbridge-bench.safetensors"),
+            rounds: 5,
+            python: None,
+            rest: None,
+        }
     }
 }
 
@@ -50,13 +58,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("rounds   {}, each figure GB/s: median (least to most)\n", options.rounds);
 
     let size = usize::try_from(bytes)?;
-    let load = |more: &[&str]| prime(size).and_then(|()| load(&program, file, more));
+    let load = |more: &[&str]| ready(size, options.rest).and_then(|()| load(&program, file, more));
     let mut table = Table::default();
     for _ in 0..options.rounds {
         warm(file)?;
         let ours = load(&["--owned"])?;
         let bounded = load(&["--owned", "--memory", "64MiB"])?;
-        let [fresh, small, touched, cleared] = copies(size)?;
+        let [fresh, small, touched, cleared] = copies(size, options.rest)?;
         // What is new is cleared, then filled.
         let both = 1.0 / (1.0 / touched + 1.0 / cleared);
         table.add("warm: load --owned", ours.speed(bytes));
@@ -67,14 +75,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         table.add("warm: the system clears fresh huge pages", cleared);
         table.ratio("load / memcpy to fresh huge pages", ours.speed(bytes) / fresh);
         table.ratio("load / memcpy to fresh small pages", ours.speed(bytes) / small);
+        table.ratio("load / memcpy to the faster of both", ours.speed(bytes) / fresh.max(small));
         table.ratio("load / memcpy to touched memory", ours.speed(bytes) / touched);
         table.ratio("load / memcpy to touched memory, and clearing it before", ours.speed(bytes) / both);
         table.ratio("--memory 64MiB / without", bounded.speed(bytes) / ours.speed(bytes));
         table.ratio("--memory 64MiB: MiB of peak beside the result", bounded.beside as f64 / 1_048_576.0);
         if let Some(python) = &options.python {
+            if let Some(rest) = options.rest {
+                std::thread::sleep(rest);
+            }
             let other = peer(python, file)?;
             table.add("warm: safetensors, get_tensor().clone()", other);
             table.ratio("load / safetensors, get_tensor().clone()", ours.speed(bytes) / other);
+        }
+        if options.rest.is_some() {
+            continue;
         }
         evict(file)?;
         let buffered = dd(file, &[])?;
@@ -227,6 +242,18 @@ fn evict(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Rests, or primes.
+fn ready(bytes: usize, rest: Option<Duration>) -> Result<()> {
+    match rest {
+        Some(rest) => {
+            std::thread::sleep(rest);
+            Ok(())
+        }
+        None if bytes == 0 => Ok(()),
+        None => prime(bytes),
+    }
+}
+
 /// Touches as much memory as a load takes, and gives it back: memory that a virtual machine has from its host comes more
 /// slowly than any of this (1 GB/s was measured), and to whoever is first.
 fn prime(bytes: usize) -> Result<()> {
@@ -238,17 +265,19 @@ fn prime(bytes: usize) -> Result<()> {
 
 /// GB/s of all threads that copy so many bytes: to fresh huge pages, to fresh small ones, and to the same again; and of
 /// all that only have fresh huge pages cleared.
-fn copies(bytes: usize) -> Result<[f64; 4]> {
+fn copies(bytes: usize, rest: Option<Duration>) -> Result<[f64; 4]> {
     let source = vec![0xa5u8; bytes];
-    prime(bytes)?;
+    ready(bytes, rest)?;
     let mut huge = memmap2::MmapMut::map_anon(bytes)?;
     huge.advise(memmap2::Advice::HugePage)?;
     let fresh = copy(&source, &mut huge);
     drop(huge);
+    ready(0, rest)?;
     let mut bare = memmap2::MmapMut::map_anon(bytes)?;
     bare.advise(memmap2::Advice::HugePage)?;
     let cleared = by_all(&source, &mut bare, |to, _| to.chunks_mut(4096).for_each(|page| page[0] = 1));
     drop(bare);
+    ready(0, rest)?;
     let mut small = memmap2::MmapMut::map_anon(bytes)?;
     let fresh_small = copy(&source, &mut small);
     Ok([fresh, fresh_small, copy(&source, &mut small), cleared])

@@ -30,7 +30,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     ("fixture", "qwen2-1.5b|llama-8b DIR make one of real shapes and random weights, and its Q4_K_M"),
     (
         "bench-load",
-        "[--file PATH] [--rounds N] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
+        "[--file PATH] [--rounds N] [--rest SECONDS] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
     ),
     (
         "full",
@@ -180,6 +180,7 @@ fn bench_load_task(mut arguments: lexopt::Parser) -> Result<()> {
             Long("file") => options.file = arguments.value()?.into(),
             Long("rounds") => options.rounds = arguments.value()?.parse()?,
             Long("python") => options.python = Some(arguments.value()?.into()),
+            Long("rest") => options.rest = Some(std::time::Duration::from_secs(arguments.value()?.parse()?)),
             other => return Err(other.unexpected().into()),
         }
     }

@@ -34,7 +34,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         if round > 0 {
             prefill.push(f64::from(args.prefill) / p);
             decode.push(f64::from(args.decode) / d);
-            let products = seconds(|| Ok(runtime.products(prompt.len())))?;
+            let products = seconds(|| {
+                runtime.products(prompt.len());
+                Ok(())
+            })?;
             if let Some(ceiling) = runtime.ceiling() {
                 shares.add(&needs, &ceiling, p, products, d / f64::from(args.decode));
             }
