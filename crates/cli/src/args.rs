@@ -17,6 +17,8 @@ use encoding::EncodingArgs;
 pub(crate) use run::RunArgs;
 use size::size;
 
+use crate::tuned;
+
 /// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
 #[derive(Parser)]
 #[command(name = "weighbridge", version, max_term_width = 100)]
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
+    /// Find how this machine reads weights fastest, for `run` and `bench`. Takes a second
+    Tune(TuneArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
     Convert(ConvertArgs),
     /// Check a checkpoint without a model: its structure, its values, its bytes against a manifest
@@ -321,6 +325,9 @@ pub(crate) struct ModelArgs {
     /// How to read the file
     #[arg(long, value_enum, default_value_t = IoArg::Auto)]
     io: IoArg,
+    /// Go without what `weighbridge tune` found
+    #[arg(long)]
+    no_tune: bool,
 }
 
 /// A backend by name.
@@ -361,18 +368,37 @@ impl IoArg {
 impl ModelArgs {
     /// The options of the library.
     pub(crate) fn options(&self) -> Result<Options, String> {
+        let threads = self.threads.map(usize::from);
         Ok(Options {
             backend: match self.backend {
                 BackendArg::Cpu => BackendKind::Cpu,
                 BackendArg::Reference => BackendKind::Reference,
             },
             layout: self.layout.map(LayoutArg::kind).transpose()?,
-            threads: self.threads.map(usize::from),
+            threads,
             context: self.ctx.map(|n| n as usize),
             encoding: self.encoding.encoding(),
             open: self.io.open(),
+            access: if self.no_tune { None } else { tuned::read(threads)? },
         })
     }
+}
+
+/// `tune`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "What is found is for this processor, this version and so many threads, and stands in `tune.json` in     the cache folder: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, or ~/.cache/weighbridge. It changes the speed     and no result. Nothing else should run meanwhile."
+)]
+pub(crate) struct TuneArgs {
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Only show what was measured
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tokenize`.

@@ -6,6 +6,7 @@ mod isolate;
 mod keys;
 mod progress;
 mod style;
+mod tuned;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
+        Command::Tune(args) => commands::tune::run(args),
         Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man => commands::manual::man(),

@@ -23,12 +23,35 @@ impl Access {
         *CHOSEN
     }
 
+    /// The ways that differ on some processor.
+    pub fn ways() -> [Access; 4] {
+        let way = |ahead, streams| Access { ahead, streams };
+        [way(0, 1), way(0, 2), way(4096, 1), way(4096, 2)]
+    }
+
     fn of_processor() -> Access {
         match &vendor() {
             b"AuthenticAMD" => Access::LEFT_ALONE,
             _ => Access::ASKED,
         }
     }
+}
+
+/// What the processor calls itself, or the architecture if it says nothing.
+pub fn processor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        // AMD64 Architecture Programmer's Manual, volume 3, E.4.2: 48 letters, filled up with zeros.
+        if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+            let words = (0x8000_0002..=0x8000_0004).map(__cpuid).flat_map(|r| [r.eax, r.ebx, r.ecx, r.edx]);
+            let letters: Vec<u8> =
+                words.flat_map(u32::to_le_bytes).take_while(|letter| *letter != 0).collect();
+            // Its family, model and stepping: hypervisors give many processors one name.
+            return format!("{} {:08x}", String::from_utf8_lossy(&letters).trim(), __cpuid(1).eax);
+        }
+    }
+    std::env::consts::ARCH.to_owned()
 }
 
 /// The vendor that `cpuid` names; zeros on other architectures.

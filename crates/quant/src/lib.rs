@@ -34,7 +34,7 @@ mod scheme;
 mod search;
 pub mod vector;
 
-pub use access::Access;
+pub use access::{Access, processor};
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 pub use attend::{Attention, attend};

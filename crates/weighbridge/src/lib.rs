@@ -54,7 +54,7 @@ pub use coverage::{Covered, coverage};
 pub use derive::Module;
 pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
-pub use engine::backend::Ceiling;
+pub use engine::backend::{Ceiling, Tried, Tuned};
 pub use engine::sampler::{Sampler, SamplerOptions};
 pub use engine::text::{
     ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,
@@ -77,10 +77,10 @@ pub use plan::{
     Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
     explain, reads, summary,
 };
-pub use quant::Difference;
+pub use quant::{Access, Difference, processor};
 pub use quants::{Quant, quants};
 pub use rules::{RulesProblems, parse_rules, read_rules};
-pub use runtime::{BackendKind, Options, Runtime};
+pub use runtime::{BackendKind, Options, Runtime, tune};
 pub use sampling::{Sampling, sampling};
 pub use tensor::{
     Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, Scheme, Shape, TensorEntry,

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
-use engine::backend::{Backend, Ceiling, Cpu, Reference};
+use engine::backend::{Backend, Ceiling, Cpu, Reference, Tuned};
 use engine::sampler::Sampler;
 use engine::text::{ChatTemplate, Tokenizer};
 use engine::{Decoder, Limits, Stats};
 use load::{LoadReport, Pool};
 use model::{Model, NotRun};
+use quant::Access;
 
 use crate::layout::isa;
 use crate::pipeline::shown;
@@ -41,6 +42,8 @@ pub struct Options {
     pub encoding: Encoding,
     /// How to read the files.
     pub open: OpenOptions,
+    /// How products read weights, as [`tune`] found it; what was measured on such processors if `None`.
+    pub access: Option<Access>,
 }
 
 /// Positions that are reserved when nobody asks for more.
@@ -96,7 +99,10 @@ impl Runtime {
         let decoder = Decoder::new(&loaded, arch, planned.rope_order, context)?;
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Reference => Box::new(Reference::new()),
-            BackendKind::Cpu => Box::new(Cpu::new(pool, isa, &decoder)?),
+            BackendKind::Cpu => {
+                let access = options.access.unwrap_or_else(Access::detect);
+                Box::new(Cpu::new(pool, isa, access, &decoder)?)
+            }
         };
         let template = text::chat_template(&checkpoint)?;
         let report = loaded.report().clone();
@@ -215,6 +221,16 @@ impl Runtime {
     ) -> Result<Stats, Error> {
         Ok(engine::generate(&mut self.decoder, &mut *self.backend, sampler, prompt, limits, each)?)
     }
+}
+
+/// Tries all ways of reading weights on `threads` threads (all if `None`), in a sixth of a second: see
+/// [`Options::access`]. `None` where there is nothing to choose.
+///
+/// # Errors
+/// If the instruction set that was asked for is not there.
+pub fn tune(threads: Option<usize>) -> Result<Option<Tuned>, Error> {
+    let mut pool = Pool::new(threads.unwrap_or_else(Pool::available));
+    Ok(engine::backend::tune(&mut pool, isa()?))
 }
 
 /// Measured: interleaved rows start some 50 ms later than rows in place and run twice as fast, where there

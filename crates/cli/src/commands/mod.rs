@@ -12,3 +12,4 @@ pub(crate) mod plan;
 pub(crate) mod quants;
 pub(crate) mod run;
 pub(crate) mod tokenize;
+pub(crate) mod tune;

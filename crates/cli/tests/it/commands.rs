@@ -260,3 +260,48 @@ fn inspect_lists_ties_and_what_a_pickle_holds_besides() {
         serde_json::from_slice(&weighbridge(["inspect", path(&file), "--json"]).stdout).unwrap();
     assert_eq!(facts["ignored"][2]["class"], "__main__.Config");
 }
+
+#[test]
+fn what_tune_found_is_used_and_can_be_left_out() {
+    use std::process::Command;
+    let cache = tempfile::tempdir().unwrap();
+    let file = model("smollm2");
+    let weighbridge = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+        command.env("WEIGHBRIDGE_CACHE", cache.path().join("new")).args(args).output().unwrap()
+    };
+    let tune = |args: &[&str]| -> Value {
+        serde_json::from_str(&stdout(&weighbridge(&[&["tune", "--json", "--threads", "2"], args].concat())))
+            .unwrap()
+    };
+    let written = cache.path().join("new/tune.json");
+    assert_eq!(tune(&["--dry-run"])["written"], Value::Null);
+    assert!(!written.exists());
+    let found = tune(&[]);
+    if found["best"].is_null() {
+        // Nothing to choose with these instructions.
+        return assert!(!written.exists());
+    }
+    assert_eq!(found["written"], path(&written));
+    let text = std::fs::read_to_string(&written).unwrap();
+    let all: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
+    let (key, way) = all.iter().next().unwrap();
+    assert!(key.ends_with("threads 2") && *way == found["best"], "{text}");
+
+    let run = |more: &[&str]| {
+        let args = ["run", path(&file), "--ids", "1", "-n", "2", "--temperature", "0", "--threads", "2"];
+        weighbridge(&[&args, more].concat())
+    };
+    let tokens = run(&[]);
+    assert!(tokens.status.success());
+    std::fs::write(&written, text.replace("\"streams\": ", "\"streams\": 7")).unwrap();
+    let refused = run(&[]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        said.contains("tune.json") && said.contains("`streams` of 1 or 2") && said.contains("--no-tune"),
+        "{said}"
+    );
+    assert_eq!(run(&["--no-tune"]).stdout, tokens.stdout);
+    tune(&[]);
+    assert_eq!(run(&[]).stdout, tokens.stdout);
+}

@@ -11,7 +11,7 @@ use load::{Pool, Tensor};
 use model::{Activation, Norm, RopeOrder};
 
 use super::activation::activated;
-use quant::{Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
+use quant::{Access, Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
 use tensor::Scheme;
 
 use super::ceiling::{self, Ceiling};
@@ -50,14 +50,14 @@ struct Local {
 }
 
 impl Cpu {
-    /// A backend for `decoder`, with everything it needs allocated.
+    /// A backend for `decoder`, with everything it needs allocated. It reads weights as `access` says.
     ///
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
-    pub fn new(pool: Pool, isa: Isa, decoder: &Decoder) -> Result<Cpu, Error> {
+    pub fn new(pool: Pool, isa: Isa, access: Access, decoder: &Decoder) -> Result<Cpu, Error> {
         let arch = decoder.architecture();
         let projections = || decoder.weights().projections().map(|p| &**p);
-        let kernels = Arc::new(Kernels::new(isa, projections())?);
+        let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
         let context = decoder.cache().capacity();
         let group = usize::try_from(arch.heads / arch.kv_heads).map_err(|_| Error::TooLarge)?;
@@ -79,14 +79,21 @@ impl Cpu {
 pub(super) struct Kernels(Vec<(Arc<Scheme>, Kernel)>);
 
 impl Kernels {
-    fn new<'a>(isa: Isa, projections: impl Iterator<Item = &'a Projection>) -> Result<Kernels, Error> {
+    fn new<'a>(
+        isa: Isa,
+        access: Access,
+        projections: impl Iterator<Item = &'a Projection>,
+    ) -> Result<Kernels, Error> {
         let mut kernels = Kernels(vec![]);
         for projection in projections {
             for part in &projection.parts {
                 let scheme = part.weight.scheme();
                 let none = || Error::NoKernel { scheme: scheme.name.to_string() };
                 if kernels.0.iter().all(|(s, _)| s.name != scheme.name) {
-                    kernels.0.push((Arc::clone(scheme), quant::kernel(scheme, isa).ok_or_else(none)?));
+                    kernels.0.push((
+                        Arc::clone(scheme),
+                        quant::kernel_with(scheme, isa, access).ok_or_else(none)?,
+                    ));
                 }
                 // The last scale of a row may be for fewer columns than the kernel takes at once.
                 if !projection.input.is_multiple_of(kernels.of(part).k_multiple) {

@@ -8,6 +8,7 @@ mod ceiling;
 mod cpu;
 mod product;
 mod reference;
+mod tune;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use load::Tensor;
 pub use ceiling::Ceiling;
 pub use cpu::Cpu;
 pub use reference::Reference;
+pub use tune::{Tried, Tuned, tune};
 
 /// Where the heads of one token's fused q, k and v lie, and how they are rotated.
 pub struct Heads<'a> {

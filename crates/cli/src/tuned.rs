@@ -1,0 +1,57 @@
+//! What `weighbridge tune` found, in the cache folder.
+
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+use serde_json::{Map, Value, json};
+use weighbridge::Access;
+
+/// Where it stands; `None` if the environment names no place.
+pub(crate) fn path() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = set("WEIGHBRIDGE_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("weighbridge")))
+        .or_else(|| Some(set("HOME")?.join(".cache").join("weighbridge")))?;
+    Some(folder.join("tune.json"))
+}
+
+/// What was found for so many threads, all if `None`, by this version on such a processor.
+pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
+    let Some(path) = path() else { return Ok(None) };
+    let wrong = |why: String| {
+        format!(
+            "`{}`: {why}\nhint: `weighbridge tune` writes it anew, `--no-tune` goes without it",
+            path.display()
+        )
+    };
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|e| wrong(e.to_string()))?,
+    };
+    let all: Map<String, Value> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let Some(found) = all.get(&key(threads)) else { return Ok(None) };
+    let number = |key: &str| found[key].as_u64().and_then(|n| usize::try_from(n).ok());
+    match (number("ahead"), number("streams")) {
+        (Some(ahead), Some(streams @ 1..=2)) if ahead <= 1 << 16 => Ok(Some(Access { ahead, streams })),
+        _ => Err(wrong(format!("wanted `ahead` up to 65536 and `streams` of 1 or 2, found {found}"))),
+    }
+}
+
+/// Adds to the file. One that cannot be read is written anew.
+pub(crate) fn write(path: &PathBuf, threads: Option<usize>, access: Access) -> io::Result<()> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let mut all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+    all.insert(key(threads), json!({ "ahead": access.ahead, "streams": access.streams }));
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    fs::write(&partial, format!("{:#}\n", Value::Object(all)))?;
+    fs::rename(partial, path)
+}
+
+/// What it is good for.
+fn key(threads: Option<usize>) -> String {
+    let threads = threads.unwrap_or_else(weighbridge::Pool::available);
+    format!("{} · {} · threads {threads}", env!("CARGO_PKG_VERSION"), weighbridge::processor())
+}
