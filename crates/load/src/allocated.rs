@@ -87,6 +87,7 @@ impl<'a, 'o> Allocated<'a, 'o> {
         let pages = Pages::new(arena.bytes());
         let mut sink = ArenaSink::new(&mut arena, &ranges);
         let report = fill(plan, checkpoint, &homes, &mut sink, Some(&pages), pool, options)?;
+        pages.settle();
         let arena = Arc::new(arena);
         let mut params: HashMap<String, Tensor> = HashMap::with_capacity(plan.params.len());
         let mut roots = HashMap::new();

@@ -70,7 +70,8 @@ impl Pages {
             }
             let kind = self.choose(self.blocks.fetch_add(1, Ordering::Relaxed));
             // It may wait for a page that another thread is getting.
-            advise(at / PAGE * PAGE, kind);
+            let block = at / PAGE * PAGE;
+            advise(block..block + PAGE, kind);
             let started = Instant::now();
             touch(part, kind);
             let took = started.elapsed();
@@ -84,6 +85,11 @@ impl Pages {
                 Kind::Small => {}
             }
         }
+    }
+
+    /// Lets the system make huge pages of small ones when it has time for it.
+    pub(crate) fn settle(&self) {
+        advise(self.range.clone(), Kind::Huge);
     }
 
     /// Seconds that threads have waited for memory, all together.
@@ -113,8 +119,9 @@ impl Pages {
     }
 }
 
-/// Says what pages the block at this address should have. A hint: systems that have no huge pages refuse, and all goes on.
-fn advise(block: usize, kind: Kind) {
+/// Says what pages the memory at these addresses, whole blocks of it, should have. A hint: systems that have no huge pages
+/// refuse, and all goes on.
+fn advise(blocks: Range<usize>, kind: Kind) {
     #[cfg(target_os = "linux")]
     {
         use rustix::mm::{Advice, madvise};
@@ -122,12 +129,12 @@ fn advise(block: usize, kind: Kind) {
             Kind::Huge => Advice::LinuxHugepage,
             Kind::Small => Advice::LinuxNoHugepage,
         };
-        let block = std::ptr::with_exposed_provenance_mut::<u8>(block);
-        // SAFETY: the block is part of an allocation that outlives this, and neither advice changes what is in it.
-        let _ = unsafe { madvise(block.cast(), PAGE, advice) };
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(blocks.start);
+        // SAFETY: the blocks are part of an allocation that outlives this, and neither advice changes what is in them.
+        let _ = unsafe { madvise(start.cast(), blocks.len(), advice) };
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (block, kind);
+    let _ = (blocks, kind);
 }
 
 /// Writes to every page: a zero, which is there already.
@@ -195,5 +202,7 @@ mod tests {
         assert!(pages.begun.iter().all(|begun| begun.load(Ordering::Relaxed)));
         assert_eq!(pages.blocks.load(Ordering::Relaxed), blocks);
         assert!(pages.seconds() > 0.0);
+        pages.settle();
+        assert_eq!(memory[PAGE / 3], 2);
     }
 }
