@@ -387,7 +387,9 @@ impl ModelArgs {
 /// `tune`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "What is found is for this processor, this version and so many threads, and stands in `tune.json` in     the cache folder: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, or ~/.cache/weighbridge. It changes the speed     and no result. Nothing else should run meanwhile."
+    after_long_help = "The result holds for this processor, this version and this number of threads. It is kept in `tune.json` \
+    in the cache folder: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, or ~/.cache/weighbridge. It changes the \
+    speed and no result. Run nothing else meanwhile."
 )]
 pub(crate) struct TuneArgs {
     /// Threads [default: all]

@@ -15,7 +15,7 @@ pub(crate) fn path() -> Option<PathBuf> {
     Some(folder.join("tune.json"))
 }
 
-/// What was found for so many threads, all if `None`, by this version on such a processor.
+/// Reads the result for this version, this processor and `threads` threads (all if `None`).
 pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
     let Some(path) = path() else { return Ok(None) };
     let wrong = |why: String| {
@@ -50,7 +50,7 @@ pub(crate) fn write(path: &PathBuf, threads: Option<usize>, access: Access) -> i
     fs::rename(partial, path)
 }
 
-/// What it is good for.
+/// The key of a result: version, processor, number of threads.
 fn key(threads: Option<usize>) -> String {
     let threads = threads.unwrap_or_else(weighbridge::Pool::available);
     format!("{} · {} · threads {threads}", env!("CARGO_PKG_VERSION"), weighbridge::processor())

@@ -21,7 +21,7 @@ const SMALL: usize = 4 << 10;
 pub(crate) struct Pages {
     /// The whole blocks, by address.
     range: Range<usize>,
-    /// Whether somebody has been at it, for each block.
+    /// For each block, whether a thread has begun to use it.
     begun: Vec<AtomicBool>,
     /// Nanoseconds that a block took lately, in huge pages and in small ones; 0 if none was tried.
     huge: AtomicU64,
@@ -137,7 +137,7 @@ fn advise(blocks: Range<usize>, kind: Kind) {
     let _ = (blocks, kind);
 }
 
-/// Writes to every page: a zero, which is there already.
+/// Writes a zero to every page, so that the system provides it. The page holds zeros already.
 fn touch(bytes: &mut [u8], kind: Kind) {
     let step = if kind == Kind::Small { SMALL } else { PAGE };
     for page in bytes.chunks_mut(step) {

@@ -39,7 +39,7 @@ type Job = *const (dyn Fn(usize) + Sync);
 struct Shared {
     /// Number of jobs started; a change is the signal to start.
     epoch: Padded<AtomicUsize>,
-    /// Whether `job` may be entered, [`OPEN`], and how many workers have.
+    /// [`OPEN`] while workers may enter `job`, plus the number of workers inside.
     gate: Padded<AtomicUsize>,
     job: UnsafeCell<Option<Job>>,
     workers: Box<[Padded<Worker>]>,
@@ -48,7 +48,7 @@ struct Shared {
     spin: Duration,
 }
 
-/// What the pool and one worker share.
+/// State that the pool and one worker share.
 #[derive(Default)]
 struct Worker {
     asleep: AtomicBool,

@@ -114,7 +114,7 @@ fn line(out: &mut impl Write, name: &str, tokens: u32, rate: &Spread) -> std::io
     writeln!(out, "  {name:7} {tokens:>5} tokens  {:>8.1} tokens/s  ({min:.1}–{max:.1})", rate.median)
 }
 
-/// What the runs ask of the machine.
+/// The work of the runs: bytes that they read, products that they compute.
 struct Needs {
     /// Bytes of weights that a decoded token reads.
     weights: u64,

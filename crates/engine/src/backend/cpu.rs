@@ -110,7 +110,7 @@ impl Kernels {
         &found.expect("`new` has seen every matrix").1
     }
 
-    /// What those for a projection read of the activations.
+    /// The forms of the activations that the kernels of a projection read.
     pub(super) fn forms(&self, projection: &Projection) -> Forms {
         projection.parts.iter().map(|part| self.of(part).forms).fold(Forms::default(), Forms::union)
     }
@@ -369,8 +369,8 @@ fn normalise(isa: Isa, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32
 /// Most rows of a prompt that attention takes at once.
 const ROWS_TOGETHER: usize = 8;
 
-/// How many rows of a prompt it takes at once, where `group` query heads share a key head: so many that a position is used
-/// often while it is in the cache, and scores still fit in there.
+/// The number of rows of a prompt that attention takes at once, where `group` query heads share a key head. More rows use a
+/// position more often while it is in the cache; fewer leave room there for their scores.
 fn rows_together(group: usize) -> usize {
     match group {
         0..=2 => ROWS_TOGETHER,

@@ -6,7 +6,7 @@ use load::Pool;
 use quant::{Access, Activations, ColumnsMut, Isa, Matrix};
 use tensor::Shape;
 
-/// What is multiplied: blocks of 256 and blocks of 32, which most models are made of.
+/// The schemes of the matrices: most models consist of blocks of 256 and blocks of 32.
 const SCHEMES: [&str; 2] = ["q4_k", "q8_0"];
 /// Bytes of each matrix: more than caches hold, and little enough to be done in a sixth of a second.
 const BYTES: usize = 40 << 20;
@@ -36,7 +36,7 @@ pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
     Some(Tuned { best: best(&tried)?, tried })
 }
 
-/// What was found.
+/// The result of [`tune`].
 #[derive(Clone, Debug)]
 pub struct Tuned {
     /// The way to take: the table's, unless another is clearly faster.
