@@ -1,6 +1,6 @@
 //! What `weighbridge tune` found, in the cache folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use serde_json::{Map, Value, json};
@@ -38,16 +38,21 @@ pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
 }
 
 /// Adds to the file. One that cannot be read is written anew.
-pub(crate) fn write(path: &PathBuf, threads: Option<usize>, access: Access) -> io::Result<()> {
+pub(crate) fn write(path: &Path, threads: Option<usize>, access: Access) -> io::Result<()> {
+    let named = |e: io::Error| {
+        let why =
+            format!("cannot write `{}`: {e}\nhint: `--dry-run` only shows what was measured", path.display());
+        io::Error::new(e.kind(), why)
+    };
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
     all.insert(key(threads), json!({ "ahead": access.ahead, "streams": access.streams }));
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+        fs::create_dir_all(folder).map_err(named)?;
     }
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    fs::write(&partial, format!("{:#}\n", Value::Object(all)))?;
-    fs::rename(partial, path)
+    fs::write(&partial, format!("{:#}\n", Value::Object(all))).map_err(named)?;
+    fs::rename(partial, path).map_err(named)
 }
 
 /// The key of a result: version, processor, number of threads.

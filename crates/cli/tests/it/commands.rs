@@ -304,4 +304,13 @@ fn what_tune_found_is_used_and_can_be_left_out() {
     assert_eq!(run(&["--no-tune"]).stdout, tokens.stdout);
     tune(&[]);
     assert_eq!(run(&[]).stdout, tokens.stdout);
+
+    // A folder that cannot be made is named.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+    let refused = command.env("WEIGHBRIDGE_CACHE", written.join("below")).arg("tune").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && said.contains("tune.json/below") && said.contains("--dry-run"),
+        "{said}"
+    );
 }
