@@ -20,12 +20,18 @@ use crate::source::ByteSource;
 /// Every entry's byte ranges lie inside their files and are as long as its shape, scheme and strides want; no
 /// two entries share a name. In a PyTorch or CTranslate2 checkpoint entries may share bytes
 /// ([`Checkpoint::ties`]), in no other format.
+///
+/// It is a handle: clones are the same checkpoint, whose files stay open as long as one of them lives. What a file holds is
+/// what it held when it was opened, or an error: [`Checkpoint::unchanged`].
+#[derive(Clone, Debug)]
+pub struct Checkpoint(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct Checkpoint {
+struct Inner {
     path: PathBuf,
     format: FormatName,
     contents: Contents,
-    metadata: Metadata,
+    metadata: Arc<Metadata>,
 }
 
 impl Checkpoint {
@@ -41,37 +47,33 @@ impl Checkpoint {
             files.push(File::new(PathBuf::from("memory"), source));
         }
         let contents = Contents { files, entries, by_name, ignored: Vec::new() };
-        Checkpoint {
-            path: PathBuf::from("memory"),
-            format: FormatName::new("memory"),
-            contents,
-            metadata: Metadata::None,
-        }
+        let format = FormatName::new("memory");
+        Checkpoint::new(PathBuf::from("memory"), format, contents, Metadata::None)
     }
 
     /// The path it was opened by: a file or a directory.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.path
     }
 
     /// The format of its files.
     pub fn format(&self) -> FormatName {
-        self.format
+        self.0.format
     }
 
     /// Its tensors, in the order of its files and of the data in each.
     pub fn entries(&self) -> &[TensorEntry] {
-        &self.contents.entries
+        &self.0.contents.entries
     }
 
     /// The tensor called `name`.
     pub fn entry(&self, name: &str) -> Option<&TensorEntry> {
-        self.entries().get(self.contents.find(name)? as usize)
+        self.entries().get(self.0.contents.find(name)? as usize)
     }
 
     /// Its files that hold tensor data.
     pub fn files(&self) -> &[File] {
-        &self.contents.files
+        &self.0.contents.files
     }
 
     /// The file that a plane of one of its entries names.
@@ -80,17 +82,30 @@ impl Checkpoint {
     /// If `id` is not of this checkpoint.
     #[expect(clippy::indexing_slicing, reason = "documented: the caller's bug, and no file content")]
     pub fn file(&self, id: FileId) -> &File {
-        &self.contents.files[id.0 as usize]
+        &self.0.contents.files[id.0 as usize]
     }
 
     /// What the format says besides tensors.
     pub fn metadata(&self) -> &Metadata {
-        &self.metadata
+        &self.0.metadata
     }
 
     /// Objects in its files that mean nothing here, beside the tensors; at most 4096 of a file.
     pub fn ignored(&self) -> &[Ignored] {
-        &self.contents.ignored
+        &self.0.contents.ignored
+    }
+
+    /// Whether the two are one: opened at once, not only from the same path.
+    pub fn is(&self, other: &Checkpoint) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// That its files are still what they were when it was opened.
+    ///
+    /// # Errors
+    /// The first of which that is not so.
+    pub fn unchanged(&self) -> Result<(), Error> {
+        self.files().iter().try_for_each(File::unchanged)
     }
 
     /// The groups of entries that are one tensor under several names: the same bytes, read in the same way.
@@ -120,9 +135,9 @@ impl Checkpoint {
     }
 
     /// The tensors below `key` alone, called by what follows it.
-    pub(crate) fn below(self, key: &str) -> Result<Checkpoint, Error> {
+    pub(crate) fn below(&self, key: &str) -> Result<Checkpoint, Error> {
         let under = |name: &str| Some(name.strip_prefix(key)?.strip_prefix('.')?.to_owned());
-        let Contents { files, entries, ignored, .. } = self.contents;
+        let Contents { files, entries, ignored, .. } = &self.0.contents;
         let first: BTreeSet<&str> = entries.iter().map(|e| e.name.split('.').next().unwrap_or("")).collect();
         let hint = match tensor::nearest(key, first.iter().copied()) {
             Some(near) => format!("did you mean {}?", Quoted(near)),
@@ -135,12 +150,19 @@ impl Checkpoint {
         let below: Vec<TensorEntry> = entries.iter().filter_map(kept).collect();
         if below.is_empty() {
             let fault = Fault::NoKey { key: key.to_owned() };
-            return Err(Error::whole(&self.path, fault).with_hint(hint));
+            return Err(Error::whole(self.path(), fault).with_hint(hint));
         }
         let kept = |i: &Ignored| Some(Ignored { name: under(&i.name)?, ..i.clone() });
         let ignored = ignored.iter().filter_map(kept).collect();
+        let files = files.clone();
         let contents = Contents { files, entries: below, ignored, ..Contents::default() }.reindexed();
-        Ok(Checkpoint { contents, ..self })
+        let Inner { path, format, metadata, .. } = &*self.0;
+        Ok(Checkpoint(Arc::new(Inner {
+            path: path.clone(),
+            format: *format,
+            contents,
+            metadata: Arc::clone(metadata),
+        })))
     }
 
     /// The checkpoint at `path`.
@@ -150,7 +172,7 @@ impl Checkpoint {
         contents: Contents,
         metadata: Metadata,
     ) -> Checkpoint {
-        Checkpoint { path, format, contents, metadata }
+        Checkpoint(Arc::new(Inner { path, format, contents, metadata: Arc::new(metadata) }))
     }
 }
 
@@ -186,6 +208,18 @@ pub struct File {
 impl File {
     pub(crate) fn new(path: PathBuf, source: Arc<dyn ByteSource>) -> File {
         File { path, len: source.len(), source }
+    }
+
+    /// That it is still what it was when it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if it is not, [`Error::Io`] if the system does not say.
+    pub fn unchanged(&self) -> Result<(), Error> {
+        let now = self.source.identity_now().map_err(|e| Error::io(&self.path, "look at", e))?;
+        match self.source.identity().zip(now).and_then(|(was, now)| was.changed_to(&now)) {
+            Some(how) => Err(Error::Changed { path: self.path.clone(), how }),
+            None => Ok(()),
+        }
     }
 
     /// The last component of its path.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::fault::{Blame, Fault};
+use crate::source::Changed;
 
 /// Why a checkpoint could not be opened, or a value of it not be read.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,14 @@ pub enum Error {
     /// What the caller asked for makes no sense.
     #[error("misuse of {0}")]
     Misuse(Box<Report>),
+    /// It is not what it was when it was opened.
+    #[error("`{}` has changed since it was opened: {how}\nhint: open it again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// In what.
+        how: Changed,
+    },
     /// The operating system refused.
     #[error("cannot {doing} `{}`: {source}{}", path.display(), Hint(hint.as_deref()))]
     Io {
@@ -41,12 +50,12 @@ impl Error {
     /// The file or directory the error is about.
     pub fn path(&self) -> &Path {
         match self {
-            Error::Io { path, .. } => path,
+            Error::Io { path, .. } | Error::Changed { path, .. } => path,
             _ => self.report().map_or(Path::new(""), |r| &r.path),
         }
     }
 
-    /// What is wrong, one by one; empty for an [`Error::Io`].
+    /// What is wrong, one by one; empty for [`Error::Io`] and [`Error::Changed`].
     pub fn problems(&self) -> &[Problem] {
         self.report().map_or(&[], |r| &r.problems)
     }
@@ -55,6 +64,7 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Io { hint, .. } => hint.as_deref(),
+            Error::Changed { .. } => Some("open it again"),
             _ => self.report().and_then(|r| r.hint.as_deref()),
         }
     }
@@ -62,7 +72,7 @@ impl Error {
     fn report(&self) -> Option<&Report> {
         match self {
             Error::Malformed(r) | Error::Mismatch(r) | Error::Unsupported(r) | Error::Misuse(r) => Some(r),
-            Error::Io { .. } => None,
+            Error::Io { .. } | Error::Changed { .. } => None,
         }
     }
 
@@ -81,6 +91,7 @@ impl Error {
                 r.hint = Some(text.into());
             }
             Error::Io { hint, .. } => *hint = Some(text.into()),
+            Error::Changed { .. } => {}
         }
         self
     }

@@ -30,5 +30,5 @@ pub use fault::Fault;
 pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, ValueType, gguf_holds};
 pub use format::hf::{HfFiles, HfMetadata, Member};
 pub use open::{OpenOptions, open, open_with};
-pub use source::{ByteSource, Io, Pace};
+pub use source::{ByteSource, Changed, Identity, Io, Pace};
 pub use write::{Draft, Flavour, Outgoing, Split, WriteOptions, Writer};

@@ -3,6 +3,7 @@
 mod direct;
 mod file;
 mod guard;
+mod identity;
 mod mmap;
 mod pread;
 mod reader;
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 pub(crate) use direct::Direct;
 pub(crate) use file::{OpenFile, Trust};
+pub use identity::{Changed, Identity};
 pub(crate) use mmap::Mapped;
 pub(crate) use pread::Pread;
 pub(crate) use reader::Reader;
@@ -51,6 +53,19 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     /// How it is read at speed.
     fn pace(&self) -> Pace {
         Pace::LOCAL
+    }
+
+    /// Which file it was when it was opened; `None` for what nobody else can change.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// Which file it is now.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    fn identity_now(&self) -> io::Result<Option<Identity>> {
+        Ok(self.identity())
     }
 }
 

@@ -46,6 +46,12 @@ impl From<weighbridge::Error> for Failure {
     }
 }
 
+impl From<weighbridge::LoadError> for Failure {
+    fn from(error: weighbridge::LoadError) -> Self {
+        Failure::Model(error.into())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Io(error)

@@ -1,7 +1,7 @@
 //! A decoder-only transformer, written once over the operations of a [`Backend`].
 
 use load::Loaded;
-use model::{Architecture, RopeOrder};
+use model::Architecture;
 
 use crate::backend::{Attend, Backend, Heads};
 use crate::weights::Weights;
@@ -82,14 +82,9 @@ impl Decoder {
     /// A decoder over what was loaded, with room for `context` positions.
     ///
     /// # Errors
-    /// If a parameter is not there, or memory is not to be had.
-    pub fn new(
-        loaded: &Loaded,
-        arch: Architecture,
-        rope_order: RopeOrder,
-        context: usize,
-    ) -> Result<Decoder, Error> {
-        let weights = Weights::new(loaded, &arch, rope_order)?;
+    /// If a parameter is not there, the layout does not say in which order the rows of q and k lie, or memory is not to be had.
+    pub fn new(loaded: &Loaded, arch: Architecture, context: usize) -> Result<Decoder, Error> {
+        let weights = Weights::new(loaded, &arch)?;
         let size = |n: u64| usize::try_from(n).map_err(|_| Error::TooLarge);
         let dims = Dims {
             hidden: size(arch.hidden)?,

@@ -9,6 +9,16 @@ pub enum Error {
         /// The runtime parameter.
         name: String,
     },
+    /// The layout takes entries as they are stored, whatever they mean.
+    #[error(
+        "what was loaded does not say in which order the rows of q and k lie, which the engine must know"
+    )]
+    NoRopeOrder,
+    /// What is in memory is of two models.
+    #[error(
+        "an update of the weights ended on the way: they are of two models\nhint: update all of them, or load them again"
+    )]
+    Torn,
     /// A size does not fit this machine.
     #[error("the model does not fit this machine's address space")]
     TooLarge,

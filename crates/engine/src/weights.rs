@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use load::{Loaded, Tensor};
-use model::{Architecture, Norm, Positions, RopeOrder};
+use model::{Architecture, Norm, Positions};
+use tensor::RopeOrder;
 
 use crate::Error;
 
@@ -83,8 +84,13 @@ impl Weights {
     /// Finds every parameter of `architecture`. Which optional parts the model has is what was loaded.
     ///
     /// # Errors
-    /// If one is not there: a layout that gives other names than the engine runs.
-    pub fn new(loaded: &Loaded, arch: &Architecture, rope_order: RopeOrder) -> Result<Weights, Error> {
+    /// If one is not there, or the order of the rows of q and k is not known: a layout that the engine does not run. If an
+    /// update has ended on the way.
+    pub fn new(loaded: &Loaded, arch: &Architecture) -> Result<Weights, Error> {
+        if loaded.torn().len() > 0 {
+            return Err(Error::Torn);
+        }
+        let rope_order = loaded.arrangement().and_then(|a| a.rope_order).ok_or(Error::NoRopeOrder)?;
         let find = Finder { loaded, norm: arch.norm };
         let size = |n: u64| usize::try_from(n).map_err(|_| Error::TooLarge);
         let hidden = size(arch.hidden)?;

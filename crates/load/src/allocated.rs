@@ -1,11 +1,12 @@
 //! The life of parameters: their addresses are fixed, then their bytes are there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use plan::{LoadPlan, PlannedParam};
+use tensor::Arrangement;
 
 use crate::executor::{Home, alignment, fill, homes, lent, planes_of};
 use crate::item::{PAGE, SMALL};
@@ -13,33 +14,12 @@ use crate::pages::Pages;
 use crate::slot::{ALIGN, Arena, ArenaSink, Slot};
 use crate::{Error, LoadReport, Options, Pool, Tensor};
 
-/// Runs `plan`, which was compiled against `checkpoint`'s entries.
-///
-/// # Errors
-/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot
-/// be meant, or an encoding cannot hold the values.
-pub fn execute(plan: &LoadPlan, checkpoint: &Checkpoint, pool: &mut Pool) -> Result<Loaded, Error> {
-    execute_with(plan, checkpoint, pool, Options::default())
-}
-
-/// As [`execute`], with options.
-///
-/// # Errors
-/// As [`execute`], and if the caller ends it or allows too little memory.
-pub fn execute_with(
-    plan: &LoadPlan,
-    checkpoint: &Checkpoint,
-    pool: &mut Pool,
-    options: Options<'_>,
-) -> Result<Loaded, Error> {
-    Allocated::new(plan, checkpoint, options)?.fill(pool)
-}
-
 /// Parameters whose addresses are fixed, and of which nothing can be read yet: those that stay in maps have theirs
 /// there, all others in one allocation.
 pub struct Allocated<'a, 'o> {
     plan: &'a LoadPlan,
     checkpoint: &'a Checkpoint,
+    arrangement: Option<&'a Arrangement>,
     options: Options<'o>,
     homes: Vec<Home>,
     /// Where in the arena each plane of each parameter with memory of its own is.
@@ -48,19 +28,17 @@ pub struct Allocated<'a, 'o> {
 }
 
 impl<'a, 'o> Allocated<'a, 'o> {
-    /// Gives each parameter of `plan`, which was compiled against `checkpoint`'s entries, its place. Reads nothing.
-    ///
-    /// # Errors
-    /// If memory is not to be had, or no codec makes a change that the plan wants.
-    pub fn new(
+    /// Gives each parameter of `plan`, which was compiled against `checkpoint`'s entries, its place.
+    pub(crate) fn new(
         plan: &'a LoadPlan,
         checkpoint: &'a Checkpoint,
+        arrangement: Option<&'a Arrangement>,
         options: Options<'o>,
     ) -> Result<Allocated<'a, 'o>, Error> {
         let homes = homes(plan, checkpoint, !options.owned)?;
         let ranges = places(plan, checkpoint, &homes)?;
         let arena = Arena::new(bytes(&ranges))?;
-        Ok(Allocated { plan, checkpoint, options, homes, ranges, arena })
+        Ok(Allocated { plan, checkpoint, arrangement, options, homes, ranges, arena })
     }
 
     /// Bytes of the allocation.
@@ -81,9 +59,9 @@ impl<'a, 'o> Allocated<'a, 'o> {
     /// Reads everything to its place.
     ///
     /// # Errors
-    /// As [`execute_with`].
+    /// As [`Plan::load_with`](crate::Plan::load_with).
     pub fn fill(self, pool: &mut Pool) -> Result<Loaded, Error> {
-        let Allocated { plan, checkpoint, options, homes, ranges, mut arena } = self;
+        let Allocated { plan, checkpoint, arrangement, options, homes, ranges, mut arena } = self;
         let pages = Pages::new(arena.bytes());
         let mut sink = ArenaSink::new(&mut arena, &ranges);
         let report = fill(plan, checkpoint, &homes, &mut sink, Some(&pages), pool, options)?;
@@ -105,7 +83,8 @@ impl<'a, 'o> Allocated<'a, 'o> {
             let tensor = Tensor::new(param.shape.clone(), Arc::clone(&param.scheme), slots);
             params.insert(param.name.clone(), tensor);
         }
-        Ok(Loaded { params, roots, arena, report })
+        let arrangement = arrangement.cloned();
+        Ok(Loaded { params, roots, arena, report, arrangement, torn: BTreeSet::new() })
     }
 }
 
@@ -164,12 +143,46 @@ pub struct Loaded {
     roots: HashMap<String, String>,
     arena: Arc<Arena>,
     report: LoadReport,
+    /// `None` for parts of a load.
+    arrangement: Option<Arrangement>,
+    /// Parameters that an update was to write that ended on the way.
+    torn: BTreeSet<String>,
 }
 
 impl Loaded {
-    /// The parameter called `name`: its shape, its scheme, its planes.
+    /// The parameter called `name`: its shape, its scheme, its planes. None is to be had while the whole is torn:
+    /// [`Loaded::torn`].
     pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.params.get(name).filter(|_| self.torn.is_empty())
+    }
+
+    /// The parameters that an update was to write which ended on the way ([`Error::Partly`]): as long as there are any, what
+    /// is in memory is neither the one model nor the other, and nothing of it can be used. An update of all of them that
+    /// comes to its end makes it whole.
+    pub fn torn(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.torn.iter().map(String::as_str)
+    }
+
+    /// How the layout holds the parameters, as far as names, shapes and schemes do not say it.
+    pub fn arrangement(&self) -> Option<&Arrangement> {
+        self.arrangement.as_ref()
+    }
+
+    /// As [`Loaded::get`], torn or not: to look at, not to use.
+    pub(crate) fn there(&self, name: &str) -> Option<&Tensor> {
         self.params.get(name)
+    }
+
+    /// Says that these parameters are about to be written.
+    pub(crate) fn tear(&mut self, names: impl Iterator<Item = String>) {
+        self.torn.extend(names);
+    }
+
+    /// Says that these parameters are written.
+    pub(crate) fn mend<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        for name in names {
+            self.torn.remove(name);
+        }
     }
 
     /// The names, in no order.

@@ -20,6 +20,17 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file is not what it was when it was opened, or the system does not say what it is.
+    #[error(transparent)]
+    Changed(#[from] checkpoint::Error),
+    /// The plan wants something that the checkpoint does not have: it was not compiled against it.
+    #[error("`{param}` comes from entry {entry}, which the checkpoint does not have")]
+    NoSource {
+        /// The parameter.
+        param: String,
+        /// The place of the entry among the checkpoint's.
+        entry: usize,
+    },
     /// The memory is not to be had.
     #[error("could not allocate {bytes} bytes for weights: {source}")]
     Memory {
@@ -56,6 +67,9 @@ pub enum Error {
         /// Where in a plane of the entry.
         at: u64,
     },
+    /// Plans of several checkpoints, where those of one are needed.
+    #[error("the plans are of several checkpoints\nhint: open it once, and plan all ranks of that")]
+    SeveralCheckpoints,
     /// What is held is not all of the entries that it came from.
     #[error("the ranks do not hold all of what they were loaded from: {} missing", missing.join(", "))]
     NotWhole {

@@ -4,6 +4,7 @@
 //! which threads take in turn: read the pieces of those rows, change them if the plan says so, and write the slot
 //! once. Buffers are admitted, so that they never take more than the caller allows.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,7 @@ use tensor::FileId;
 
 use crate::change::{Change, Failed};
 use crate::cut::Cut;
-use crate::gather::{Own, size};
+use crate::gather::{Own, place_of, size};
 use crate::item::{Item, Work, near, span};
 use crate::memory::{Buffers, Ledger};
 use crate::options::{Options, Progress};
@@ -25,14 +26,9 @@ use crate::sink::{Place, Sink};
 use crate::slot::Slot;
 use crate::{Error, LoadReport, Pool};
 
-/// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives. Nothing is
-/// borrowed.
-///
-/// # Errors
-/// If a file cannot be read, memory is not to be had, sources that must agree do not, a scheme's data cannot be meant,
-/// an encoding cannot hold the values, or the caller ends it. What is in the sink's memory then is of no use, but for
-/// the parameters that it was told of.
-pub fn execute_into(
+/// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives: see
+/// [`Plan::load_into`](crate::Plan::load_into).
+pub(crate) fn execute_into(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
     sink: &mut dyn Sink<'_>,
@@ -134,6 +130,28 @@ struct Scratch<'a> {
     encoded: Vec<(usize, usize, &'a str, Difference)>,
 }
 
+/// The files that a plan needs something of.
+///
+/// # Errors
+/// If it needs something that is not in `checkpoint`.
+pub(crate) fn files_of(plan: &LoadPlan, checkpoint: &Checkpoint) -> Result<BTreeSet<FileId>, Error> {
+    let mut files = BTreeSet::new();
+    for param in &plan.params {
+        for piece in param.from_entries().flat_map(|plane| plane.copy.iter().chain(&plane.equal)) {
+            let Some(from) = piece.source else { continue };
+            let (file, _) = place_of(checkpoint, piece)
+                .ok_or_else(|| Error::NoSource { param: param.name.clone(), entry: from.entry })?;
+            files.insert(file);
+        }
+    }
+    Ok(files)
+}
+
+/// That files are what they were when they were opened.
+pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Result<(), Error> {
+    files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
+}
+
 /// Threads that a load has which is given so many: who reads past the page cache waits for the disk, and others use the
 /// processors meanwhile.
 pub(crate) fn threads(checkpoint: &Checkpoint, given: usize) -> usize {
@@ -151,6 +169,8 @@ pub(crate) fn fill<'m>(
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let started = Instant::now();
+    let files = files_of(plan, checkpoint)?;
+    unchanged(checkpoint, &files)?;
     let threads = threads(checkpoint, pool.threads());
     let mut readers = (threads > pool.threads()).then(|| Pool::new(threads));
     let pool = readers.as_mut().unwrap_or(pool);
@@ -252,6 +272,7 @@ pub(crate) fn fill<'m>(
         run.done.fetch_add(bytes, Ordering::Relaxed);
         placed.get(index).into_iter().flatten().for_each(|one| sink.done(&one.place(index)));
     }
+    unchanged(checkpoint, &files)?;
     let overflowed = |d: &Difference| (d.overflowed > 0).then_some(d.overflowed);
     let mut params = plan.params.iter();
     if !options.allow_overflow

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plan::{Fidelity, LoadPlan, Piece, PlannedParam, Untaken, Whole};
+use plan::{Fidelity, Piece, PlannedParam, Untaken, Whole};
 use quant::Matrix;
 use tensor::{Dtype, Scheme, Step, TensorEntry};
 
 use crate::change::{Change, Failed};
-use crate::{Error, Loaded};
+use crate::{Error, Loaded, Plan};
 
 /// Rebuilds the entries of a checkpoint from what the ranks hold: `each` gets one after the other, in their order, with
 /// the bytes of its planes. Entries that the plans dropped are left out.
@@ -17,16 +17,20 @@ use crate::{Error, Loaded};
 /// rounded comes back as near as its encoding holds it, and is named.
 ///
 /// # Errors
-/// If the ranks do not hold all of an entry (every such entry at once), hold parts of it that disagree, or a step has
-/// no way back; and what `each` says.
+/// If the plans are not of one checkpoint; if the ranks do not hold all of an entry (every such entry at once), hold parts
+/// of it that disagree, or a step has no way back; and what `each` says.
 pub fn export<E: From<Error>>(
-    ranks: &[(&LoadPlan, &Loaded)],
-    entries: &[TensorEntry],
+    ranks: &[(&Plan, &Loaded)],
     mut each: impl FnMut(&TensorEntry, &[Vec<u8>]) -> Result<(), E>,
 ) -> Result<Vec<String>, E> {
+    let Some(((first, _), others)) = ranks.split_first() else { return Ok(vec![]) };
+    if others.iter().any(|(plan, _)| !plan.checkpoint().is(first.checkpoint())) {
+        return Err(Error::SeveralCheckpoints.into());
+    }
+    let entries = first.checkpoint().entries();
     let mut whole = Whole::default();
     for (plan, _) in ranks {
-        whole.add(plan);
+        whole.add(plan.pieces());
     }
     let missing: Vec<String> = whole.untaken(entries).iter().map(shown).collect();
     if !missing.is_empty() {
@@ -36,7 +40,7 @@ pub fn export<E: From<Error>>(
     let mut holders: HashMap<usize, Vec<(usize, usize)>> = HashMap::new();
     let mut wanted: HashMap<(usize, usize), usize> = HashMap::new();
     for (r, (plan, _)) in ranks.iter().enumerate() {
-        for (p, param) in plan.params.iter().enumerate() {
+        for (p, param) in plan.params().iter().enumerate() {
             let mut held: Vec<usize> = sources(param).map(|piece| piece.1.entry).collect();
             held.sort_unstable();
             held.dedup();
@@ -56,7 +60,7 @@ pub fn export<E: From<Error>>(
             .collect::<Result<Vec<_>, Error>>()?;
         for at in holders {
             let (plan, loaded) = ranks[at.0];
-            let param = &plan.params[at.1];
+            let param = &plan.params()[at.1];
             if !moved.contains_key(at) {
                 let (bytes, exact) = back(param, loaded)?;
                 if !exact {

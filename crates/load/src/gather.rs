@@ -120,11 +120,12 @@ impl Run<'_, '_> {
                     }
                     false
                 }
-                (_, Some(_)) => true,
-                (_, None) => {
+                (Way::Zeros, _) => {
                     piece.runs(|_, at| target[size(at - range.start)..][..size(piece.run)].fill(0));
                     false
                 }
+                // That each has a place was seen before anything was read.
+                _ => true,
             }
         });
         let done = match failed {
@@ -264,11 +265,9 @@ impl Run<'_, '_> {
         for part in buf.chunks_mut(longest) {
             self.pulse()?;
             let bytes = part.len() as u64;
-            file.source.read_at(at, part).map_err(|source| Error::Io {
-                path: file.path.clone(),
-                offset: at,
-                bytes,
-                source,
+            file.source.read_at(at, part).map_err(|source| match file.unchanged() {
+                Err(changed) => Error::Changed(changed),
+                Ok(()) => Error::Io { path: file.path.clone(), offset: at, bytes, source },
             })?;
             if let Some(observe) = self.options.observe {
                 observe(id, at, part);

@@ -1,12 +1,14 @@
 //! Executes a plan: bytes from sources to slots, in parallel, each slot once.
 //!
-//! A parameter's life is in the types: planned ([`plan::LoadPlan`]), [`Allocated`] (its address is fixed, nothing can
-//! be read), [`Loaded`]. [`execute`] goes from the first to the last; [`execute_into`] fills memory of the caller's
-//! [`Sink`]; [`Loaded::update`] puts other values of the same shapes in the same places.
+//! A parameter's life is in the types: planned ([`Plan`], which holds the checkpoint that it was compiled against),
+//! [`Allocated`] (its address is fixed, nothing can be read), [`Loaded`]. [`Plan::load`] goes from the first to the last;
+//! [`Plan::load_into`] fills memory of the caller's [`Sink`]; [`Loaded::update`] puts other values of the same shapes in
+//! the same places.
 
 mod allocated;
 mod change;
 mod codecs;
+mod compiled;
 mod cut;
 mod error;
 mod executor;
@@ -27,12 +29,12 @@ mod tensor;
 mod update;
 
 pub use crate::tensor::Tensor;
-pub use allocated::{Allocated, Loaded, execute, execute_with};
+pub use allocated::{Allocated, Loaded};
 pub use codecs::Codecs;
+pub use compiled::Plan;
 pub use error::Error;
-pub use executor::execute_into;
 pub use export::export;
-pub use needs::{Needs, ReadSizes, needs};
+pub use needs::{Needs, ReadSizes};
 pub use options::{Importance, Observe, Options, Progress, Watch};
 pub use pool::Pool;
 pub use race::{Race, Task};

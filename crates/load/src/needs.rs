@@ -74,16 +74,8 @@ impl ReadSizes {
     }
 }
 
-/// What `execute_with` takes for `plan`, which was compiled against `checkpoint`'s entries, on so many threads. Nothing is
-/// read, and no memory is taken.
-///
-/// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
-/// is refused. For a caller's sink, whose memory may begin elsewhere within huge pages, work may be cut elsewhere, and
-/// each thread may take up to 1 MiB more or less (4 MiB from a server).
-///
-/// # Errors
-/// If a codec is missing, or sizes are beyond what this machine addresses.
-pub fn needs(
+/// What a load of `plan` takes on so many threads: see [`Plan::needs`](crate::Plan::needs).
+pub(crate) fn needs(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
     options: Options<'_>,

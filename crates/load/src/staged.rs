@@ -8,7 +8,7 @@ use checkpoint::{ByteSource, Checkpoint};
 use plan::{LoadPlan, PlannedParam};
 use tensor::{FileId, PlaneData, TensorEntry};
 
-use crate::allocated::execute_with;
+use crate::allocated::Allocated;
 use crate::executor::{fill, homes};
 use crate::sink::{Place, Sink};
 use crate::{Error, LoadReport, Options, Pool, Tensor};
@@ -67,7 +67,7 @@ impl Later<'_, &mut [u8]> {
         let memory = options.memory.map(|limit| limit.saturating_sub(floats));
         // Who watches is asked between parameters.
         let options = Options { owned: true, memory, watch: None, ..options };
-        let decoded = execute_with(&decoding(param), checkpoint, pool, options)?;
+        let decoded = Allocated::new(&decoding(param), checkpoint, None, options)?.fill(pool)?;
         let tensor = |staged: &PlannedParam| decoded.get(&staged.name).cloned();
         let memory = in_memory(param, |staged| Arc::new(Floats(tensor(staged))));
         let second = moving(param);

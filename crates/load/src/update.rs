@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use checkpoint::Checkpoint;
 use plan::{LoadPlan, PlannedParam};
-use tensor::{Pattern, Shape, nearest};
+use tensor::{Arrangement, Pattern, Shape, nearest};
 
-use crate::allocated::{Allocated, Loaded};
-use crate::executor::execute_into;
+use crate::allocated::Loaded;
+use crate::executor::files_of;
 use crate::gather::{extent, place_of};
 use crate::sink::{Place, Sink};
 use crate::slot::Arena;
-use crate::{Error, LoadReport, Options, Pool, Tensor};
+use crate::{Error, LoadReport, Options, Plan, Pool, Tensor};
 
 /// Why what is in memory cannot be updated: nothing was written.
 #[derive(Debug)]
@@ -72,6 +72,15 @@ pub enum Obstacle {
         /// Its name.
         name: String,
     },
+    /// The plan's layout holds values otherwise, although shapes and schemes are the same.
+    Arrangement {
+        /// In memory.
+        wanted: Option<Arrangement>,
+        /// In the plan.
+        found: Arrangement,
+    },
+    /// A file is not what it was when the plan's checkpoint was opened.
+    Changed(checkpoint::Error),
     /// A file cannot be read to the last byte that is needed.
     File {
         /// The file.
@@ -113,6 +122,15 @@ impl fmt::Display for Obstacle {
                      hint: load it owned (`Options::owned`)"
                 )
             }
+            Obstacle::Arrangement { wanted, found } => {
+                let wanted = wanted.as_ref().map_or("a part of a load".to_owned(), ToString::to_string);
+                write!(
+                    f,
+                    "wanted {wanted}, found {found}\nhint: plan it in the layout that is in memory; in `canonical` all \
+                     checkpoints are alike"
+                )
+            }
+            Obstacle::Changed(error) => error.fmt(f),
             Obstacle::File { path, needed, source } => {
                 write!(f, "`{}`: {needed} bytes of it are needed: {source}", path.display())
             }
@@ -124,44 +142,50 @@ impl fmt::Display for Obstacle {
 }
 
 impl Loaded {
-    /// Runs `plan`, which was compiled against `checkpoint`'s entries for the same layout, into the memory that is
-    /// there: addresses stay. Of `only` these parameters, or of all if there are no patterns; who is tied to another is
-    /// updated with it, by either name.
+    /// Runs `plan`, which is of the same layout, into the memory that is there: addresses stay. Of `only` these parameters,
+    /// or of all if there are no patterns; who is tied to another is updated with it, by either name.
     ///
-    /// All that can be known before is known before the first byte is written: names, shapes, schemes, ties, whether
-    /// files can be read to the end of what is needed. Then everything is read beside what is there, and put in place
-    /// when all of it is good: an error leaves all as it was. With [`Options::memory`] too small for that, it goes
-    /// straight to its place, and [`Error::Partly`] says how far it came.
+    /// All that can be known before is known before the first byte is written: names, shapes, schemes, ties, the layout's
+    /// arrangement, whether files are what they were and can be read to the end of what is needed. Then everything is read
+    /// beside what is there, and put in place when all of it is good: an error leaves all as it was. With
+    /// [`Options::memory`] too small for that, it goes straight to its place: [`Error::Partly`] says how far it came, and
+    /// what is in memory is torn until an update of all that this one was to write comes to its end.
     ///
     /// # Errors
-    /// [`Error::Update`] with everything in the way, then as [`execute_with`](crate::execute_with).
+    /// [`Error::Update`] with everything in the way, then as [`Plan::load_with`].
     pub fn update(
         &mut self,
-        plan: &LoadPlan,
-        checkpoint: &Checkpoint,
+        plan: &Plan,
         only: &[Pattern],
         pool: &mut Pool,
         options: Options<'_>,
     ) -> Result<LoadReport, Error> {
         let mut obstacles = vec![];
         let roots = self.selected(plan, only, &mut obstacles);
-        let mut part = plan.clone();
-        part.params.retain(|p| roots.contains(&p.name));
-        part.params.iter_mut().for_each(|p| p.tied_to = None);
-        unreadable(&part, checkpoint, &mut obstacles);
+        let mut params: Vec<PlannedParam> = plan.params().to_vec();
+        params.retain(|p| roots.contains(&p.name));
+        for param in &mut params {
+            param.tied_to = None;
+        }
+        let part = plan.part(params);
+        if self.arrangement() != Some(plan.arrangement()) {
+            let (wanted, found) = (self.arrangement().cloned(), plan.arrangement().clone());
+            obstacles.push(Obstacle::Arrangement { wanted, found });
+        }
+        unreadable(part.pieces(), part.checkpoint(), &mut obstacles)?;
         if !self.is_alone() {
             obstacles.push(Obstacle::InUse);
         }
         if !obstacles.is_empty() {
             return Err(Error::Update { obstacles });
         }
-        let bytes = part.params.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add);
+        let bytes = part.params().iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add);
         let left = options.memory.map(|m| m.checked_sub(bytes));
         let staged = match left {
             Some(None) => None,
             left => {
                 let options = Options { owned: true, memory: left.flatten(), ..options };
-                match Allocated::new(&part, checkpoint, options).and_then(|a| a.fill(pool)) {
+                match part.load_with(pool, options) {
                     // Nothing was read yet: straight to its place it may fit.
                     Err(Error::LittleMemory { .. }) if options.memory.is_some() => None,
                     staged => Some(staged?),
@@ -169,8 +193,8 @@ impl Loaded {
             }
         };
         let mut places = vec![];
-        for param in &part.params {
-            let slots = self.get(&param.name).map(Tensor::slots).unwrap_or_default();
+        for param in part.params() {
+            let slots = self.there(&param.name).map(Tensor::slots).unwrap_or_default();
             let owned = slots.iter().filter_map(crate::Slot::place).filter(|range| !range.is_empty());
             places.extend(owned.map(|range| (range, param.name.as_str())));
         }
@@ -179,14 +203,20 @@ impl Loaded {
             let planes = split(arena, &places);
             match staged {
                 Some(staged) => Ok(put(&staged, planes, pool)),
-                None => straight(&part, checkpoint, planes, pool, options),
+                None => straight(&part, planes, pool, options),
             }
         });
-        done.unwrap_or_else(|| Err(Error::Update { obstacles: vec![Obstacle::InUse] }))
+        let done = done.unwrap_or_else(|| Err(Error::Update { obstacles: vec![Obstacle::InUse] }));
+        match &done {
+            Ok(_) => self.mend(roots.iter().map(String::as_str)),
+            Err(Error::Partly { .. }) => self.tear(roots.into_iter()),
+            Err(_) => {}
+        }
+        done
     }
 
     /// The parameters with slots of their own that are to be updated, and everything that is in the way of it.
-    fn selected(&self, plan: &LoadPlan, only: &[Pattern], obstacles: &mut Vec<Obstacle>) -> BTreeSet<String> {
+    fn selected(&self, plan: &Plan, only: &[Pattern], obstacles: &mut Vec<Obstacle>) -> BTreeSet<String> {
         let names: BTreeSet<&str> = self.names().collect();
         let wanted = |name: &str| only.is_empty() || only.iter().any(|p| p.matches(name));
         for pattern in only.iter().filter(|p| !names.iter().any(|name| p.matches(name))) {
@@ -194,8 +224,8 @@ impl Loaded {
             obstacles.push(Obstacle::NoMatch { pattern: pattern.to_string(), nearest });
         }
         let planned: HashMap<&str, &PlannedParam> =
-            plan.params.iter().map(|p| (p.name.as_str(), p)).collect();
-        for p in plan.params.iter().filter(|p| wanted(&p.name) && !names.contains(p.name.as_str())) {
+            plan.params().iter().map(|p| (p.name.as_str(), p)).collect();
+        for p in plan.params().iter().filter(|p| wanted(&p.name) && !names.contains(p.name.as_str())) {
             let nearest = nearest(&p.name, names.iter().copied().filter(|n| !planned.contains_key(n)));
             let nearest = nearest.map(str::to_owned);
             obstacles.push(Obstacle::Extra { name: p.name.clone(), nearest });
@@ -204,7 +234,7 @@ impl Loaded {
         let roots: BTreeSet<String> = names.iter().filter(|n| wanted(n)).map(|n| root(n)).collect();
         // Whoever shares a slot that is written is looked at too.
         for name in names.iter().filter(|name| roots.contains(&root(name))) {
-            let (Some(there), name) = (self.get(name), (*name).to_owned()) else { continue };
+            let (Some(there), name) = (self.there(name), (*name).to_owned()) else { continue };
             let Some(param) = planned.get(name.as_str()) else {
                 obstacles.push(Obstacle::Missing { name });
                 continue;
@@ -218,7 +248,7 @@ impl Loaded {
                 let (wanted, found) = (scheme.name.to_string(), param.scheme.name.to_string());
                 obstacles.push(Obstacle::Scheme { name: name.clone(), wanted, found });
             }
-            let found = param.tied_to.map(|i| plan.params[i].name.clone());
+            let found = param.tied_to.map(|i| plan.params()[i].name.clone());
             let wanted = self.root(&name).map(str::to_owned);
             if found != wanted {
                 obstacles.push(Obstacle::Tie { name: name.clone(), wanted, found });
@@ -231,8 +261,9 @@ impl Loaded {
     }
 }
 
-/// Adds the files that cannot be read to the end of what `plan` needs of them.
-fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obstacle>) {
+/// Adds the files that are not what they were, or cannot be read to the end of what `plan` needs of them.
+fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obstacle>) -> Result<(), Error> {
+    files_of(plan, checkpoint)?;
     let mut ends = BTreeMap::new();
     let planes = plan.params.iter().flat_map(PlannedParam::from_entries);
     for piece in planes.flat_map(|p| p.copy.iter().chain(&p.equal)) {
@@ -243,10 +274,13 @@ fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obst
     }
     for (file, needed) in ends.into_iter().filter(|(_, end)| *end > 0) {
         let file = checkpoint.file(file);
-        if let Err(source) = file.source.read_at(needed - 1, &mut [0]) {
+        if let Err(changed) = file.unchanged() {
+            obstacles.push(Obstacle::Changed(changed));
+        } else if let Err(source) = file.source.read_at(needed - 1, &mut [0]) {
             obstacles.push(Obstacle::File { path: file.path.clone(), needed, source });
         }
     }
+    Ok(())
 }
 
 /// The planes of each parameter that are not empty, as they lie in the arena.
@@ -307,20 +341,23 @@ impl<'m> Sink<'m> for InPlace<'m, '_> {
 
 /// Runs the plan into what is there.
 fn straight(
-    part: &LoadPlan,
-    checkpoint: &Checkpoint,
+    part: &Plan,
     planes: HashMap<&str, Vec<&mut [u8]>>,
     pool: &mut Pool,
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let mut sink = InPlace { planes, done: Mutex::default() };
-    execute_into(part, checkpoint, &mut sink, pool, options).map_err(|error| {
+    part.load_into(&mut sink, pool, options).map_err(|error| {
         if let Error::LittleMemory { .. } | Error::Sink { .. } | Error::Codec { .. } = error {
             // Nothing was read yet.
             return error;
         }
-        let written = sink.done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let names = part.params.iter().map(|p| p.name.clone());
+        // Bytes of a file that has changed may be of the one or of the other.
+        let written = match error {
+            Error::Changed(_) => BTreeSet::new(),
+            _ => sink.done.into_inner().unwrap_or_else(PoisonError::into_inner),
+        };
+        let names = part.params().iter().map(|p| p.name.clone());
         let broken = names.filter(|name| !written.contains(name)).collect();
         Error::Partly { written: written.into_iter().collect(), broken, source: Box::new(error) }
     })

@@ -28,15 +28,6 @@ pub enum Positions {
     Learned,
 }
 
-/// Which elements of a head a rotary embedding pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopeOrder {
-    /// Element `i` with `i + dim / 2` (HF; canonical).
-    Half,
-    /// Element `2i` with `2i + 1` (GGUF's `llama` architecture, Meta's own files).
-    Interleaved,
-}
-
 /// How rotary frequencies are stretched beyond the trained context.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {

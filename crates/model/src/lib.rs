@@ -28,7 +28,7 @@ pub mod module;
 mod param;
 
 pub use architecture::{
-    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeOrder, RopeScaling, Yarn,
+    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeScaling, Yarn,
 };
 pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};

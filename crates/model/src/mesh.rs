@@ -3,6 +3,7 @@
 //! Ranks are counted as in `torch.distributed`: tensor-parallel neighbours are next to each other, then expert-parallel
 //! groups, then the stages of a pipeline.
 
+use std::fmt;
 use std::ops::Range;
 
 use tensor::{Expr, Shape};
@@ -22,6 +23,21 @@ pub struct Mesh {
     pub experts: ExpertPlacement,
     /// The ranks that share a layer do not share each expert but have whole ones: what vLLM calls expert parallel.
     pub whole_experts: bool,
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes = [("tp", self.tp), ("pp", self.pp), ("ep", self.ep)];
+        let many: Vec<String> =
+            sizes.iter().filter(|(_, n)| *n != 1).map(|(of, n)| format!("{of} {n}")).collect();
+        f.write_str(if many.is_empty() { "one rank" } else { "" })?;
+        f.write_str(&many.join(" × "))?;
+        match self.experts {
+            ExpertPlacement::RoundRobin if self.ep != 1 => f.write_str(", experts dealt in turn")?,
+            _ => {}
+        }
+        f.write_str(if self.whole_experts { ", whole experts" } else { "" })
+    }
 }
 
 /// How experts are dealt to expert-parallel groups.

@@ -2,6 +2,7 @@
 //! that move them. No I/O, no floating-point arithmetic, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod arrangement;
 mod binding;
 mod dtype;
 mod entry;
@@ -13,6 +14,7 @@ mod scheme;
 mod shape;
 mod template;
 
+pub use arrangement::{Arrangement, RopeOrder, Share};
 pub use binding::{Binding, Bindings, Drop, Presence, Target};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};

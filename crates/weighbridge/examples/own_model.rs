@@ -11,7 +11,7 @@ use weighbridge::module::{
     Layers, MergedColumnParallelLinear, ParallelLmHead, Part, QkvParallelLinear, RmsNorm, RowParallelLinear,
     VocabParallelEmbedding,
 };
-use weighbridge::{Mesh, Module, Plan, Pool};
+use weighbridge::{Mesh, Module, PlanBuilder, Pool};
 
 #[derive(Module)]
 struct Llama {
@@ -77,15 +77,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let mesh = Mesh { tp: 2, ..Mesh::default() };
-    let plan = Plan::builder(&checkpoint)
+    let plan = PlanBuilder::new(&checkpoint)
         .module(&llama)
         .leave("model.layers.{n}.self_attn.rotary_emb.inv_freq", "computed from the configuration")
         .mesh(mesh)
         .rank(1)
         .build()?;
-    let loaded = weighbridge::load(&plan, &checkpoint, &mut Pool::new(Pool::available()))?;
+    let loaded = plan.load(&mut Pool::new(Pool::available()))?;
     let name = "model.layers.0.self_attn.qkv_proj.weight";
-    println!("{}", weighbridge::explain(&plan.plan, checkpoint.entries(), name)?);
+    println!("{}", plan.explain(name)?);
     let held = loaded.get(name).ok_or("a Llama has it")?;
     println!("{} {} {}: {} bytes", name, held.shape(), held.scheme(), held.bytes().len());
     Ok(())

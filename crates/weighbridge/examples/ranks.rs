@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::{Bytes, LayoutKind, Mesh, Plan, Whole};
+use weighbridge::{Bytes, LayoutKind, Mesh, PlanBuilder, Whole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -15,13 +15,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tp = args.next().and_then(|n| n.to_str()?.parse().ok()).unwrap_or(2);
     let checkpoint = weighbridge::open(&path)?;
     let entries = checkpoint.entries();
-    let ranks =
-        Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(Mesh { tp, ..Mesh::default() }).ranks()?;
+    let ranks = PlanBuilder::new(&checkpoint)
+        .layout(LayoutKind::Vllm)
+        .mesh(Mesh { tp, ..Mesh::default() })
+        .ranks()?;
     let mut whole = Whole::default();
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
-        whole.add(&plan.plan);
-        let costs = weighbridge::summary(&plan.plan, entries);
+        whole.add(plan.pieces());
+        let costs = plan.summary();
         println!("rank {rank}: holds {}, needs {}", Bytes(costs.slot_bytes), Bytes(costs.needed_bytes));
     }
     for untaken in whole.untaken(entries) {

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use weighbridge::{Checkpoint, LayoutKind, Mesh, Plan, Whole};
+use weighbridge::{Checkpoint, LayoutKind, Mesh, Plan, PlanBuilder, Whole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = weighbridge::open(&path)?;
     println!("open      {:.3} s, {} tensors", seconds(start), checkpoint.entries().len());
     let start = Instant::now();
-    let ranks = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
+    let ranks = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
     let resolved = seconds(start);
     println!("resolve   {resolved:.3} s, {} parameters", ranks.resolved().params.len());
     let start = Instant::now();
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
         all += pieces(&plan);
-        whole.add(&plan.plan);
+        whole.add(plan.pieces());
     }
     println!("all {:>5} {:.3} s, {all} pieces", ranks.count(), seconds(start));
     let start = Instant::now();
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn pieces(plan: &Plan) -> usize {
-    let planes = plan.plan.params.iter().flat_map(|p| &p.planes);
+    let planes = plan.params().iter().flat_map(|p| &p.planes);
     planes.map(|plane| plane.copy.len() + plane.equal.len()).sum()
 }
 
@@ -61,7 +61,7 @@ fn sweep(checkpoint: &Checkpoint) -> Result<(), Box<dyn Error>> {
     for _ in 0..7 {
         for (tp, ep, held, seconds) in &mut meshes {
             let mesh = Mesh { tp: *tp, ep: *ep, ..Mesh::default() };
-            let ranks = Plan::builder(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
+            let ranks = PlanBuilder::new(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
             let start = Instant::now();
             let plan = ranks.plan(ranks.count() / 2)?;
             seconds.push(start.elapsed().as_secs_f64());

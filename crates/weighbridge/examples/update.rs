@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::{LayoutKind, LoadOptions, Plan, Pool, load_with};
+use weighbridge::{LayoutKind, LoadOptions, PlanBuilder, Pool};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);
@@ -15,16 +15,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         (args.next().ok_or("wanted two checkpoints")?, args.next().ok_or("wanted two checkpoints")?);
     let mut pool = Pool::new(Pool::available());
     let checkpoint = weighbridge::open(&old)?;
-    let plan = Plan::builder(&checkpoint).layout(LayoutKind::Canonical).build()?;
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
     // Owned: what lies in a map cannot be written.
     let options = LoadOptions { owned: true, ..LoadOptions::default() };
-    let mut loaded = load_with(&plan, &checkpoint, &mut pool, options)?;
+    let mut loaded = plan.load_with(&mut pool, options)?;
     let address = |loaded: &weighbridge::Loaded| loaded.get("output_norm.weight").map(|t| t.bytes().as_ptr());
     let before = address(&loaded);
 
     let checkpoint = weighbridge::open(&new)?;
-    let plan = Plan::builder(&checkpoint).layout(LayoutKind::Canonical).build()?;
-    let report = loaded.update(&plan.plan, &checkpoint, &[], &mut pool, options)?;
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
+    let report = loaded.update(&plan, &[], &mut pool, options)?;
     assert_eq!(before, address(&loaded), "addresses stay");
     println!("{report}");
     Ok(())

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use model::{Mesh, Model, Module, RopeOrder, Tree};
+use model::{Mesh, Model, Module, Tree};
 use plan::Resolved;
-use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Target};
+use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, RopeOrder, Target};
 
 use crate::pipeline::misfit;
 use crate::wanted::{Shared, Wanted, compiled, cut, untorn};
@@ -16,11 +16,11 @@ use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Plan, Preset, desc
 ///
 /// ```no_run
 /// # fn main() -> Result<(), weighbridge::Error> {
-/// use weighbridge::{LayoutKind, Mesh, Plan};
+/// use weighbridge::{LayoutKind, Mesh, PlanBuilder};
 ///
 /// let checkpoint = weighbridge::open("model".as_ref())?;
 /// let mesh = Mesh { tp: 8, ..Mesh::default() };
-/// let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
+/// let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -36,7 +36,8 @@ pub struct PlanBuilder<'a> {
 }
 
 impl<'a> PlanBuilder<'a> {
-    pub(crate) fn new(checkpoint: &'a Checkpoint) -> PlanBuilder<'a> {
+    /// Asks for a plan of `checkpoint`: of all of it, in canonical names, if nothing else is said.
+    pub fn new(checkpoint: &'a Checkpoint) -> PlanBuilder<'a> {
         let (layout, mesh) = (LayoutKind::Canonical, Mesh::default());
         PlanBuilder {
             checkpoint,
@@ -272,10 +273,10 @@ impl Ranks<'_> {
                     cut(target, &shares);
                 }
                 encoded.upright(&targets)?;
-                let plan = untorn(tree, &encoded.resolved, &targets)
-                    .and_then(|()| compiled(checkpoint, &encoded.resolved, &targets))
-                    .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))?;
-                Ok(Plan { plan, rope_order: RopeOrder::Half, layout: self.layout, nameless: vec![] })
+                let arrangement = self.layout.arrangement(RopeOrder::Half, mesh, rank);
+                untorn(tree, &encoded.resolved, &targets)
+                    .and_then(|()| compiled(checkpoint, &encoded.resolved, &targets, arrangement))
+                    .map_err(|problems| misfit(checkpoint, Some("the caller's"), problems))
             }
         }
     }

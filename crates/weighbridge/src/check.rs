@@ -164,6 +164,7 @@ pub fn check(
         }
         report.manifest = Some(manifest);
     }
+    checkpoint.unchanged()?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -268,14 +269,12 @@ fn dense(
     if strided.is_empty() {
         return Ok(vec![]);
     }
-    let mut plan = pipeline::plan_as_stored(checkpoint)?.plan;
+    let plan = pipeline::plan_as_stored(checkpoint)?;
     let mut out = vec![];
     for &i in strided {
         let entry = &checkpoint.entries()[i];
-        let Some(at) = plan.params.iter().position(|p| p.name == entry.name) else { continue };
-        let param = plan.params.swap_remove(at);
-        let one = plan::LoadPlan { params: vec![param], ..plan::LoadPlan::default() };
-        let loaded = load::execute(&one, checkpoint, pool)?;
+        let Some(at) = plan.params().iter().position(|p| p.name == entry.name) else { continue };
+        let loaded = plan.one(at).load(pool)?;
         let bytes = loaded.get(&entry.name).map(load::Tensor::bytes).unwrap_or_default();
         *bytes_read += bytes.len() as u64;
         let count = bytes.len() as u64;

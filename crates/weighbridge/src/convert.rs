@@ -21,13 +21,14 @@ use std::time::Instant;
 use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
 use load::{Pool, Slot};
 use model::{DialectName, Loss, Mesh, Model};
-use plan::{Codecs as _, LoadPlan, PlannedParam, ResolvedParam};
+use plan::{Codecs as _, PlannedParam, ResolvedParam};
 use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::encoding::{Choice, Chooser, Held, Parts, Subject, roles};
 use crate::pipeline::shown;
 use crate::wanted::Wanted;
 use crate::{Adapter, EncodeRule, Error, LayoutKind, Preset, describe};
+use load::Plan;
 
 use carry::{Beside, Carried, Made};
 
@@ -223,8 +224,9 @@ pub struct Progress<'a> {
 pub struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
     options: &'a ConvertOptions<'a>,
-    plan: LoadPlan,
-    /// The rule that decided, for each parameter of the plan.
+    /// The plan of each rank.
+    plans: Vec<Plan>,
+    /// The rule that decided, for each parameter of all plans.
     rules: Vec<String>,
     /// Tensors that no entry of the source holds.
     made: Vec<Made>,
@@ -293,8 +295,9 @@ impl<'a> Conversion<'a> {
         }
         let mut choices = choose(checkpoint, model.as_ref(), format, layout, &wanted, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
-        let mut plan = LoadPlan::default();
+        let mut plans: Vec<Plan> = vec![];
         for wanted in &mut wanted {
+            let before = rules.len();
             for (target, choice) in wanted.targets.iter_mut().zip(&mut choices) {
                 if choice.scheme.is_some() {
                     target.scheme = choice.scheme;
@@ -303,20 +306,17 @@ impl<'a> Conversion<'a> {
             }
             if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
                 ranks::complete(wanted, model, checkpoint)?;
-                rules.resize(plan.params.len() + wanted.targets.len(), "sharded_state".to_owned());
+                rules.resize(before + wanted.targets.len(), "sharded_state".to_owned());
             }
-            let mut rank = wanted.compile(checkpoint)?.plan;
-            counts.push(rank.params.iter().filter(|p| p.tied_to.is_none()).count());
-            let before = plan.params.len();
-            rank.params.iter_mut().filter_map(|p| p.tied_to.as_mut()).for_each(|root| *root += before);
-            plan.params.append(&mut rank.params);
-            plan.dropped = rank.dropped;
-            plan.absent = rank.absent;
+            let rank = wanted.compile(checkpoint)?;
+            counts.push(rank.params().iter().filter(|p| p.tied_to.is_none()).count());
+            plans.push(rank);
         }
+        let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
         if !options.allow_requantize {
-            requantize::check(&plan)?;
+            requantize::check(&params)?;
         }
-        let tensors = plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
+        let tensors = params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
             name: p.name.clone(),
             shape: p.shape.clone(),
             scheme: Arc::clone(&p.scheme),
@@ -326,7 +326,7 @@ impl<'a> Conversion<'a> {
         tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
-                let changes = gguf::Changes::of(&plan, options, own != Some(DialectName::Gguf));
+                let changes = gguf::Changes::of(&params, options, own != Some(DialectName::Gguf));
                 let gguf = |tensors, pairs: &[(&str, checkpoint::Value<'_>)]| match options.split {
                     Some(split) => Draft::gguf_split(tensors, pairs, split),
                     None => Draft::gguf(tensors, pairs),
@@ -342,7 +342,7 @@ impl<'a> Conversion<'a> {
             }
             (OutputFormat::Hf | OutputFormat::Mlx, metadata) => {
                 let files = match (beside, metadata) {
-                    (Beside::Hf(files), _) => carry::with_dtype(*files, &plan),
+                    (Beside::Hf(files), _) => carry::with_dtype(*files, &params),
                     (_, Metadata::Hf(hf)) => hf.files()?,
                     _ => HfFiles::default(),
                 };
@@ -352,7 +352,7 @@ impl<'a> Conversion<'a> {
                     let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
-                    let as_source = own == Some(DialectName::Hf) && plan.params.iter().all(moved);
+                    let as_source = own == Some(DialectName::Hf) && params.iter().copied().all(moved);
                     let stages = ranks::in_stages(&counts, &options.mesh);
                     Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
                 } else {
@@ -364,7 +364,7 @@ impl<'a> Conversion<'a> {
                 // Under its own names it is a model still.
                 let own = metadata.hf().filter(|hf| layout == LayoutKind::Source && hf.config().is_some());
                 let files = match beside {
-                    Beside::Hf(files) => Some(carry::with_dtype(*files, &plan)),
+                    Beside::Hf(files) => Some(carry::with_dtype(*files, &params)),
                     _ => own.map(checkpoint::HfMetadata::files).transpose()?,
                 };
                 Draft::npy_dir(tensors, files)?
@@ -373,7 +373,7 @@ impl<'a> Conversion<'a> {
         };
         let mut identity = resume::identity(checkpoint, layout, format, options);
         identity.extend(made.iter().flat_map(|m| &m.bytes));
-        Ok(Conversion { checkpoint, options, plan, rules, made, left, lost, draft, identity })
+        Ok(Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -395,7 +395,7 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plan, rules, made, left, lost, draft, identity } = self;
+        let Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity } = self;
         let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
@@ -405,18 +405,17 @@ impl<'a> Conversion<'a> {
             ..load::Options::default()
         };
         let mut writer = draft.create_with(path, &write)?;
-        let mut report = ConvertReport {
-            dropped: plan.dropped,
-            absent: plan.absent,
-            left,
-            lost,
-            ..ConvertReport::default()
-        };
-        let names: Vec<String> = plan.params.iter().map(|p| p.name.clone()).collect();
-        let total = plan.params.iter().filter(|p| p.tied_to.is_none()).count();
-        for (param, rule) in plan.params.into_iter().zip(rules) {
+        let mut report = ConvertReport { left, lost, ..ConvertReport::default() };
+        // What all ranks leave, the last says.
+        if let Some(last) = plans.last() {
+            report.dropped.clone_from(&last.pieces().dropped);
+            report.absent.clone_from(&last.pieces().absent);
+        }
+        let all = || plans.iter().flat_map(|plan| plan.params().iter().enumerate().map(move |p| (plan, p)));
+        let total = all().filter(|(_, (_, p))| p.tied_to.is_none()).count();
+        for ((plan, (at, param)), rule) in all().zip(rules) {
             if let Some(root) = param.tied_to {
-                report.tied.push((param.name, names[root].clone()));
+                report.tied.push((param.name.clone(), plan.params()[root].name.clone()));
                 continue;
             }
             let (name, index) = (param.name.clone(), report.tensors.len());
@@ -426,15 +425,14 @@ impl<'a> Conversion<'a> {
                 let kept = writer.kept().map(Path::to_owned);
                 return Err(Error::Interrupted { kept, done: index, total });
             }
-            let mut converted = Converted::new(&param, rule);
+            let mut converted = Converted::new(param, rule);
             if let Some(note) = writer.again()? {
                 converted.difference = resume::difference(&note);
                 report.continued += 1;
                 report.tensors.push(converted);
                 continue;
             }
-            let one = LoadPlan { params: vec![param], ..LoadPlan::default() };
-            let loaded = load::execute_with(&one, checkpoint, pool, options)?;
+            let loaded = plan.one(at).load_with(pool, options)?;
             let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
             let cost = loaded.report();
             converted.difference = cost.differences.get(&name).copied();
@@ -449,6 +447,8 @@ impl<'a> Conversion<'a> {
                 writer.tensor(&[bytes])?;
             }
         }
+        // What was copied out of a file before it changed is of another model than what came after.
+        checkpoint.unchanged()?;
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
@@ -495,10 +495,8 @@ fn choose(
     ranks: &[Wanted],
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
-    let mut params = vec![];
-    for wanted in ranks {
-        params.extend(wanted.compile(checkpoint)?.plan.params);
-    }
+    let plans = ranks.iter().map(|wanted| wanted.compile(checkpoint)).collect::<Result<Vec<_>, _>>()?;
+    let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
     let preset = match (options.preset, model) {
         (Some(preset), Some(model)) => {
             let parts = match (layout, ranks.first()) {
@@ -515,7 +513,7 @@ fn choose(
     };
     let mut chooser = Chooser::new(&options.rules, preset);
     let mut choices = Vec::with_capacity(params.len());
-    for param in &params {
+    for param in params.iter().copied() {
         let PlannedParam { name, shape, scheme, moved, .. } = param;
         let stored_as = stored(param).next().unwrap_or(moved);
         let chosen = chooser.choose(&Subject { name, shape, whole: None, scheme, stored: stored_as });

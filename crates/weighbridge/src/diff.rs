@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use checkpoint::Checkpoint;
-use load::{Loaded, Pool};
+use load::{Loaded, Plan, Pool};
 use model::{Model, RopeScaling};
-use plan::{LoadPlan, PlannedParam};
+use plan::PlannedParam;
 
 use crate::wanted::Wanted;
 use crate::{Error, LayoutKind, describe, rope};
@@ -66,17 +66,17 @@ pub fn diff(
         }
     };
     let names: HashMap<&str, usize> =
-        b.plan.params.iter().enumerate().map(|(i, p)| (p.name.as_str(), i)).collect();
-    let total = a.plan.params.len();
-    for (i, param) in a.plan.params.iter().enumerate() {
+        b.plan.params().iter().enumerate().map(|(i, p)| (p.name.as_str(), i)).collect();
+    let total = a.plan.params().len();
+    for (i, param) in a.plan.params().iter().enumerate() {
         let Some(&j) = names.get(param.name.as_str()) else {
             report.only_a.push((param.name.clone(), a.held(i)));
             continue;
         };
         // What shares another's slot in both is compared there.
-        let ties = (param.tied_to.map(|t| &a.plan.params[t].name), b.plan.params[j].tied_to);
+        let ties = (param.tied_to.map(|t| &a.plan.params()[t].name), b.plan.params()[j].tied_to);
         if let (Some(root), Some(other)) = ties
-            && *root == b.plan.params[other].name
+            && *root == b.plan.params()[other].name
         {
             continue;
         }
@@ -100,8 +100,8 @@ pub fn diff(
         };
         report.params.push(Compared { name: param.name.clone(), a: held_a, b: held_b, outcome });
     }
-    let there: BTreeSet<&str> = a.plan.params.iter().map(|p| p.name.as_str()).collect();
-    for (j, param) in b.plan.params.iter().enumerate().filter(|(_, p)| !there.contains(p.name.as_str())) {
+    let there: BTreeSet<&str> = a.plan.params().iter().map(|p| p.name.as_str()).collect();
+    for (j, param) in b.plan.params().iter().enumerate().filter(|(_, p)| !there.contains(p.name.as_str())) {
         report.only_b.push((param.name.clone(), b.held(j)));
     }
     report.seconds = started.elapsed().as_secs_f64();
@@ -110,17 +110,17 @@ pub fn diff(
 
 impl DiffReport {
     /// Both under the names of the family that claims both.
-    fn canonical<'a>(
+    fn canonical(
         &mut self,
-        (a, model_a): (&'a Checkpoint, &Model),
-        (b, model_b): (&'a Checkpoint, &Model),
+        (a, model_a): (&Checkpoint, &Model),
+        (b, model_b): (&Checkpoint, &Model),
         pool: &mut Pool,
-    ) -> Result<(Side<'a>, Side<'a>), Error> {
+    ) -> Result<(Side, Side), Error> {
         let family = same_family(model_a, model_b)?;
         let mut sides = (Side::canonical(a, model_a)?, Side::canonical(b, model_b)?);
         for (side, other) in [(&mut sides.0, model_b), (&mut sides.1, model_a)] {
             if side.says_factors_of(other, pool)? {
-                side.plan.params.retain(|p| p.name != rope::FACTORS);
+                side.plan = side.plan.retain(|p| p.name != rope::FACTORS);
                 self.configuration.retain(|(field, ..)| field != "rope_scaling");
                 self.implied.push(rope::FACTORS.to_owned());
             }
@@ -145,27 +145,23 @@ fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
 }
 
 /// One of the two, planned.
-struct Side<'a> {
-    checkpoint: &'a Checkpoint,
-    plan: LoadPlan,
+struct Side {
+    plan: Plan,
 }
 
-impl<'a> Side<'a> {
-    fn canonical(checkpoint: &'a Checkpoint, model: &Model) -> Result<Side<'a>, Error> {
-        let plan = Wanted::of(checkpoint, model, LayoutKind::Canonical)?.compile(checkpoint)?.plan;
-        Ok(Side { checkpoint, plan })
+impl Side {
+    fn canonical(checkpoint: &Checkpoint, model: &Model) -> Result<Side, Error> {
+        let plan = Wanted::of(checkpoint, model, LayoutKind::Canonical)?.compile(checkpoint)?;
+        Ok(Side { plan })
     }
 
-    fn stored(checkpoint: &'a Checkpoint) -> Result<Side<'a>, Error> {
-        Ok(Side {
-            checkpoint,
-            plan: Wanted::as_stored(checkpoint, &crate::Adapter::default())?.compile(checkpoint)?.plan,
-        })
+    fn stored(checkpoint: &Checkpoint) -> Result<Side, Error> {
+        Ok(Side { plan: Wanted::as_stored(checkpoint, &crate::Adapter::default())?.compile(checkpoint)? })
     }
 
     /// Whether its rotary factors are those that follow from the configuration of `model`.
     fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
-        let at = self.plan.params.iter().position(|p| p.name == rope::FACTORS);
+        let at = self.plan.params().iter().position(|p| p.name == rope::FACTORS);
         let rope = rope::of(model);
         let (Some(at), RopeScaling::Llama3 { .. }) = (at, &rope.scaling) else { return Ok(false) };
         Ok(rope.has_factors(&rope::values(&self.load(at, pool)?, rope::FACTORS)))
@@ -173,8 +169,8 @@ impl<'a> Side<'a> {
 
     /// The parameter whose slot parameter `i` has.
     fn of(&self, i: usize) -> &PlannedParam {
-        let param = &self.plan.params[i];
-        param.tied_to.map_or(param, |root| &self.plan.params[root])
+        let param = &self.plan.params()[i];
+        param.tied_to.map_or(param, |root| &self.plan.params()[root])
     }
 
     fn root(&self, i: usize) -> &str {
@@ -195,7 +191,6 @@ impl<'a> Side<'a> {
     }
 
     fn load(&self, i: usize, pool: &mut Pool) -> Result<Loaded, Error> {
-        let one = LoadPlan { params: vec![self.of(i).clone()], ..LoadPlan::default() };
-        Ok(load::execute(&one, self.checkpoint, pool)?)
+        Ok(self.plan.one(i).load(pool)?)
     }
 }

@@ -1,10 +1,10 @@
 //! The layouts by name.
 
 use model::{
-    Canonical, DialectName, Export, Family, Holding, InPlace, Layout, Model, Modules, Named, Packed, Param,
-    RopeOrder, RuntimeLayout, Vllm,
+    Canonical, DialectName, Export, Family, Holding, InPlace, Layout, Mesh, Model, Modules, Named, Packed,
+    Param, RuntimeLayout, Vllm,
 };
-use tensor::OneWay;
+use tensor::{Arrangement, OneWay, RopeOrder, Share};
 
 use crate::Error;
 
@@ -66,6 +66,12 @@ impl LayoutKind {
             }
         };
         Ok(Export { layout, nameless: vec![] })
+    }
+
+    /// What must be known of it beside names, shapes and schemes, on a rank of a mesh.
+    pub(crate) fn arrangement(self, rope_order: RopeOrder, mesh: &Mesh, rank: u64) -> Arrangement {
+        let share = mesh.is_many().then(|| Share { mesh: mesh.to_string(), rank });
+        Arrangement { layout: self.name().into(), rope_order: Some(rope_order), share }
     }
 
     /// Whether an engine of ours runs it.

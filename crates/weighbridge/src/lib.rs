@@ -8,8 +8,8 @@
 //!
 //! let checkpoint = weighbridge::open("model.gguf".as_ref())?; // headers only
 //! let model = weighbridge::describe(&checkpoint)?; // family, config, dialect
-//! let planned = weighbridge::plan(&checkpoint, &model, LayoutKind::Canonical)?; // every problem, no reads
-//! let loaded = weighbridge::load(&planned, &checkpoint, &mut Pool::new(2))?; // slots filled, each once
+//! let plan = weighbridge::plan(&checkpoint, &model, LayoutKind::Canonical)?; // every problem, no reads
+//! let loaded = plan.load(&mut Pool::new(2))?; // slots filled, each once
 //! let q = loaded.get("layers.0.attention.q.weight").expect("a llama has it");
 //! println!("{} {}", q.shape(), q.scheme());
 //! # Ok(())
@@ -28,7 +28,6 @@ mod diff;
 mod encoding;
 mod error;
 mod layout;
-mod loading;
 mod pipeline;
 mod quants;
 mod rope;
@@ -64,18 +63,17 @@ pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use load::{
-    Allocated, Bytes, LoadReport, Loaded, Needs, Obstacle, Options as LoadOptions, Place, Pool,
-    Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
+    Allocated, Bytes, Error as LoadError, LoadReport, Loaded, Needs, Obstacle, Options as LoadOptions, Place,
+    Plan, Pool, Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
 };
-pub use loading::{load_into, load_with, needs};
 pub use model::{
     Along, Axis, DialectName, ExpertPlacement, KeyVerdict, Loss, Mesh, Model, Module, NotFollowed, Origin,
     ParamSpec, Rank, Role, Tree, Verdict, module,
 };
-pub use pipeline::{Plan, describe, load, open, open_with, plan, plan_as_stored, resolve};
+pub use pipeline::{describe, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{
     Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
-    explain, reads, summary,
+    reads,
 };
 pub use quant::{Access, Difference, processor};
 pub use quants::{Quant, quants};
@@ -83,7 +81,7 @@ pub use rules::{RulesProblems, parse_rules, read_rules};
 pub use runtime::{BackendKind, Options, Runtime, tune};
 pub use sampling::{Sampling, sampling};
 pub use tensor::{
-    Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, Scheme, Shape, TensorEntry,
-    nearest,
+    Arrangement, Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, RopeOrder, Scheme,
+    Shape, TensorEntry, nearest,
 };
 pub use text::{chat_template, open_tokenizer, tokenizer};

@@ -3,31 +3,12 @@
 use std::path::Path;
 
 use checkpoint::{Checkpoint, OpenOptions};
-use load::{Loaded, Pool};
-use model::{Model, RopeOrder, better_fit};
-use plan::{LoadPlan, Resolved};
+use load::Plan;
+use model::{Model, better_fit};
+use plan::Resolved;
 
 use crate::wanted::Wanted;
-use crate::{Adapter, Error, LayoutKind, PlanBuilder};
-
-/// A compiled plan, and what the kernels must know about the layout it fills.
-pub struct Plan {
-    /// The pieces of each parameter.
-    pub plan: LoadPlan,
-    /// The order in which rows of q and k lie.
-    pub rope_order: RopeOrder,
-    /// The layout.
-    pub layout: LayoutKind,
-    /// Canonical parameters that the layout has no name for.
-    pub nameless: Vec<String>,
-}
-
-impl Plan {
-    /// A plan to be asked for step by step: of a rank of a mesh, or for a model of one's own.
-    pub fn builder(checkpoint: &Checkpoint) -> PlanBuilder<'_> {
-        PlanBuilder::new(checkpoint)
-    }
-}
+use crate::{Adapter, Error, LayoutKind};
 
 /// Opens a checkpoint: headers only.
 ///
@@ -79,14 +60,6 @@ pub fn plan(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Resul
 /// If the entries contradict each other.
 pub fn plan_as_stored(checkpoint: &Checkpoint) -> Result<Plan, Error> {
     Wanted::as_stored(checkpoint, &Adapter::default())?.compile(checkpoint)
-}
-
-/// Runs the plan: every slot filled once.
-///
-/// # Errors
-/// If a file cannot be read or memory is not to be had.
-pub fn load(plan: &Plan, checkpoint: &Checkpoint, pool: &mut Pool) -> Result<Loaded, Error> {
-    Ok(load::execute(&plan.plan, checkpoint, pool)?)
 }
 
 pub(crate) fn misfit(

@@ -15,7 +15,7 @@ use quant::Access;
 
 use crate::layout::isa;
 use crate::pipeline::shown;
-use crate::{Encoding, Error, LayoutKind, Plan, Sampling, describe, load, open_with, sampling, text};
+use crate::{Encoding, Error, LayoutKind, PlanBuilder, Sampling, describe, open_with, sampling, text};
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,19 +84,19 @@ impl Runtime {
         if !layout.runs() {
             return Err(Error::NotRunnable { layout: layout.name() });
         }
-        let planned = Plan::builder(&checkpoint).model(&model).layout(layout);
+        let planned = PlanBuilder::new(&checkpoint).model(&model).layout(layout);
         let planned = planned.encoding(options.encoding.clone()).build()?;
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
-            let loaded = load(&planned, &checkpoint, &mut pool);
+            let loaded = planned.load(&mut pool);
             (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let loaded = loaded?;
         let context = options
             .context
             .unwrap_or_else(|| usize::try_from(arch.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
-        let decoder = Decoder::new(&loaded, arch, planned.rope_order, context)?;
+        let decoder = Decoder::new(&loaded, arch, context)?;
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Reference => Box::new(Reference::new()),
             BackendKind::Cpu => {

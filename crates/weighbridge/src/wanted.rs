@@ -6,14 +6,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use load::Codecs;
-use model::{Export, Holding, Mesh, Model, Param, ParamSpec, Place, RopeOrder, RuntimeLayout, Share, Tree};
-use plan::{Codecs as _, LoadPlan, Problem, Problems, Resolved};
-use tensor::{Dtype, Expr, OneWay, Scheme, Target};
+use load::Plan;
+use model::{Export, Holding, Mesh, Model, Param, ParamSpec, Place, RuntimeLayout, Share, Tree};
+use plan::{Codecs as _, Problem, Problems, Resolved};
+use tensor::{Arrangement, Dtype, Expr, OneWay, Scheme, Target};
 
 use crate::encoding::{Encoded, Held, Parts};
 use crate::pipeline::{misfit, shown};
-use crate::{Adapter, Encoding, Error, LayoutKind, Plan, Preset, describe};
+use crate::{Adapter, Encoding, Error, LayoutKind, Preset, describe};
 
 /// What the canonical parameters are, as a mesh shares them: the same for every rank.
 pub(crate) struct Shared {
@@ -76,8 +76,7 @@ pub(crate) struct Wanted {
     pub(crate) targets: Vec<Target>,
     /// Canonical parameters that the layout has no name for.
     pub(crate) nameless: Vec<String>,
-    pub(crate) rope_order: RopeOrder,
-    pub(crate) layout: LayoutKind,
+    pub(crate) arrangement: Arrangement,
     /// The family, if there is a model.
     pub(crate) family: Option<&'static str>,
 }
@@ -151,15 +150,16 @@ impl Wanted {
         encoded.upright(&targets)?;
         untorn(&model.tree(), &resolved, &targets)
             .map_err(|problems| misfit(checkpoint, Some(model.family.name()), problems))?;
-        Ok(Wanted { targets, nameless, rope_order, layout, family: Some(model.family.name()), resolved })
+        let arrangement = layout.arrangement(rope_order, mesh, rank);
+        Ok(Wanted { targets, nameless, arrangement, family: Some(model.family.name()), resolved })
     }
 
     /// Every entry as it is, or as rules make it.
     pub(crate) fn as_stored(checkpoint: &Checkpoint, adapter: &Adapter) -> Result<Wanted, Error> {
         let (resolved, targets) = adapter.as_stored(checkpoint)?;
-        let (rope_order, layout) = (RopeOrder::Half, LayoutKind::Source);
+        let arrangement = Arrangement::stored(checkpoint.format().name());
         let resolved = Arc::new(resolved);
-        Ok(Wanted { resolved, targets, nameless: vec![], rope_order, layout, family: None })
+        Ok(Wanted { resolved, targets, nameless: vec![], arrangement, family: None })
     }
 
     /// The same with entries encoded.
@@ -183,22 +183,20 @@ impl Wanted {
     }
 
     /// The plan of one runtime parameter, the checkpoint's others left alone.
-    pub(crate) fn only(&self, checkpoint: &Checkpoint, target: Target) -> Result<LoadPlan, Error> {
+    pub(crate) fn only(&self, checkpoint: &Checkpoint, target: Target) -> Result<Plan, Error> {
         let name = target.name.clone();
         let mut targets = self.targets.clone();
         targets.push(target);
-        let mut plan = compiled(checkpoint, &self.resolved, &targets)
+        let plan = compiled(checkpoint, &self.resolved, &targets, self.arrangement.clone())
             .map_err(|problems| misfit(checkpoint, self.family, problems))?;
-        plan.params.retain(|p| p.name == name);
-        Ok(plan)
+        Ok(plan.retain(|p| p.name == name))
     }
 
     /// The plan.
     pub(crate) fn compile(&self, checkpoint: &Checkpoint) -> Result<Plan, Error> {
-        let plan = compiled(checkpoint, &self.resolved, &self.targets)
+        let plan = compiled(checkpoint, &self.resolved, &self.targets, self.arrangement.clone())
             .map_err(|problems| misfit(checkpoint, self.family, problems))?;
-        let nameless = self.nameless.clone();
-        Ok(Plan { plan, rope_order: self.rope_order, layout: self.layout, nameless })
+        Ok(plan.with_nameless(self.nameless.clone()))
     }
 }
 
@@ -235,8 +233,9 @@ pub(crate) fn compiled(
     checkpoint: &Checkpoint,
     resolved: &Resolved,
     targets: &[Target],
-) -> Result<LoadPlan, Problems> {
-    let compile = |targets: &[Target]| plan::compile(checkpoint.entries(), resolved, targets, &Codecs);
+    arrangement: Arrangement,
+) -> Result<Plan, Problems> {
+    let compile = |targets: &[Target]| Plan::compile(checkpoint, resolved, targets, arrangement.clone());
     let direct = compile(targets);
     let Err(problems) = &direct else { return direct };
     let refused: HashSet<&str> = problems

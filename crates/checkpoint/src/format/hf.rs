@@ -16,7 +16,7 @@ use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::open::OpenOptions;
-use crate::source::{OpenFile, Trust};
+use crate::source::{Identity, OpenFile, Trust};
 pub(crate) use ranks::rank_parts;
 pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
@@ -88,11 +88,6 @@ pub(super) fn checkpoint(path: PathBuf, part: Part, metadata: HfMetadata) -> Res
 pub struct HfMetadata {
     dir: PathBuf,
     config: Option<Value>,
-    tokenizer: Option<Member>,
-    sentencepiece: Option<Member>,
-    tokenizer_config: Option<Member>,
-    generation_config: Option<Member>,
-    chat_template: Option<Member>,
     beside: Vec<(&'static str, Member)>,
     safetensors: Vec<(String, String)>,
 }
@@ -128,11 +123,6 @@ impl HfMetadata {
         Ok(HfMetadata {
             dir: folder.path().to_owned(),
             config: Some(config(folder)?),
-            tokenizer: member("tokenizer.json")?,
-            sentencepiece: member("tokenizer.model")?,
-            tokenizer_config: member("tokenizer_config.json")?,
-            generation_config: member("generation_config.json")?,
-            chat_template: member("chat_template.jinja")?,
             beside: BESIDE
                 .iter()
                 .filter_map(|name| member(name).map(|found| found.map(|m| (*name, m))).transpose())
@@ -143,17 +133,7 @@ impl HfMetadata {
 
     /// The metadata of a safetensors file in `dir` without a `config.json`: nothing beside it is read.
     pub(super) fn alone(dir: &Path) -> HfMetadata {
-        HfMetadata {
-            dir: dir.to_owned(),
-            config: None,
-            tokenizer: None,
-            sentencepiece: None,
-            tokenizer_config: None,
-            generation_config: None,
-            chat_template: None,
-            beside: Vec::new(),
-            safetensors: Vec::new(),
-        }
+        HfMetadata { dir: dir.to_owned(), config: None, beside: Vec::new(), safetensors: Vec::new() }
     }
 
     /// The directory.
@@ -168,27 +148,31 @@ impl HfMetadata {
 
     /// `tokenizer.json`.
     pub fn tokenizer(&self) -> Option<&Member> {
-        self.tokenizer.as_ref()
+        self.named("tokenizer.json")
     }
 
     /// `tokenizer.model`, a SentencePiece model.
     pub fn sentencepiece(&self) -> Option<&Member> {
-        self.sentencepiece.as_ref()
+        self.named("tokenizer.model")
     }
 
     /// `tokenizer_config.json`.
     pub fn tokenizer_config(&self) -> Option<&Member> {
-        self.tokenizer_config.as_ref()
+        self.named("tokenizer_config.json")
     }
 
     /// `generation_config.json`.
     pub fn generation_config(&self) -> Option<&Member> {
-        self.generation_config.as_ref()
+        self.named("generation_config.json")
     }
 
     /// `chat_template.jinja`.
     pub fn chat_template(&self) -> Option<&Member> {
-        self.chat_template.as_ref()
+        self.named("chat_template.jinja")
+    }
+
+    fn named(&self, wanted: &str) -> Option<&Member> {
+        self.beside().find(|(name, _)| *name == wanted).map(|(_, member)| member)
     }
 
     /// The files beside the weights that say what these mean, by name: all of those above, and others.
@@ -206,6 +190,7 @@ impl HfMetadata {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     path: PathBuf,
+    was: Identity,
 }
 
 impl Member {
@@ -213,8 +198,8 @@ impl Member {
         if !folder.has(name) {
             return Ok(None);
         }
-        folder.open(name)?;
-        Ok(Some(Member { path: folder.resolve(name)? }))
+        let was = folder.open(name)?.identity();
+        Ok(Some(Member { path: folder.resolve(name)?, was }))
     }
 
     /// Where it really is, links resolved.
@@ -225,9 +210,13 @@ impl Member {
     /// Its content.
     ///
     /// # Errors
-    /// If it is over 256 MiB, is no longer a regular file, or cannot be read.
+    /// If it is over 256 MiB, is no longer the file that it was when the checkpoint was opened, or cannot be read.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
-        OpenFile::open(&self.path, Trust::Folder)?.read_all(MAX_MEMBER)
+        let file = OpenFile::open(&self.path, Trust::Folder)?;
+        match self.was.changed_to(&file.identity()) {
+            Some(how) => Err(Error::Changed { path: self.path.clone(), how }),
+            None => file.read_all(MAX_MEMBER),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::system::is_remote;
-use super::{ByteSource, Direct, Io, Mapped, Pread};
+use super::{ByteSource, Direct, Identity, Io, Mapped, Pread};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -27,7 +27,7 @@ pub(crate) enum Trust {
 pub(crate) struct OpenFile {
     path: PathBuf,
     file: File,
-    len: u64,
+    was: Identity,
 }
 
 impl OpenFile {
@@ -57,7 +57,7 @@ impl OpenFile {
         if !after.is_file() {
             return Err(refuse(after.file_type()));
         }
-        Ok(OpenFile { path: path.to_owned(), file, len: after.len() })
+        Ok(OpenFile { path: path.to_owned(), file, was: Identity::of(&after) })
     }
 
     /// The same file, called by the path that its user knows.
@@ -67,12 +67,17 @@ impl OpenFile {
 
     /// The same file, if there is anything in it.
     pub(crate) fn not_empty(self) -> Result<OpenFile, Error> {
-        if self.len > 0 { Ok(self) } else { Err(Error::whole(&self.path, Fault::Empty)) }
+        if self.was.len > 0 { Ok(self) } else { Err(Error::whole(&self.path, Fault::Empty)) }
     }
 
     /// The path it is called by in reports.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Which file it was when it was opened.
+    pub(crate) fn identity(&self) -> Identity {
+        self.was
     }
 
     /// The directory it is in.
@@ -82,7 +87,7 @@ impl OpenFile {
 
     /// The first bytes, at most `most` of them.
     pub(crate) fn head(&self, most: usize) -> Result<Vec<u8>, Error> {
-        let mut head = vec![0; usize::try_from(self.len).map_or(most, |len| len.min(most))];
+        let mut head = vec![0; usize::try_from(self.was.len).map_or(most, |len| len.min(most))];
         self.file.read_exact_at(&mut head, 0).map_err(|e| Error::io(&self.path, "read", e))?;
         Ok(head)
     }
@@ -91,8 +96,8 @@ impl OpenFile {
     pub(crate) fn read_all(self, most: u64) -> Result<Vec<u8>, Error> {
         let too_long =
             |found| Error::whole(&self.path, Fault::Limit { what: "length in bytes", found, limit: most });
-        if self.len > most {
-            return Err(too_long(self.len));
+        if self.was.len > most {
+            return Err(too_long(self.was.len));
         }
         let mut content = Vec::new();
         // One byte more shows whether it has grown since.
@@ -105,17 +110,17 @@ impl OpenFile {
 
     /// The file as a source, reached as `io` says.
     pub(crate) fn into_source(self, io: Io) -> Result<Arc<dyn ByteSource>, Error> {
-        let OpenFile { path, file, len } = self;
+        let OpenFile { path, file, was } = self;
         let remote = is_remote(&file);
         let io = if io == Io::Auto && remote { Io::Pread } else { io };
         Ok(match io {
             Io::Auto | Io::Mmap => {
-                Arc::new(Mapped::new(file, &path, remote).map_err(|e| Error::io(&path, "map", e))?)
+                Arc::new(Mapped::new(file, was, &path, remote).map_err(|e| Error::io(&path, "map", e))?)
             }
-            Io::Pread => Arc::new(Pread::new(file, len, remote)),
-            Io::Direct => match Direct::new(file, len, remote) {
+            Io::Pread => Arc::new(Pread::new(file, was, remote)),
+            Io::Direct => match Direct::new(file, was, remote) {
                 Ok(source) => Arc::new(source),
-                Err(file) => Arc::new(Pread::instead_of_direct(file, len, remote)),
+                Err(file) => Arc::new(Pread::instead_of_direct(file, was, remote)),
             },
         })
     }

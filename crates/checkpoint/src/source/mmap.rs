@@ -6,10 +6,10 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::guard::Registration;
-use super::{ByteSource, Pace, past_the_end, system};
+use super::{ByteSource, Identity, Pace, past_the_end, system};
 
 /// Files that are kept open for reading beside their maps: others' descriptors have to find room too (1024 is the usual
 /// limit), and directories of a thousand arrays are real.
@@ -24,14 +24,16 @@ pub(crate) struct Mapped {
     /// Goes before the map does: the addresses may be another's at once.
     _registered: Option<Registration>,
     map: memmap2::Mmap,
-    /// `None` if too many are open.
-    file: Option<File>,
+    /// Where it is, if too many are open to keep it so.
+    file: Result<File, PathBuf>,
+    was: Identity,
     remote: bool,
 }
 
 impl Mapped {
-    /// Maps the whole of `file`, which must be regular and not empty, and is called `path` should its pages go.
-    pub(crate) fn new(file: File, path: &Path, remote: bool) -> io::Result<Mapped> {
+    /// Maps the whole of `file`, which must be regular and not empty, `was` that when it was opened, and is called `path`
+    /// should its pages go.
+    pub(crate) fn new(file: File, was: Identity, path: &Path, remote: bool) -> io::Result<Mapped> {
         // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
         // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
@@ -40,8 +42,8 @@ impl Mapped {
         // out of bounds. Who must survive a hostile writer uses `Io::Pread`.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         let registered = Registration::new(map.as_ptr(), map.len(), path);
-        let file = (file.as_raw_fd() < KEPT).then_some(file);
-        Ok(Mapped { _registered: registered, map, file, remote })
+        let file = if file.as_raw_fd() < KEPT { Ok(file) } else { Err(path.to_owned()) };
+        Ok(Mapped { _registered: registered, map, file, was, remote })
     }
 }
 
@@ -55,8 +57,8 @@ impl ByteSource for Mapped {
         let range = start.and_then(|s| Some(s..s.checked_add(buf.len())?));
         match (range.and_then(|r| self.map.get(r)), &self.file) {
             (None, _) => Err(past_the_end(offset, buf.len(), self.len())),
-            (Some(_), Some(file)) => file.read_exact_at(buf, offset),
-            (Some(bytes), None) => {
+            (Some(_), Ok(file)) => file.read_exact_at(buf, offset),
+            (Some(bytes), Err(_)) => {
                 buf.copy_from_slice(bytes);
                 Ok(())
             }
@@ -84,5 +86,17 @@ impl ByteSource for Mapped {
 
     fn pace(&self) -> Pace {
         system::pace(self.remote)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.was)
+    }
+
+    fn identity_now(&self) -> io::Result<Option<Identity>> {
+        let now = match &self.file {
+            Ok(file) => Identity::now(file),
+            Err(path) => std::fs::metadata(path).map(|about| Identity::of(&about)),
+        };
+        now.map(Some)
     }
 }

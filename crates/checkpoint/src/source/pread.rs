@@ -4,37 +4,37 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{ByteSource, Pace, past_the_end, system};
+use super::{ByteSource, Identity, Pace, past_the_end, system};
 
 /// A file read with `pread`.
 #[derive(Debug)]
 pub(crate) struct Pread {
     file: File,
-    len: u64,
+    was: Identity,
     remote: bool,
     kind: &'static str,
 }
 
 impl Pread {
-    /// Reads `file`, of `len` bytes.
-    pub(crate) fn new(file: File, len: u64, remote: bool) -> Pread {
-        Pread { file, len, remote, kind: "pread" }
+    /// Reads `file`, which `was` that when it was opened.
+    pub(crate) fn new(file: File, was: Identity, remote: bool) -> Pread {
+        Pread { file, was, remote, kind: "pread" }
     }
 
     /// Reads `file`, for which the page cache cannot be passed by.
-    pub(crate) fn instead_of_direct(file: File, len: u64, remote: bool) -> Pread {
-        Pread { kind: "pread (O_DIRECT is refused)", ..Pread::new(file, len, remote) }
+    pub(crate) fn instead_of_direct(file: File, was: Identity, remote: bool) -> Pread {
+        Pread { kind: "pread (O_DIRECT is refused)", ..Pread::new(file, was, remote) }
     }
 }
 
 impl ByteSource for Pread {
     fn len(&self) -> u64 {
-        self.len
+        self.was.len
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len) {
-            return Err(past_the_end(offset, buf.len(), self.len));
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(past_the_end(offset, buf.len(), self.len()));
         }
         self.file.read_exact_at(buf, offset)
     }
@@ -49,5 +49,13 @@ impl ByteSource for Pread {
 
     fn pace(&self) -> Pace {
         system::pace(self.remote)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.was)
+    }
+
+    fn identity_now(&self) -> io::Result<Option<Identity>> {
+        Identity::now(&self.file).map(Some)
     }
 }

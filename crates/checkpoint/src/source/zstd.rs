@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use self::frame::{Block, CHECKSUM, Frame, LAST, MAX_WINDOW, Part, broken};
-use super::{ByteSource, Reader, past_the_end};
+use super::{ByteSource, Identity, Reader, past_the_end};
 use crate::error::{Problem, Subject};
 use crate::fault::Fault;
 pub(crate) use frame::is_zstd;
@@ -182,6 +182,14 @@ impl ByteSource for Zstd {
 
     fn kind(&self) -> &'static str {
         "zstd"
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.source.identity()
+    }
+
+    fn identity_now(&self) -> io::Result<Option<Identity>> {
+        self.source.identity_now()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `plan --memory`: whether a load fits, and what would.
 
 use serde_json::{Value, json};
-use weighbridge::{Bytes, Checkpoint, LoadOptions, Mesh, Needs, Plan};
+use weighbridge::{Bytes, LoadOptions, Mesh, Needs, Plan};
 
 use crate::Failure;
 
@@ -16,9 +16,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn of(plan: &Plan, checkpoint: &Checkpoint, owned: bool, threads: usize) -> Result<Held, Failure> {
+    fn of(plan: &Plan, owned: bool, threads: usize) -> Result<Held, Failure> {
         let options = LoadOptions { owned, ..LoadOptions::default() };
-        Ok(Held { owned, needs: weighbridge::needs(plan, checkpoint, options, threads)? })
+        Ok(Held { owned, needs: plan.needs(options, threads)? })
     }
 
     /// The limit on buffers that lets it fit into `memory`: `None` if there is none.
@@ -87,7 +87,7 @@ impl Fits {
     /// makes; it fails where the model cannot be divided so.
     pub(crate) fn look(
         memory: u64,
-        (plan, checkpoint): (&Plan, &Checkpoint),
+        plan: &Plan,
         (only_owned, threads): (bool, usize),
         mesh: &Mesh,
         share: impl Fn(Mesh) -> Result<Plan, weighbridge::Error>,
@@ -95,7 +95,7 @@ impl Fits {
         let mut fits = Fits { memory, ways: vec![], shared: None };
         for owned in [true, false] {
             if owned || !only_owned && !fits.any() {
-                fits.ways.push(Held::of(plan, checkpoint, owned, threads)?);
+                fits.ways.push(Held::of(plan, owned, threads)?);
             }
         }
         if fits.any() {
@@ -106,7 +106,7 @@ impl Fits {
         for tp in (mesh.tp + 1).max(mesh.tp.saturating_mul(least))..=MOST_RANKS {
             let Ok(plan) = share(Mesh { tp, ..*mesh }) else { continue };
             for owned in if only_owned { &[true][..] } else { &[true, false] } {
-                let held = Held::of(&plan, checkpoint, *owned, threads)?;
+                let held = Held::of(&plan, *owned, threads)?;
                 if held.room(memory).is_some() {
                     fits.shared = Some((tp, held));
                     return Ok(fits);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, Plan, Pool, Verified, Whole};
+use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, PlanBuilder, Pool, Verified, Whole};
 
 use super::convert::stop_on_interrupt;
 use crate::Failure;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
     let opened = started.elapsed().as_secs_f64();
-    let planned = Plan::builder(&checkpoint)
+    let planned = PlanBuilder::new(&checkpoint)
         .layout(layout)
         .mesh(args.share.mesh())
         .rank(args.share.rank)
@@ -58,18 +58,16 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         .build()?;
     let planning = started.elapsed().as_secs_f64();
     let loaded = match &manifest {
-        Some(manifest) => weighbridge::load_verified(&planned, &checkpoint, &mut pool, options, manifest)
+        Some(manifest) => weighbridge::load_verified(&planned, &mut pool, options, manifest)
             .map(|(loaded, verified)| (loaded, Some(verified))),
-        None => {
-            weighbridge::load_with(&planned, &checkpoint, &mut pool, options).map(|loaded| (loaded, None))
-        }
+        None => planned.load_with(&mut pool, options).map(|loaded| (loaded, None)).map_err(Into::into),
     };
     let all = started.elapsed().as_secs_f64();
     line.clear();
     let (loaded, verified) = loaded?;
     let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
     let mut whole = Whole::default();
-    whole.add(&planned.plan);
+    whole.add(planned.pieces());
     let files = Files {
         kinds: io(&checkpoint),
         needed: whole.bytes(),

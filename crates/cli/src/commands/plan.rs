@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::json;
 use weighbridge::{
-    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Plan, Pool, Ranks, Summary, Whole,
+    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Plan, PlanBuilder, Pool, Ranks, Summary,
+    Whole,
 };
 
 use super::fits::Fits;
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         model.as_ref().map(|model| Doubts::of(&checkpoint, model)?.unless(args.strict.strict)).transpose()?;
     let adapter = args.adapter.adapter()?;
     let builder = |mesh: Mesh, rank: u64| {
-        let builder = Plan::builder(&checkpoint).layout(layout).mesh(mesh).rank(rank);
+        let builder = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).rank(rank);
         let builder = builder.adapter(adapter.clone()).encoding(args.encoding.encoding());
         match &model {
             Some(model) => builder.model(model),
@@ -38,20 +39,19 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let planned = builder(mesh, args.share.rank).build()?;
     let entries = checkpoint.entries();
     if let Some(name) = &args.explain {
-        let text =
-            weighbridge::explain(&planned.plan, entries, name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let text = planned.explain(name).map_err(|e| Failure::Usage(e.to_string()))?;
         writeln!(out, "{}", text.trim_end())?;
         return Ok(());
     }
-    let summary = weighbridge::summary(&planned.plan, entries);
+    let summary = planned.summary();
     let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
-    let needs = weighbridge::needs(&planned, &checkpoint, options, threads)?;
+    let needs = planned.needs(options, threads)?;
     let share = |mesh: Mesh| builder(mesh, 0).build();
-    let look = |memory| Fits::look(memory, (&planned, &checkpoint), (args.owned, threads), &mesh, share);
+    let look = |memory| Fits::look(memory, &planned, (args.owned, threads), &mesh, share);
     let memory = args.memory.map(look).transpose()?;
     let found = if memory.as_ref().is_none_or(Fits::any) { Ok(()) } else { Err(Failure::Found) };
     if args.json {
-        let mut facts = facts(args, &planned, model.as_ref(), &summary, &needs);
+        let mut facts = facts(args, layout, &planned, model.as_ref(), &summary, &needs);
         facts["keys"] = doubts.as_ref().map_or(serde_json::Value::Null, Doubts::json);
         if let Some(fits) = memory {
             facts["memory"] = fits.json();
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         out,
         "  {} tensors → {} parameters, {} layout{}",
         entries.len(),
-        planned.plan.params.len(),
+        planned.params().len(),
         layout.name(),
         place(args)
     )?;
@@ -74,18 +74,18 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     for line in costs.lines().chain(fits.iter().map(String::as_str)) {
         writeln!(out, "  {line}")?;
     }
-    for group in weighbridge::dropped(&planned.plan.dropped) {
+    for group in weighbridge::dropped(&planned.pieces().dropped) {
         writeln!(out, "  dropped: {group}")?;
     }
-    for absent in &planned.plan.absent {
+    for absent in &planned.pieces().absent {
         let (param, entries) = (&absent.param, absent.entries.join(", "));
         writeln!(out, "  absent, as `{}` lets it be: {param}, made of {entries}", absent.pattern)?;
     }
     for line in doubts.iter().flat_map(Doubts::lines) {
         writeln!(out, "  {line}")?;
     }
-    if !planned.nameless.is_empty() {
-        writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless.join(", "))?;
+    if !planned.nameless().is_empty() {
+        writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless().join(", "))?;
     }
     found
 }
@@ -106,14 +106,14 @@ fn shape(args: &PlanArgs) -> String {
 
 fn facts(
     args: &PlanArgs,
+    layout: LayoutKind,
     planned: &Plan,
     model: Option<&Model>,
     summary: &Summary,
     needs: &Needs,
 ) -> serde_json::Value {
     let params: Vec<_> = planned
-        .plan
-        .params
+        .params()
         .iter()
         .map(|p| {
             json!({
@@ -123,7 +123,7 @@ fn facts(
                 "moved_as": p.moved.name,
                 "pieces": p.planes.iter().map(|plane| plane.copy.len()).sum::<usize>(),
                 "borrowable": p.borrowable(),
-                "tied_to": p.tied_to.map(|i| planned.plan.params[i].name.clone()),
+                "tied_to": p.tied_to.map(|i| planned.params()[i].name.clone()),
             })
         })
         .collect();
@@ -131,7 +131,7 @@ fn facts(
         "path": args.path.display().to_string(),
         "family": model.map(|m| m.family.name()),
         "dialect": model.map(|m| m.dialect.to_string()),
-        "layout": planned.layout.name(),
+        "layout": layout.name(),
         "bytes_needed": summary.needed_bytes,
         "bytes_read": needs.read,
         "bytes_from_map": needs.lent,
@@ -147,8 +147,8 @@ fn facts(
         "threads": needs.threads,
         "scratch_bytes": needs.scratch,
         "scratch_bytes_least": needs.least_scratch,
-        "dropped": planned.plan.dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
-        "absent": planned.plan.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
+        "dropped": planned.pieces().dropped.iter().map(|(e, w)| json!({"entry": e, "why": w})).collect::<Vec<_>>(),
+        "absent": planned.pieces().absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
         "params": params,
     });
     let mesh = args.share.mesh();
@@ -187,13 +187,13 @@ fn all_ranks(
     let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
-        whole.add(&plan.plan);
-        let summary = weighbridge::summary(&plan.plan, checkpoint.entries());
+        whole.add(plan.pieces());
+        let summary = plan.summary();
         lines.push(Line {
             rank,
             params: summary.params,
             slots: summary.slot_bytes,
-            needs: weighbridge::needs(&plan, checkpoint, options, threads)?,
+            needs: plan.needs(options, threads)?,
             needed: summary.needed_bytes,
             padding: summary.zero_bytes,
         });

@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use load::{Pool, Tensor};
-use model::{Activation, Norm, RopeOrder};
+use model::{Activation, Norm};
 
 use super::activation::activated;
 use quant::{Access, Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
-use tensor::Scheme;
+use tensor::{RopeOrder, Scheme};
 
 use super::ceiling::{self, Ceiling};
 use super::product::Products;

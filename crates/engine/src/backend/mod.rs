@@ -12,7 +12,8 @@ mod tune;
 
 use std::sync::Arc;
 
-use model::{Activation, Norm, RopeOrder};
+use model::{Activation, Norm};
+use tensor::RopeOrder;
 
 use crate::KvCache;
 use crate::weights::{NormWeights, Projection, Weights};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use model::{Activation, Norm, RopeOrder};
+use model::{Activation, Norm};
+use tensor::RopeOrder;
 
 use super::activation::activated;
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use checkpoint::Io;
-use load::{Error, Options, Pool, Progress, execute_with};
+use load::{Error, Options, Pool, Progress};
 use tensor::{Dtype, Expr, Scheme, Target};
 
 use crate::{Matrix, as_stored, file, folder, open, plan_of};
@@ -17,7 +17,7 @@ fn too_little_memory_is_refused_with_the_least_that_works() {
     let plan = plan_of(&checkpoint, &[("t", Expr::source("m").transpose())]);
     let load = |memory| {
         let options = Options { memory: Some(memory), ..Options::default() };
-        execute_with(&plan, &checkpoint, &mut Pool::new(2), options)
+        plan.load_with(&mut Pool::new(2), options)
     };
     let Err(Error::LittleMemory { param, least, memory: 1000, .. }) = load(1000) else {
         panic!("refused");
@@ -37,11 +37,11 @@ fn a_change_is_cut_finer_and_gives_the_same_bytes() {
     let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
     let scheme = Some(Scheme::plain(Dtype::F32));
     let targets = [Target { name: "m".into(), expr: Expr::source("m"), scheme }];
-    let plan = plan::compile(checkpoint.entries(), &resolved, &targets, &load::Codecs).unwrap();
+    let plan = crate::compile(&checkpoint, &resolved, &targets);
     let mut found = vec![];
     for memory in [None, Some(1 << 20), Some(50_000)] {
         let options = Options { memory, ..Options::default() };
-        let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+        let loaded = plan.load_with(&mut Pool::new(2), options).unwrap();
         assert!(memory.is_none_or(|m| loaded.report().scratch_peak <= m), "{:?}", loaded.report());
         found.push(loaded.get("m").unwrap().bytes().to_vec());
     }
@@ -68,10 +68,10 @@ fn small_tensors_are_changed_too() {
             scheme: changed(i).then(|| Scheme::plain(Dtype::F32)),
         })
         .collect();
-    let plan = plan::compile(checkpoint.entries(), &resolved, &targets, &load::Codecs).unwrap();
+    let plan = crate::compile(&checkpoint, &resolved, &targets);
     for memory in [None, Some(10_000)] {
         let options = Options { memory, ..Options::default() };
-        let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+        let loaded = plan.load_with(&mut Pool::new(2), options).unwrap();
         for (i, m) in matrices.iter().enumerate() {
             let found = loaded.get(m.name).unwrap().bytes();
             // bf16 is the upper half of f32.
@@ -103,7 +103,7 @@ fn the_caller_may_end_it_at_any_read() {
             }
         };
         let options = Options { watch: Some(&watch), ..Options::default() };
-        match execute_with(&plan, &checkpoint, &mut Pool::new(2), options) {
+        match plan.load_with(&mut Pool::new(2), options) {
             Err(Error::Cancelled { done, total: 40_000_000 }) => assert!(done < 40_000_000),
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("it went on"),
@@ -116,7 +116,7 @@ fn the_caller_may_end_it_at_any_read() {
         ControlFlow::Continue(())
     };
     let options = Options { watch: Some(&watch), ..Options::default() };
-    execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+    plan.load_with(&mut Pool::new(2), options).unwrap();
     assert_eq!(last.into_inner().unwrap(), 40_000_000, "the last call is of all");
 }
 
@@ -139,12 +139,10 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
         std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(2_500_000)).unwrap();
         // Also if it was mapped: what is copied is read.
         let options = Options { owned: true, ..Options::default() };
-        match execute_with(&plan, &checkpoint, &mut Pool::new(2), options) {
-            Err(Error::Io { path: named, source, .. }) => {
-                assert_eq!(
-                    (named.as_path(), source.kind()),
-                    (path.as_path(), std::io::ErrorKind::UnexpectedEof)
-                );
+        match plan.load_with(&mut Pool::new(2), options) {
+            Err(Error::Changed(error)) => {
+                assert_eq!(error.path(), path);
+                assert!(error.to_string().contains(", and has 2500000\n"), "{error}");
             }
             other => panic!("{io:?}: {:?}", other.map(|_| ()).map_err(|e| e.to_string())),
         }

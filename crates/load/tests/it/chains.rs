@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, Io};
-use load::{Codecs, Error, Loaded, Options, Pool, execute_with};
-use plan::LoadPlan;
+use load::Plan;
+use load::{Error, Loaded, Options, Pool};
 use quant::{Difference, Matrix};
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
@@ -35,22 +35,17 @@ fn floats(dir: &Path, rows: u64, k: u64) -> (PathBuf, Vec<f32>) {
 }
 
 /// `expr` over `w`, which is encoded in `first` and held in `then`.
-fn plan(checkpoint: &Checkpoint, expr: Expr, first: &Arc<Scheme>, then: &Arc<Scheme>) -> LoadPlan {
+fn plan(checkpoint: &Checkpoint, expr: Expr, first: &Arc<Scheme>, then: &Arc<Scheme>) -> Plan {
     let (bindings, _) = plan::as_stored(checkpoint.entries());
     let mut resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
     resolved.params[0].encode(Arc::clone(first));
     let target = Target { name: "w".into(), expr, scheme: Some(Arc::clone(then)) };
-    plan::compile(checkpoint.entries(), &resolved, &[target], &Codecs).unwrap()
+    crate::compile(checkpoint, &resolved, &[target])
 }
 
-fn load(
-    plan: &LoadPlan,
-    checkpoint: &Checkpoint,
-    threads: usize,
-    memory: Option<u64>,
-) -> Result<Loaded, Error> {
+fn load(plan: &Plan, threads: usize, memory: Option<u64>) -> Result<Loaded, Error> {
     let options = Options { memory, allow_overflow: true, ..Options::default() };
-    execute_with(plan, checkpoint, &mut Pool::new(threads), options)
+    plan.load_with(&mut Pool::new(threads), options)
 }
 
 fn planes(loaded: &Loaded) -> Vec<Vec<u8>> {
@@ -87,16 +82,16 @@ fn repacked(from: &Scheme, to: &Scheme, planes: &[Vec<u8>], rows: usize, k: usiz
 }
 
 /// What the plan loads, with all the memory and with as little as it takes, is `wanted`.
-fn loads(plan: &LoadPlan, checkpoint: &Checkpoint, wanted: &[Vec<u8>], what: &str) -> Loaded {
-    let Err(Error::LittleMemory { least, .. }) = load(plan, checkpoint, 1, Some(1)) else { panic!("{what}") };
+fn loads(plan: &Plan, wanted: &[Vec<u8>], what: &str) -> Loaded {
+    let Err(Error::LittleMemory { least, .. }) = load(plan, 1, Some(1)) else { panic!("{what}") };
     for (threads, memory) in [(3, Some(least)), (1, Some(4 * least)), (2, None)] {
-        let loaded = load(plan, checkpoint, threads, memory).unwrap();
+        let loaded = load(plan, threads, memory).unwrap();
         let report = loaded.report();
         assert!(memory.is_none_or(|m| report.scratch_peak <= m), "{what}: {report:?}");
         assert!(report.scratch_peak <= report.scratch_predicted, "{what}: {report:?}");
         assert!(planes(&loaded) == wanted, "{what} of {threads} threads in {memory:?}");
     }
-    load(plan, checkpoint, 2, None).unwrap()
+    load(plan, 2, None).unwrap()
 }
 
 /// Every scheme that can be encoded and interleaved, in shapes of one group and of many, moved in every way.
@@ -125,7 +120,7 @@ fn encoding_and_interleaving_are_what_they_are_one_after_the_other() {
                 let wanted = repacked(&scheme, &form, &between, all, width);
                 let straight = plan(&checkpoint, joined(Expr::source("w")), &scheme, &form);
                 let what = format!("[{rows}, {k}] as {form}");
-                let loaded = loads(&straight, &checkpoint, &wanted, &what);
+                let loaded = loads(&straight, &wanted, &what);
                 let lost = loaded.report().differences["w"];
                 let direct = Difference::of(&padded, &decoded(&scheme, &between, all, width));
                 assert_eq!(
@@ -139,7 +134,7 @@ fn encoding_and_interleaving_are_what_they_are_one_after_the_other() {
                     let (upper, lower) = values.split_at(values.len() / 2);
                     let between = encoded(&scheme, &[lower, upper].concat(), width);
                     let wanted = repacked(&scheme, &form, &between, n, width);
-                    loads(&plan(&checkpoint, swapped, &scheme, &form), &checkpoint, &wanted, &what);
+                    loads(&plan(&checkpoint, swapped, &scheme, &form), &wanted, &what);
                 }
                 pairs += 1;
             }
@@ -164,8 +159,8 @@ fn encoding_and_decoding_rounds_and_no_more() {
         let wanted = decoded(&scheme, &encoded(&scheme, &values, 512), 32, 512);
         let wanted = vec![wanted.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()];
         let plan = plan(&checkpoint, Expr::source("w"), &scheme, &float);
-        assert_eq!(plan.params[0].steps.len(), 2, "{name}");
-        loads(&plan, &checkpoint, &wanted, &name);
+        assert_eq!(plan.params()[0].steps.len(), 2, "{name}");
+        loads(&plan, &wanted, &name);
         schemes += 1;
     }
     assert!(schemes > 20, "{schemes}");
@@ -181,10 +176,10 @@ fn stacks_of_matrices_are_encoded_one_by_one() {
     for name in ["fp8:e4m3,b128x128,f32", "bnb-int8", "q4_k"] {
         let scheme = quant::scheme(name).unwrap();
         let stacked = plan(&checkpoint, Expr::source("w").split(0, 48), &scheme, &float);
-        assert_eq!(stacked.params[0].shape, Shape::from([6, 48, 256]));
+        assert_eq!(stacked.params()[0].shape, Shape::from([6, 48, 256]));
         let each = values.chunks(48 * 256).map(|m| decoded(&scheme, &encoded(&scheme, m, 256), 48, 256));
         let wanted: Vec<u8> = each.flatten().flat_map(f32::to_le_bytes).collect();
-        loads(&stacked, &checkpoint, &[wanted], name);
+        loads(&stacked, &[wanted], name);
     }
 }
 
@@ -196,10 +191,10 @@ fn a_large_matrix_is_encoded_in_bounded_memory() {
     let checkpoint = open(&path, Io::Pread);
     let (q, r16) = (quant::scheme("q8_0").unwrap(), quant::interleaved("q8_0", 16).unwrap());
     let plan = plan(&checkpoint, Expr::source("w"), &q, &r16);
-    let free = load(&plan, &checkpoint, 2, None).unwrap();
+    let free = load(&plan, 2, None).unwrap();
     // 32 MiB of floats; a band is about one.
     assert!(free.report().scratch_peak < 12 << 20, "{:?}", free.report());
-    let bounded = load(&plan, &checkpoint, 2, Some(2 << 20)).unwrap();
+    let bounded = load(&plan, 2, Some(2 << 20)).unwrap();
     assert!(bounded.report().scratch_peak <= 2 << 20, "{:?}", bounded.report());
     assert!(planes(&free) == planes(&bounded));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use checkpoint::{ByteSource, Checkpoint, Io};
-use load::{Options, Pool, execute_with};
+use load::{Options, Pool};
 use tensor::{Dtype, FileId, PlaneData, Scheme, TensorEntry};
 
 use crate::updates::{addresses, tied};
@@ -42,9 +42,7 @@ fn planes_lie_as_their_blocks_do() {
     let checkpoint = open(&file(dir.path(), "model.safetensors", &all), Io::Direct);
     let block = block(&checkpoint);
     for threads in [1, 3] {
-        let loaded =
-            execute_with(&as_stored(&checkpoint), &checkpoint, &mut Pool::new(threads), options(None))
-                .unwrap();
+        let loaded = as_stored(&checkpoint).load_with(&mut Pool::new(threads), options(None)).unwrap();
         for m in &all {
             let bytes = loaded.get(m.name).unwrap().bytes();
             assert!(halves(bytes) == m.values(), "{}", m.name);
@@ -76,8 +74,7 @@ fn elements_are_aligned_first() {
             strides: None,
         };
         let checkpoint = Checkpoint::in_memory(vec![(entry, Arc::clone(&source))]);
-        let loaded =
-            execute_with(&as_stored(&checkpoint), &checkpoint, &mut Pool::new(2), options(None)).unwrap();
+        let loaded = as_stored(&checkpoint).load_with(&mut Pool::new(2), options(None)).unwrap();
         let bytes = loaded.get("m").unwrap().bytes();
         assert!(bytes == &whole[start..start + len], "from {start} on");
         assert_eq!(bytes.as_ptr().addr() % 4, 0, "from {start} on");
@@ -95,15 +92,14 @@ fn updates_go_to_the_same_places() {
     let same = open(&file(dir.path(), "same.safetensors", &matrices(90)), Io::Direct);
     let mut pool = Pool::new(2);
     for new in [&same, &moved] {
-        let mut plan = as_stored(new);
-        plan.params.retain(|p| !p.name.starts_with("a name"));
+        let plan = as_stored(new).retain(|p| !p.name.starts_with("a name"));
         // Staged, and straight to its place.
         for memory in [None, Some(4 << 20)] {
-            let mut model = execute_with(&as_stored(&old), &old, &mut pool, options(None)).unwrap();
+            let mut model = as_stored(&old).load_with(&mut pool, options(None)).unwrap();
             let before = addresses(&model);
-            model.update(&plan, new, &[], &mut pool, options(memory)).unwrap();
+            model.update(&plan, &[], &mut pool, options(memory)).unwrap();
             assert_eq!(addresses(&model), before, "{memory:?}");
-            let fresh = execute_with(&plan, new, &mut pool, options(None)).unwrap();
+            let fresh = plan.load_with(&mut pool, options(None)).unwrap();
             assert!(bytes_of(&model) == bytes_of(&fresh), "{memory:?}");
         }
     }
@@ -115,8 +111,7 @@ fn who_is_tied_has_no_place_of_its_own() {
     let matrix = Matrix::new("a", &[300, 401], 1);
     let values = matrix.values();
     let checkpoint = open(&file(dir.path(), "model.safetensors", &[matrix]), Io::Direct);
-    let loaded =
-        execute_with(&tied(&checkpoint, true), &checkpoint, &mut Pool::new(2), options(None)).unwrap();
+    let loaded = tied(&checkpoint, true).load_with(&mut Pool::new(2), options(None)).unwrap();
     let at = addresses(&loaded);
     assert_eq!(at["a"], at["b"]);
     assert!(halves(loaded.get("b").unwrap().bytes()) == values);

@@ -7,6 +7,7 @@ extern crate weighbridge_load as load;
 mod bounds;
 mod chains;
 mod direct;
+mod identity;
 mod movement;
 mod needs;
 mod sinks;
@@ -17,10 +18,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, Io, OpenOptions};
-use load::Codecs;
-use plan::LoadPlan;
+use load::Plan;
 use tempfile::TempDir;
-use tensor::{Expr, Target};
+use tensor::{Arrangement, Expr, Target};
 
 /// Two-byte elements: how many, row by row, and what the first is.
 pub(crate) struct Matrix {
@@ -80,21 +80,26 @@ pub(crate) fn open(path: &Path, io: Io) -> Checkpoint {
 }
 
 /// A plan of these expressions over the tensors of a checkpoint.
-pub(crate) fn plan_of(checkpoint: &Checkpoint, wanted: &[(&str, Expr)]) -> LoadPlan {
+pub(crate) fn plan_of(checkpoint: &Checkpoint, wanted: &[(&str, Expr)]) -> Plan {
     let (bindings, _) = plan::as_stored(checkpoint.entries());
     let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
     let targets: Vec<Target> = wanted
         .iter()
         .map(|(name, expr)| Target { name: (*name).to_owned(), expr: expr.clone(), scheme: None })
         .collect();
-    plan::compile(checkpoint.entries(), &resolved, &targets, &Codecs).unwrap()
+    crate::compile(checkpoint, &resolved, &targets)
+}
+
+pub(crate) fn compile(checkpoint: &Checkpoint, resolved: &plan::Resolved, targets: &[Target]) -> Plan {
+    let arrangement = Arrangement::stored(checkpoint.format().name());
+    Plan::compile(checkpoint, resolved, targets, arrangement).unwrap()
 }
 
 /// Every tensor under its own name.
-pub(crate) fn as_stored(checkpoint: &Checkpoint) -> LoadPlan {
+pub(crate) fn as_stored(checkpoint: &Checkpoint) -> Plan {
     let (bindings, targets) = plan::as_stored(checkpoint.entries());
     let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
-    plan::compile(checkpoint.entries(), &resolved, &targets, &Codecs).unwrap()
+    crate::compile(checkpoint, &resolved, &targets)
 }
 
 pub(crate) fn halves(bytes: &[u8]) -> Vec<u16> {

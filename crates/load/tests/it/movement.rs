@@ -1,6 +1,6 @@
 //! What is loaded is what the expressions say, however it is read.
 
-use load::{Options, Pool, execute_with};
+use load::{Options, Pool};
 use tensor::Expr;
 
 use crate::{ALL, Matrix, as_stored, bytes_of, file, folder, halves, open, plan_of};
@@ -56,7 +56,7 @@ fn any_movement_gives_what_a_copy_of_single_elements_gives() {
         let plan = plan_of(&checkpoint, &exprs);
         for (threads, memory) in [(1, None), (3, None), (2, Some(5 << 20)), (3, Some(1 << 22 | 1 << 20))] {
             let options = Options { memory, owned: true, ..Options::default() };
-            let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options).unwrap();
+            let loaded = plan.load_with(&mut Pool::new(threads), options).unwrap();
             for (name, _, rows) in &wanted {
                 let found = halves(loaded.get(name).unwrap().bytes());
                 assert!(found == rows.concat(), "{name}, {io:?}, {threads} threads, {memory:?}");
@@ -84,7 +84,7 @@ fn near_runs_are_read_together_and_far_ones_are_not() {
         let checkpoint = open(&path, io);
         let read = |name: &str, range: std::ops::Range<u64>| {
             let plan = plan_of(&checkpoint, &[("share", Expr::source(name).slice(1, range))]);
-            let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), Options::default()).unwrap();
+            let loaded = plan.load_with(&mut Pool::new(2), Options::default()).unwrap();
             loaded.report().bytes_read
         };
         // What is needed, or from its first byte to the last.
@@ -93,7 +93,7 @@ fn near_runs_are_read_together_and_far_ones_are_not() {
         assert_eq!(read("far", 100..200), 20 * 200, "{io:?}");
         // A transposed matrix is read once, whatever it is cut into.
         let plan = plan_of(&checkpoint, &[("t", Expr::source("near").transpose())]);
-        let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), Options::default()).unwrap();
+        let loaded = plan.load_with(&mut Pool::new(2), Options::default()).unwrap();
         assert_eq!(loaded.report().bytes_read, 2000 * 2000);
     }
 }
@@ -110,7 +110,7 @@ fn small_tensors_are_read_together() {
     let reads = std::sync::Mutex::new(vec![]);
     let observe = |_, at: u64, bytes: &[u8]| reads.lock().unwrap().push((at, bytes.len()));
     let options = Options { observe: Some(&observe), ..Options::default() };
-    let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+    let loaded = plan.load_with(&mut Pool::new(2), options).unwrap();
     for m in &matrices {
         assert_eq!(halves(loaded.get(m.name).unwrap().bytes()), m.values(), "{}", m.name);
     }
@@ -133,7 +133,7 @@ fn borrowed_bytes_are_seen() {
     };
     for (observe, wanted) in [(None, 0), (Some(&observe as &load::Observe<'_>), 6_000_000)] {
         let options = Options { observe, ..Options::default() };
-        let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+        let loaded = plan.load_with(&mut Pool::new(2), options).unwrap();
         assert_eq!((loaded.report().bytes_borrowed, loaded.report().bytes_read), (6_000_000, wanted));
         assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), wanted);
     }

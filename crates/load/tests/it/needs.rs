@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use checkpoint::{ByteSource, Checkpoint, Pace};
-use load::{Error, LoadReport, Needs, Options, Pool, execute_with, needs};
-use plan::LoadPlan;
+use load::Plan;
+use load::{Error, LoadReport, Needs, Options, Pool};
 use tensor::{Dtype, Expr, FileId, PlaneData, Scheme, Target, TensorEntry};
 
 use crate::{ALL, Matrix, file, folder, open, plan_of};
@@ -74,7 +74,7 @@ fn agree(needs: &Needs, report: &LoadReport, what: &str) {
 }
 
 /// Everything that is done in another way: borrowed, straight, in windows, out of the map, together, in bands, whole.
-fn all_ways(checkpoint: &Checkpoint) -> LoadPlan {
+fn all_ways(checkpoint: &Checkpoint) -> Plan {
     let s = Expr::source;
     let plain = [
         ("as it is", s("tall")),
@@ -99,7 +99,7 @@ fn all_ways(checkpoint: &Checkpoint) -> LoadPlan {
     targets.extend(changed.into_iter().map(|(n, e, dtype)| target(n, e, Some(Scheme::plain(dtype)))));
     let (bindings, _) = plan::as_stored(checkpoint.entries());
     let resolved = plan::resolve(checkpoint.entries(), &bindings).unwrap();
-    plan::compile(checkpoint.entries(), &resolved, &targets, &load::Codecs).unwrap()
+    crate::compile(checkpoint, &resolved, &targets)
 }
 
 fn matrices() -> Vec<Matrix> {
@@ -121,18 +121,18 @@ fn a_load_takes_what_was_foreseen() {
     for io in ALL {
         let (checkpoint, sources) = counted(&open(&path, io));
         let plan = all_ways(&checkpoint);
-        let least = needs(&plan, &checkpoint, Options::default(), 2).unwrap().least_scratch;
+        let least = plan.needs(Options::default(), 2).unwrap().least_scratch;
         for threads in [1, 2, 3] {
             for memory in [None, Some(least), Some(least + (least >> 2)), Some(1 << 26)] {
                 for owned in [false, true] {
                     let what = format!("{io:?}, {threads} threads, {memory:?}, owned {owned}");
                     let options = Options { memory, owned, allow_overflow: true, ..Options::default() };
-                    let foreseen = needs(&plan, &checkpoint, options, threads).unwrap();
+                    let foreseen = plan.needs(options, threads).unwrap();
                     for source in &sources {
                         source.reads.store(0, Ordering::Relaxed);
                         source.bytes.store(0, Ordering::Relaxed);
                     }
-                    let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options).unwrap();
+                    let loaded = plan.load_with(&mut Pool::new(threads), options).unwrap();
                     agree(&foreseen, loaded.report(), &what);
                     let reads: usize = sources.iter().map(|s| s.reads.load(Ordering::Relaxed)).sum();
                     let bytes: u64 = sources.iter().map(|s| s.bytes.load(Ordering::Relaxed)).sum();
@@ -157,11 +157,11 @@ fn buffers_are_foreseen_closely() {
     let checkpoint = open(&path, checkpoint::Io::Pread);
     let plan = plan_of(&checkpoint, &[("share", Expr::source("m").slice(1, 0..2048))]);
     for threads in [1, 2, 4] {
-        let foreseen = needs(&plan, &checkpoint, Options::default(), threads).unwrap();
+        let foreseen = plan.needs(Options::default(), threads).unwrap();
         // The first to come may be done before the last begins: the most of several loads counts.
         let peaks = (0..20).map(|_| {
             let mut pool = Pool::new(threads);
-            execute_with(&plan, &checkpoint, &mut pool, Options::default()).unwrap().report().scratch_peak
+            plan.load_with(&mut pool, Options::default()).unwrap().report().scratch_peak
         });
         let peak = peaks.max().unwrap();
         assert!(peak <= foreseen.scratch && foreseen.scratch <= peak + peak / 3, "{peak} of {foreseen:?}");
@@ -176,10 +176,10 @@ fn the_least_is_what_the_load_asks_for() {
         let checkpoint = open(&path, io);
         let plan = all_ways(&checkpoint);
         for threads in [1, 2] {
-            let foreseen = needs(&plan, &checkpoint, Options::default(), threads).unwrap();
+            let foreseen = plan.needs(Options::default(), threads).unwrap();
             for memory in [1, foreseen.least_scratch - 1] {
                 let options = Options { memory: Some(memory), ..Options::default() };
-                let refused = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options);
+                let refused = plan.load_with(&mut Pool::new(threads), options);
                 let Err(Error::LittleMemory { param, least, memory: said, .. }) = refused else {
                     panic!("{io:?}: {memory} bytes are enough");
                 };
@@ -190,7 +190,7 @@ fn the_least_is_what_the_load_asks_for() {
             }
             let memory = Some(foreseen.least_scratch);
             let enough = Options { memory, allow_overflow: true, ..Options::default() };
-            execute_with(&plan, &checkpoint, &mut Pool::new(threads), enough).unwrap();
+            plan.load_with(&mut Pool::new(threads), enough).unwrap();
         }
     }
 }
@@ -207,8 +207,8 @@ fn what_is_observed_is_foreseen_too() {
         seen.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     };
     let options = Options { observe: Some(&observe), allow_overflow: true, ..Options::default() };
-    let foreseen = needs(&plan, &checkpoint, options, 2).unwrap();
-    let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(2), options).unwrap();
+    let foreseen = plan.needs(options, 2).unwrap();
+    let loaded = plan.load_with(&mut Pool::new(2), options).unwrap();
     agree(&foreseen, loaded.report(), "observed");
     assert_eq!((foreseen.lent, foreseen.read), (0, seen.into_inner()));
 }
@@ -257,15 +257,15 @@ fn what_is_decoded_first_is_foreseen_and_fits() {
         Target { name: "first".into(), expr: Expr::source("a"), scheme: None },
         Target { name: "fused".into(), expr, scheme: Some(Scheme::plain(Dtype::F16)) },
     ];
-    let plan = plan::compile(checkpoint.entries(), &resolved, &targets, &load::Codecs).unwrap();
-    assert!(!plan.params[1].staged.is_empty());
+    let plan = crate::compile(&checkpoint, &resolved, &targets);
+    assert!(!plan.params()[1].staged.is_empty());
     for threads in [1, 2] {
-        let foreseen = needs(&plan, &checkpoint, Options::default(), threads).unwrap();
+        let foreseen = plan.needs(Options::default(), threads).unwrap();
         assert_eq!((foreseen.decoded, foreseen.neediest.as_deref()), (4_000_000, Some("fused")));
         for memory in [None, Some(foreseen.least_scratch), Some(foreseen.least_scratch + 100_000)] {
             let options = Options { memory, ..Options::default() };
-            let foreseen = needs(&plan, &checkpoint, options, threads).unwrap();
-            let loaded = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options).unwrap();
+            let foreseen = plan.needs(options, threads).unwrap();
+            let loaded = plan.load_with(&mut Pool::new(threads), options).unwrap();
             agree(&foreseen, loaded.report(), &format!("{threads} threads, {memory:?}"));
             assert!(memory.is_none_or(|m| loaded.report().scratch_peak <= m));
         }
@@ -277,7 +277,7 @@ fn what_is_decoded_first_is_foreseen_and_fits() {
         };
         for memory in [1000, foreseen.least_scratch - 1] {
             let options = Options { memory: Some(memory), watch: Some(&watch), ..Options::default() };
-            let refused = execute_with(&plan, &checkpoint, &mut Pool::new(threads), options);
+            let refused = plan.load_with(&mut Pool::new(threads), options);
             let Err(Error::LittleMemory { param, least, .. }) = refused else { panic!("refused") };
             assert_eq!((param.as_str(), least), ("fused", foreseen.least_scratch));
             assert_eq!(done.load(Ordering::Relaxed), 0);

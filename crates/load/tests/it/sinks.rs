@@ -5,7 +5,7 @@ use std::error::Error as Any;
 use std::sync::Mutex;
 
 use checkpoint::Io;
-use load::{Allocated, Error, Options, Place, Pool, Sink, execute_into};
+use load::{Error, Options, Place, Pool, Sink};
 use tensor::Expr;
 
 use crate::{Matrix, as_stored, file, folder, halves, open, plan_of};
@@ -38,7 +38,7 @@ fn a_sink_gets_every_byte_and_one_word_for_each_parameter() {
         let plan = as_stored(&checkpoint);
         // Whatever was there before.
         let mut memory: BTreeMap<String, Vec<Vec<u8>>> = plan
-            .params
+            .params()
             .iter()
             .map(|p| (p.name.clone(), vec![vec![0xa5; usize::try_from(p.slot_bytes()).unwrap()]]))
             .collect();
@@ -46,8 +46,7 @@ fn a_sink_gets_every_byte_and_one_word_for_each_parameter() {
             memory: memory.iter_mut().map(|(n, v)| (n.clone(), v.iter_mut())).collect(),
             done: Mutex::default(),
         };
-        let report =
-            execute_into(&plan, &checkpoint, &mut sink, &mut Pool::new(3), Options::default()).unwrap();
+        let report = plan.load_into(&mut sink, &mut Pool::new(3), Options::default()).unwrap();
         let mut done = sink.done.into_inner().unwrap();
         done.sort();
         assert_eq!(done, ["a", "b", "none"], "{io:?}");
@@ -68,7 +67,7 @@ fn memory_that_does_not_fit_is_refused_by_name() {
         let mut planes = [memory];
         let memory = BTreeMap::from([(name.to_owned(), planes.iter_mut())]);
         let mut sink = Vectors { memory, done: Mutex::default() };
-        let failed = execute_into(&plan, &checkpoint, &mut sink, &mut Pool::new(1), Options::default());
+        let failed = plan.load_into(&mut sink, &mut Pool::new(1), Options::default());
         failed.map(|_| ()).map_err(|e| e.to_string())
     };
     assert_eq!(load(vec![0; 600], "a"), Ok(()));
@@ -91,7 +90,7 @@ fn addresses_are_known_before_anything_is_read_and_do_not_move() {
         let checkpoint = open(&path, Io::Mmap);
         let wanted = [("a", Expr::source("a")), ("t", Expr::source("b").transpose())];
         let plan = plan_of(&checkpoint, &wanted);
-        let allocated = Allocated::new(&plan, &checkpoint, Options { owned, ..Options::default() }).unwrap();
+        let allocated = plan.allocate(Options { owned, ..Options::default() }).unwrap();
         let before = ["a", "t"].map(|n| allocated.addresses(n).unwrap());
         assert_eq!(allocated.addresses("b"), None);
         let loaded = allocated.fill(&mut Pool::new(2)).unwrap();
@@ -116,7 +115,7 @@ fn errors_end_a_load_and_say_which_it_was() {
     let path = file(dir.path(), "model.safetensors", &[Matrix::new("a", &[30, 10], 1)]);
     let checkpoint = open(&path, Io::Pread);
     let plan = as_stored(&checkpoint);
-    match execute_into(&plan, &checkpoint, &mut Full, &mut Pool::new(1), Options::default()) {
+    match plan.load_into(&mut Full, &mut Pool::new(1), Options::default()) {
         Err(Error::Sink { param, why }) => assert_eq!((&*param, &*why), ("a", "the device is full")),
         _ => panic!("refused"),
     }

@@ -2,8 +2,9 @@
 //!
 //! Source: transformers `LlamaForCausalLM` and `MistralForCausalLM`@v4.57; conversion/llama.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; src/models/llama.cpp@0c1e57098, which reads no key for a window.
+use tensor::RopeOrder;
 
-use crate::architecture::{Activation, Architecture, NotRun, RopeOrder};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Reader, keys, windows};

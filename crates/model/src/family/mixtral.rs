@@ -2,8 +2,9 @@
 //!
 //! Source: transformers `MixtralForCausalLM`@v4.57; conversion/llama.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.33.0.
+use tensor::RopeOrder;
 
-use crate::architecture::{Activation, Architecture, NotRun, RopeOrder};
+use crate::architecture::{Activation, Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;

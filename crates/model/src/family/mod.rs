@@ -13,13 +13,14 @@ mod phi3;
 mod qwen;
 mod qwen3moe;
 mod whisper;
+use tensor::RopeOrder;
 
 use crate::config::Reader;
 use crate::config::verdict::Needless;
 use crate::dialect::{Dialect, DialectName, Rule};
 use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::Module;
-use crate::{Architecture, Config, Description, Ends, NotRun, ParamSpec, RopeOrder, Tree};
+use crate::{Architecture, Config, Description, Ends, NotRun, ParamSpec, Tree};
 
 pub(crate) use claim::find;
 

@@ -8,9 +8,8 @@ mod vllm;
 
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
+use tensor::{Dtype, Expr, RopeOrder, Scheme, Shape, Step, Target};
 
-use crate::architecture::RopeOrder;
 use crate::dialect::permute_rope;
 use crate::{Model, Role, Tree};
 

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use tensor::{Expr, Target};
+use tensor::{Expr, RopeOrder, Target};
 
 use super::{Layout, Param, RuntimeLayout};
 use crate::Model;
-use crate::architecture::RopeOrder;
 
 /// What the modules of a model hold, under their own names, encoded as stored.
 pub struct Modules;

@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, Scheme, Target};
+use tensor::{Dtype, Expr, RopeOrder, Scheme, Target};
 
 use super::{Layout, Param, Roles, RuntimeLayout};
-use crate::architecture::RopeOrder;
 use crate::module::Held;
 use crate::{Model, Role, Tree};
 

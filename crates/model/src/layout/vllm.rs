@@ -6,10 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tensor::{Expr, Made, OneWay, Pattern, Target};
+use tensor::{Expr, Made, OneWay, Pattern, RopeOrder, Target};
 
 use super::{Export, Param, RuntimeLayout};
-use crate::architecture::RopeOrder;
 use crate::mesh::{Holding, VOCAB_PADDING};
 use crate::{Family, Model, Rule};
 

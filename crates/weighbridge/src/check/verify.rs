@@ -36,20 +36,20 @@ pub struct Verified {
     pub keys_not_compared: Option<&'static str>,
 }
 
-/// As [`load_with`](crate::load_with), and holds what is read against `manifest` on the way. Tensors that lie in maps
+/// As [`Plan::load_with`], and holds what is read against `manifest` on the way. Tensors that lie in maps
 /// and are only borrowed are read for it.
 ///
 /// # Errors
-/// As [`load_with`](crate::load_with); [`Error::Differs`] with everything that is not as the manifest says.
+/// As [`Plan::load_with`]; [`Error::Differs`] with everything that is not as the manifest says.
 pub fn load_verified(
     plan: &Plan,
-    checkpoint: &Checkpoint,
     pool: &mut Pool,
     options: Options<'_>,
     manifest: &Manifest,
 ) -> Result<(Loaded, Verified), Error> {
+    let checkpoint = plan.checkpoint();
     let verifier = Verifier::new(checkpoint);
-    let loaded = observed(&verifier, plan, checkpoint, pool, options)?;
+    let loaded = observed(&verifier, plan, pool, options)?;
     let said = keys::listed(&Said::of(checkpoint)?);
     let (mut verified, found) = verifier.listed(manifest, said);
     let findings = manifest.differences(&found);
@@ -70,7 +70,6 @@ pub fn load_verified(
 fn observed(
     verifier: &Verifier<'_>,
     plan: &Plan,
-    checkpoint: &Checkpoint,
     pool: &mut Pool,
     options: Options<'_>,
 ) -> Result<Loaded, Error> {
@@ -90,7 +89,7 @@ fn observed(
         watch: Some(&|progress| watch.map_or(ControlFlow::Continue(()), |watch| watch(progress))),
         observe: Some(&observe),
     };
-    Ok(load::execute_with(&plan.plan, checkpoint, pool, options)?)
+    Ok(plan.load_with(pool, options)?)
 }
 
 /// The digests of a checkpoint's tensors, as their bytes come.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
 use load::Pool;
 use model::{Description, DialectName, KeyVerdict, Loss, Model, RopeScaling, Verdict};
-use plan::LoadPlan;
+use plan::PlannedParam;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
 use crate::encoding::floats_in;
@@ -152,10 +152,10 @@ fn scaling_of(
     }
 }
 
-/// `files` with torch's name for what most values of `plan` are.
-pub(super) fn with_dtype(mut files: HfFiles, plan: &LoadPlan) -> HfFiles {
+/// `files` with torch's name for what most values of `params` are.
+pub(super) fn with_dtype(mut files: HfFiles, params: &[&PlannedParam]) -> HfFiles {
     let mut counts: Vec<(&'static str, u64)> = vec![("float32", 0), ("float16", 0), ("bfloat16", 0)];
-    for param in &plan.params {
+    for param in params {
         let name = match floats_in(&param.scheme) {
             Some(Dtype::F32) => "float32",
             Some(Dtype::F16) => "float16",
@@ -196,7 +196,7 @@ fn values(checkpoint: &Checkpoint, wanted: &Wanted, name: &str) -> Result<Vec<f3
     let scheme = Some(Scheme::plain(Dtype::F32));
     let only = Target { name: name.to_owned(), expr: Expr::source(name), scheme };
     let plan = wanted.only(checkpoint, only)?;
-    let loaded = load::execute(&plan, checkpoint, &mut Pool::new(1))?;
+    let loaded = plan.load(&mut Pool::new(1))?;
     Ok(rope::values(&loaded, name))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use checkpoint::Value;
-use plan::LoadPlan;
+use plan::PlannedParam;
 
 use super::ConvertOptions;
 use crate::Preset;
@@ -53,14 +53,14 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What `plan` changes: nothing if it only copies, unless the file is `new` among GGUF files.
-    pub(super) fn of(plan: &LoadPlan, options: &ConvertOptions<'_>, new: bool) -> Changes {
+    /// What a conversion to `params` changes: nothing if it only copies, unless the file is `new` among GGUF files.
+    pub(super) fn of(params: &[&PlannedParam], options: &ConvertOptions<'_>, new: bool) -> Changes {
         let (mut numbers, mut texts) = (vec![], vec![]);
-        let changed = new || plan.params.iter().any(|p| p.scheme != p.moved);
+        let changed = new || params.iter().any(|p| p.scheme != p.moved);
         if changed {
-            let file_type = options.preset.and_then(Preset::file_type).or_else(|| most(plan));
+            let file_type = options.preset.and_then(Preset::file_type).or_else(|| most(params));
             numbers.extend(file_type.map(|t| ("general.file_type", t)));
-            if new || plan.params.iter().any(|p| p.scheme.dtype().is_none()) {
+            if new || params.iter().any(|p| p.scheme.dtype().is_none()) {
                 numbers.push(("general.quantization_version", QUANTISATION_VERSION));
             }
         }
@@ -98,9 +98,9 @@ impl Changes {
 }
 
 /// The file type of the scheme that holds most values.
-fn most(plan: &LoadPlan) -> Option<u32> {
+fn most(params: &[&PlannedParam]) -> Option<u32> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for param in &plan.params {
+    for param in params {
         *counts.entry(&param.scheme.name).or_default() += param.shape.elements().unwrap_or_default();
     }
     let (name, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;

@@ -11,7 +11,7 @@ use load::{Loaded, Pool};
 use plan::PlannedParam;
 
 use crate::encoding::Misfits;
-use crate::{Error, load, open, plan_as_stored};
+use crate::{Error, open, plan_as_stored};
 
 /// A file of the old form is at most this long; real ones have some tens of MB.
 const MOST: u64 = 4 << 30;
@@ -45,7 +45,7 @@ impl Imatrix {
             Imatrix { path: path.to_owned(), columns, dataset: None, chunks: None }
         } else {
             let checkpoint = open(path)?;
-            let loaded = load(&plan_as_stored(&checkpoint)?, &checkpoint, &mut Pool::new(1))?;
+            let loaded = plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
             new(path, &checkpoint, &loaded).map_err(wrong)?
         };
         if imatrix.columns.is_empty() {
@@ -60,6 +60,22 @@ impl Imatrix {
     /// The importance of each column of the weight called `name`; for experts, one after the other.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.columns.get(name).map(Vec::as_slice)
+    }
+
+    /// A digest of all that it says.
+    pub(super) fn digest(&self) -> String {
+        let mut names: Vec<&String> = self.columns.keys().collect();
+        names.sort();
+        let mut hasher = blake3::Hasher::new();
+        for name in names {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+            let columns = self.get(name).unwrap_or_default();
+            hasher.update(&(columns.len() as u64).to_le_bytes());
+            for x in columns {
+                hasher.update(&x.to_le_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
     }
 
     /// How many weights it is about.
@@ -78,7 +94,7 @@ impl Imatrix {
     }
 
     /// Notes importance that fits no parameter, or one that it is not as long as.
-    pub(super) fn check(&self, params: &[PlannedParam], misfits: &mut Misfits) {
+    pub(super) fn check(&self, params: &[&PlannedParam], misfits: &mut Misfits) {
         let mut found = false;
         for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {
             found = true;

@@ -49,7 +49,8 @@ pub(super) fn call_as_saved(
     let mut names: Vec<&mut String> = wanted.targets.iter_mut().map(|t| &mut t.name).collect();
     model.family.sharded_state().names(&mut names);
     // Of what is tied the first name counts.
-    let planned = wanted.compile(checkpoint)?.plan.params;
+    let plan = wanted.compile(checkpoint)?;
+    let planned = plan.params();
     for (i, param) in planned.iter().enumerate() {
         if let Some(root) = param.tied_to.filter(|root| planned[*root].name > param.name) {
             wanted.targets.swap(root, i);
@@ -63,13 +64,13 @@ pub(super) fn call_as_saved(
 /// # Errors
 /// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
 pub(super) fn complete(wanted: &mut Wanted, model: &Model, checkpoint: &Checkpoint) -> Result<(), Error> {
-    let plan = wanted.compile(checkpoint)?.plan;
-    let planned = plan.params;
+    let plan = wanted.compile(checkpoint)?;
+    let planned = plan.params();
     let is_of = |schemes: &[&str], p: &PlannedParam| schemes.iter().any(|s| p.scheme.name.starts_with(s));
     let floats = planned.iter().any(|p| is_of(&WITH_CACHE, p));
     let is_static = |name: &str| name.ends_with(".input_scale") || name.ends_with(".input_global_scale");
     let mut wrong = vec![];
-    if let Some((name, _)) = plan.dropped.iter().find(|(name, _)| floats && is_static(name)) {
+    if let Some((name, _)) = plan.pieces().dropped.iter().find(|(name, _)| floats && is_static(name)) {
         wrong.push(format!(
             "vLLM wants the scales of activations too, such as `{name}`, and these are not written"
         ));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{Codecs as _, Fidelity, LoadPlan, PlannedParam};
+use plan::{Codecs as _, Fidelity, PlannedParam};
 use tensor::{Pattern, Scheme};
 
 use super::stored;
@@ -21,10 +21,10 @@ pub struct Requantized {
     pub to: String,
 }
 
-/// Refuses what quantises weights of `plan` again. What is moved, decoded to plain floats or repacked exactly is free.
-pub(super) fn check(plan: &LoadPlan) -> Result<(), Error> {
+/// Refuses what quantises weights again. What is moved, decoded to plain floats or repacked exactly is free.
+pub(super) fn check(params: &[&PlannedParam]) -> Result<(), Error> {
     let mut groups: Vec<(String, Requantized)> = vec![];
-    for param in plan.params.iter().filter(|p| p.tied_to.is_none()) {
+    for param in params.iter().filter(|p| p.tied_to.is_none()) {
         let Some(from) = again(param) else { continue };
         let (pattern, to) = (Pattern::of(&param.name).to_string(), &*param.scheme.name);
         let alike =

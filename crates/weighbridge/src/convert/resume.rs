@@ -24,19 +24,21 @@ pub(super) fn identity(
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{:?}", mapping.rules);
     }
-    checkpoint.files().iter().for_each(|file| stamp(&mut text, &file.path));
+    for file in checkpoint.files() {
+        let was = file.source.identity().map(|was| (was.len, was.modified));
+        stamp(&mut text, &file.path, was);
+    }
     if let Some(imatrix) = options.imatrix {
-        stamp(&mut text, imatrix.path());
+        text += &imatrix.digest();
     }
     text.into_bytes()
 }
 
-/// A file's place, length and time.
-fn stamp(text: &mut String, path: &Path) {
+/// A file's place, and its length and time when it was opened.
+fn stamp(text: &mut String, path: &Path, was: Option<(u64, (i64, i64))>) {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let found = std::fs::metadata(&real).ok().map(|m| (m.len(), m.modified().ok()));
     // Writing to a `String` cannot fail.
-    let _ = writeln!(text, "{} {found:?}", real.display());
+    let _ = writeln!(text, "{} {was:?}", real.display());
 }
 
 /// What was measured of a parameter, bit for bit.

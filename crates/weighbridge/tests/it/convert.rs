@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weighbridge::{
     Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, Imatrix, Io, LayoutKind, OpenOptions,
-    OutputFormat, Pool, load, open, open_with, plan_as_stored,
+    OutputFormat, Pool, open, open_with, plan_as_stored,
 };
 
 use crate::golden;
@@ -30,7 +30,7 @@ fn rules(texts: &[&str]) -> ConvertOptions<'static> {
 fn values(path: &Path) -> Vec<(String, Vec<f32>)> {
     let checkpoint = open(path).unwrap();
     let planned = plan_as_stored(&checkpoint).unwrap();
-    let loaded = load(&planned, &checkpoint, &mut Pool::new(1)).unwrap();
+    let loaded = planned.load(&mut Pool::new(1)).unwrap();
     let mut all: Vec<(String, Vec<f32>)> = checkpoint
         .entries()
         .iter()

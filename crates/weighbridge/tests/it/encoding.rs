@@ -8,8 +8,7 @@ use std::path::Path;
 use serde_json::json;
 use weighbridge::{
     BackendKind, Conversion, ConvertOptions, EncodeRule, Encoding, Error, LayoutKind, LoadOptions, Loaded,
-    Mesh, Options, OutputFormat, Plan, Pool, Preset, Runtime, explain, load, load_with, open, packed_layout,
-    summary,
+    Mesh, Options, OutputFormat, PlanBuilder, Pool, Preset, Runtime, open, packed_layout,
 };
 
 use crate::golden;
@@ -115,8 +114,8 @@ fn wanted(layout: LayoutKind) -> Want {
 
 fn planned(path: &Path, want: &Want, by: &Encoding) -> Result<Loaded, Error> {
     let checkpoint = open(path)?;
-    let builder = Plan::builder(&checkpoint).layout(want.layout).mesh(want.mesh).rank(want.rank);
-    load(&builder.encoding(by.clone()).build()?, &checkpoint, &mut Pool::new(2))
+    let builder = PlanBuilder::new(&checkpoint).layout(want.layout).mesh(want.mesh).rank(want.rank);
+    Ok(builder.encoding(by.clone()).build()?.load(&mut Pool::new(2))?)
 }
 
 fn filled(path: &Path, want: &Want, by: &Encoding) -> Loaded {
@@ -280,7 +279,7 @@ fn parts_of_several_encodings_are_encoded_alike() {
             && packed.get("layers.1.attention.q.weight").is_some()
     );
     let checkpoint = open(&mixed).unwrap();
-    let fused = Plan::builder(&checkpoint).layout(LayoutKind::Modules).encoding(some).build();
+    let fused = PlanBuilder::new(&checkpoint).layout(LayoutKind::Modules).encoding(some).build();
     let error = fused.err().unwrap().to_string();
     assert!(error.contains("wanted the same codec steps for all parts, found none and `-> q4_0`"), "{error}");
     assert!(error.contains("hint: encode all of its parts alike"), "{error}");
@@ -290,11 +289,10 @@ fn parts_of_several_encodings_are_encoded_alike() {
 #[test]
 fn what_is_added_is_added_before() {
     let checkpoint = open(&golden().join("gemma3-tiny")).unwrap();
-    let plain = Plan::builder(&checkpoint).build().unwrap();
-    let plan = Plan::builder(&checkpoint).encode(rules(&["*norm*=bf16"])).build().unwrap();
+    let plain = PlanBuilder::new(&checkpoint).build().unwrap();
+    let plan = PlanBuilder::new(&checkpoint).encode(rules(&["*norm*=bf16"])).build().unwrap();
     let mut pool = Pool::new(2);
-    let (plain, rounded) =
-        (load(&plain, &checkpoint, &mut pool).unwrap(), load(&plan, &checkpoint, &mut pool).unwrap());
+    let (plain, rounded) = (plain.load(&mut pool).unwrap(), plan.load(&mut pool).unwrap());
     let (a, b) = (plain.get("output_norm.weight").unwrap(), rounded.get("output_norm.weight").unwrap());
     assert_eq!(&*b.scheme().name, "f32");
     assert_ne!(a.as_f32(), b.as_f32());
@@ -311,14 +309,12 @@ fn memory_is_bounded_while_encoding() {
     let checkpoint = open(folder.path()).unwrap();
     let layout = packed_layout().unwrap();
     for by in [encoding(&["*=q8_0"], None), encoding(&[], Some("q4_k_m"))] {
-        let plan = Plan::builder(&checkpoint).layout(layout).encoding(by).build().unwrap();
+        let plan = PlanBuilder::new(&checkpoint).layout(layout).encoding(by).build().unwrap();
         let load = |memory: Option<u64>, threads| {
             let options = LoadOptions { memory, ..LoadOptions::default() };
-            load_with(&plan, &checkpoint, &mut Pool::new(threads), options)
+            plan.load_with(&mut Pool::new(threads), options)
         };
-        let Err(Error::Load(load::Error::LittleMemory { least, .. })) = load(Some(1), 2) else {
-            panic!("refused")
-        };
+        let Err(load::Error::LittleMemory { least, .. }) = load(Some(1), 2) else { panic!("refused") };
         let free = load(None, 2).unwrap();
         for (memory, threads) in [(least, 1), (least, 3), (2 * least + 100, 2)] {
             let bounded = load(Some(memory), threads).unwrap();
@@ -380,9 +376,12 @@ fn a_plan_says_what_is_encoded() {
     llama(folder.path(), "BF16", false);
     let checkpoint = open(folder.path()).unwrap();
     let layout = LayoutKind::Packed { rows: 16 };
-    let plan =
-        Plan::builder(&checkpoint).layout(layout).encode(rules(&["layers.*.weight=q8_0"])).build().unwrap();
-    let text = explain(&plan.plan, checkpoint.entries(), "layers.0.ffn.down.weight").unwrap();
+    let plan = PlanBuilder::new(&checkpoint)
+        .layout(layout)
+        .encode(rules(&["layers.*.weight=q8_0"]))
+        .build()
+        .unwrap();
+    let text = plan.explain("layers.0.ffn.down.weight").unwrap();
     insta::assert_snapshot!(text, @"
     layers.0.ffn.down.weight [256, 512] q8_0.r16
       all <- model.layers.0.mlp.down_proj.weight
@@ -390,7 +389,7 @@ fn a_plan_says_what_is_encoded() {
       then q8_0 -> q8_0.r16 (exact)
       data: 256.0 KiB, one run of model.layers.0.mlp.down_proj.weight at byte 0
     ");
-    let summary = summary(&plan.plan, checkpoint.entries()).to_string();
+    let summary = plan.summary().to_string();
     let told = |what: &str| assert!(summary.contains(what), "{summary}");
     told("bf16 -> q8_0 in 12 parameters");
     told("lossy: bf16 is rounded to q8_0");
@@ -401,7 +400,7 @@ fn a_plan_says_what_is_encoded() {
 
 fn refused(path: &Path, layout: LayoutKind, mesh: Mesh, by: Encoding) -> String {
     let checkpoint = open(path).unwrap();
-    let error = Plan::builder(&checkpoint).layout(layout).mesh(mesh).encoding(by).build().err().unwrap();
+    let error = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).encoding(by).build().err().unwrap();
     assert!(error.is_misuse(), "{error}");
     error.to_string()
 }

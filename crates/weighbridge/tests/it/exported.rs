@@ -4,7 +4,7 @@ use std::path::Path;
 
 use load::Error;
 use weighbridge::{
-    EncodeRule, LayoutKind, Mesh, Plan, Pool, TensorEntry, describe, export, load, open, packed_layout,
+    EncodeRule, LayoutKind, Mesh, Plan, PlanBuilder, Pool, TensorEntry, describe, export, open, packed_layout,
 };
 
 use crate::{golden, model};
@@ -13,15 +13,15 @@ use crate::{golden, model};
 /// what they were, and the parameters that steps have rounded.
 fn there_and_back(path: &Path, layout: LayoutKind, mesh: Mesh) -> (Vec<String>, Vec<String>) {
     let checkpoint = open(path).unwrap();
-    let ranks = Plan::builder(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
+    let ranks = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
     let mut pool = Pool::new(2);
     let plans: Vec<Plan> = (0..ranks.count()).map(|rank| ranks.plan(rank).unwrap()).collect();
-    let held: Vec<_> = plans.iter().map(|plan| load(plan, &checkpoint, &mut pool).unwrap()).collect();
-    let both: Vec<_> = plans.iter().map(|p| &p.plan).zip(&held).collect();
+    let held: Vec<_> = plans.iter().map(|plan| plan.load(&mut pool).unwrap()).collect();
+    let both: Vec<_> = plans.iter().zip(&held).collect();
     let stored = weighbridge::plan_as_stored(&checkpoint).unwrap();
-    let stored = load(&stored, &checkpoint, &mut pool).unwrap();
+    let stored = stored.load(&mut pool).unwrap();
     let (mut differ, mut seen) = (vec![], 0);
-    let rounded = export(&both, checkpoint.entries(), |entry: &TensorEntry, planes| {
+    let rounded = export(&both, |entry: &TensorEntry, planes| {
         let theirs = stored.get(&entry.name).unwrap().planes();
         seen += 1;
         if planes.iter().zip(theirs.iter()).any(|(a, b)| a[..] != b[..]) {
@@ -30,7 +30,7 @@ fn there_and_back(path: &Path, layout: LayoutKind, mesh: Mesh) -> (Vec<String>, 
         Ok::<(), Error>(())
     })
     .unwrap();
-    let dropped = &plans[0].plan.dropped;
+    let dropped = &plans[0].pieces().dropped;
     assert_eq!(seen + dropped.len(), checkpoint.entries().len(), "{} {}", path.display(), layout.name());
     (differ, rounded)
 }
@@ -92,7 +92,7 @@ fn what_is_rounded_comes_back_within_half_a_step() {
     let plan = |path: &str, rules: &[&str]| {
         let checkpoint = open(&golden().join(path)).unwrap();
         let rules: Vec<EncodeRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        let plan = Plan::builder(&checkpoint).layout(LayoutKind::Canonical).encode(rules).build().unwrap();
+        let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).encode(rules).build().unwrap();
         (checkpoint, plan)
     };
     let floats = |bytes: &[u8]| -> Vec<f32> {
@@ -101,11 +101,10 @@ fn what_is_rounded_comes_back_within_half_a_step() {
     for (path, rules) in [("gemma3-tiny", &[][..]), ("llama-tiny", &["layers.*.q.weight=q8_0"][..])] {
         let (checkpoint, plan) = plan(path, rules);
         let mut pool = Pool::new(2);
-        let held = load(&plan, &checkpoint, &mut pool).unwrap();
-        let stored =
-            load(&weighbridge::plan_as_stored(&checkpoint).unwrap(), &checkpoint, &mut pool).unwrap();
+        let held = plan.load(&mut pool).unwrap();
+        let stored = weighbridge::plan_as_stored(&checkpoint).unwrap().load(&mut pool).unwrap();
         let (mut most, mut changed) = (0f32, 0);
-        let rounded = export(&[(&plan.plan, &held)], checkpoint.entries(), |entry: &TensorEntry, planes| {
+        let rounded = export(&[(&plan, &held)], |entry: &TensorEntry, planes| {
             assert_eq!(&*entry.scheme.name, "f32", "{}", entry.name);
             let (back, was) = (floats(&planes[0]), floats(stored.get(&entry.name).unwrap().planes()[0]));
             for (back, was) in back.chunks(32).zip(was.chunks(32)) {
@@ -132,9 +131,9 @@ fn what_is_rounded_comes_back_within_half_a_step() {
 fn what_nobody_holds_is_missed() {
     let checkpoint = open(&golden().join("llama-tiny")).unwrap();
     let mesh = Mesh { tp: 2, ..Mesh::default() };
-    let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build().unwrap();
-    let held = load(&plan, &checkpoint, &mut Pool::new(1)).unwrap();
-    let error = export(&[(&plan.plan, &held)], checkpoint.entries(), |_, _| Ok::<(), Error>(())).unwrap_err();
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build().unwrap();
+    let held = plan.load(&mut Pool::new(1)).unwrap();
+    let error = export(&[(&plan, &held)], |_, _| Ok::<(), Error>(())).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("`model.layers.0.self_attn.q_proj.weight` (data)") && !text.contains("norm"),

@@ -2,6 +2,7 @@
 //! converter makes of each tensor, found by numbers.
 
 mod arrays;
+mod bound;
 mod sharded;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use weighbridge::{
     Checkpoint, Conversion, ConvertOptions, ConvertReport, Dtype, Error, LayoutKind, Mesh, Options,
-    OutputFormat, Plan, Pool, Runtime, describe, open, resolve,
+    OutputFormat, PlanBuilder, Pool, Runtime, describe, open, resolve,
 };
 
 use arrays::Arrays;
@@ -314,7 +315,7 @@ fn layers_of_vllm_are_called_as_it_calls_them() {
         let hf = open(&dir.path().join("hf")).unwrap();
         for (tp, theirs) in golden[&family.name].as_object().unwrap() {
             let mesh = Mesh { tp: tp.parse().unwrap(), ..Mesh::default() };
-            let plan = Plan::builder(&hf).layout(LayoutKind::Vllm).mesh(mesh).build();
+            let plan = PlanBuilder::new(&hf).layout(LayoutKind::Vllm).mesh(mesh).build();
             let of = |what: String| format!("{} tp {tp}: {what}", family.name);
             let (plan, theirs) = match (plan, theirs.as_object()) {
                 (Ok(plan), Some(theirs)) => (plan, theirs),
@@ -332,7 +333,7 @@ fn layers_of_vllm_are_called_as_it_calls_them() {
             let mut left: BTreeMap<&str, &Value> = theirs.iter().map(|(k, v)| (k.as_str(), v)).collect();
             // Scales stand with their weight here.
             left.retain(|name, _| !name.ends_with("_scale") && !name.ends_with("_scale_inv"));
-            let (tied, own): (Vec<_>, Vec<_>) = plan.plan.params.iter().partition(|p| p.tied_to.is_some());
+            let (tied, own): (Vec<_>, Vec<_>) = plan.params().iter().partition(|p| p.tied_to.is_some());
             left.retain(|name, _| !tied.iter().any(|p| p.name == *name));
             for param in own {
                 compared += 1;
@@ -369,19 +370,19 @@ fn layers_of_vllm_hold_every_parameter() {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
         let hf = open(&dir.path().join("hf")).unwrap();
-        let plan = Plan::builder(&hf)
+        let plan = PlanBuilder::new(&hf)
             .layout(LayoutKind::Vllm)
             .build()
             .unwrap_or_else(|e| panic!("{}: {e}", family.name));
         let patterns: BTreeSet<String> =
-            plan.nameless.iter().map(|name| weighbridge::Pattern::of(name).to_string()).collect();
+            plan.nameless().iter().map(|name| weighbridge::Pattern::of(name).to_string()).collect();
         if !patterns.is_empty() {
             nameless.insert(family.name.clone(), patterns.into_iter().collect::<Vec<_>>());
         }
-        let layers = Plan::builder(&hf).layout(LayoutKind::Modules).build().unwrap();
-        assert!(!layers.plan.params.is_empty(), "{}", family.name);
+        let layers = PlanBuilder::new(&hf).layout(LayoutKind::Modules).build().unwrap();
+        assert!(!layers.params().is_empty(), "{}", family.name);
         for layout in [LayoutKind::InPlace, LayoutKind::Packed { rows: 16 }] {
-            Plan::builder(&hf).layout(layout).build().unwrap_or_else(|e| panic!("{}: {e}", family.name));
+            PlanBuilder::new(&hf).layout(layout).build().unwrap_or_else(|e| panic!("{}: {e}", family.name));
         }
     }
     let wanted = |name: &str| nameless.get(name).cloned().unwrap_or_default();
@@ -464,7 +465,7 @@ fn codes_of_gpt_oss_are_not_those_of_gguf() {
         "mxfp4"
     );
     for layout in [LayoutKind::Canonical, LayoutKind::Vllm] {
-        Plan::builder(&gguf).layout(layout).build().unwrap();
+        PlanBuilder::new(&gguf).layout(layout).build().unwrap();
     }
     // A directory without MXFP4 has experts `[in, out]`: they are decoded before they are turned.
     let back = dir.path().join("back");

@@ -4,7 +4,7 @@ use weighbridge::module::{
     ColumnParallelLinear, Layers, MergedColumnParallelLinear, Part, QkvParallelLinear, RmsNorm,
     RowParallelLinear, VocabParallelEmbedding,
 };
-use weighbridge::{Checkpoint, LayoutKind, Loaded, Mesh, Module, Plan, Pool, Tree, Whole, load, open};
+use weighbridge::{Checkpoint, LayoutKind, Loaded, Mesh, Module, Plan, PlanBuilder, Pool, Tree, Whole, open};
 
 use crate::golden;
 
@@ -76,8 +76,8 @@ fn mine(checkpoint: &Checkpoint) -> Mine {
     }
 }
 
-fn loaded(checkpoint: &Checkpoint, plan: &Plan) -> Loaded {
-    load(plan, checkpoint, &mut Pool::new(2)).unwrap()
+fn loaded(plan: &Plan) -> Loaded {
+    plan.load(&mut Pool::new(2)).unwrap()
 }
 
 fn llama() -> Checkpoint {
@@ -89,10 +89,10 @@ fn llama() -> Checkpoint {
 fn fused_layers_are_made_of_their_parts() {
     let checkpoint = llama();
     let mine = mine(&checkpoint);
-    let plan = Plan::builder(&checkpoint).module(&mine).build().unwrap();
-    let (own, stored) = (loaded(&checkpoint, &plan), {
+    let plan = PlanBuilder::new(&checkpoint).module(&mine).build().unwrap();
+    let (own, stored) = (loaded(&plan), {
         let plan = weighbridge::plan_as_stored(&checkpoint).unwrap();
-        loaded(&checkpoint, &plan)
+        loaded(&plan)
     });
     let parts = |names: &[&str]| -> Vec<u8> {
         names
@@ -115,15 +115,15 @@ fn a_model_of_ones_own_is_shared_as_the_family_is() {
     let mine = mine(&checkpoint);
     let mesh = Mesh { tp: 2, pp: 2, ..Mesh::default() };
     let (own, family) = (
-        Plan::builder(&checkpoint).module(&mine).mesh(mesh).ranks().unwrap(),
-        Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap(),
+        PlanBuilder::new(&checkpoint).module(&mine).mesh(mesh).ranks().unwrap(),
+        PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap(),
     );
     assert_eq!(own.count(), 4);
     let mut whole = Whole::default();
     for rank in 0..4 {
         let (own, family) = (own.plan(rank).unwrap(), family.plan(rank).unwrap());
-        whole.add(&own.plan);
-        let (own, family) = (loaded(&checkpoint, &own), loaded(&checkpoint, &family));
+        whole.add(own.pieces());
+        let (own, family) = (loaded(&own), loaded(&family));
         let mut names: Vec<&str> = own.names().collect();
         names.sort_unstable();
         let mut theirs: Vec<&str> = family.names().collect();
@@ -158,7 +158,7 @@ fn two_owners_of_one_name_are_both_named() {
         ]
     );
     let checkpoint = llama();
-    let error = Plan::builder(&checkpoint).module(&twice).build().err().unwrap();
+    let error = PlanBuilder::new(&checkpoint).module(&twice).build().err().unwrap();
     assert!(error.is_misuse() && error.to_string().contains("two modules own"), "{error}");
 }
 
@@ -195,7 +195,7 @@ fn a_layer_may_have_a_rule_of_its_own() {
         "the golden model has another shape"
     );
     let holder = Holder { model: Inner { layers: Layers(vec![Only { self_attn: Pair }]) } };
-    let plan = Plan::builder(&checkpoint)
+    let plan = PlanBuilder::new(&checkpoint)
         .module(&holder)
         .leave("{a}.{b}.{c}.{d}.{e}.weight", "not looked at here")
         .leave("{a}.{b}.{c}.{d}.weight", "not looked at here")
@@ -203,9 +203,9 @@ fn a_layer_may_have_a_rule_of_its_own() {
         .leave("lm_head.weight", "not looked at here")
         .build()
         .unwrap();
-    assert_eq!(plan.plan.params.len(), 1);
-    let (own, stored) = (loaded(&checkpoint, &plan), weighbridge::plan_as_stored(&checkpoint).unwrap());
-    let stored = loaded(&checkpoint, &stored);
+    assert_eq!(plan.params().len(), 1);
+    let (own, stored) = (loaded(&plan), weighbridge::plan_as_stored(&checkpoint).unwrap());
+    let stored = loaded(&stored);
     let kv = own.get("model.layers.0.self_attn.kv").unwrap();
     assert_eq!(kv.shape().to_vec(), [2, 64, 32]);
     let v = stored.get("model.layers.0.self_attn.v_proj.weight").unwrap();
@@ -269,7 +269,7 @@ fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
         let checkpoint = open(&path).unwrap();
         for tp in [1, 2, 4] {
             let mesh = Mesh { tp, ..Mesh::default() };
-            let ranks = Plan::builder(&checkpoint).module(&mixer).mesh(mesh).ranks().unwrap();
+            let ranks = PlanBuilder::new(&checkpoint).module(&mixer).mesh(mesh).ranks().unwrap();
             let mut whole = Whole::default();
             for rank in 0..tp {
                 // vllm/model_executor/layers/mamba/mamba_mixer2.py `mamba_v2_sharded_weight_loader`, v0.33.0, of groups
@@ -287,8 +287,8 @@ fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
                     start += along.extent;
                 }
                 let plan = ranks.plan(rank).unwrap();
-                whole.add(&plan.plan);
-                let held = loaded(&checkpoint, &plan);
+                whole.add(plan.pieces());
+                let held = loaded(&plan);
                 let held = held.get("in_proj.weight").unwrap();
                 let row = usize::try_from(HIDDEN * 4).unwrap();
                 let wanted = wanted.into_iter().map(|r| usize::try_from(r).unwrap());
@@ -304,7 +304,7 @@ fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
 fn what_a_mesh_cannot_share_is_told_at_once() {
     let checkpoint = llama();
     let refused = |mesh: Mesh, rank: u64, layout: LayoutKind| {
-        let plan = Plan::builder(&checkpoint).layout(layout).mesh(mesh).rank(rank).build();
+        let plan = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).rank(rank).build();
         plan.err().unwrap().to_string()
     };
     let mesh = |tp| Mesh { tp, ..Mesh::default() };
@@ -332,22 +332,22 @@ fn rules_make_what_ones_own_modules_want() {
     let mine = mine(&checkpoint);
     let rules = |text: &str| weighbridge::parse_rules("mine.toml", text).unwrap();
     let dropped = rules("[[rule]]\nfrom = 'lm_head.weight'\ndrop = 'the embedding is meant'\n");
-    let plan = Plan::builder(&checkpoint).module(&mine).mapping(dropped).build().unwrap().plan;
-    assert_eq!(plan.dropped, [("lm_head.weight".to_owned(), "the embedding is meant".to_owned())]);
-    let (embedding, _) = plan.find("model.embed_tokens.weight").unwrap();
-    let (_, head) = plan.find("lm_head.weight").unwrap();
+    let plan = PlanBuilder::new(&checkpoint).module(&mine).mapping(dropped).build().unwrap();
+    assert_eq!(plan.pieces().dropped, [("lm_head.weight".to_owned(), "the embedding is meant".to_owned())]);
+    let (embedding, _) = plan.pieces().find("model.embed_tokens.weight").unwrap();
+    let (_, head) = plan.pieces().find("lm_head.weight").unwrap();
     assert_eq!(head.tied_to, Some(embedding));
 
     // A name that is changed is not found any more, and another is not wanted.
     let renamed = rules("[[rule]]\nfrom = 'model.norm.weight'\nto = 'model.normal.weight'\n");
-    let error = Plan::builder(&checkpoint).module(&mine).mapping(renamed.clone()).build().err().unwrap();
+    let error = PlanBuilder::new(&checkpoint).module(&mine).mapping(renamed.clone()).build().err().unwrap();
     assert!(error.to_string().contains("wanted `model.norm.weight` [64]"), "{error}");
     // Both may be excused, each by its own name.
-    let builder = Plan::builder(&checkpoint).module(&mine).mapping(renamed);
+    let builder = PlanBuilder::new(&checkpoint).module(&mine).mapping(renamed);
     let builder = builder.allow_missing("model.norm.weight").leave("model.normal.weight", "not mine");
-    let plan = builder.build().unwrap().plan;
-    assert_eq!(plan.absent[0].param, "model.norm.weight");
-    assert_eq!(plan.dropped, [("model.normal.weight".to_owned(), "not mine".to_owned())]);
+    let plan = builder.build().unwrap();
+    assert_eq!(plan.pieces().absent[0].param, "model.norm.weight");
+    assert_eq!(plan.pieces().dropped, [("model.normal.weight".to_owned(), "not mine".to_owned())]);
 }
 
 /// Of what is held as one, a part that may be absent is said.
@@ -357,7 +357,7 @@ fn fused_modules_are_not_torn() {
     let mine = mine(&checkpoint);
     let text = "[[rule]]\nfrom = 'model.layers.0.mlp.up_proj.weight'\ndrop = 'lost'\n";
     let rules = weighbridge::parse_rules("mine.toml", text).unwrap();
-    let builder = Plan::builder(&checkpoint).module(&mine).mapping(rules);
+    let builder = PlanBuilder::new(&checkpoint).module(&mine).mapping(rules);
     let error =
         builder.allow_missing("model.layers.{n}.mlp.up_proj.weight").build().err().unwrap().to_string();
     let said =

@@ -6,8 +6,8 @@ use std::path::Path;
 use load::Error;
 use serde_json::{Map, Value, json};
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, LayoutKind, Loaded, Mesh, OutputFormat, Plan, Pool, TensorEntry,
-    describe, export, load, open, plan_as_stored,
+    Checkpoint, Conversion, ConvertOptions, LayoutKind, Loaded, Mesh, OutputFormat, Plan, PlanBuilder, Pool,
+    TensorEntry, describe, export, open, plan_as_stored,
 };
 
 use crate::vllm;
@@ -45,8 +45,8 @@ fn nvfp4(folder: &Path, rule: &str) -> Checkpoint {
 }
 
 fn filled(checkpoint: &Checkpoint, layout: LayoutKind) -> (Plan, Loaded) {
-    let plan = Plan::builder(checkpoint).layout(layout).build().unwrap();
-    let loaded = load(&plan, checkpoint, &mut Pool::new(2)).unwrap();
+    let plan = PlanBuilder::new(checkpoint).layout(layout).build().unwrap();
+    let loaded = plan.load(&mut Pool::new(2)).unwrap();
     (plan, loaded)
 }
 
@@ -73,13 +73,13 @@ fn each_row_keeps_its_scale_where_the_runtime_takes_that() {
     let (plan, fused) = filled(&checkpoint, LayoutKind::Modules);
     let (_, apart) = filled(&checkpoint, LayoutKind::Canonical);
     for (name, parts) in FUSED {
-        let planned = plan.plan.find(name).unwrap().1;
+        let planned = plan.find(name).unwrap();
         assert_eq!((&*planned.scheme.name, planned.steps.len()), ("fp8:e4m3,row,f32", 0), "{name}");
         let parts = parts.iter().map(|part| values(&apart, &format!("layers.0.{part}.weight")));
         assert!(values(&fused, name) == parts.collect::<Vec<_>>().concat(), "{name}");
     }
     // Alone, a matrix stays as it is.
-    assert_eq!(&*plan.plan.find("layers.0.ffn.down.weight").unwrap().1.scheme.name, "fp8:e4m3,tensor,f32");
+    assert_eq!(&*plan.find("layers.0.ffn.down.weight").unwrap().scheme.name, "fp8:e4m3,tensor,f32");
 }
 
 /// Both ways of fusing, on ranks, and the checkpoint again: bit for bit where rows kept their scales, within half a step of
@@ -88,15 +88,15 @@ fn each_row_keeps_its_scale_where_the_runtime_takes_that() {
 fn what_was_fused_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = fp8(folder.path());
-    let stored = load(&plan_as_stored(&checkpoint).unwrap(), &checkpoint, &mut Pool::new(2)).unwrap();
+    let stored = plan_as_stored(&checkpoint).unwrap().load(&mut Pool::new(2)).unwrap();
     for layout in [LayoutKind::Modules, LayoutKind::Vllm] {
         let mesh = Mesh { tp: 4, ..Mesh::default() };
-        let ranks = Plan::builder(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
+        let ranks = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
         let plans: Vec<Plan> = (0..4).map(|rank| ranks.plan(rank).unwrap()).collect();
-        let held: Vec<_> = plans.iter().map(|p| load(p, &checkpoint, &mut Pool::new(2)).unwrap()).collect();
-        let both: Vec<_> = plans.iter().map(|p| &p.plan).zip(&held).collect();
+        let held: Vec<_> = plans.iter().map(|p| p.load(&mut Pool::new(2)).unwrap()).collect();
+        let both: Vec<_> = plans.iter().zip(&held).collect();
         let mut differ = vec![];
-        let rounded = export(&both, checkpoint.entries(), |entry: &TensorEntry, planes| {
+        let rounded = export(&both, |entry: &TensorEntry, planes| {
             let theirs = stored.get(&entry.name).unwrap().planes();
             if planes.iter().zip(theirs.iter()).any(|(a, b)| a[..] != b[..]) {
                 let scale = |planes: &[u8]| f32::from_le_bytes(planes.try_into().unwrap());
@@ -138,7 +138,7 @@ fn a_plan_says_that_scales_are_merged_and_bounds_what_it_takes() {
     let checkpoint = fp8(folder.path());
     let (plan, loaded) = filled(&checkpoint, LayoutKind::Vllm);
     let name = "model.layers.0.self_attn.qkv_proj.weight";
-    let explained = weighbridge::explain(&plan.plan, checkpoint.entries(), name).unwrap();
+    let explained = plan.explain(name).unwrap();
     let step = "then fp8:e4m3,row,f32 -> fp8:e4m3,tensor,f32 (lossy: rows whose scale is not the largest are rounded to that)";
     assert!(explained.contains(step), "{explained}");
     let lost = &loaded.report().differences;
@@ -148,7 +148,7 @@ fn a_plan_says_that_scales_are_merged_and_bounds_what_it_takes() {
     // The whole of what is fused is there at once, in eight bits, and nothing else.
     let whole = 2048 * 2 * 256 + 2048 * 2 * 4;
     let options = |memory| load::Options { memory: Some(memory), ..load::Options::default() };
-    let bounded = load::execute_with(&plan.plan, &checkpoint, &mut Pool::new(2), options(whole + (64 << 10)));
+    let bounded = plan.load_with(&mut Pool::new(2), options(whole + (64 << 10)));
     let bounded = bounded.unwrap();
     assert!(bounded.report().scratch_peak <= whole + (64 << 10));
     for name in loaded.names() {
@@ -157,8 +157,7 @@ fn a_plan_says_that_scales_are_merged_and_bounds_what_it_takes() {
             "{name}"
         );
     }
-    let little =
-        load::execute_with(&plan.plan, &checkpoint, &mut Pool::new(2), options(whole / 2)).err().unwrap();
+    let little = plan.load_with(&mut Pool::new(2), options(whole / 2)).err().unwrap();
     assert!(matches!(little, Error::LittleMemory { .. }), "{little}");
 }
 
@@ -175,8 +174,8 @@ fn a_scale_that_is_no_number_is_refused() {
     file[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&path, file).unwrap();
     let checkpoint = open(folder.path()).unwrap();
-    let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
-    let error = load(&plan, &checkpoint, &mut Pool::new(2)).err().unwrap().to_string();
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
+    let error = plan.load(&mut Pool::new(2)).err().unwrap().to_string();
     assert!(error.contains("qkv_proj") && error.contains("plane `scales`: a scale at cell 2048"), "{error}");
 }
 
@@ -196,8 +195,8 @@ fn factors_of_nvfp4_must_agree() {
         }
     }
     let checkpoint = nvfp4(folder.path(), "f32: 0.5 + (word % 2^20) / 2^20");
-    let plan = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
-    let error = load(&plan, &checkpoint, &mut Pool::new(2)).err().unwrap().to_string();
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
+    let error = plan.load(&mut Pool::new(2)).err().unwrap().to_string();
     let named = |fused: &str, parts: [&str; 2]| {
         let [a, b] = parts.map(|part| format!("`model.layers.0.{part}_proj.weight`"));
         let says = format!(

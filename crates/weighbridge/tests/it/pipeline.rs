@@ -1,8 +1,7 @@
 //! Plans and loads of real files: what is borrowed, what is moved, and that both are the same bytes.
 
 use weighbridge::{
-    Io, LayoutKind, LoadReport, Loaded, OpenOptions, Pool, describe, load, open, open_with, packed_layout,
-    plan, summary,
+    Io, LayoutKind, LoadReport, Loaded, OpenOptions, Pool, describe, open, open_with, packed_layout, plan,
 };
 
 use crate::{golden, model};
@@ -11,7 +10,7 @@ fn loaded(path: &std::path::Path, layout: LayoutKind, io: Io, threads: usize) ->
     let checkpoint = open_with(path, &OpenOptions::with_io(io)).unwrap();
     let model = describe(&checkpoint).unwrap();
     let planned = plan(&checkpoint, &model, layout).unwrap();
-    let loaded = load(&planned, &checkpoint, &mut Pool::new(threads)).unwrap();
+    let loaded = planned.load(&mut Pool::new(threads)).unwrap();
     let report = loaded.report().clone();
     (loaded, report)
 }
@@ -76,7 +75,7 @@ fn packed_fuses_where_encodings_agree() {
     let names = |name: &str| {
         let checkpoint = open(&model(name)).unwrap();
         let planned = plan(&checkpoint, &describe(&checkpoint).unwrap(), packed_layout().unwrap()).unwrap();
-        planned.plan.params.into_iter().map(|p| p.name).collect::<Vec<_>>()
+        planned.params().iter().map(|p| p.name.clone()).collect::<Vec<_>>()
     };
     let smollm2 = names("smollm2");
     assert!(smollm2.contains(&"layers.0.attention.qkv.weight".to_owned()));
@@ -92,8 +91,8 @@ fn the_plan_predicts_what_the_load_reports() {
     for layout in [LayoutKind::Canonical, LayoutKind::InPlace, packed_layout().unwrap()] {
         let checkpoint = open(&model("smollm2")).unwrap();
         let planned = plan(&checkpoint, &describe(&checkpoint).unwrap(), layout).unwrap();
-        let predicted = summary(&planned.plan, checkpoint.entries());
-        let loaded = load(&planned, &checkpoint, &mut Pool::new(2)).unwrap();
+        let predicted = planned.summary();
+        let loaded = planned.load(&mut Pool::new(2)).unwrap();
         let report = loaded.report();
         assert_eq!(predicted.borrowable_bytes, report.bytes_borrowed, "{}", layout.name());
         assert_eq!(predicted.copied_bytes, report.bytes_copied, "{}", layout.name());

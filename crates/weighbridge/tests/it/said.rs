@@ -89,7 +89,7 @@ fn an_edited_template_is_a_difference() {
     let opened = open(&b).unwrap();
     let planned = plan(&opened, &weighbridge::describe(&opened).unwrap(), LayoutKind::Canonical).unwrap();
     let options = weighbridge::LoadOptions::default();
-    let Err(error) = load_verified(&planned, &opened, &mut Pool::new(1), options, &wanted) else { panic!() };
+    let Err(error) = load_verified(&planned, &mut Pool::new(1), options, &wanted) else { panic!() };
     assert!(error.to_string().contains("`tokenizer.chat_template` of metadata"), "{error}");
 }
 

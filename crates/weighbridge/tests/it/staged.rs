@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, Loaded, Mesh, OutputFormat, Plan, Pool,
-    Preset, load, open,
+    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, Loaded, Mesh, OutputFormat, PlanBuilder,
+    Pool, Preset, open,
 };
 
 use crate::golden;
@@ -29,8 +29,8 @@ fn convert(
 /// Canonical parameters, or what a file holds under its own names.
 fn values(path: &Path, layout: LayoutKind) -> Loaded {
     let checkpoint = open(path).unwrap();
-    let plan = Plan::builder(&checkpoint).layout(layout).build().unwrap();
-    load(&plan, &checkpoint, &mut Pool::new(2)).unwrap()
+    let plan = PlanBuilder::new(&checkpoint).layout(layout).build().unwrap();
+    plan.load(&mut Pool::new(2)).unwrap()
 }
 
 fn floats(loaded: &Loaded, name: &str) -> Vec<f32> {
@@ -102,7 +102,7 @@ fn parts_of_several_encodings_are_fused() {
     let rules = ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0", "*=f32"];
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
-    let refused = Plan::builder(&source).layout(LayoutKind::Vllm).build().err().unwrap().to_string();
+    let refused = PlanBuilder::new(&source).layout(LayoutKind::Vllm).build().err().unwrap().to_string();
     assert!(refused.contains("wanted parts in one encoding"), "{refused}");
     let mesh = Mesh { tp: 4, ..Mesh::default() };
     convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &[], &to);
@@ -128,7 +128,7 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    let refused = Plan::builder(&source).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build();
+    let refused = PlanBuilder::new(&source).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build();
     let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("the nearest slice"), "{refused}");
     convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &["*=f32"], &to);

@@ -5,8 +5,8 @@ use std::path::Path;
 use checkpoint::{Draft, Outgoing, ValueBuf, WriteOptions};
 use serde_json::{Map, Value, json};
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OutputFormat, Plan, Pool,
-    Whole, load, open,
+    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OutputFormat, PlanBuilder,
+    Pool, Whole, open,
 };
 
 /// The bytes of a stored tensor, as golden/vllm/README.md says.
@@ -123,7 +123,7 @@ fn digest(bytes: &[u8]) -> String {
 /// Every plane of every parameter of every rank, or what is wrong.
 fn compare(checkpoint: &Checkpoint, mesh: Mesh, ranks: &[Value], pool: &mut Pool) -> Vec<String> {
     let mut wrong = vec![];
-    let of = Plan::builder(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks();
+    let of = PlanBuilder::new(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks();
     let of = match of {
         Ok(of) => of,
         Err(error) => return vec![error.to_string()],
@@ -138,10 +138,10 @@ fn compare(checkpoint: &Checkpoint, mesh: Mesh, ranks: &[Value], pool: &mut Pool
                 continue;
             }
         };
-        whole.add(&plan.plan);
-        let loaded = load(&plan, checkpoint, pool).unwrap();
+        whole.add(plan.pieces());
+        let loaded = plan.load(pool).unwrap();
         let wanted = wanted.as_object().unwrap();
-        let own = plan.plan.params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str());
+        let own = plan.params().iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str());
         wrong.extend(
             own.filter(|n| !wanted.contains_key(*n)).map(|n| format!("rank {rank}: {n} is not held")),
         );
@@ -275,12 +275,12 @@ fn what_is_decoded_first_is_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = checkpoint(&golden, folder.path());
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    let ranks = Plan::builder(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap();
+    let ranks = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap();
     let (mut whole, mut decoded) = (Whole::default(), 0);
     for rank in 0..4 {
         let plan = ranks.plan(rank).unwrap();
-        decoded += plan.plan.params.iter().filter(|p| !p.staged.is_empty()).count();
-        whole.add(&plan.plan);
+        decoded += plan.params().iter().filter(|p| !p.staged.is_empty()).count();
+        whole.add(plan.pieces());
     }
     assert_eq!(decoded, 4 * 2, "ranks, layers");
     let several = whole.replicated(checkpoint.entries());

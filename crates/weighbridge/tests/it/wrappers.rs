@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weighbridge::{Adapter, Error, LayoutKind, Pool, describe, load, open, parse_rules, plan, resolve};
+use weighbridge::{Adapter, Error, LayoutKind, Pool, describe, open, parse_rules, plan, resolve};
 
 /// Values of a tensor, each another, by the place of the tensor.
 fn values(place: usize, shape: &[u64]) -> Vec<f32> {
@@ -76,8 +76,8 @@ fn parameters(path: &Path, layout: LayoutKind) -> Result<BTreeMap<String, Vec<u8
     let checkpoint = open(path)?;
     let model = describe(&checkpoint)?;
     let planned = plan(&checkpoint, &model, layout)?;
-    let names: Vec<String> = planned.plan.params.iter().map(|p| p.name.clone()).collect();
-    let loaded = load(&planned, &checkpoint, &mut Pool::new(1))?;
+    let names: Vec<String> = planned.params().iter().map(|p| p.name.clone()).collect();
+    let loaded = planned.load(&mut Pool::new(1))?;
     Ok(names.into_iter().map(|name| (name.clone(), loaded.get(&name).unwrap().bytes().to_vec())).collect())
 }
 

@@ -3,10 +3,9 @@
 use serde_json::{Map, Value};
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
-use super::{HfMetadata, Member};
+use super::HfMetadata;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::folder::Folder;
 use crate::write::{Flavour, Outgoing, Refusals};
 
 /// Small files that go along, where the source has them: tokenizers, templates, defaults. No code.
@@ -53,23 +52,10 @@ impl HfMetadata {
                 .with_hint("write a `.safetensors` or an `.npz` file, which need none"));
         };
         let mut members = Vec::new();
-        for (name, member) in self.members()? {
-            members.push((name, member.read()?));
+        for (name, member) in self.beside().filter(|(name, _)| MEMBERS.contains(name)) {
+            members.push((name.to_owned(), member.read()?));
         }
         Ok(HfFiles { config: config.clone(), pairs: self.safetensors().to_vec(), members })
-    }
-
-    /// The small files beside the weights that a copy of the model needs, by name, but for `config.json`.
-    ///
-    /// # Errors
-    /// If the directory cannot be listed, or a file leads out of it.
-    pub fn members(&self) -> Result<Vec<(String, Member)>, Error> {
-        let folder = Folder::list(self.dir())?;
-        let find = |name: &&str| match Member::find(&folder, name) {
-            Ok(member) => member.map(|m| Ok(((*name).to_owned(), m))),
-            Err(error) => Some(Err(error)),
-        };
-        MEMBERS.iter().filter_map(find).collect()
     }
 }
 

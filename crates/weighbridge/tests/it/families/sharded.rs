@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, LayoutKind, Mesh, OutputFormat, Plan, Pool, load, open,
+    Conversion, ConvertOptions, LayoutKind, Mesh, OutputFormat, Plan, PlanBuilder, Pool, open,
 };
 
 use super::{RAGGED, families, family, shape};
@@ -111,22 +111,22 @@ fn files_of_stages_hold_what_ranks_load() {
             .unwrap()
             .run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(()))
             .unwrap();
-        let bytes = |source: &Checkpoint, plan: &Plan| -> BTreeMap<String, Vec<u8>> {
-            let loaded = load(plan, source, &mut Pool::new(1)).unwrap();
-            let own = plan.plan.params.iter().filter(|p| p.tied_to.is_none());
+        let bytes = |plan: &Plan| -> BTreeMap<String, Vec<u8>> {
+            let loaded = plan.load(&mut Pool::new(1)).unwrap();
+            let own = plan.params().iter().filter(|p| p.tied_to.is_none());
             own.map(|p| (p.name.clone(), loaded.get(&p.name).unwrap().slots()[0].bytes().to_vec())).collect()
         };
         for rank in 0..4 {
-            let builder = Plan::builder(&hf).layout(LayoutKind::Vllm).mesh(options.mesh).rank(rank);
+            let builder = PlanBuilder::new(&hf).layout(LayoutKind::Vllm).mesh(options.mesh).rank(rank);
             let plan = builder.build().unwrap();
-            let mut wanted = bytes(&hf, &plan);
-            for tied in plan.plan.params.iter().filter(|p| p.tied_to.is_some()) {
-                let value = wanted.remove(&plan.plan.params[tied.tied_to.unwrap()].name).unwrap();
+            let mut wanted = bytes(&plan);
+            for tied in plan.params().iter().filter(|p| p.tied_to.is_some()) {
+                let value = wanted.remove(&plan.params()[tied.tied_to.unwrap()].name).unwrap();
                 wanted.insert(tied.name.clone(), value);
             }
             let file = to.join(format!("model-pp-{}-tp-{}-part-0.safetensors", rank / 2, rank % 2));
             let file = open(&file).unwrap();
-            let mut found = bytes(&file, &Plan::builder(&file).layout(LayoutKind::Source).build().unwrap());
+            let mut found = bytes(&PlanBuilder::new(&file).layout(LayoutKind::Source).build().unwrap());
             found.retain(|name, _| !name.ends_with("_scale"));
             assert_eq!(
                 found.keys().collect::<Vec<_>>(),

@@ -1,0 +1,182 @@
+//! A plan, and the checkpoint that it was compiled against.
+
+use checkpoint::Checkpoint;
+use plan::{Fidelity, LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
+use tensor::{Arrangement, Target};
+
+use crate::executor::execute_into;
+use crate::needs::needs;
+use crate::{Allocated, Codecs, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
+
+/// What is to be done to fill every slot, and the checkpoint that it is to be done with: a plan can be run on no other.
+///
+/// It keeps the checkpoint's files open. A file that is no longer what it was when it was opened is an error, when reading
+/// begins and when it ends.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    checkpoint: Checkpoint,
+    pieces: LoadPlan,
+    arrangement: Arrangement,
+    nameless: Vec<String>,
+}
+
+impl Plan {
+    /// Lowers `targets`, over the parameters of `resolved`, to pieces of `checkpoint`'s entries. Reads nothing.
+    ///
+    /// # Errors
+    /// Every problem at once: see [`plan::compile`].
+    pub fn compile(
+        checkpoint: &Checkpoint,
+        resolved: &Resolved,
+        targets: &[Target],
+        arrangement: Arrangement,
+    ) -> Result<Plan, Problems> {
+        let pieces = plan::compile(checkpoint.entries(), resolved, targets, &Codecs)?;
+        Ok(Plan { checkpoint: checkpoint.clone(), pieces, arrangement, nameless: vec![] })
+    }
+
+    /// The same, with the canonical parameters that the layout has no name for.
+    #[must_use]
+    pub fn with_nameless(self, nameless: Vec<String>) -> Plan {
+        Plan { nameless, ..self }
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The pieces of each parameter, and what has none.
+    pub fn pieces(&self) -> &LoadPlan {
+        &self.pieces
+    }
+
+    /// The parameters, in the order of the layout.
+    pub fn params(&self) -> &[PlannedParam] {
+        &self.pieces.params
+    }
+
+    /// The parameter called `name`.
+    pub fn find(&self, name: &str) -> Option<&PlannedParam> {
+        self.pieces.find(name).map(|(_, param)| param)
+    }
+
+    /// How the layout holds its parameters, as far as names, shapes and schemes do not say it.
+    pub fn arrangement(&self) -> &Arrangement {
+        &self.arrangement
+    }
+
+    /// Canonical parameters that the layout has no name for.
+    pub fn nameless(&self) -> &[String] {
+        &self.nameless
+    }
+
+    /// What it moves, changes and costs.
+    pub fn summary(&self) -> Summary {
+        plan::summary(&self.pieces, self.checkpoint.entries())
+    }
+
+    /// How the parameter called `name` comes to be, as text for people.
+    ///
+    /// # Errors
+    /// [`Problem::Unknown`] if there is no such parameter.
+    pub fn explain(&self, name: &str) -> Result<String, Box<Problem>> {
+        plan::explain(&self.pieces, self.checkpoint.entries(), name).map_err(Box::new)
+    }
+
+    /// Whether a step on the way rounds some value.
+    pub fn is_exact(&self) -> bool {
+        self.params().iter().all(|param| param.fidelity == Fidelity::Exact)
+    }
+
+    /// The plan of the parameter at `index` alone; of the one whose slot it shares, if it shares one.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn one(&self, index: usize) -> Plan {
+        let param = &self.params()[index];
+        let root = param.tied_to.map_or(param, |root| &self.params()[root]);
+        self.part(vec![root.clone()])
+    }
+
+    /// The plan without the parameters that `keep` refuses. Who shares the slot of one that goes is given one.
+    #[must_use]
+    pub fn retain(&self, keep: impl Fn(&PlannedParam) -> bool) -> Plan {
+        let mut params: Vec<PlannedParam> = vec![];
+        // Where the slot of each parameter is now.
+        let mut at: Vec<Option<usize>> = vec![None; self.params().len()];
+        for (i, param) in self.params().iter().enumerate().filter(|(_, param)| keep(param)) {
+            let root = param.tied_to.unwrap_or(i);
+            let kept = match at[root] {
+                Some(root) => PlannedParam { tied_to: Some(root), ..param.clone() },
+                None => PlannedParam { name: param.name.clone(), ..self.params()[root].clone() },
+            };
+            at[root].get_or_insert(params.len());
+            params.push(kept);
+        }
+        Plan { pieces: LoadPlan { params, ..self.pieces.clone() }, ..self.clone() }
+    }
+
+    /// The parameters `params` of this plan.
+    pub(crate) fn part(&self, params: Vec<PlannedParam>) -> Plan {
+        Plan {
+            checkpoint: self.checkpoint.clone(),
+            pieces: LoadPlan { params, ..LoadPlan::default() },
+            arrangement: self.arrangement.clone(),
+            nameless: vec![],
+        }
+    }
+
+    /// Runs it: every slot filled once.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not what it was; if memory is not to be had, sources that must agree do not, a
+    /// scheme's data cannot be meant, or an encoding cannot hold the values.
+    pub fn load(&self, pool: &mut Pool) -> Result<Loaded, Error> {
+        self.load_with(pool, Options::default())
+    }
+
+    /// As [`Plan::load`], with options: memory of its own for all parameters, a limit on buffers, someone to tell how far
+    /// it is, who may end it.
+    ///
+    /// # Errors
+    /// As [`Plan::load`], and if the caller ends it or allows too little memory.
+    pub fn load_with(&self, pool: &mut Pool, options: Options<'_>) -> Result<Loaded, Error> {
+        self.allocate(options)?.fill(pool)
+    }
+
+    /// Gives each parameter its place. Reads nothing.
+    ///
+    /// # Errors
+    /// If memory is not to be had, or no codec makes a change that it wants.
+    pub fn allocate<'a, 'o>(&'a self, options: Options<'o>) -> Result<Allocated<'a, 'o>, Error> {
+        Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
+    }
+
+    /// What it takes on so many threads. Nothing is read, and no memory is taken.
+    ///
+    /// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
+    /// is refused. For a caller's sink, whose memory may begin elsewhere within huge pages, work may be cut elsewhere, and
+    /// each thread may take up to 1 MiB more or less (4 MiB from a server).
+    ///
+    /// # Errors
+    /// If a codec is missing, or sizes are beyond what this machine addresses.
+    pub fn needs(&self, options: Options<'_>, threads: usize) -> Result<Needs, Error> {
+        needs(&self.pieces, &self.checkpoint, options, threads)
+    }
+
+    /// Runs it into the memory that `sink` gives. Nothing is borrowed.
+    ///
+    /// # Errors
+    /// As [`Plan::load_with`], and if the sink refuses. What is in the sink's memory then is of no use, but for the
+    /// parameters that it was told of, unless a file has changed: then none is.
+    pub fn load_into(
+        &self,
+        sink: &mut dyn Sink<'_>,
+        pool: &mut Pool,
+        options: Options<'_>,
+    ) -> Result<LoadReport, Error> {
+        execute_into(&self.pieces, &self.checkpoint, sink, pool, options)
+    }
+}
