@@ -4,9 +4,10 @@ use checkpoint::Checkpoint;
 use plan::{Fidelity, LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
 use tensor::{Arrangement, Target};
 
+use crate::digest;
 use crate::executor::execute_into;
 use crate::needs::needs;
-use crate::{Allocated, Codecs, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
+use crate::{Allocated, Codecs, Digest, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
 
 /// What is to be done to fill every slot, and the checkpoint that it is to be done with: a plan can be run on no other.
 ///
@@ -69,6 +70,13 @@ impl Plan {
     /// Canonical parameters that the layout has no name for.
     pub fn nameless(&self) -> &[String] {
         &self.nameless
+    }
+
+    /// What tells it from others: the same for the same headers, layout, mesh, encodings and revisions of these, on every
+    /// machine and in every run. Which files it was compiled against is not in it, and importance that is given to a load
+    /// is not either.
+    pub fn digest(&self) -> Digest {
+        digest::of(self)
     }
 
     /// What it moves, changes and costs.

@@ -65,6 +65,12 @@ pub trait Codec: Send + Sync {
     /// [`Codec::check`] refuses never makes it panic; the values are then of no use.
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]);
 
+    /// Raised whenever what is written for the same values becomes other bytes: by its encoder, or by interleaving. What was
+    /// kept of an earlier revision is then known to be that (golden/revisions.tsv holds all of them to it).
+    fn revision(&self) -> u32 {
+        1
+    }
+
     /// Refuses data that cannot be meant: called once for each matrix before it is decoded.
     ///
     /// # Errors

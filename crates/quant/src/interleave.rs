@@ -58,6 +58,9 @@ impl Form {
     }
 }
 
+/// Raised whenever rows are interleaved otherwise.
+const REVISION: u32 = 1;
+
 impl Codec for Form {
     fn name(&self) -> &str {
         &self.name
@@ -65,6 +68,10 @@ impl Codec for Form {
 
     fn scheme(&self) -> Arc<Scheme> {
         Arc::clone(&self.scheme)
+    }
+
+    fn revision(&self) -> u32 {
+        REVISION
     }
 
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {

@@ -63,8 +63,8 @@ pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use load::{
-    Allocated, Bytes, Error as LoadError, LoadReport, Loaded, Needs, Obstacle, Options as LoadOptions, Place,
-    Plan, Pool, Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
+    Allocated, Bytes, Digest, Error as LoadError, LoadReport, Loaded, Needs, Obstacle,
+    Options as LoadOptions, Place, Plan, Pool, Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
 };
 pub use model::{
     Along, Axis, DialectName, ExpertPlacement, KeyVerdict, Loss, Mesh, Model, Module, NotFollowed, Origin,

@@ -132,6 +132,7 @@ fn facts(
         "family": model.map(|m| m.family.name()),
         "dialect": model.map(|m| m.dialect.to_string()),
         "layout": layout.name(),
+        "digest": planned.digest().to_string(),
         "bytes_needed": summary.needed_bytes,
         "bytes_read": needs.read,
         "bytes_from_map": needs.lent,

@@ -6,6 +6,7 @@ extern crate weighbridge_load as load;
 
 mod bounds;
 mod chains;
+mod digest;
 mod direct;
 mod identity;
 mod movement;

@@ -19,6 +19,7 @@ mod packed_planes;
 mod planes;
 mod products;
 mod repack;
+mod revisions;
 mod vector;
 
 /// All schemes that have interleaved forms.
