@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use checkpoint::{ByteSource, Checkpoint};
 use plan::{LoadPlan, PlannedParam};
+use quant::Difference;
 use tensor::{FileId, PlaneData, TensorEntry};
 
 use crate::allocated::Allocated;
 use crate::executor::{fill, homes};
 use crate::sink::{Place, Sink};
-use crate::{Error, LoadReport, Options, Pool, Tensor};
+use crate::{Error, LoadReport, Options, Pool, Slot, Tensor};
 
 /// A parameter whose turn comes when all others are there, and its memory.
 pub(crate) struct Later<'a, S> {
@@ -36,11 +37,18 @@ pub(crate) fn in_memory(
     source: impl Fn(&PlannedParam) -> Arc<dyn ByteSource>,
 ) -> Checkpoint {
     let sources = param.staged.iter().map(|staged| {
+        let mut end = 0;
+        let planes = staged.scheme.planes.iter().map(|plane| {
+            // Checked when the plan was made.
+            let (start, bytes) = (end, staged.scheme.plane_bytes(plane, &staged.shape).unwrap_or(0));
+            end += bytes;
+            PlaneData { file: FileId(0), bytes: start..end }
+        });
         let entry = TensorEntry {
             name: staged.name.clone(),
             shape: staged.shape.clone(),
             scheme: Arc::clone(&staged.scheme),
-            planes: vec![PlaneData { file: FileId(0), bytes: 0..staged.slot_bytes() }],
+            planes: planes.collect(),
             strides: None,
         };
         (entry, source(staged))
@@ -79,8 +87,10 @@ impl Later<'_, &mut [u8]> {
         report.bytes_encoded += before.bytes_encoded + moved.bytes_encoded;
         report.bytes_copied += before.bytes_copied + moved.bytes_copied;
         report.scratch_peak = report.scratch_peak.max(floats + before.scratch_peak.max(moved.scratch_peak));
-        for (name, difference) in moved.differences {
-            report.differences.insert(name, difference);
+        // What its parts lost is what it lost.
+        let lost = before.differences.values().chain(moved.differences.values()).copied();
+        if let Some(lost) = lost.reduce(Difference::and) {
+            report.differences.insert(param.name.clone(), lost);
         }
         Ok(())
     }
@@ -99,12 +109,12 @@ impl<'m> Sink<'m> for Given<'m> {
     }
 }
 
-/// A loaded tensor as a source of bytes; it is read as a file would be.
+/// A loaded tensor as a source of bytes, plane after plane; it is read as a file would be.
 struct Floats(Option<Tensor>);
 
 impl Floats {
-    fn bytes(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], Tensor::bytes)
+    fn planes(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().flat_map(Tensor::slots).map(Slot::bytes)
     }
 }
 
@@ -116,15 +126,20 @@ impl std::fmt::Debug for Floats {
 
 impl ByteSource for Floats {
     fn len(&self) -> u64 {
-        self.bytes().len() as u64
+        self.planes().map(|plane| plane.len() as u64).sum()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let start = usize::try_from(offset).ok();
-        let range = start.and_then(|start| Some(start..start.checked_add(buf.len())?));
-        let bytes = range.and_then(|range| self.bytes().get(range));
-        buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
+        let mut skip = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let mut rest = buf;
+        for plane in self.planes() {
+            let there = plane.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(plane.len());
+            let (now, after) = rest.split_at_mut(there.len().min(rest.len()));
+            now.copy_from_slice(&there[..now.len()]);
+            rest = after;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn mapped(&self) -> Option<&[u8]> {

@@ -18,7 +18,7 @@ use crate::prove::{STEPS, Unproven, prove_within};
 use crate::resolve::{Absent, Resolved, ResolvedParam, misfit, scheme_of, too_deep};
 use crate::shapes::{shallow, shape_of};
 use crate::sources::Sources;
-use crate::steps::{after, apply, effective, hoist};
+use crate::steps::{Sunk, after, apply, effective, hoist, sink};
 
 /// Refusals of different kinds that are looked into; the others are only stated.
 const DIAGNOSES: usize = 64;
@@ -57,7 +57,7 @@ pub struct PlannedParam {
     pub planes: Vec<PlannedPlane>,
     /// Index of the earlier parameter whose slot this one shares.
     pub tied_to: Option<usize>,
-    /// Entries that must be decoded before they can be moved, each as a parameter of its own, in f32. If there are any,
+    /// Entries that must be decoded or encoded before they can be moved, each as a parameter of its own. If there are any,
     /// the pieces of `planes` come from these, by their place here, and not from entries.
     pub staged: Vec<PlannedParam>,
     /// Movement over entry names.
@@ -203,7 +203,14 @@ impl Compiler<'_> {
             Problem::Expression { param: name(), sources, why, fault: Fault::Misuse }
         })?;
         shallow(&expr).map_err(|why| too_deep(&target.name, why))?;
-        let hoisted = hoist(&expr).map_err(|clash| Problem::Steps { param: name(), clash })?;
+        let hoisted = match hoist(&expr) {
+            Ok(hoisted) => hoisted,
+            // Some of the parts are stored in what others are encoded to: each becomes that, and then they are moved.
+            Err(clash) => {
+                let sunk = sink(&expr).and_then(|sunk| self.encoding(target, &shape, sunk));
+                return sunk.ok_or_else(|| Problem::Steps { param: name(), clash });
+            }
+        };
         let movement = hoisted.movement;
         shape_of(&movement, &|n| self.sources.shape(n))
             .map_err(|why| misfit(&target.name, &movement, &self.sources, why))?;
@@ -282,44 +289,87 @@ impl Compiler<'_> {
         param.planes =
             planes.map_err(|_| Problem::TooFine { param: target.name.clone(), limit: PARAM_STEPS })?;
         self.prove(&target.name, &param.planes)?;
-        for (index, entry) in entries.iter().enumerate() {
-            let (staged, skipped) = self.staged(entry, &rows_used(index, entry, &param.planes))?;
-            param.staged.push(staged);
-            for piece in param.planes.iter_mut().flat_map(|p| p.copy.iter_mut().chain(&mut p.equal)) {
-                if piece.source.is_some_and(|source| source.entry == index) {
-                    piece.source_offset -= skipped;
-                }
-            }
+        for index in 0..entries.len() {
+            self.stage(&mut param, &entries, index, &[])?;
         }
         Ok(param)
     }
 
-    /// Rows of an entry, decoded to what `float` says, and how many bytes of `float` come before them. All of them where
-    /// these rows cannot be had alone.
-    fn staged(&mut self, float: &TensorEntry, rows: &Range<u64>) -> Result<(PlannedParam, u64), Problem> {
-        let name = &*float.name;
-        let whole = 0..float.shape.first().copied().unwrap_or(1);
-        let own =
-            self.sources.find(name).map_or_else(|| Arc::clone(&float.scheme), |(_, e)| Arc::clone(&e.scheme));
+    /// Encoded entry by entry, each as its own steps say, and moved then; `None` if they do not all end in one encoding, or
+    /// cannot be moved in that.
+    fn encoding(&mut self, target: &Target, shape: &Shape, sunk: Sunk) -> Option<PlannedParam> {
+        let mut entries: Vec<TensorEntry> = vec![];
+        for (name, steps) in &sunk.sources {
+            let (_, entry) = self.sources.find(name)?;
+            let scheme = after(&entry.scheme, steps);
+            let mut end = 0;
+            let planes = scheme.planes.iter().map(|plane| {
+                let start = end;
+                end += scheme.plane_bytes(plane, &entry.shape).ok()?;
+                Some(PlaneData { file: FileId(0), bytes: start..end })
+            });
+            let planes = planes.collect::<Option<_>>()?;
+            let (name, shape) = (name.clone(), entry.shape.clone());
+            entries.push(TensorEntry { name, shape, scheme, planes, strides: None });
+        }
+        let moved = Arc::clone(&entries.first()?.scheme);
+        if entries.iter().any(|entry| entry.scheme != moved) {
+            return None;
+        }
+        let mut param = self.param(target, shape, sunk.movement, moved, vec![]).ok()?;
+        let mut budget = Budget::new(PARAM_STEPS.min(self.left));
+        let planes = lower_within(&param.expr, &Sources::new(&entries), &param.moved, &mut budget);
+        self.left -= budget.spent();
+        param.planes = planes.ok()?;
+        self.prove(&target.name, &param.planes).ok()?;
+        for (index, (_, steps)) in sunk.sources.iter().enumerate() {
+            self.stage(&mut param, &entries, index, steps).ok()?;
+        }
+        let steps = param.staged.iter().flat_map(|staged| &staged.step_fidelity).chain(&param.step_fidelity);
+        param.fidelity = together(&steps.cloned().collect::<Vec<_>>());
+        Some(param)
+    }
+
+    /// Has the entry at `index` of `entries`, which is what `steps` make of an entry of the checkpoint, made before `param` is
+    /// moved: those of its rows that are used, or all where these cannot be had alone.
+    fn stage(
+        &mut self,
+        param: &mut PlannedParam,
+        entries: &[TensorEntry],
+        index: usize,
+        steps: &[Step],
+    ) -> Result<(), Problem> {
+        let entry = &entries[index];
+        let name = &*entry.name;
+        let whole = 0..entry.shape.first().copied().unwrap_or(1);
+        let own = self.sources.find(name).map_or(&entry.scheme, |(_, e)| &e.scheme).clone();
         let mut one = |rows: &Range<u64>| {
-            let (mut shape, mut expr) = (float.shape.to_vec(), Expr::source(name));
+            let (mut shape, mut expr) = (entry.shape.to_vec(), Expr::source(name));
             if *rows != whole {
                 shape[0] = rows.end - rows.start;
                 expr = expr.slice(0, rows.clone());
             }
             let shape = Shape::from(shape);
-            let target = Target { name: name.to_owned(), expr, scheme: Some(Arc::clone(&float.scheme)) };
-            let mut param = self.param(&target, &shape, target.expr.clone(), Arc::clone(&own), vec![])?;
-            param.planes = self.lower(name, &param.expr, &param.moved)?;
-            self.prove(name, &param.planes)?;
-            Ok(param)
+            let target = Target { name: name.to_owned(), expr, scheme: Some(Arc::clone(&entry.scheme)) };
+            let (movement, steps) = (target.expr.clone(), steps.to_vec());
+            let mut staged = self.param(&target, &shape, movement, Arc::clone(&own), steps)?;
+            staged.planes = self.lower(name, &staged.expr, &staged.moved)?;
+            self.prove(name, &staged.planes)?;
+            Ok(staged)
         };
-        let skipped = float.byte_len() / whole.end.max(1) * rows.start;
-        match one(rows) {
-            Ok(param) => Ok((param, skipped)),
-            Err(_) if *rows != whole => Ok((one(&whole)?, 0)),
-            Err(problem) => Err(problem),
+        let used = rows_used(index, entry, &param.planes);
+        let (staged, first) = match one(&used) {
+            Ok(staged) => (staged, used.start),
+            Err(_) if used != whole => (one(&whole)?, 0),
+            Err(problem) => return Err(problem),
+        };
+        param.staged.push(staged);
+        for piece in param.planes.iter_mut().flat_map(|p| p.copy.iter_mut().chain(&mut p.equal)) {
+            if let Some(source) = piece.source.filter(|source| source.entry == index) {
+                piece.source_offset -= row_bytes(entry, source.plane).unwrap_or(0) * first;
+            }
         }
+        Ok(())
     }
 
     /// A parameter that movement yields in `moved`, without its planes.
@@ -479,19 +529,28 @@ impl Compiler<'_> {
     }
 }
 
-/// The first to the last row of the first axis that pieces take of the entry at `index`, which is in plain floats.
+/// Bytes of a row of the first axis in a plane of an entry; `None` if rows do not lie one after the other there.
+fn row_bytes(entry: &TensorEntry, plane: usize) -> Option<u64> {
+    let rows = entry.shape.first().copied().filter(|rows| *rows > 0)?;
+    let bytes = entry.planes.get(plane).map(|plane| plane.bytes.end - plane.bytes.start)?;
+    let (mut shape, spec) = (entry.shape.to_vec(), entry.scheme.planes.get(plane)?);
+    shape[0] = 1;
+    let row = entry.scheme.plane_bytes(spec, &shape.into()).ok()?;
+    (row > 0 && row.checked_mul(rows) == Some(bytes)).then_some(row)
+}
+
+/// The first to the last row of the first axis that pieces take of the entry at `index`; all, where rows are not apart.
 fn rows_used(index: usize, entry: &TensorEntry, planes: &[PlannedPlane]) -> Range<u64> {
-    let rows = entry.shape.first().copied().unwrap_or(1);
-    let row = entry.byte_len() / rows.max(1);
+    let whole = 0..entry.shape.first().copied().unwrap_or(1);
     let pieces = planes.iter().flat_map(|p| p.copy.iter().chain(&p.equal));
-    let used = pieces.filter(|p| p.source.is_some_and(|source| source.entry == index));
     let (mut start, mut end) = (u64::MAX, 0);
-    for piece in used {
+    for (piece, source) in pieces.filter_map(|p| Some((p, p.source.filter(|s| s.entry == index)?))) {
+        let Some(row) = row_bytes(entry, source.plane) else { return whole };
         let last: u64 = piece.dims.iter().map(|d| (d.extent - 1) * d.source_stride).sum();
-        start = start.min(piece.source_offset);
-        end = end.max(piece.source_offset + last + piece.run);
+        start = start.min(piece.source_offset / row);
+        end = end.max((piece.source_offset + last + piece.run).div_ceil(row));
     }
-    if row == 0 || start >= end { 0..rows } else { start / row..end.div_ceil(row) }
+    if start >= end { whole } else { start..end }
 }
 
 /// Whether zeros after `steps` are a number that every float of 16 bits or more holds.

@@ -46,7 +46,7 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
             now = to.name.to_string();
         }
     }
-    for staged in &p.staged {
+    for staged in p.staged.iter().filter(|staged| staged.moved != staged.scheme) {
         _ = write!(
             out,
             "\n  first, as it cannot be moved so: {} {} -> {}",

@@ -80,6 +80,54 @@ fn together(parts: &[Expr], build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<Hoi
     Ok(Hoisted { movement: build(parts.into_iter().map(|p| p.movement).collect()), steps, zero })
 }
 
+/// Movement alone, and what each source is encoded to before it is moved, if anything; by the last step of several.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Sunk {
+    pub(crate) movement: Expr,
+    /// In the order of the expression, each name once.
+    pub(crate) sources: Vec<(String, Vec<Step>)>,
+}
+
+/// Sinks the steps of `expr` inwards through movement, down to its sources: the other way where parts that are put together
+/// do not carry the same. `None` if one adds a number, or a source would need several. `expr` must not nest too deep.
+pub(crate) fn sink(expr: &Expr) -> Option<Sunk> {
+    let mut sources: Vec<(String, Vec<Step>)> = vec![];
+    let movement = sunk(expr, &[], &mut sources)?;
+    Some(Sunk { movement, sources })
+}
+
+/// `after` are the steps around `expr`, the first to be done first.
+fn sunk(expr: &Expr, after: &[Step], sources: &mut Vec<(String, Vec<Step>)>) -> Option<Expr> {
+    let mut one = |of: &Expr| Some(Box::new(sunk(of, after, sources)?));
+    Some(match expr {
+        Expr::Source(name) => {
+            match sources.iter().find(|(known, _)| **known == **name) {
+                Some((_, steps)) if steps != after => return None,
+                Some(_) => {}
+                None => sources.push((name.to_string(), after.to_vec())),
+            }
+            expr.clone()
+        }
+        Expr::Zero(_) => expr.clone(),
+        Expr::Concat { axis, parts } => {
+            let parts = parts.iter().map(|part| sunk(part, after, sources)).collect::<Option<_>>()?;
+            Expr::Concat { axis: *axis, parts }
+        }
+        Expr::Stack(parts) => {
+            Expr::Stack(parts.iter().map(|part| sunk(part, after, sources)).collect::<Option<_>>()?)
+        }
+        Expr::Slice { axis, range, of } => Expr::Slice { axis: *axis, range: range.clone(), of: one(of)? },
+        Expr::Split { axis, inner, of } => Expr::Split { axis: *axis, inner: *inner, of: one(of)? },
+        Expr::Merge { axis, of } => Expr::Merge { axis: *axis, of: one(of)? },
+        Expr::Permute { axes, of } => Expr::Permute { axes: axes.clone(), of: one(of)? },
+        Expr::Encode { step: Step::Add(_), .. } => return None,
+        Expr::Encode { step, of } => {
+            let steps: Vec<Step> = std::iter::once(step).chain(after).cloned().collect();
+            sunk(of, &steps, sources)?
+        }
+    })
+}
+
 fn leaves_f32(step: &Step) -> bool {
     match step {
         Step::Add(_) => true,
@@ -159,6 +207,20 @@ mod tests {
         let h = hoist(&Expr::concat(0, vec![one("a"), one("b")])).unwrap();
         assert_eq!(h.steps, [f32(), Step::Add(1)]);
         assert!(matches!(hoist(&Expr::concat(0, vec![one("a"), Expr::source("b")])), Err(Clash::Differ(..))));
+    }
+
+    #[test]
+    fn steps_sink_to_the_sources_that_they_are_of() {
+        let encoded = |name: &str| Expr::source(name).encode(f32());
+        let parts = |a, b| Expr::concat(0, vec![a, b]);
+        let sunk = sink(&parts(encoded("a").slice(0, 0..2), Expr::source("b"))).unwrap();
+        assert_eq!(sunk.movement, parts(Expr::source("a").slice(0, 0..2), Expr::source("b")));
+        assert_eq!(sunk.sources, [("a".to_owned(), vec![f32()]), ("b".to_owned(), vec![])]);
+        // Around both, it is of both; one source cannot be two things; numbers are not sunk.
+        let both = sink(&parts(encoded("a"), Expr::source("b")).encode(Step::To(Scheme::plain(Dtype::F16))));
+        assert_eq!(both.unwrap().sources[0].1.len(), 2);
+        assert_eq!(sink(&parts(encoded("a"), Expr::source("a"))), None);
+        assert_eq!(sink(&parts(one("a"), Expr::source("b"))), None);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, Loaded, Mesh, OutputFormat, PlanBuilder,
-    Pool, Preset, open,
+    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, LoadOptions, Loaded, Mesh, OutputFormat,
+    Plan, PlanBuilder, Pool, Preset, open,
 };
 
 use crate::golden;
@@ -143,4 +143,69 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
             .collect();
         assert_eq!(floats(&held, "model.layers.1.self_attn.o_proj.weight"), wanted, "rank {rank}");
     }
+}
+
+/// Parts of which some are stored in what the others are encoded to: the same values as each has that is encoded alone.
+#[test]
+fn parts_of_which_some_are_encoded_already_are_fused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let layouts = [LayoutKind::Vllm, LayoutKind::Modules];
+    let affine = "mlx-affine:b4,g32,f32";
+    for (number, (encoding, stored, format)) in [
+        ("q8_0", ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0"], OutputFormat::Gguf),
+        ("f32", ["*attn_q.weight=q4_0", "*attn_k.weight=f16", "*attn_v.weight=f32"], OutputFormat::Gguf),
+        // Of several planes.
+        (
+            affine,
+            ["*q_proj.weight=f32", "*k_proj.weight=f16", &format!("*v_proj.weight={affine}")],
+            OutputFormat::Mlx,
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let from = folder.path().join(format!("mixed-{number}"));
+        convert(
+            &source,
+            LayoutKind::Source,
+            format,
+            Mesh::default(),
+            &[&stored[..], &["*=f32"]].concat(),
+            &from,
+        );
+        let mixed = open(&from).unwrap();
+        let rule = |p| format!("layers.*.attention.{p}.weight={encoding}").parse().unwrap();
+        let rules: Vec<EncodeRule> = ["q", "k", "v"].into_iter().map(rule).collect();
+        let on = |l: &LayoutKind| [(*l, 1, 0), (*l, 2, 0), (*l, 2, 1)];
+        for (layout, tp, rank) in layouts.iter().flat_map(on) {
+            let mesh = Mesh { tp, ..Mesh::default() };
+            let plan = |layout| {
+                let plan = PlanBuilder::new(&mixed).layout(layout).mesh(mesh).rank(rank);
+                plan.encode(rules.clone()).build().unwrap()
+            };
+            let (fused, apart) = (plan(layout), plan(LayoutKind::Canonical));
+            let (found, parts) =
+                (fused.load(&mut Pool::new(2)).unwrap(), apart.load(&mut Pool::new(2)).unwrap());
+            let is_fused = |name: &&str| name.contains("layers.0.") && name.contains("qkv");
+            let name = found.names().find(is_fused).unwrap_or_else(|| panic!("{layout:?}: nothing is fused"));
+            let part = |p| floats(&parts, &format!("layers.0.attention.{p}.weight"));
+            let what = format!("{encoding} {layout:?} {name} on {tp}");
+            assert!(floats(&found, name) == [part("q"), part("k"), part("v")].concat(), "{what}");
+            let planned = fused.find(name).unwrap();
+            assert_eq!(planned.fidelity == plan::Fidelity::Exact, encoding == "f32", "{what}");
+            // What it loses is what its parts lose.
+            let lost = found.report().differences.get(name).map(|d| d.squares);
+            let parts = ["q", "k", "v"].map(|p| format!("layers.0.attention.{p}.weight"));
+            let apart = parts.iter().filter_map(|p| Some(apart_of(&apart, p)?.squares)).sum::<f64>();
+            assert!((lost.unwrap_or(0.0) - apart).abs() <= 1e-9 * apart, "{what}: {lost:?} {apart}");
+            let needs = fused.needs(LoadOptions::default(), 2).unwrap();
+            assert_eq!(needs.read, found.report().bytes_read, "{what}");
+        }
+    }
+}
+
+/// What the parameter called `name` loses when it is loaded.
+fn apart_of(plan: &Plan, name: &str) -> Option<weighbridge::Difference> {
+    plan.load(&mut Pool::new(1)).unwrap().report().differences.get(name).copied()
 }
