@@ -104,7 +104,7 @@ fn sunk(expr: &Expr, after: &[Step], sources: &mut Vec<(String, Vec<Step>)>) -> 
             match sources.iter().find(|(known, _)| **known == **name) {
                 Some((_, steps)) if steps != after => return None,
                 Some(_) => {}
-                None => sources.push((name.to_string(), after.to_vec())),
+                None => sources.push((name.clone(), after.to_vec())),
             }
             expr.clone()
         }
