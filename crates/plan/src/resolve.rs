@@ -331,8 +331,14 @@ impl<'a> Work<'a> {
         let hoisted = hoist(&expr).map_err(|clash| Problem::Steps { param: param(), clash })?;
         let found = shape_of(&hoisted.movement, &|n| self.sources.shape(n))
             .map_err(|why| misfit(&binding.name, &hoisted.movement, &self.sources, why))?;
-        fits(binding, found, &hoisted.movement)?;
-        let scheme = scheme_of(&hoisted.movement, &self.sources)
+        let movement = match scalar(binding, &found, hoisted.movement) {
+            Ok(movement) => movement,
+            Err(movement) => {
+                fits(binding, found, &movement)?;
+                movement
+            }
+        };
+        let scheme = scheme_of(&movement, &self.sources)
             .map_err(|parts| Problem::Mixed { param: param(), parts })?
             .unwrap_or_else(|| Scheme::plain(Dtype::F32));
         Ok(ResolvedParam {
@@ -340,7 +346,7 @@ impl<'a> Work<'a> {
             shape: binding.shape.clone(),
             steps: effective(&scheme, hoisted.steps),
             scheme,
-            expr: hoisted.movement,
+            expr: movement,
             tied_to: None,
         })
     }
@@ -471,6 +477,17 @@ fn first_source(expr: &Expr) -> Option<String> {
         first.get_or_insert_with(|| name.to_owned());
     });
     first
+}
+
+/// One number is the same with an axis of one and with none, as PyTorch has it: `movement` as `binding` wants it, or as it
+/// was if this is not that.
+fn scalar(binding: &Binding, found: &Shape, movement: Expr) -> Result<Expr, Expr> {
+    match (&binding.shape[..], &found[..]) {
+        ([1], []) => Ok(Expr::Stack(vec![movement])),
+        // Its one byte range is the same; nothing can be cut out of a shape without axes.
+        ([], [1]) => Ok(movement),
+        _ => Err(movement),
+    }
 }
 
 fn fits(binding: &Binding, found: Shape, made_from: &Expr) -> Result<(), Problem> {

@@ -103,6 +103,54 @@ fn qkv_fusion_at_tp2() {
     assert_eq!(reads(&plan, &entries, 128, 0).len(), 1);
 }
 
+/// One number has an axis of one or none, whatever is wanted; nothing else is taken for another shape.
+#[test]
+fn a_number_with_and_without_an_axis_are_one() {
+    let bf16 = || plain(Dtype::BF16);
+    for (stored, wanted) in [(&[][..], &[1][..]), (&[1], &[]), (&[1], &[1]), (&[], &[])] {
+        let mut entries: Vec<TensorEntry> = vec![];
+        for name in ["a", "b"] {
+            entries.push(entry(name, &bf16(), stored, entries.last()));
+        }
+        let bindings = ["a", "b"].map(|name| binding(name, wanted, src(name)));
+        let resolved = resolve(&entries, &Bindings { bindings: bindings.into(), drops: vec![] }).unwrap();
+        assert!(resolved.params.iter().all(|p| *p.shape == *wanted));
+        let float = Some(plain(Dtype::F32));
+        let targets = [
+            target("alone", src("a"), None),
+            target("cast", src("b"), float),
+            target("both", Expr::Stack(vec![src("a"), src("b")]), None),
+        ];
+        let plan = compile(&entries, &resolved, &targets, &Some4).unwrap();
+        let both = [&[2][..], wanted].concat();
+        for (param, shape, bytes) in [(0, wanted, 2), (1, wanted, 4), (2, &both, 4)] {
+            let param = &plan.params[param];
+            assert_eq!(
+                (&*param.shape, param.slot_bytes()),
+                (shape, bytes),
+                "{stored:?} {wanted:?} {}",
+                param.name
+            );
+            let copied: u64 = param.planes[0]
+                .copy
+                .iter()
+                .map(|p| p.run * p.dims.iter().map(|d| d.extent).product::<u64>())
+                .sum();
+            assert_eq!(copied, if param.name == "both" { 4 } else { 2 });
+        }
+        assert!(plan.params[0].borrowable());
+    }
+    for (stored, wanted) in [(&[1][..], &[1, 1][..]), (&[2], &[]), (&[1, 1], &[]), (&[], &[2])] {
+        let entries = [entry("a", &bf16(), stored, None)];
+        let bindings = vec![binding("a", wanted, src("a"))];
+        let refused = resolve(&entries, &Bindings { bindings, drops: vec![] }).unwrap_err();
+        assert!(
+            refused.iter().all(|p| matches!(p, Problem::Shape { .. })),
+            "{stored:?} {wanted:?}: {refused}"
+        );
+    }
+}
+
 #[test]
 fn rope_blocks_and_padding_explain_themselves() {
     let q4k = gguf("q4_k", 256, 144);
