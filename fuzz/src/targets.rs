@@ -117,7 +117,7 @@ pub fn rules(bytes: &[u8]) {
 /// An importance matrix, of either form.
 pub fn imatrix(bytes: &[u8]) {
     in_directory(&[("x.dat", bytes)], |dir| {
-        if let Ok(imatrix) = Imatrix::open(&dir.join("x.dat")) {
+        if let Ok(imatrix) = Imatrix::open(dir.join("x.dat")) {
             let _ = imatrix.get("blk.0.ffn_up.weight");
         }
     });

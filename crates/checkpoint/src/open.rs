@@ -38,7 +38,7 @@ impl OpenOptions {
 ///
 /// # Errors
 /// As [`open_with`].
-pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
@@ -54,7 +54,8 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
 /// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing or a name
 /// belies the content, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
 /// path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if the system refuses.
-pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let path = path.as_ref();
     let about = fs::metadata(path).map_err(|e| missing(path, e))?;
     let checkpoint = if about.is_dir() { open_folder(path, options) } else { open_file(path, options) }?;
     match &options.key {

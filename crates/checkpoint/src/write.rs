@@ -13,6 +13,7 @@ pub(crate) mod shards;
 mod writer;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,6 +55,12 @@ pub struct Draft {
     files: Vec<OutFile>,
     /// Of each tensor: which file holds it, and where each of its planes goes.
     spots: Vec<Spot>,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft").finish_non_exhaustive()
+    }
 }
 
 /// One file of the result: what is known of it before any tensor is.

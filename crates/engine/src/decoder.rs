@@ -2,6 +2,7 @@
 
 use load::Loaded;
 use model::Architecture;
+use std::fmt;
 
 use crate::backend::{Attend, Backend, Heads};
 use crate::weights::Weights;
@@ -22,6 +23,12 @@ pub struct Decoder {
     rope_of: Vec<Option<usize>>,
     buffers: Buffers,
     dims: Dims,
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! The token loop.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -13,6 +14,12 @@ pub struct Limits<'a> {
     pub tokens: usize,
     /// Tokens that end the text; they are counted and not passed on.
     pub end: &'a dyn Fn(u32) -> bool,
+}
+
+impl fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits").finish_non_exhaustive()
+    }
 }
 
 /// Why a generation stopped.

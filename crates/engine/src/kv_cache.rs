@@ -1,6 +1,7 @@
 //! Keys and values of the positions seen so far.
 
 use crate::Error;
+use std::fmt;
 
 /// One allocation for all layers: `[layer][key | value][kv_head][position][head_dim]`, f32.
 ///
@@ -13,6 +14,12 @@ pub struct KvCache {
     head_dim: usize,
     capacity: usize,
     len: usize,
+}
+
+impl fmt::Debug for KvCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvCache").finish_non_exhaustive()
+    }
 }
 
 impl KvCache {

@@ -1,5 +1,7 @@
 //! From logits to a token.
 
+use std::fmt;
+
 /// How a token is chosen.
 ///
 /// The stages come in this order, which is llama.cpp's (common/sampling.cpp@0c1e57098), but for the
@@ -65,6 +67,12 @@ pub struct Sampler {
     vocab: usize,
     /// Candidates; after a cut, the most likely first, the lower id first among equals.
     candidates: Vec<Candidate>,
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy)]

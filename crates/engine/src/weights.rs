@@ -9,6 +9,7 @@ use tensor::RopeOrder;
 use crate::Error;
 
 /// A norm's factor and, for LayerNorm, its bias: f32, `[width]` each.
+#[derive(Debug)]
 pub struct NormWeights {
     /// Multiplied.
     pub weight: Tensor,
@@ -17,6 +18,7 @@ pub struct NormWeights {
 }
 
 /// One matrix of a projection.
+#[derive(Debug)]
 pub struct Linear {
     /// `[rows, in]`; `rows` may exceed `out` by padding.
     pub weight: Tensor,
@@ -27,6 +29,7 @@ pub struct Linear {
 }
 
 /// Matrices that share an input; their outputs lie side by side.
+#[derive(Debug)]
 pub struct Projection {
     /// The matrices.
     pub parts: Vec<Linear>,
@@ -37,6 +40,7 @@ pub struct Projection {
 }
 
 /// One block.
+#[derive(Debug)]
 pub struct Block {
     /// Before attention.
     pub attention_norm: NormWeights,
@@ -63,6 +67,7 @@ pub struct Block {
 }
 
 /// A whole decoder.
+#[derive(Debug)]
 pub struct Weights {
     /// `[vocab, hidden]`.
     pub token_embedding: Tensor,

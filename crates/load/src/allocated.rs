@@ -1,6 +1,7 @@
 //! The life of parameters: their addresses are fixed, then their bytes are there.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,6 +26,12 @@ pub struct Allocated<'a, 'o> {
     /// Where in the arena each plane of each parameter with memory of its own is.
     ranges: Vec<Vec<Range<usize>>>,
     arena: Arena,
+}
+
+impl fmt::Debug for Allocated<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocated").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
 }
 
 impl<'a, 'o> Allocated<'a, 'o> {
@@ -147,6 +154,16 @@ pub struct Loaded {
     arrangement: Option<Arrangement>,
     /// Parameters that an update was to write that ended on the way.
     torn: BTreeSet<String>,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded")
+            .field("params", &self.params.len())
+            .field("arrangement", &self.arrangement)
+            .field("torn", &self.torn)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Loaded {

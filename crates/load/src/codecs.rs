@@ -7,6 +7,7 @@ use quant::Merger;
 use tensor::{Dtype, Scheme};
 
 /// What `quant` can do, as the plan asks it.
+#[derive(Debug)]
 pub struct Codecs;
 
 impl plan::Codecs for Codecs {

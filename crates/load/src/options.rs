@@ -1,5 +1,6 @@
 //! What a caller may say about a load.
 
+use std::fmt;
 use std::ops::ControlFlow;
 
 use tensor::FileId;
@@ -41,4 +42,14 @@ pub struct Options<'a> {
     pub watch: Option<&'a Watch<'a>>,
     /// Is shown what is read.
     pub observe: Option<&'a Observe<'a>>,
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("owned", &self.owned)
+            .field("memory", &self.memory)
+            .field("allow_overflow", &self.allow_overflow)
+            .finish_non_exhaustive()
+    }
 }

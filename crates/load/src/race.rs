@@ -1,5 +1,6 @@
 //! Items that several threads may do at once: the first result stands, and nobody waits for the others.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +34,12 @@ pub struct Race<T> {
     out: AtomicPtr<f32>,
     /// For each thread: room for the values of one item.
     rooms: Box<[Mutex<Vec<f32>>]>,
+}
+
+impl<T> fmt::Debug for Race<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Race").finish_non_exhaustive()
+    }
 }
 
 /// Nobody has put the values in place.

@@ -1,5 +1,6 @@
 //! Where a loaded plane lives.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +15,15 @@ use crate::sink::{Place, Sink};
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
 #[derive(Clone)]
 pub struct Slot(Home);
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot")
+            .field("bytes", &self.bytes().len())
+            .field("borrowed", &self.is_borrowed())
+            .finish_non_exhaustive()
+    }
+}
 
 #[derive(Clone)]
 enum Home {

@@ -1,5 +1,6 @@
 //! A loaded parameter.
 
+use std::fmt;
 use std::sync::Arc;
 
 use quant::Matrix;
@@ -8,7 +9,7 @@ use tensor::{Scheme, Shape};
 use crate::slot::Slot;
 
 /// A loaded parameter: its logical shape, its scheme, and one slot a plane. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Tensor {
     shape: Shape,
     scheme: Arc<Scheme>,
@@ -86,6 +87,14 @@ const MAX_PLANES: usize = 8;
 pub struct Planes<'a> {
     all: [&'a [u8]; MAX_PLANES],
     count: usize,
+}
+
+impl fmt::Debug for Planes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planes")
+            .field("bytes", &self.iter().map(|plane| plane.len()).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> std::ops::Deref for Planes<'a> {

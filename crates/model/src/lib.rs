@@ -15,6 +15,7 @@
 extern crate self as weighbridge;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 mod architecture;
 mod config;
@@ -53,6 +54,15 @@ pub struct Model {
     pub dialect: DialectName,
     /// The verdicts on the keys that the configuration was read from.
     noted: BTreeMap<String, Verdict>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("family", &self.family.name())
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Model {

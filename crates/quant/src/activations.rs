@@ -2,6 +2,7 @@
 
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_16_lanes};
+use std::fmt;
 
 /// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
 const WORDS: usize = 12;
@@ -66,6 +67,12 @@ pub struct Activations {
     rows: usize,
     k: usize,
     forms: Forms,
+}
+
+impl fmt::Debug for Activations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Activations").finish_non_exhaustive()
+    }
 }
 
 impl Activations {
@@ -151,6 +158,12 @@ pub struct Filling<'a> {
     floats: &'a mut [f32],
     rows: usize,
     k: usize,
+}
+
+impl fmt::Debug for Filling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filling").finish_non_exhaustive()
+    }
 }
 
 impl<'a> Filling<'a> {

@@ -1,5 +1,6 @@
 //! A view of some columns of a matrix of floats, to be filled.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 /// Some columns of a row-major matrix `[rows, stride]` of f32, owned for writing.
@@ -13,6 +14,12 @@ pub struct ColumnsMut<'a> {
     columns: usize,
     stride: usize,
     owner: PhantomData<&'a mut [f32]>,
+}
+
+impl fmt::Debug for ColumnsMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ColumnsMut").finish_non_exhaustive()
+    }
 }
 
 // SAFETY: it is a `&mut` to its elements, which are `f32`: no two views reach the same one.

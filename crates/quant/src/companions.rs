@@ -143,6 +143,12 @@ pub struct Module<'a> {
     read: &'a dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
 }
 
+impl fmt::Debug for Module<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module").finish_non_exhaustive()
+    }
+}
+
 /// What one module's tensors do not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inconsistent {

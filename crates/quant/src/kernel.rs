@@ -6,6 +6,7 @@ mod floats;
 mod kinds;
 mod unit;
 
+use std::fmt;
 use std::ops::Range;
 
 use tensor::Scheme;
@@ -43,6 +44,12 @@ pub struct Kernel {
     access: Access,
     /// Only callable with the instructions of the `Isa` that [`kernel`] was given.
     how: How,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Copy)]

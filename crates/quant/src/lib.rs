@@ -6,16 +6,30 @@
     clippy::cast_lossless,
     reason = "codes are bytes and nibbles whose ranges the masks beside them state"
 )]
+#![cfg_attr(
+    not(feature = "products"),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "lanes and packings serve both movement and products"
+    )
+)]
 #![allow(clippy::cast_ptr_alignment, reason = "every load and store here is an unaligned one")]
 #![allow(clippy::wildcard_imports, reason = "of `std::arch` only, whose names say where they come from")]
 #![allow(clippy::needless_range_loop, reason = "an index says which of several arrays' elements meet")]
 
+#[cfg(feature = "products")]
 mod access;
+#[cfg(feature = "products")]
 mod activations;
 mod assemble;
+#[cfg(feature = "products")]
 mod attend;
+#[cfg(feature = "products")]
 pub mod ceiling;
 mod codec;
+#[cfg(feature = "products")]
 mod columns;
 pub mod companions;
 mod convention;
@@ -25,6 +39,7 @@ mod error;
 mod float16;
 mod interleave;
 mod isa;
+#[cfg(feature = "products")]
 mod kernel;
 mod lanes;
 mod packing;
@@ -32,18 +47,24 @@ mod registry;
 mod repack;
 mod scheme;
 mod search;
+#[cfg(feature = "products")]
 pub mod vector;
 
+#[cfg(feature = "products")]
 pub use access::{Access, processor};
+#[cfg(feature = "products")]
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
+#[cfg(feature = "products")]
 pub use attend::{Attention, attend};
 pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
+#[cfg(feature = "products")]
 pub use columns::ColumnsMut;
 pub use decode::decode_row;
 pub use error::Error;
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
+#[cfg(feature = "products")]
 pub use kernel::{Kernel, kernel, kernel_with};
 pub use registry::{codec, names, scheme};
 pub use repack::{repack, repack_with};

@@ -62,7 +62,7 @@ impl Field {
 }
 
 /// What the codes of a block mean to the kernels.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Codes {
     /// Blocks of 32 with one scale, which they may share with others.
     Plain(Plain),
@@ -79,7 +79,7 @@ pub(crate) enum Codes {
 }
 
 /// The codes of blocks of 32 with one scale.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Plain {
     /// Bits of a code: 4, 5 or 8.
     pub(crate) bits: u32,
@@ -150,7 +150,7 @@ impl Plain {
 }
 
 /// Where the codes of a block of 32 are, if two share a byte.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Order {
     /// The first 16 in the low nibbles of the four words, the others in the high ones.
     Halves,
@@ -160,7 +160,7 @@ pub(crate) enum Order {
 }
 
 /// What the codes of a [`Plain`] block stand for, but for the scale.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Means {
     /// Themselves; and there is a minimum.
     Min,
@@ -171,7 +171,7 @@ pub(crate) enum Means {
 }
 
 /// How scales and minima are stored.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Number {
     F16,
     BF16,
@@ -192,7 +192,7 @@ impl Number {
 }
 
 /// Sixteen values, made unsigned.
-#[derive(PartialEq)]
+#[derive(PartialEq, Debug)]
 pub(crate) struct Listed {
     /// What `zero` is added to.
     pub(crate) values: [u8; 16],
@@ -216,7 +216,7 @@ impl Listed {
 
 /// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, which comes
 /// after those that have a part in records.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Factor {
     /// Multiplies them all.
     pub(crate) times: f32,
@@ -225,7 +225,7 @@ pub(crate) struct Factor {
 /// All of a scheme that the kernels and the interleaved forms are made from.
 ///
 /// What one row stores for one unit is its *record*: some bytes in each plane.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Packing {
     /// What the codes mean.
     pub(crate) codes: Codes,

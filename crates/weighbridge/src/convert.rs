@@ -13,6 +13,7 @@ pub(crate) mod requantize;
 mod resume;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl OutputFormat {
     }
 
     /// The format that a path's extension stands for.
-    pub fn of_path(path: &Path) -> Option<OutputFormat> {
+    pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
+        let path = path.as_ref();
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Gguf];
         files.into_iter().find(|f| f.name() == extension)
@@ -166,6 +168,12 @@ pub struct ConvertOptions<'a> {
     pub sync_every: Option<u64>,
 }
 
+impl fmt::Debug for ConvertOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConvertOptions").finish_non_exhaustive()
+    }
+}
+
 impl ConvertOptions<'_> {
     /// Why they mean nothing for `format`, if that is so.
     fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<String> {
@@ -207,6 +215,7 @@ fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), E
 }
 
 /// A parameter that is being converted.
+#[derive(Debug)]
 pub struct Progress<'a> {
     /// Its place, counted from 0.
     pub index: usize,
@@ -237,6 +246,12 @@ pub struct Conversion<'a> {
     draft: Draft,
     /// What the values depend on.
     identity: Vec<u8>,
+}
+
+impl fmt::Debug for Conversion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversion").field("rules", &self.rules).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Conversion<'a> {
@@ -389,6 +404,15 @@ impl<'a> Conversion<'a> {
     /// If something is at `path`, the disk is too small, a file cannot be read or written, or values cannot be
     /// encoded.
     pub fn run(
+        self,
+        path: impl AsRef<Path>,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<ConvertReport, Error> {
+        self.write(path.as_ref(), pool, each)
+    }
+
+    fn write(
         self,
         path: &Path,
         pool: &mut Pool,

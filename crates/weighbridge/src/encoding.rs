@@ -15,8 +15,10 @@ pub(crate) use misfits::Misfits;
 use misfits::is_floating;
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
-pub(crate) use presets::{Held, Parts, floats_in, roles};
+pub(crate) use presets::{Held, Parts};
 pub use presets::{PRESETS, Preset};
+#[cfg(feature = "convert")]
+pub(crate) use presets::{floats_in, roles};
 pub use rule::EncodeRule;
 
 /// A parameter that may be encoded.
@@ -36,6 +38,7 @@ pub(crate) struct Choice {
     /// The scheme to encode it in; `None`: as it is.
     pub(crate) scheme: Option<Arc<Scheme>>,
     /// What decided that.
+    #[cfg_attr(not(feature = "convert"), expect(dead_code, reason = "conversions alone ask for it"))]
     pub(crate) rule: String,
 }
 

@@ -1,11 +1,13 @@
 //! Any error of the pipeline.
 
+#[cfg(feature = "convert")]
 use std::path::{Path, PathBuf};
 
 use crate::{Finding, KeyFinding};
 
 /// Any error of the pipeline, each with its own message.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The checkpoint cannot be opened.
     #[error(transparent)]
@@ -110,6 +112,7 @@ pub enum Error {
         /// The layout.
         layout: &'static str,
     },
+    #[cfg(feature = "engine")]
     /// The engine does not run this model.
     #[error(
         "`{path}`: models of the family `{family}` are loaded and converted, but this one is not run: {why}\n\
@@ -123,6 +126,7 @@ pub enum Error {
         /// What is in the way.
         why: String,
     },
+    #[cfg(feature = "engine")]
     /// The sampling defaults cannot be read.
     #[error("`{path}`: {what}")]
     Sampling {
@@ -131,6 +135,7 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    #[cfg(feature = "convert")]
     /// The format cannot say all of the model.
     #[error("{}", unsaid(format, losses, unknown))]
     Lost {
@@ -141,12 +146,14 @@ pub enum Error {
         /// Keys that were allowed to be lost, under which nothing is.
         unknown: Vec<String>,
     },
+    #[cfg(feature = "convert")]
     /// What is to be converted cannot be, so.
     #[error("{what}")]
     Convert {
         /// Everything that is wrong, with hints on lines of their own.
         what: String,
     },
+    #[cfg(feature = "convert")]
     /// Weights are quantised already, and would be quantised again.
     #[error(
         "these weights are quantised already, and would be quantised again:{}\n\
@@ -163,12 +170,14 @@ pub enum Error {
         /// Everything that is wrong, with hints on lines of their own.
         what: String,
     },
+    #[cfg(feature = "convert")]
     /// What is to be compared cannot be, so.
     #[error("{what}")]
     Diff {
         /// The problem, with hints on lines of their own.
         what: String,
     },
+    #[cfg(feature = "convert")]
     /// An importance matrix cannot be used.
     #[error("`{path}`: {what}\nhint: llama.cpp's llama-imatrix makes them")]
     Imatrix {
@@ -214,6 +223,7 @@ pub enum Error {
         /// Everything that is said otherwise beside the tensors.
         keys: Vec<KeyFinding>,
     },
+    #[cfg(feature = "convert")]
     /// The caller ended it.
     #[error("{}", interrupted(kept.as_deref(), *done, *total))]
     Interrupted {
@@ -227,12 +237,14 @@ pub enum Error {
     /// Loading failed.
     #[error(transparent)]
     Load(#[from] load::Error),
+    #[cfg(feature = "engine")]
     /// Running failed.
     #[error(transparent)]
     Engine(#[from] engine::Error),
     /// `WEIGHBRIDGE_CPU` asks for an instruction set that is not there.
     #[error(transparent)]
     Isa(#[from] quant::Error),
+    #[cfg(feature = "engine")]
     /// The tokenizer or the chat template is wrong.
     #[error("`{path}`: {source}")]
     Text {
@@ -241,6 +253,7 @@ pub enum Error {
         /// What is wrong.
         source: engine::text::Error,
     },
+    #[cfg(feature = "engine")]
     /// A file of a tokenizer cannot be read.
     #[error("cannot read `{path}`: {source}")]
     TextIo {
@@ -249,6 +262,7 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    #[cfg(feature = "engine")]
     /// The checkpoint has no tokenizer.
     #[error("`{path}` has no tokenizer: looked for {looked_for}\nhint: {hint}")]
     NoTokenizer {
@@ -283,13 +297,13 @@ impl Error {
             | Error::Mesh { .. }
             | Error::Owners { .. }
             | Error::Rules(_)
-            | Error::Convert { .. }
-            | Error::Requantize { .. }
             | Error::Encoding { .. }
-            | Error::Diff { .. }
             | Error::ManifestThere { .. }
             | Error::Load(load::Error::LittleMemory { .. })
             | Error::Checkpoint(checkpoint::Error::Misuse(_)) => true,
+            #[cfg(feature = "convert")]
+            Error::Convert { .. } | Error::Requantize { .. } | Error::Diff { .. } => true,
+            #[cfg(feature = "engine")]
             Error::Engine(e) => matches!(
                 e,
                 engine::Error::CacheTooLarge { .. }
@@ -311,6 +325,7 @@ fn lines(findings: &[Finding], keys: &[KeyFinding]) -> String {
     findings.iter().map(ToString::to_string).chain(keys).collect::<Vec<_>>().join("\n")
 }
 
+#[cfg(feature = "convert")]
 fn unsaid(format: &str, losses: &[model::Loss], unknown: &[String]) -> String {
     let heading = (!losses.is_empty()).then(|| format!("{format} cannot say all of this model:"));
     let lost = losses.iter().map(|loss| format!("`{}` is lost: {}", loss.key, loss.what));
@@ -322,6 +337,7 @@ fn hinted(fit: Option<&model::Fit>) -> String {
     fit.map_or(String::new(), |fit| format!("\nhint: {fit}"))
 }
 
+#[cfg(feature = "convert")]
 fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
     match kept {
         None => "interrupted: nothing was written".to_owned(),

@@ -75,6 +75,7 @@ impl LayoutKind {
     }
 
     /// Whether an engine of ours runs it.
+    #[cfg(feature = "engine")]
     pub(crate) fn runs(self) -> bool {
         matches!(self, LayoutKind::Canonical | LayoutKind::InPlace | LayoutKind::Packed { .. })
     }

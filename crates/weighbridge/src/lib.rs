@@ -6,7 +6,7 @@
 //! # fn main() -> Result<(), weighbridge::Error> {
 //! use weighbridge::{LayoutKind, Pool};
 //!
-//! let checkpoint = weighbridge::open("model.gguf".as_ref())?; // headers only
+//! let checkpoint = weighbridge::open("model.gguf")?; // headers only
 //! let model = weighbridge::describe(&checkpoint)?; // family, config, dialect
 //! let plan = weighbridge::plan(&checkpoint, &model, LayoutKind::Canonical)?; // every problem, no reads
 //! let loaded = plan.load(&mut Pool::new(2))?; // slots filled, each once
@@ -22,19 +22,27 @@ mod adapter;
 mod bands;
 mod builder;
 mod check;
+#[cfg(feature = "convert")]
 mod convert;
+#[cfg(feature = "convert")]
 mod coverage;
+#[cfg(feature = "convert")]
 mod diff;
 mod encoding;
 mod error;
 mod layout;
 mod pipeline;
+#[cfg(feature = "engine")]
 mod quants;
+#[cfg(feature = "convert")]
 mod rope;
 mod rules;
+#[cfg(feature = "engine")]
 mod runtime;
 mod said;
+#[cfg(feature = "engine")]
 mod sampling;
+#[cfg(feature = "engine")]
 mod text;
 mod wanted;
 
@@ -45,20 +53,27 @@ pub use check::{
     Wrong, WrongKey, check, load_verified,
 };
 pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
+#[cfg(feature = "convert")]
 pub use convert::{
     Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress,
     Requantized, Split,
 };
+#[cfg(feature = "convert")]
 pub use coverage::{Covered, coverage};
 pub use derive::Module;
+#[cfg(feature = "convert")]
 pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
+#[cfg(feature = "engine")]
 pub use engine::backend::{Ceiling, Tried, Tuned};
+#[cfg(feature = "engine")]
 pub use engine::sampler::{Sampler, SamplerOptions};
+#[cfg(feature = "engine")]
 pub use engine::text::{
     ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,
     Tokenizer,
 };
+#[cfg(feature = "engine")]
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
@@ -75,13 +90,19 @@ pub use plan::{
     Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
     reads,
 };
-pub use quant::{Access, Difference, processor};
+pub use quant::Difference;
+#[cfg(feature = "engine")]
+pub use quant::{Access, processor};
+#[cfg(feature = "engine")]
 pub use quants::{Quant, quants};
 pub use rules::{RulesProblems, parse_rules, read_rules};
+#[cfg(feature = "engine")]
 pub use runtime::{BackendKind, Options, Runtime, tune};
+#[cfg(feature = "engine")]
 pub use sampling::{Sampling, sampling};
 pub use tensor::{
     Arrangement, Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, RopeOrder, Scheme,
     Shape, TensorEntry, nearest,
 };
+#[cfg(feature = "engine")]
 pub use text::{chat_template, open_tokenizer, tokenizer};

@@ -14,7 +14,7 @@ use crate::{Adapter, Error, LayoutKind};
 ///
 /// # Errors
 /// If it is not there, not readable, or malformed: every problem of the file at once.
-pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
     Ok(checkpoint::open(path)?)
 }
 
@@ -22,7 +22,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, Error> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_with(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
+pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
     Ok(checkpoint::open_with(path, options)?)
 }
 

@@ -35,7 +35,8 @@ impl std::error::Error for RulesProblems {}
 ///
 /// # Errors
 /// If it cannot be read; everything that is wrong with it, at once.
-pub fn read_rules(path: &Path) -> Result<Mapping, Error> {
+pub fn read_rules(path: impl AsRef<Path>) -> Result<Mapping, Error> {
+    let path = path.as_ref();
     let origin = path.display().to_string();
     let io = |source| Error::RulesIo { path: origin.clone(), source };
     let length = std::fs::metadata(path).map_err(io)?.len();

@@ -1,5 +1,6 @@
 //! A model that runs.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,12 +63,25 @@ pub struct Runtime {
     sampling: Sampling,
 }
 
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("path", &self.checkpoint.path())
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Runtime {
     /// Opens, plans, loads, and makes ready to run.
     ///
     /// # Errors
     /// Whatever is wrong with the checkpoint, and what the machine cannot give.
-    pub fn start(path: &Path, options: &Options) -> Result<Runtime, Error> {
+    pub fn start(path: impl AsRef<Path>, options: &Options) -> Result<Runtime, Error> {
+        Runtime::of(path.as_ref(), options)
+    }
+
+    fn of(path: &Path, options: &Options) -> Result<Runtime, Error> {
         let checkpoint = open_with(path, &options.open)?;
         let model = describe(&checkpoint)?;
         let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {

@@ -27,6 +27,7 @@ pub(crate) struct Saying {
 /// All that a checkpoint says: the file, or `metadata`, and the key; a file that is no JSON has the key ``.
 pub(crate) struct Said {
     /// Whose words these are; `None`: the format says nothing.
+    #[cfg_attr(not(feature = "convert"), expect(dead_code, reason = "conversions alone ask for it"))]
     pub(crate) dialect: Option<DialectName>,
     pub(crate) keys: BTreeMap<(String, String), Saying>,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
-use engine::text::{ChatTemplate, Loss, Tokenizer, Vocabulary, VocabularyBuf};
+use engine::text::{ChatTemplate, Tokenizer, Vocabulary, VocabularyBuf};
 
 use crate::Error;
 use crate::pipeline::shown;
@@ -41,7 +41,8 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
 ///
 /// # Errors
 /// As [`tokenizer`], and if a file cannot be read.
-pub fn open_tokenizer(path: &Path, options: &OpenOptions) -> Result<Tokenizer, Error> {
+pub fn open_tokenizer(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Tokenizer, Error> {
+    let path = path.as_ref();
     if path.extension().is_none_or(|extension| extension != "json") || path.is_dir() {
         return tokenizer(&checkpoint::open_with(path, options)?);
     }
@@ -55,11 +56,12 @@ pub fn open_tokenizer(path: &Path, options: &OpenOptions) -> Result<Tokenizer, E
     Tokenizer::from_json(&json, config.as_deref()).map_err(|source| Error::Text { path: shown(), source })
 }
 
+#[cfg(feature = "convert")]
 /// What tokenizer.json or tokenizer.model says in the words of GGUF, and what these do not say; `None` if there is neither.
 pub(crate) fn hf_vocabulary(
     hf: &HfMetadata,
     checkpoint: &Checkpoint,
-) -> Result<Option<(VocabularyBuf, Vec<Loss>)>, Error> {
+) -> Result<Option<(VocabularyBuf, Vec<engine::text::Loss>)>, Error> {
     let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
     let vocabulary = match (hf.tokenizer(), hf.sentencepiece()) {
         (Some(json), _) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),

@@ -183,6 +183,7 @@ impl Wanted {
     }
 
     /// The plan of one runtime parameter, the checkpoint's others left alone.
+    #[cfg(feature = "convert")]
     pub(crate) fn only(&self, checkpoint: &Checkpoint, target: Target) -> Result<Plan, Error> {
         let name = target.name.clone();
         let mut targets = self.targets.clone();

@@ -48,7 +48,7 @@ fn the_token_loop_allocates_nothing() {
                     context: Some(256),
                     ..Options::default()
                 };
-                let mut runtime = Runtime::start(&model(name), &options).unwrap();
+                let mut runtime = Runtime::start(model(name), &options).unwrap();
                 let vocab = usize::try_from(runtime.decoder().architecture().vocab).unwrap();
                 let sampling = SamplerOptions { temperature, seed: 7, ..SamplerOptions::default() };
                 let mut sampler = Sampler::new(&sampling, vocab).unwrap();

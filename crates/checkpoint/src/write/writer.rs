@@ -1,5 +1,6 @@
 //! Tensors to files, one after the other, and never more lost than was written since the last time all was durable.
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -56,6 +57,12 @@ pub struct Writer {
     /// Files whose head has been written.
     begun: Vec<bool>,
     failed: bool,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("kept", &self.kept()).finish_non_exhaustive()
+    }
 }
 
 impl Writer {

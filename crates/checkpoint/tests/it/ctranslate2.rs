@@ -22,7 +22,7 @@ fn bytes(checkpoint: &Checkpoint, entry: &TensorEntry) -> Vec<u8> {
 
 #[test]
 fn every_variable_is_what_the_library_wrote() {
-    let wanted = checkpoint::open(&golden().join("values.npz")).expect("sound");
+    let wanted = checkpoint::open(golden().join("values.npz")).expect("sound");
     let aliases = fs::read(golden().join("aliases.json")).unwrap();
     let aliases: serde_json::Value = serde_json::from_slice(&aliases).unwrap();
     for name in ["float32", "int8", "int8_float16", "int16"] {
@@ -174,13 +174,13 @@ fn no_damage_makes_it_panic() {
     let dir = Dir::new();
     let whole = fs::read(golden().join("int8/model.bin")).unwrap();
     for cut in (1..whole.len()).filter(|n| *n < 600 || n % 37 == 0) {
-        assert!(checkpoint::open(&dir.file("x", &whole[..cut])).is_err(), "{cut}");
+        assert!(checkpoint::open(dir.file("x", &whole[..cut])).is_err(), "{cut}");
     }
     for at in 0..500 {
         for to in [0, 1, 0x7f, 0xff] {
             let mut file = whole.clone();
             file[at] = to;
-            let opened = checkpoint::open(&dir.file("x", &file));
+            let opened = checkpoint::open(dir.file("x", &file));
             assert!(!matches!(opened, Err(Error::Io { .. })), "byte {at}");
         }
     }

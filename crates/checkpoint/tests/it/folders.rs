@@ -207,7 +207,7 @@ fn links_out_of_the_directory_are_refused() {
             dir.file("outside", if member == "model.safetensors" { weights() } else { b"{}".to_vec() });
         let _ = std::fs::remove_file(dir.path("m").join(member));
         symlink(&outside, dir.path("m").join(member)).unwrap();
-        let error = checkpoint::open(&dir.path("m")).expect_err("leads out");
+        let error = checkpoint::open(dir.path("m")).expect_err("leads out");
         assert!(matches!(error.problems()[0].fault, Fault::Outside { .. }), "{error}");
         // A path that the caller names is the caller's choice.
         if member == "model.safetensors" {
@@ -245,7 +245,7 @@ fn links_inside_the_directory_and_inside_a_hub_cache_are_followed() {
     std::fs::remove_file(dir.path(&format!("{snapshot}/model.safetensors"))).unwrap();
     symlink("../../../models--org--other/blobs/cc", dir.path(&format!("{snapshot}/model.safetensors")))
         .unwrap();
-    let error = checkpoint::open(&dir.path(&snapshot)).expect_err("leads out");
+    let error = checkpoint::open(dir.path(&snapshot)).expect_err("leads out");
     assert!(matches!(error.problems()[0].fault, Fault::Outside { .. }), "{error}");
 }
 
@@ -253,10 +253,10 @@ fn links_inside_the_directory_and_inside_a_hub_cache_are_followed() {
 fn a_broken_link_and_a_loop_are_errors() {
     let dir = model();
     symlink("nowhere", dir.path("m/tokenizer.json")).unwrap();
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Io { .. })));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Io { .. })));
     std::fs::remove_file(dir.path("m/tokenizer.json")).unwrap();
     symlink("tokenizer.json", dir.path("m/tokenizer.json")).unwrap();
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Io { .. })));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Io { .. })));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn pipes_and_devices_do_not_block() {
     std::fs::remove_file(dir.path("m/model.safetensors")).unwrap();
     pipe(dir.path("m/model.safetensors"));
     let member = dir.error("m");
-    let device = checkpoint::open("/dev/zero".as_ref()).expect_err("a device");
+    let device = checkpoint::open("/dev/zero").expect_err("a device");
     assert!(matches!(device, Error::Misuse(_)));
     assert_snapshot!([named, member, device.to_string()].join("\n"), @"
     misuse of `DIR/x.gguf`: wanted a regular file, found a named pipe
@@ -303,11 +303,11 @@ fn a_path_that_is_not_there() {
 fn a_member_that_grows_or_is_over_the_limit_is_not_read() {
     let dir = model();
     dir.file("m/tokenizer.json", "{}");
-    let checkpoint = checkpoint::open(&dir.path("m")).expect("sound");
+    let checkpoint = checkpoint::open(dir.path("m")).expect("sound");
     let member = checkpoint.metadata().hf().and_then(|m| m.tokenizer()).expect("there");
     std::fs::File::create(member.path()).unwrap().set_len((256 << 20) + 1).unwrap();
     assert!(matches!(member.read(), Err(Error::Changed { .. })));
-    let long = checkpoint::open(&dir.path("m")).expect("sound");
+    let long = checkpoint::open(dir.path("m")).expect("sound");
     let long = long.metadata().hf().and_then(|m| m.tokenizer()).expect("there");
     assert!(matches!(long.read(), Err(Error::Malformed(_))));
     std::fs::remove_file(member.path()).unwrap();

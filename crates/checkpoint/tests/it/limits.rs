@@ -32,7 +32,7 @@ fn half_a_million_tensors() {
     for name in ["many.gguf", "many.safetensors"] {
         for io in [Io::Mmap, Io::Pread] {
             let options = OpenOptions::with_io(io);
-            let open = || checkpoint::open_with(&dir.path(name), &options);
+            let open = || checkpoint::open_with(dir.path(name), &options);
             let checkpoint = told(&format!("500,000 tensors of {name} by {io:?}"), open).0.expect("sound");
             assert_eq!(checkpoint.entries().len() as u64, testkit::fixture::MANY);
             let bytes: u64 = checkpoint.entries().iter().map(tensor::TensorEntry::byte_len).sum();

@@ -57,7 +57,7 @@ impl Dir {
 
     /// The error that opening `name` gives, with this directory as `DIR`.
     fn error(&self, name: &str) -> String {
-        match checkpoint::open(&self.path(name)) {
+        match checkpoint::open(self.path(name)) {
             Ok(_) => panic!("`{name}` opens"),
             Err(error) => self.text(&error),
         }

@@ -35,7 +35,7 @@ fn gemma3_opens_within_15_ms() {
 
 #[test]
 fn tokens_of_gemma3_are_read_on_demand() {
-    let checkpoint = checkpoint::open(&model("gemma3")).expect("sound");
+    let checkpoint = checkpoint::open(model("gemma3")).expect("sound");
     let metadata = checkpoint.metadata().gguf().expect("gguf");
     let mut tokens = metadata.strs("tokenizer.ggml.tokens").expect("strings").expect("there");
     assert_eq!(tokens.nth(2).expect("there").expect("UTF-8"), "<bos>");

@@ -86,7 +86,7 @@ fn a_directory_of_arrays() {
       `pickled.npy`: has type `|O`, which is not supported yet (at byte 0)
       `text.npy`: wanted an array that starts with `\x93NUMPY`, found [68, 65, 6c, 6c, 6f] (at byte 0)
     ");
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Malformed(_))));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Malformed(_))));
 }
 
 /// `DIR/m` as squish writes it: a weight in each way.

@@ -39,7 +39,7 @@ fn stored(flags: u8, content: Option<u64>, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_way_of_writing_is_read() {
-    let wanted = checkpoint::open(&golden("npy-zst/values.npz")).expect("sound");
+    let wanted = checkpoint::open(golden("npy-zst/values.npz")).expect("sound");
     assert_eq!(wanted.entries().len(), 9);
     for entry in wanted.entries() {
         let path = golden(&format!("npy-zst/{}.npy.zst", entry.name));
@@ -52,7 +52,7 @@ fn every_way_of_writing_is_read() {
         assert_eq!((source.kind(), source.mapped(), source.len()), ("zstd", None, read.files()[0].len));
         assert!(source.read_at(source.len(), &mut [0]).is_err());
     }
-    let sparse = checkpoint::open(&golden("npy-zst/sparse.npy.zst")).expect("sound");
+    let sparse = checkpoint::open(golden("npy-zst/sparse.npy.zst")).expect("sound");
     let values = bytes(&sparse, &sparse.entries()[0]).unwrap();
     let (values, _) = values.as_chunks::<4>();
     assert_eq!(values.len(), 400_000);
@@ -174,9 +174,9 @@ fn what_is_broken_is_said() {
     no checksum: reading: the zstd data is broken: Failed to read checksum: failed to fill whole buffer (at byte 300146)
     no array: unsupported `DIR/x.npy.zst`: the content is zstd-compressed data that is no array: decompress it first
     ");
-    assert!(matches!(checkpoint::open(&golden("npy-zst/dictionary.npy.zst")), Err(Error::Unsupported(_))));
+    assert!(matches!(checkpoint::open(golden("npy-zst/dictionary.npy.zst")), Err(Error::Unsupported(_))));
     assert_snapshot!(
-        checkpoint::open(&golden("npy-zst/window.npy.zst")).unwrap_err().to_string().rsplit_once('/').unwrap().1,
+        checkpoint::open(golden("npy-zst/window.npy.zst")).unwrap_err().to_string().rsplit_once('/').unwrap().1,
         @"window.npy.zst`: zstd window in bytes of 268435456, over the limit of 134217728 (at byte 0)"
     );
     // Another thing that is compressed, under its own name.

@@ -42,7 +42,7 @@ fn every_dtype_of_numpy_is_read() {
 
 #[test]
 fn what_is_written_is_aligned_and_the_same_each_time() {
-    let source = checkpoint::open(&golden("arrays.npz")).unwrap();
+    let source = checkpoint::open(golden("arrays.npz")).unwrap();
     let dir = Dir::new();
     let write = |name: &str| {
         let tensors = source.entries().iter().map(|e| Outgoing {
@@ -124,7 +124,7 @@ fn a_broken_archive_is_an_error_wherever_it_ends_and_whatever_is_changed() {
         for flip in [1, 0x80, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= flip;
-            let Ok(checkpoint) = checkpoint::open(&dir.file("flip.npz", &bytes)) else { continue };
+            let Ok(checkpoint) = checkpoint::open(dir.file("flip.npz", &bytes)) else { continue };
             let mut end = 0;
             for entry in checkpoint.entries() {
                 let range = entry.planes[0].bytes.clone();

@@ -232,7 +232,7 @@ fn the_tensors_below_a_key() {
     dir.file("x.pt", std::fs::read(&file).unwrap());
     let wrong = |key: &str| {
         let options = OpenOptions::default().with_key(key);
-        dir.text(&checkpoint::open_with(&dir.path("x.pt"), &options).unwrap_err())
+        dir.text(&checkpoint::open_with(dir.path("x.pt"), &options).unwrap_err())
     };
     assert_snapshot!([wrong("state_dic"), wrong("state_dict.a.weight"), wrong("")].join("\n"), @"
     misuse of `DIR/x.pt`: no tensor is below the key `state_dic`

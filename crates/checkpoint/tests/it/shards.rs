@@ -159,7 +159,7 @@ fn every_disagreement_is_reported_at_once() {
       tensor `x`: is in `model-00002-of-00002.safetensors`, but not in the index
     hint: the download may be incomplete: download the missing files
     ");
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Mismatch(_))));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Mismatch(_))));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn broken_shards_are_reported_together_and_one_alone_by_its_path() {
       `model-00002-of-00002.safetensors`: the file ends inside the header: 86 bytes wanted, 72 left (at byte 8)
     hint: the download may be incomplete: download the file again
     ");
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Malformed(_))));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Malformed(_))));
     dir.file(&format!("m/{ONE}"), "");
     dir.file(&format!("m/{TWO}"), Gguf::new().f32("c", &[4]).build());
     assert_snapshot!(dir.error("m"), @"
@@ -210,7 +210,7 @@ fn an_index_cannot_lead_out_of_the_directory() {
       `a\0b` is no name of a file in the directory
       `sub/x` is no name of a file in the directory (at byte 151)
     ");
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Malformed(_))));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Malformed(_))));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn shards_that_are_no_files_are_refused() {
     ");
     std::fs::remove_file(dir.path("m").join(TWO)).unwrap();
     symlink("nowhere", dir.path("m").join(TWO)).unwrap();
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Io { .. })));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Io { .. })));
 }
 
 #[test]

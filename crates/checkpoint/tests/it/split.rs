@@ -60,7 +60,7 @@ fn any_part_and_the_directory_open_the_whole() {
     // Another model beside it: the directory is ambiguous, a file is not.
     dir.file("m/y.gguf", Gguf::new().f32("a", &[4]).build());
     assert_eq!(open_both(&dir.path(&name(2, 3))).expect("sound").entries(), whole.entries());
-    assert!(matches!(checkpoint::open(&dir.path("m")), Err(Error::Mismatch(_))));
+    assert!(matches!(checkpoint::open(dir.path("m")), Err(Error::Mismatch(_))));
 }
 
 #[test]

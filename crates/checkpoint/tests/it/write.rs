@@ -67,7 +67,7 @@ pub(crate) fn pairs(metadata: &GgufMetadata) -> Vec<(&str, Value<'_>)> {
 fn gguf_is_written_as_gguf_py_writes_it() {
     for name in ["gguf/every-type.gguf", "models/llama-tiny/model.gguf", "models/gpt2-tiny/model.gguf"] {
         let dir = Dir::new();
-        let source = checkpoint::open(&golden(name)).unwrap();
+        let source = checkpoint::open(golden(name)).unwrap();
         let draft = Draft::gguf(outgoing(&source), &pairs(source.metadata().gguf().unwrap())).unwrap();
         copy(&source, draft, &dir.path("copy.gguf"));
         let (wanted, found) =
@@ -89,7 +89,7 @@ fn gguf_keeps_its_alignment_and_its_metadata_in_order() {
         .f32("a", &[3])
         .f32("b", &[5, 2])
         .build();
-    let source = checkpoint::open(&dir.file("in/source.gguf", file)).unwrap();
+    let source = checkpoint::open(dir.file("in/source.gguf", file)).unwrap();
     let draft = Draft::gguf(outgoing(&source), &pairs(source.metadata().gguf().unwrap())).unwrap();
     std::fs::create_dir(dir.path("out")).unwrap();
     let copy = copy(&source, draft, &dir.path("out/copy.gguf"));
@@ -101,7 +101,7 @@ fn gguf_keeps_its_alignment_and_its_metadata_in_order() {
 #[test]
 fn safetensors_are_written_with_every_dtype() {
     let dir = Dir::new();
-    let source = checkpoint::open(&golden("safetensors/every-dtype.safetensors")).unwrap();
+    let source = checkpoint::open(golden("safetensors/every-dtype.safetensors")).unwrap();
     copy(&source, Draft::safetensors(outgoing(&source)).unwrap(), &dir.path("copy.safetensors"));
 }
 
@@ -120,7 +120,7 @@ fn an_hf_directory_keeps_its_configuration_and_its_tokenizer() {
     dir.file("in/merges.txt", "a b");
     dir.file("in/modeling_evil.py", "boom");
     std::fs::create_dir(dir.path("out")).unwrap();
-    let source = checkpoint::open(&dir.path("in")).unwrap();
+    let source = checkpoint::open(dir.path("in")).unwrap();
     for (flavour, format) in [(Flavour::Hf, "pt"), (Flavour::Mlx, "mlx")] {
         let path = dir.path("out").join(format);
         let draft = Draft::directory(outgoing(&source), files(&source), flavour, None).unwrap();
@@ -144,7 +144,7 @@ fn an_hf_directory_keeps_its_configuration_and_its_tokenizer() {
 fn a_directory_without_a_configuration_is_no_source_of_one() {
     let dir = Dir::new();
     let file = std::fs::read(golden("models/llama-tiny/model.safetensors")).unwrap();
-    let source = checkpoint::open(&dir.file("bare.safetensors", file)).unwrap();
+    let source = checkpoint::open(dir.file("bare.safetensors", file)).unwrap();
     let error = source.metadata().hf().unwrap().files().unwrap_err();
     assert_snapshot!(dir.text(&error), @"
     misuse of `DIR`: wanted a `config.json` beside the weights of the source, found none
@@ -154,7 +154,7 @@ fn a_directory_without_a_configuration_is_no_source_of_one() {
 
 #[test]
 fn a_format_names_all_that_it_cannot_hold() {
-    let source = checkpoint::open(&golden("gguf/every-type.gguf")).unwrap();
+    let source = checkpoint::open(golden("gguf/every-type.gguf")).unwrap();
     let mut tensors = outgoing(&source);
     tensors.push(Outgoing { name: "x".into(), ..tensors[0].clone() });
     assert_snapshot!(Draft::npz(tensors).err().unwrap(), @"
@@ -182,7 +182,7 @@ fn a_format_names_all_that_it_cannot_hold() {
       and 7 more
     hint: encode them as f32, f16 or bf16, or write another format
     ");
-    let source = checkpoint::open(&golden("safetensors/every-dtype.safetensors")).unwrap();
+    let source = checkpoint::open(golden("safetensors/every-dtype.safetensors")).unwrap();
     let mut tensors = outgoing(&source);
     tensors.push(Outgoing {
         name: "n".repeat(64),
@@ -251,7 +251,7 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
 #[test]
 fn only_a_model_is_replaced_by_a_directory() {
     let dir = Dir::new();
-    let source = checkpoint::open(&golden("models/llama-tiny")).unwrap();
+    let source = checkpoint::open(golden("models/llama-tiny")).unwrap();
     let write = |name: &str| {
         let draft = Draft::directory(outgoing(&source), files(&source), Flavour::Hf, None).unwrap();
         let mut writer = draft.create(&dir.path(name), true)?;

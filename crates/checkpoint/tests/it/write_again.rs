@@ -72,8 +72,8 @@ fn drafts(gguf: &Checkpoint, hf: &Checkpoint) -> Vec<(&'static str, Draft)> {
 /// directory, where the same is written again.
 #[test]
 fn what_was_written_is_continued_and_comes_out_the_same() {
-    let gguf = checkpoint::open(&golden("models/llama-tiny/model.gguf")).unwrap();
-    let hf = checkpoint::open(&golden("models/llama-tiny")).unwrap();
+    let gguf = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
+    let hf = checkpoint::open(golden("models/llama-tiny")).unwrap();
     for case in 0..5 {
         let dir = Dir::new();
         let (name, draft) = drafts(&gguf, &hf).remove(case);
@@ -110,7 +110,7 @@ fn what_was_written_is_continued_and_comes_out_the_same() {
 #[test]
 fn only_the_same_is_continued() {
     let dir = Dir::new();
-    let source = checkpoint::open(&golden("models/llama-tiny/model.gguf")).unwrap();
+    let source = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
     let path = dir.path("x.safetensors");
     let create = |options: &WriteOptions| {
         Draft::safetensors(outgoing(&source)).unwrap().create_with(&path, options).unwrap()
@@ -188,7 +188,7 @@ fn only_the_same_is_continued() {
 #[test]
 fn strangers_are_not_taken_for_ours() {
     let dir = Dir::new();
-    let source = checkpoint::open(&golden("models/llama-tiny/model.gguf")).unwrap();
+    let source = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
     let create = || Draft::npz(outgoing(&source)).unwrap().create(&dir.path("x.npz"), false).err().unwrap();
     dir.file(".x.npz.partial", "precious");
     assert_snapshot!(dir.text(&create()), @"misuse of `DIR/.x.npz.partial`: something is there that is not ours, where the unfinished result is to be");

@@ -47,7 +47,7 @@ fn shards_are_those_of_transformers() {
     for name in ["config.json", "model.safetensors"] {
         dir.file(&format!("in/{name}"), std::fs::read(golden("models/llama-tiny").join(name)).unwrap());
     }
-    let source = &checkpoint::open(&dir.path("in")).unwrap();
+    let source = &checkpoint::open(dir.path("in")).unwrap();
     let out = dir.path("out");
     let again = write(source, hf(source, Flavour::Hf, Some(40_000)), &out, false, &out);
     assert_eq!(again.files().len(), 11);
@@ -82,7 +82,7 @@ fn shards_of_mlx_have_planes_together_and_an_index_always() {
     for name in ["config.json", "model.safetensors"] {
         dir.file(&format!("in/{name}"), std::fs::read(golden("models/llama-tiny").join(name)).unwrap());
     }
-    let source = checkpoint::open(&dir.path("in")).unwrap();
+    let source = checkpoint::open(dir.path("in")).unwrap();
     let scheme = quant::scheme("mlx-affine:b4,g32,f32").unwrap();
     let mut tensors = outgoing(&source);
     for tensor in tensors.iter_mut().filter(|t| t.shape.len() == 2) {
@@ -141,7 +141,7 @@ fn gguf_is_split_as_llama_gguf_split_does() {
 }
 
 fn tiny() -> Checkpoint {
-    checkpoint::open(&golden("models/llama-tiny/model.gguf")).unwrap()
+    checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap()
 }
 
 fn split(source: &Checkpoint, tensors: u64) -> Draft {
@@ -260,7 +260,7 @@ fn any_name_can_be_an_array() {
 #[test]
 fn arrays_of_a_model_are_a_model() {
     let dir = Dir::new();
-    let source = checkpoint::open(&golden("models/llama-tiny")).unwrap();
+    let source = checkpoint::open(golden("models/llama-tiny")).unwrap();
     let metadata = source.metadata().hf();
     let draft = Draft::npy_dir(outgoing(&source), Some(files(&source))).unwrap();
     let again = write(&source, draft, &dir.path("out"), false, &dir.path("out"));

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         LoadOptions { owned: args.owned, memory: args.memory, watch: Some(&watch), ..LoadOptions::default() };
 
     let manifest = match &args.verify {
-        Some(file) => Some(Manifest::read(&file.clone().unwrap_or_else(|| Manifest::beside(&args.path)))?),
+        Some(file) => Some(Manifest::read(file.clone().unwrap_or_else(|| Manifest::beside(&args.path)))?),
         None => None,
     };
 

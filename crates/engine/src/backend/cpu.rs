@@ -4,6 +4,7 @@
 //! the pool's threads take in turn; one row's norms and activations are done by the caller alone, which is
 //! quicker than waking anyone.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,6 +36,12 @@ pub struct Cpu {
     activations: Activations,
     products: Products,
     locals: Vec<Local>,
+}
+
+impl fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cpu").finish_non_exhaustive()
+    }
 }
 
 /// One thread's own.

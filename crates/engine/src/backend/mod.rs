@@ -10,6 +10,7 @@ mod product;
 mod reference;
 mod tune;
 
+use std::fmt;
 use std::sync::Arc;
 
 use model::{Activation, Norm};
@@ -42,6 +43,12 @@ pub struct Heads<'a> {
     pub order: RopeOrder,
 }
 
+impl fmt::Debug for Heads<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heads").finish_non_exhaustive()
+    }
+}
+
 impl Heads<'_> {
     /// Elements of one row of q, k and v together.
     pub fn width(&self) -> usize {
@@ -61,6 +68,12 @@ pub struct Attend<'a> {
     pub window: Option<usize>,
     /// Scores are multiplied by this.
     pub scale: f32,
+}
+
+impl fmt::Debug for Attend<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attend").finish_non_exhaustive()
+    }
 }
 
 impl Attend<'_> {

@@ -1,5 +1,6 @@
 //! The oracle: plain f32, one thread, one loop an operation, in the order of the formula.
 
+use std::fmt;
 use std::sync::Arc;
 
 use model::{Activation, Norm};
@@ -16,6 +17,12 @@ use load::Tensor;
 pub struct Reference {
     row: Vec<f32>,
     scores: Vec<f32>,
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reference").finish_non_exhaustive()
+    }
 }
 
 impl Reference {

@@ -6,6 +6,7 @@
 //! recursion. minijinja has no limits for that. Who runs templates of strangers does it in a process of its own, as
 //! `weighbridge run` does.
 
+use std::fmt;
 use std::io;
 
 use minijinja::syntax::SyntaxConfig;
@@ -40,6 +41,12 @@ pub struct Message {
 pub struct ChatTemplate {
     source: String,
     environment: Environment<'static>,
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").finish_non_exhaustive()
+    }
 }
 
 const NAME: &str = "chat_template";

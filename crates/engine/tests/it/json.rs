@@ -290,7 +290,7 @@ fn what_is_written_of_a_vocabulary_gives_its_tokens() {
     for name in ["gpt-2", "llama-spm", "starcoder", "refact", "llama-bpe", "qwen2", "command-r"] {
         let file = |suffix: &str| models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf{suffix}"));
         let texts = std::fs::read_to_string(file(".inp")).unwrap();
-        written_and_read(&checkpoint::open(&file("")).unwrap(), &texts);
+        written_and_read(&checkpoint::open(file("")).unwrap(), &texts);
     }
     let texts = std::fs::read_to_string(models::path("ggml-vocabs", "ggml-vocab-gpt-2.gguf.inp")).unwrap();
     for name in ["smollm2", "gemma3", "gpt2-124m"] {
@@ -302,7 +302,7 @@ fn what_is_written_of_a_vocabulary_gives_its_tokens() {
 fn a_way_of_cutting_that_no_file_has_is_not_written() {
     for name in ["falcon", "deepseek-coder", "qwen35"] {
         let gguf =
-            checkpoint::open(&models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf"))).unwrap();
+            checkpoint::open(models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf"))).unwrap();
         let told = models::vocabulary(gguf.metadata().gguf().unwrap()).to_tokenizer_json().unwrap_err();
         assert!(told.to_string().starts_with("way of cutting text in a tokenizer.json"), "{told}");
     }

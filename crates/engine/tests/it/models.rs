@@ -12,7 +12,7 @@ pub(crate) fn path(name: &str, file: &str) -> PathBuf {
 
 /// Opens the GGUF file of a model.
 pub(crate) fn open(name: &str) -> Checkpoint {
-    checkpoint::open(&testkit::model(name)).unwrap()
+    checkpoint::open(testkit::model(name)).unwrap()
 }
 
 /// What the metadata says of the tokenizer.

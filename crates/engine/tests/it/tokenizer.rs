@@ -16,7 +16,7 @@ const PROMPT: EncodeOptions = EncodeOptions { add_special: true, parse_special: 
 /// Source: `read_tests`, tests/test-tokenizer-0.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.
 fn vocabulary_cases(name: &str) {
     let file = |suffix: &str| models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf{suffix}"));
-    let tokenizer = models::tokenizer(&checkpoint::open(&file("")).unwrap());
+    let tokenizer = models::tokenizer(&checkpoint::open(file("")).unwrap());
     let texts = std::fs::read_to_string(file(".inp")).unwrap();
     let tokens = std::fs::read_to_string(file(".out")).unwrap();
     let line = "\n__ggml_vocab_test__\n";

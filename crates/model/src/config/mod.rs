@@ -194,7 +194,7 @@ impl Config {
 }
 
 /// The keys of one field: `gguf` below the architecture's prefix, `hf` in config.json.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Keys {
     /// The field of [`Config`].
     pub field: &'static str,
@@ -212,6 +212,12 @@ pub struct Reader<'a> {
     /// The keys that were read, with their verdicts.
     noted: RefCell<BTreeMap<String, Verdict>>,
     not_followed: Vec<NotFollowed>,
+}
+
+impl fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
 }
 
 /// The origin of a stand-in for a field that was reported.

@@ -44,6 +44,7 @@ pub(crate) type How = fn(Expr, &Config, rank: usize) -> Expr;
 
 /// One canonical parameter and the entry that holds it. `{n}` is the layer; where the entry has `{e}`, there is one for
 /// each expert, and the parameter is made of all of them in a stack.
+#[derive(Debug)]
 pub struct Rule {
     param: &'static str,
     entry: &'static str,
@@ -106,6 +107,7 @@ impl Rule {
 }
 
 /// A family in one ecosystem.
+#[derive(Debug)]
 pub struct Dialect {
     /// The ecosystem.
     pub name: DialectName,

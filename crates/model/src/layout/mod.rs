@@ -36,6 +36,7 @@ pub struct Param {
 }
 
 /// What a runtime holds.
+#[derive(Debug)]
 pub struct RuntimeLayout {
     /// The runtime parameters.
     pub targets: Vec<Target>,
@@ -52,6 +53,7 @@ pub trait Layout {
 }
 
 /// Canonical names, shapes and order; matrices stay encoded as stored, vectors become f32.
+#[derive(Debug)]
 pub struct Canonical;
 
 impl Layout for Canonical {
@@ -68,6 +70,7 @@ impl Layout for Canonical {
 
 /// Canonical names, but every parameter as it lies in the file, so that as many as can be are borrowed
 /// from the map: GGUF's interleaved rows of q and k stay, and the kernel is told.
+#[derive(Debug)]
 pub struct InPlace;
 
 impl Layout for InPlace {

@@ -8,6 +8,7 @@ use super::{Layout, Param, RuntimeLayout};
 use crate::Model;
 
 /// What the modules of a model hold, under their own names, encoded as stored.
+#[derive(Debug)]
 pub struct Modules;
 
 impl Layout for Modules {

@@ -8,9 +8,11 @@ use super::{Param, RuntimeLayout};
 use crate::{Along, Axis, DialectName, Model, Role};
 
 /// Names and shapes of a dialect: the inverse of what its rules say, which is derived.
+#[derive(Debug)]
 pub struct Named(pub DialectName);
 
 /// Parameters as an ecosystem's files have them.
+#[derive(Debug)]
 pub struct Export {
     /// The entries.
     pub layout: RuntimeLayout,

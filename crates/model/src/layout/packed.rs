@@ -2,6 +2,7 @@
 //! block types with their rows interleaved.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use tensor::{Dtype, Expr, RopeOrder, Scheme, Target};
@@ -16,6 +17,12 @@ pub struct Packed<'a> {
     pub rows: u64,
     /// The scheme that interleaves `rows` rows of a scheme with `k` elements, if there is one.
     pub interleaved: &'a dyn Fn(&Scheme, u64) -> Option<Arc<Scheme>>,
+}
+
+impl fmt::Debug for Packed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packed").field("rows", &self.rows).finish_non_exhaustive()
+    }
 }
 
 impl Layout for Packed<'_> {

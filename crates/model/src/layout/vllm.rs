@@ -13,6 +13,7 @@ use crate::mesh::{Holding, VOCAB_PADDING};
 use crate::{Family, Model, Rule};
 
 /// As vLLM's layers hold the parameters: fused, encoded as stored.
+#[derive(Debug)]
 pub struct Vllm;
 
 impl Vllm {

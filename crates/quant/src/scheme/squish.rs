@@ -71,7 +71,7 @@ fn group(params: &str) -> Option<usize> {
 }
 
 /// What codes are.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// -127 to 127, times the scale.
     Int8,

@@ -63,7 +63,8 @@ impl Manifest {
 
     /// Where the manifest of the checkpoint at `path` is kept: in a directory `weighbridge-manifest.json`, and
     /// beside a file that file's name with `.weighbridge.json` after it.
-    pub fn beside(path: &Path) -> PathBuf {
+    pub fn beside(path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
         if path.is_dir() {
             return path.join("weighbridge-manifest.json");
         }
@@ -76,7 +77,8 @@ impl Manifest {
     ///
     /// # Errors
     /// If it cannot be read, or is no manifest of a version that is known.
-    pub fn read(path: &Path) -> Result<Manifest, Error> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Manifest, Error> {
+        let path = path.as_ref();
         let failed = |source| Error::ManifestIo { path: shown(path), doing: "read", source };
         let wrong = |what: String| Error::Manifest { path: shown(path), what };
         let mut text = Vec::new();
@@ -127,7 +129,8 @@ impl Manifest {
     ///
     /// # Errors
     /// If something else than an equal manifest is there and `overwrite` is not set, or the system refuses.
-    pub fn write(&self, path: &Path, overwrite: bool) -> Result<(), Error> {
+    pub fn write(&self, path: impl AsRef<Path>, overwrite: bool) -> Result<(), Error> {
+        let path = path.as_ref();
         let text = self.text();
         if fs::symlink_metadata(path).is_ok() && !overwrite {
             return match fs::read(path) {

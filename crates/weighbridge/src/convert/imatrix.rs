@@ -4,6 +4,7 @@
 //! Source: common/imatrix-loader.cpp and `load_imatrix` of tools/quantize/quantize.cpp, llama.cpp@0c1e57098.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Checkpoint, Value};
@@ -24,12 +25,22 @@ pub struct Imatrix {
     chunks: Option<u32>,
 }
 
+impl fmt::Debug for Imatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Imatrix")
+            .field("path", &self.path)
+            .field("weights", &self.columns.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Imatrix {
     /// Reads a file: GGUF with tensors `NAME.in_sum2` and `NAME.counts`, or the `.dat` form of before.
     ///
     /// # Errors
     /// If it cannot be read, or is no importance matrix.
-    pub fn open(path: &Path) -> Result<Imatrix, Error> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Imatrix, Error> {
+        let path = path.as_ref();
         let wrong = |what| Error::Imatrix { path: path.display().to_string(), what };
         let mut magic = [0; 4];
         let started =

@@ -223,7 +223,7 @@ impl Preset {
     }
 
     /// `general.file_type` of the GGUF file that it makes.
-    pub(crate) fn file_type(&self) -> Option<u32> {
+    pub fn file_type(&self) -> Option<u32> {
         self.file_type
     }
 

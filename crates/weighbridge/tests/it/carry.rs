@@ -171,7 +171,7 @@ fn a_quantised_gguf_as_a_directory_has_the_same_values_and_tokens() {
         let hf = dir.path().join(name);
         let report = convert(&model(name), &hf, OutputFormat::Hf, &[]);
         assert!(report.tensors.iter().any(|t| t.rule.starts_with("decoded: hf has no q")), "{name}");
-        let (gguf, hf) = (open(&model(name)).unwrap(), open(&hf).unwrap());
+        let (gguf, hf) = (open(model(name)).unwrap(), open(&hf).unwrap());
         let found = diff(&gguf, &hf, None, &mut Pool::new(2), &mut |_, _, _| ()).unwrap();
         assert!(found.only_a.is_empty() && found.only_b.is_empty(), "{name}");
         for param in &found.params {
@@ -192,7 +192,7 @@ fn a_quantised_gguf_as_a_directory_has_the_same_values_and_tokens() {
 #[test]
 fn plain_formats_take_the_names_of_any_ecosystem() {
     let dir = tempfile::tempdir().unwrap();
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let options = ConvertOptions::default();
     let to = dir.path().join("hf.safetensors");
     let layout = LayoutKind::Named(weighbridge::DialectName::Hf);

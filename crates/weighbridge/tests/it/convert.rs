@@ -82,7 +82,7 @@ fn the_canonical_layout_is_the_same_from_gguf_and_from_hf() {
     let mut found = vec![];
     for source in ["llama-tiny", "llama-tiny/model.gguf"] {
         let path = dir.path().join(format!("{}.npz", found.len()));
-        let source = open(&golden().join(source)).unwrap();
+        let source = open(golden().join(source)).unwrap();
         convert(&source, LayoutKind::Canonical, OutputFormat::Npz, &rules(&[]), &path).unwrap();
         found.push(values(&path));
     }
@@ -118,11 +118,11 @@ fn rounding_is_measured_and_overflow_is_refused() {
 #[test]
 fn a_conversion_that_is_ended_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let source = open(&golden().join("llama-tiny")).unwrap();
+    let source = open(golden().join("llama-tiny")).unwrap();
     let options = ConvertOptions::default();
     let conversion = Conversion::new(&source, LayoutKind::Source, OutputFormat::Npz, &options).unwrap();
     let mut seen = vec![];
-    let result = conversion.run(&dir.path().join("x.npz"), &mut Pool::new(1), &mut |p| {
+    let result = conversion.run(dir.path().join("x.npz"), &mut Pool::new(1), &mut |p| {
         seen.push((p.index, p.total));
         if p.index == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -167,7 +167,7 @@ fn an_importance_matrix_is_means_by_name_and_must_fit() {
     let good = Imatrix::open(&path).unwrap();
     assert_eq!(good.get("blk.0.attn_q.weight"), Some(&[0.5f32; 64][..]));
     assert_eq!((good.len(), good.get("blk.1.attn_q.weight")), (1, None));
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let new = |imatrix: &Imatrix| {
         let options = ConvertOptions { imatrix: Some(imatrix), ..rules(&["*=f16"]) };
         let made = Conversion::new(&source, LayoutKind::Source, OutputFormat::Gguf, &options);
@@ -194,7 +194,7 @@ fn squish_directories_hold_what_squish_reads_in_them() {
     assert_eq!(values(&golden.join("directory")), wanted);
     assert_eq!(values(&golden.join("compressed")), wanted);
     let dir = tempfile::tempdir().unwrap();
-    let (source, to) = (open(&golden.join("directory")).unwrap(), dir.path().join("a.npz"));
+    let (source, to) = (open(golden.join("directory")).unwrap(), dir.path().join("a.npz"));
     convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&["*=f32"]), &to).unwrap();
     assert_eq!(values(&to), wanted);
 }
@@ -214,7 +214,7 @@ fn big_endian_files_hold_what_the_references_read_in_them() {
         ("storage.pt", &[("f32", "pt.f32"), ("bf16", "pt.bf16")]),
         ("squish", &[("a", "npz.f2"), ("b", "npz.columns")]),
     ] {
-        let (source, to) = (open(&golden.join(file)).unwrap(), dir.path().join(format!("{file}.npz")));
+        let (source, to) = (open(golden.join(file)).unwrap(), dir.path().join(format!("{file}.npz")));
         let floats: Vec<String> = names.iter().map(|(name, _)| format!("{name}=f32")).collect();
         let floats: Vec<&str> = floats.iter().map(String::as_str).collect();
         convert(&source, LayoutKind::Source, OutputFormat::Npz, &rules(&floats), &to).unwrap();
@@ -235,7 +235,7 @@ fn big_endian_files_hold_what_the_references_read_in_them() {
         assert!(!name.contains("norm") || big == plain, "{name}");
     }
     // Written again, floats are in the usual order, and nothing else about them changes.
-    let (source, to) = (open(&golden.join("llama.gguf")).unwrap(), dir.path().join("little.gguf"));
+    let (source, to) = (open(golden.join("llama.gguf")).unwrap(), dir.path().join("little.gguf"));
     let report = convert(&source, LayoutKind::Source, OutputFormat::Gguf, &rules(&[]), &to).unwrap();
     assert!(report.tensors.iter().all(|t| t.rule == "byte order" && t.from == format!("{}.be", t.to)));
     assert_eq!(values(&to), big);
@@ -249,7 +249,7 @@ fn strided_views_become_dense() {
     let cases: serde_json::Value =
         serde_json::from_slice(&std::fs::read(pytorch.join("cases.json")).unwrap()).unwrap();
     for (file, io) in [("views.pt", Io::Mmap), ("views.pt", Io::Pread), ("views.bin", Io::Pread)] {
-        let source = open_with(&pytorch.join(file), &OpenOptions::with_io(io)).unwrap();
+        let source = open_with(pytorch.join(file), &OpenOptions::with_io(io)).unwrap();
         assert!(source.entries().iter().any(|e| e.strides.is_some()));
         let path = dir.path().join(format!("{file}.{io:?}.safetensors"));
         convert(&source, LayoutKind::Source, OutputFormat::Safetensors, &rules(&[]), &path).unwrap();

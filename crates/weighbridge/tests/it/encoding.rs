@@ -288,7 +288,7 @@ fn parts_of_several_encodings_are_encoded_alike() {
 /// The norms of Gemma are stored less one: it is added before they are encoded.
 #[test]
 fn what_is_added_is_added_before() {
-    let checkpoint = open(&golden().join("gemma3-tiny")).unwrap();
+    let checkpoint = open(golden().join("gemma3-tiny")).unwrap();
     let plain = PlanBuilder::new(&checkpoint).build().unwrap();
     let plan = PlanBuilder::new(&checkpoint).encode(rules(&["*norm*=bf16"])).build().unwrap();
     let mut pool = Pool::new(2);

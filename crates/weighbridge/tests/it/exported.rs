@@ -90,7 +90,7 @@ fn what_is_rounded_is_named() {
 #[test]
 fn what_is_rounded_comes_back_within_half_a_step() {
     let plan = |path: &str, rules: &[&str]| {
-        let checkpoint = open(&golden().join(path)).unwrap();
+        let checkpoint = open(golden().join(path)).unwrap();
         let rules: Vec<EncodeRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).encode(rules).build().unwrap();
         (checkpoint, plan)
@@ -129,7 +129,7 @@ fn what_is_rounded_comes_back_within_half_a_step() {
 /// A rank that is not there is missed by name.
 #[test]
 fn what_nobody_holds_is_missed() {
-    let checkpoint = open(&golden().join("llama-tiny")).unwrap();
+    let checkpoint = open(golden().join("llama-tiny")).unwrap();
     let mesh = Mesh { tp: 2, ..Mesh::default() };
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build().unwrap();
     let held = plan.load(&mut Pool::new(1)).unwrap();

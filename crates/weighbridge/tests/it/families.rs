@@ -230,7 +230,7 @@ fn gguf_of_every_family_is_what_llama_cpp_makes() {
     for family in families().iter().filter(|f| f.has_gguf() && f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
-        let hf = open(&dir.path().join("hf")).unwrap();
+        let hf = open(dir.path().join("hf")).unwrap();
         let to = dir.path().join("ours.gguf");
         let experts: &[&str] = if family.name == "gpt-oss" { &["*_exps.weight=f32"] } else { &[] };
         let report = convert(&hf, &to, LayoutKind::Source, OutputFormat::Gguf, experts)
@@ -312,7 +312,7 @@ fn layers_of_vllm_are_called_as_it_calls_them() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
-        let hf = open(&dir.path().join("hf")).unwrap();
+        let hf = open(dir.path().join("hf")).unwrap();
         for (tp, theirs) in golden[&family.name].as_object().unwrap() {
             let mesh = Mesh { tp: tp.parse().unwrap(), ..Mesh::default() };
             let plan = PlanBuilder::new(&hf).layout(LayoutKind::Vllm).mesh(mesh).build();
@@ -369,7 +369,7 @@ fn layers_of_vllm_hold_every_parameter() {
     for family in families().iter().filter(|f| f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
-        let hf = open(&dir.path().join("hf")).unwrap();
+        let hf = open(dir.path().join("hf")).unwrap();
         let plan = PlanBuilder::new(&hf)
             .layout(LayoutKind::Vllm)
             .build()
@@ -397,7 +397,7 @@ fn layers_of_vllm_hold_every_parameter() {
 fn a_family_without_gguf_says_so() {
     let dir = tempfile::tempdir().unwrap();
     family("whisper").write_hf(&dir.path().join("hf"));
-    let hf = open(&dir.path().join("hf")).unwrap();
+    let hf = open(dir.path().join("hf")).unwrap();
     let refused = convert(&hf, &dir.path().join("x.gguf"), LayoutKind::Source, OutputFormat::Gguf, &[]);
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("whisper") && message.contains("gguf"), "{message}");
@@ -450,7 +450,7 @@ fn every_family_has_its_file() {
 fn codes_of_gpt_oss_are_not_those_of_gguf() {
     let (dir, family) = (tempfile::tempdir().unwrap(), family("gpt-oss"));
     family.write_hf(&dir.path().join("hf"));
-    let hf = open(&dir.path().join("hf")).unwrap();
+    let hf = open(dir.path().join("hf")).unwrap();
     let to = dir.path().join("x.gguf");
     let report = convert(&hf, &to, LayoutKind::Source, OutputFormat::Gguf, &[]).unwrap();
     let decoded = report.tensors.iter().filter(|t| t.rule == "decoded: gguf has no mxfp4-split").count();
@@ -513,7 +513,7 @@ fn fp8_blocks_of_whole_heads_move() {
     }
     let dir = tempfile::tempdir().unwrap();
     family.write_hf(&dir.path().join("hf"));
-    let hf = open(&dir.path().join("hf")).unwrap();
+    let hf = open(dir.path().join("hf")).unwrap();
     let stored = decoded(&hf, LayoutKind::Source, dir.path());
     let canonical = decoded(&hf, LayoutKind::Canonical, dir.path());
     let kv_b = &stored["model.layers.0.self_attn.kv_b_proj.weight"];

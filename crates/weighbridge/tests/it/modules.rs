@@ -81,7 +81,7 @@ fn loaded(plan: &Plan) -> Loaded {
 }
 
 fn llama() -> Checkpoint {
-    open(&golden().join("llama-tiny")).unwrap()
+    open(golden().join("llama-tiny")).unwrap()
 }
 
 /// Fused layers hold the bytes of their parts, one below the other.

@@ -73,7 +73,7 @@ fn both_dialects_give_the_same_canonical_parameters() {
 #[test]
 fn packed_fuses_where_encodings_agree() {
     let names = |name: &str| {
-        let checkpoint = open(&model(name)).unwrap();
+        let checkpoint = open(model(name)).unwrap();
         let planned = plan(&checkpoint, &describe(&checkpoint).unwrap(), packed_layout().unwrap()).unwrap();
         planned.params().iter().map(|p| p.name.clone()).collect::<Vec<_>>()
     };
@@ -89,7 +89,7 @@ fn packed_fuses_where_encodings_agree() {
 #[test]
 fn the_plan_predicts_what_the_load_reports() {
     for layout in [LayoutKind::Canonical, LayoutKind::InPlace, packed_layout().unwrap()] {
-        let checkpoint = open(&model("smollm2")).unwrap();
+        let checkpoint = open(model("smollm2")).unwrap();
         let planned = plan(&checkpoint, &describe(&checkpoint).unwrap(), layout).unwrap();
         let predicted = planned.summary();
         let loaded = planned.load(&mut Pool::new(2)).unwrap();

@@ -84,7 +84,7 @@ fn blocks_of_eight_bit_floats_run_unfused() {
 #[test]
 fn a_preset_of_mlx_leaves_what_it_has_no_groups_for() {
     let dir = tempfile::tempdir().unwrap();
-    let (checkpoint, path) = (open(&golden().join("llama-tiny")).unwrap(), dir.path().join("model"));
+    let (checkpoint, path) = (open(golden().join("llama-tiny")).unwrap(), dir.path().join("model"));
     let report = Conversion::new(&checkpoint, LayoutKind::Source, OutputFormat::Mlx, &preset("mlx-4bit"))
         .unwrap()
         .run(&path, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))

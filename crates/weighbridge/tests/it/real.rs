@@ -20,7 +20,7 @@ fn ids(value: &Value) -> Vec<u32> {
 
 fn start(name: &str, backend: BackendKind, layout: Option<LayoutKind>) -> Runtime {
     let options = Options { backend, layout, context: Some(128), threads: Some(2), ..Options::default() };
-    Runtime::start(&model(name), &options).unwrap()
+    Runtime::start(model(name), &options).unwrap()
 }
 
 /// The prompt's tokens and the logits after each of `ids`, taken whatever the logits say.

@@ -27,7 +27,7 @@ fn held(path: &Path, wanted: &Manifest) -> CheckReport {
 
 /// The GGUF of a tiny llama with pairs besides its own, or instead of them.
 fn gguf(to: &Path, more: &[(&str, Value<'_>)]) {
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let outgoing = |e: &tensor::TensorEntry| Outgoing {
         name: e.name.clone(),
         shape: e.shape.clone(),

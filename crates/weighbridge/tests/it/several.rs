@@ -102,7 +102,7 @@ fn parts_of_a_gguf() {
     let (options, mut each) = (weighbridge::ConvertOptions::default(), |_: &weighbridge::Progress<'_>| {
         std::ops::ControlFlow::Continue(())
     });
-    let split = checkpoint::open(&part(1)).unwrap();
+    let split = checkpoint::open(part(1)).unwrap();
     let conversion = weighbridge::Conversion::new(
         &split,
         weighbridge::LayoutKind::Source,
@@ -119,7 +119,7 @@ fn parts_of_a_gguf() {
 #[test]
 fn compressed_arrays_of_squish() {
     let model = golden().join("llama-tiny");
-    let whole = checkpoint::open(&model.join("model.safetensors")).unwrap();
+    let whole = checkpoint::open(model.join("model.safetensors")).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::copy(model.join("config.json"), dir.path().join("config.json")).unwrap();
     let arrays = dir.path().join("tensors");

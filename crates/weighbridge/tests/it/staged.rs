@@ -46,7 +46,7 @@ fn blocks_are_transposed_by_way_of_floats() {
     let folder = tempfile::tempdir().unwrap();
     let (gguf, hf) = (folder.path().join("q.gguf"), folder.path().join("hf"));
     let one = Mesh::default();
-    let source = open(&golden().join("gpt2-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("gpt2-tiny/model.gguf")).unwrap();
     convert(
         &source,
         LayoutKind::Source,
@@ -67,7 +67,7 @@ fn blocks_are_transposed_by_way_of_floats() {
 #[test]
 fn scales_are_of_the_dtype_that_the_model_has() {
     let folder = tempfile::tempdir().unwrap();
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     for (rules, floats, said) in [
         (&["*_norm.weight=f32", "*=q8_0"][..], "bf16", "bfloat16"),
         (&["*_norm.weight=f32", "token_embd.weight=f16", "*=q8_0"], "f16", "float16"),
@@ -98,7 +98,7 @@ fn scales_are_of_the_dtype_that_the_model_has() {
 fn parts_of_several_encodings_are_fused() {
     let folder = tempfile::tempdir().unwrap();
     let (gguf, to) = (folder.path().join("q.gguf"), folder.path().join("vllm"));
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let rules = ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0", "*=f32"];
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
@@ -123,7 +123,7 @@ fn parts_of_several_encodings_are_fused() {
 fn shares_within_blocks_are_had_by_way_of_floats() {
     let folder = tempfile::tempdir().unwrap();
     let (gguf, to) = (folder.path().join("q.gguf"), folder.path().join("vllm"));
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let rules = ["*attn_output.weight=q8_0", "*=f32"];
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
@@ -149,7 +149,7 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
 #[test]
 fn parts_of_which_some_are_encoded_already_are_fused() {
     let folder = tempfile::tempdir().unwrap();
-    let source = open(&golden().join("llama-tiny/model.gguf")).unwrap();
+    let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let layouts = [LayoutKind::Vllm, LayoutKind::Modules];
     let affine = "mlx-affine:b4,g32,f32";
     for (number, (encoding, stored, format)) in [

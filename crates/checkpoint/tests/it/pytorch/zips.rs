@@ -98,7 +98,7 @@ fn an_archive_cut_anywhere_or_changed_anywhere() {
         for flip in [1, 0x80, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= flip;
-            let Ok(checkpoint) = checkpoint::open(&dir.file("flip.pt", &bytes)) else { continue };
+            let Ok(checkpoint) = checkpoint::open(dir.file("flip.pt", &bytes)) else { continue };
             for entry in checkpoint.entries() {
                 let range = entry.planes[0].bytes.clone();
                 assert!(range.start <= range.end && range.end <= bytes.len() as u64);

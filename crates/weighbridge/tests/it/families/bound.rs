@@ -27,7 +27,7 @@ fn rewrite(path: &Path) {
 fn hf(family: &Family, dir: &Path) -> Checkpoint {
     family.write_hf(&dir.join("hf"));
     fs::write(dir.join("hf/generation_config.json"), "{\"temperature\": 0.5}").unwrap();
-    open(&dir.join("hf")).unwrap()
+    open(dir.join("hf")).unwrap()
 }
 
 /// Whatever is written, into whatever form: an error that names the file, and nothing to read.

@@ -34,7 +34,7 @@ fn files_for_vllm_hold_what_its_loader_asks_for() {
     for family in families().iter().filter(|f| f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
-        let hf = open(&dir.path().join("hf")).unwrap();
+        let hf = open(dir.path().join("hf")).unwrap();
         for (pp, theirs) in golden[&family.name].as_object().unwrap() {
             let mesh = Mesh { pp: pp.parse().unwrap(), ..Mesh::default() };
             let options = ConvertOptions { mesh, ..ConvertOptions::default() };
@@ -103,7 +103,7 @@ fn files_of_stages_hold_what_ranks_load() {
     for name in ["llama-tied", "gemma3", "qwen3"] {
         let dir = tempfile::tempdir().unwrap();
         family(name).write_hf(&dir.path().join("hf"));
-        let hf = open(&dir.path().join("hf")).unwrap();
+        let hf = open(dir.path().join("hf")).unwrap();
         let options =
             ConvertOptions { mesh: Mesh { tp: 2, pp: 2, ..Mesh::default() }, ..ConvertOptions::default() };
         let to = dir.path().join("sharded");
