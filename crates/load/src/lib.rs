@@ -26,6 +26,7 @@ mod report;
 mod sink;
 mod slot;
 mod staged;
+mod sync;
 mod tensor;
 mod update;
 

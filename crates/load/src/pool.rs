@@ -10,15 +10,15 @@
 //! What threads share is handed out here and nowhere else: each item, and each thread's local value, goes
 //! to one thread at a time.
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::race::{Race, Task};
+use crate::sync::{
+    self, Arc, AtomicBool, AtomicUsize, Builder, JoinHandle, Mutex, UnsafeCell, park, spin_loop, yield_now,
+};
 
 /// Time that a waiter spins before it yields its core: to yield earlier would give a busy neighbour a whole slice of
 /// the scheduler's, milliseconds, in which a token is late.
@@ -26,9 +26,9 @@ const SPIN: Duration = Duration::from_micros(100);
 /// The same where there are more threads than processors, and spinning keeps others from working.
 const SPIN_CROWDED: Duration = Duration::from_micros(5);
 /// Pauses between two looks at the clock.
-const PAUSES: u32 = 16;
+const PAUSES: u32 = if cfg!(loom) { 0 } else { 16 };
 /// Yields before an idle worker sleeps: some milliseconds.
-const YIELDS: u32 = 2_000;
+const YIELDS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 
 /// Keeps neighbours out of one cache line (two, since processors fetch pairs).
 #[repr(align(128))]
@@ -100,10 +100,7 @@ impl Pool {
         });
         let spawn = |index: usize| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
-                .name(format!("weighbridge-{}", index + 1))
-                .spawn(move || work(&shared, index))
-                .ok()
+            Builder::new().name(format!("weighbridge-{}", index + 1)).spawn(move || work(&shared, index)).ok()
         };
         // A machine that refuses threads still works, with fewer.
         let workers = (0..workers).map_while(spawn).collect();
@@ -132,7 +129,7 @@ impl Pool {
     }
 
     /// Calls `f` on this thread, and on each worker that comes before this thread is through, with the thread's number.
-    /// Returns when all who called it are done.
+    /// A worker that is still about to look for an earlier job may call it twice. Returns when all who called it are done.
     ///
     /// # Panics
     /// If `f` panicked on any thread.
@@ -146,13 +143,15 @@ impl Pool {
         #[expect(clippy::transmute_ptr_to_ptr, reason = "only the lifetime changes, which no cast can")]
         let job: Job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Job>(f) };
         // SAFETY: no worker is inside: `&mut self` is exclusive, and the last broadcast waited for all and shut the gate.
-        unsafe { *shared.job.get() = Some(job) };
+        shared.job.with_mut(|shared| unsafe { *shared = Some(job) });
+        // A job that panicked on its caller too has left it.
+        shared.panicked.store(false, Ordering::Relaxed);
         shared.gate.0.store(OPEN, Ordering::Release);
         self.signal();
         let join = Join(shared);
         f(0);
         drop(join);
-        assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker thread panicked");
+        assert!(!shared.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
 
     /// Does the items of `race`, whose values go to `out`. Whoever is free takes the next; what a worker has taken and does
@@ -168,7 +167,7 @@ impl Pool {
             for worker in &self.shared.workers {
                 // Who holds the lock is about to take an earlier race, and would be late for this one.
                 if let Ok(mut mail) = worker.0.mail.try_lock() {
-                    *mail = Some(Arc::clone(race) as Arc<dyn Help>);
+                    *mail = Some(sync::help(race));
                 }
             }
             self.signal();
@@ -244,7 +243,7 @@ impl Drop for Join<'_> {
         let mut wait = Wait::new(self.0.spin);
         while self.0.gate.0.load(Ordering::Acquire) != 0 {
             if !wait.spin() {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }
@@ -259,7 +258,8 @@ pub(crate) struct Wait {
 
 impl Wait {
     pub(crate) fn new(spin: Duration) -> Wait {
-        Wait { since: None, pauses: 0, spin }
+        // A model has no clock: it does not wait, and finds all that can happen meanwhile.
+        Wait { since: None, pauses: 0, spin: if cfg!(loom) { Duration::ZERO } else { spin } }
     }
 
     /// Pauses; false, at once, if it has spun for long enough.
@@ -272,7 +272,7 @@ impl Wait {
             self.pauses = 0;
         }
         self.pauses += 1;
-        std::hint::spin_loop();
+        spin_loop();
         true
     }
 }
@@ -288,9 +288,12 @@ fn work(shared: &Shared, index: usize) {
         if let Some(race) = mail {
             let _ = catch_unwind(AssertUnwindSafe(|| race.help(index + 1)));
         } else if enter(shared) {
-            // SAFETY: the gate was open, so the owner has written the job and waits for us to leave.
-            let job = unsafe { (*shared.job.get()).map(|job| &*job) };
-            if job.is_some_and(|job| catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_err()) {
+            let done = shared.job.with(|job| {
+                // SAFETY: the gate was open, so the owner has written the job and waits for us to leave.
+                let job = unsafe { (*job).map(|job| &*job) };
+                job.is_none_or(|job| catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_ok())
+            });
+            if !done {
                 shared.panicked.store(true, Ordering::Relaxed);
             }
             shared.gate.0.fetch_sub(1, Ordering::Release);
@@ -306,7 +309,7 @@ fn enter(shared: &Shared) -> bool {
 
 /// Waits for a job after the one numbered `seen`; `None` if the pool is going away.
 fn next_epoch(shared: &Shared, mine: &Worker, seen: usize) -> Option<usize> {
-    let (mut wait, mut yields) = (Wait::new(shared.spin), 0);
+    let (mut wait, mut yields) = (Wait::new(shared.spin), YIELDS);
     loop {
         let epoch = shared.epoch.0.load(Ordering::Acquire);
         if epoch != seen {
@@ -315,13 +318,13 @@ fn next_epoch(shared: &Shared, mine: &Worker, seen: usize) -> Option<usize> {
         if wait.spin() {
             continue;
         }
-        if yields < YIELDS {
-            yields += 1;
-            std::thread::yield_now();
+        if yields > 0 {
+            yields -= 1;
+            yield_now();
         } else {
             mine.asleep.store(true, Ordering::SeqCst);
             if shared.epoch.0.load(Ordering::SeqCst) == seen {
-                std::thread::park();
+                park();
             }
             mine.asleep.store(false, Ordering::SeqCst);
         }
@@ -340,7 +343,10 @@ impl Drop for Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+pub(crate) mod models;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -393,5 +399,20 @@ mod tests {
             });
         }));
         assert!(caught.is_err());
+    }
+
+    #[test]
+    fn a_panic_on_all_threads_does_not_reach_the_next_job() {
+        let mut pool = Pool::new(2);
+        let entered = AtomicBool::new(false);
+        let job = |thread: usize| {
+            entered.fetch_or(thread == 1, Ordering::Relaxed);
+            while !entered.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            panic!("on purpose");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| pool.broadcast(&job))).is_err());
+        pool.broadcast(&|_| ());
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::pool::{Help, Wait};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, Claim, Mutex, yield_now};
 
 /// Values that are made item by item. It owns all that it reads, since a thread that was stopped in the middle of an
 /// item may go on with it long after somebody else has done it.
@@ -32,6 +33,8 @@ pub struct Race<T> {
     states: Box<[AtomicU8]>,
     /// The result: only followed by who has made an item [`MOVING`].
     out: AtomicPtr<f32>,
+    /// For each item: its place there.
+    places: Box<[Claim]>,
     /// For each thread: room for the values of one item.
     rooms: Box<[Mutex<Vec<f32>>]>,
 }
@@ -61,6 +64,7 @@ impl<T: Task> Race<T> {
             left: AtomicUsize::new(0),
             states: (0..items).map(|_| AtomicU8::new(DONE)).collect(),
             out: AtomicPtr::new(std::ptr::null_mut()),
+            places: (0..items).map(|_| Claim::default()).collect(),
             rooms: (0..threads).map(|_| Mutex::new(vec![0.0; values])).collect(),
         }
     }
@@ -93,10 +97,10 @@ impl<T: Task> Race<T> {
             assert!(fits && place.len() <= room, "item {i} at {place:?} of {}, room for {room}", out.len());
             end = place.end;
         }
-        self.states[..items].iter_mut().for_each(|state| *state.get_mut() = OPEN);
-        *self.next.get_mut() = 0;
-        *self.left.get_mut() = items;
-        *self.out.get_mut() = out.as_mut_ptr();
+        self.states[..items].fill_with(|| AtomicU8::new(OPEN));
+        self.next = AtomicUsize::new(0);
+        self.left = AtomicUsize::new(items);
+        self.out = AtomicPtr::new(out.as_mut_ptr());
     }
 
     /// Takes items, and then does what others have taken and not done in time, until all are there.
@@ -138,7 +142,7 @@ impl<T: Task> Race<T> {
                 let start = self.out.load(Ordering::Relaxed).add(place.start);
                 std::slice::from_raw_parts_mut(start, place.len())
             };
-            out.copy_from_slice(values);
+            self.places[i].with(|| out.copy_from_slice(values));
             state.store(DONE, Ordering::Release);
             self.left.fetch_sub(1, Ordering::Release);
         }
@@ -161,13 +165,16 @@ impl<T> Drop for End<'_, T> {
         }
         for state in &self.0.states {
             while state.compare_exchange(OPEN, DONE, Ordering::Acquire, Ordering::Acquire) == Err(MOVING) {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;

@@ -301,8 +301,7 @@ fn what_is_written_of_a_vocabulary_gives_its_tokens() {
 #[test]
 fn a_way_of_cutting_that_no_file_has_is_not_written() {
     for name in ["falcon", "deepseek-coder", "qwen35"] {
-        let gguf =
-            checkpoint::open(models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf"))).unwrap();
+        let gguf = checkpoint::open(models::path("ggml-vocabs", &format!("ggml-vocab-{name}.gguf"))).unwrap();
         let told = models::vocabulary(gguf.metadata().gguf().unwrap()).to_tokenizer_json().unwrap_err();
         assert!(told.to_string().starts_with("way of cutting text in a tokenizer.json"), "{told}");
     }

@@ -11,6 +11,7 @@ mod direct;
 mod identity;
 mod movement;
 mod needs;
+mod pool;
 mod sinks;
 mod updates;
 
