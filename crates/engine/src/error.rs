@@ -2,6 +2,7 @@
 
 /// What can go wrong while a model runs.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The layout gave other names than the engine runs.
     #[error("`{name}` was not loaded, and the engine needs it")]

@@ -1,12 +1,14 @@
 //! Errors of loading.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use crate::Obstacle;
 
 /// What can go wrong between a checked plan and filled slots.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The file could not be read.
     #[error("could not read {bytes} bytes of `{}` at offset {offset}: {source}", path.display())]
@@ -176,6 +178,13 @@ pub enum Error {
         /// What went wrong.
         source: Box<Error>,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn names(names: &[String]) -> String {

@@ -454,3 +454,65 @@ impl Run<'_, '_> {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use checkpoint::ByteSource;
+    use tensor::{Dtype, PlaneData, Scheme, TensorEntry};
+
+    use super::*;
+    use crate::Allocated;
+
+    #[derive(Debug)]
+    struct Ones;
+
+    impl ByteSource for Ones {
+        fn len(&self) -> u64 {
+            8
+        }
+
+        fn read_at(&self, _: u64, buf: &mut [u8]) -> io::Result<()> {
+            buf.fill(1);
+            Ok(())
+        }
+
+        fn mapped(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn kind(&self) -> &'static str {
+            "ones"
+        }
+    }
+
+    fn checkpoint(names: &[&str]) -> Checkpoint {
+        let entry = |name: &&str| TensorEntry {
+            name: (*name).to_owned(),
+            shape: [2].into(),
+            scheme: Scheme::plain(Dtype::F32),
+            planes: vec![PlaneData { file: FileId(0), bytes: 0..8 }],
+            strides: None,
+        };
+        let source = || Arc::new(Ones) as Arc<dyn ByteSource>;
+        Checkpoint::in_memory(names.iter().map(|name| (entry(name), source())).collect())
+    }
+
+    /// What is not there is an error by name, and never zeros. Nobody can write this down outside of the crate.
+    #[test]
+    fn a_plan_is_not_run_on_another_checkpoint() {
+        let (own, other) = (checkpoint(&["a", "b"]), checkpoint(&["a"]));
+        let (bindings, targets) = plan::as_stored(own.entries());
+        let resolved = plan::resolve(own.entries(), &bindings).expect("it fits itself");
+        let plan =
+            plan::compile(own.entries(), &resolved, &targets, &crate::Codecs).expect("nothing is moved");
+        let run = |of| Allocated::new(&plan, of, None, Options::default())?.fill(&mut Pool::new(1));
+        assert!(run(&own).expect("it is its own").get("b").is_some_and(|b| b.bytes() == [1; 8]));
+        match run(&other) {
+            Err(Error::NoSource { param, entry: 1 }) => assert_eq!(param, "b"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -47,6 +47,7 @@ pub(crate) fn short(name: &str) -> String {
 
 /// What can be wrong with a model's description.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The checkpoint does not say what it is.
     #[error("the checkpoint does not name its architecture: looked for {0}")]

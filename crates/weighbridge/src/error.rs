@@ -1,12 +1,13 @@
 //! Any error of the pipeline.
 
+use std::fmt;
 #[cfg(feature = "convert")]
 use std::path::{Path, PathBuf};
 
 use crate::{Finding, KeyFinding};
 
 /// Any error of the pipeline, each with its own message.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The checkpoint cannot be opened.
@@ -273,6 +274,13 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -271,7 +271,7 @@ fn parts_of_several_encodings_are_encoded_alike() {
             true
         });
     }
-    // What is of that encoding already is not touched, and is not joined with what is not.
+    // What is of that encoding already is not touched; rows are not interleaved with those that become it.
     let some = encoding(&["layers.0.attention.v.weight=q4_0"], None);
     let packed = filled(&mixed, &wanted(packed_layout().unwrap()), &some);
     assert!(
@@ -279,9 +279,16 @@ fn parts_of_several_encodings_are_encoded_alike() {
             && packed.get("layers.1.attention.q.weight").is_some()
     );
     let checkpoint = open(&mixed).unwrap();
-    let fused = PlanBuilder::new(&checkpoint).layout(LayoutKind::Modules).encoding(some).build();
-    let error = fused.err().unwrap().to_string();
-    assert!(error.contains("wanted the same codec steps for all parts, found none and `-> q4_0`"), "{error}");
+    let fused = |rule: &str| {
+        let plan =
+            PlanBuilder::new(&checkpoint).layout(LayoutKind::Modules).encoding(encoding(&[rule], None));
+        plan.build()
+    };
+    // It is fused with them where they need not be, and with nothing else.
+    let plan = fused("layers.*.attention.v.weight=q4_0").unwrap();
+    assert_eq!(&*plan.find("layers.0.attention.qkv.weight").unwrap().scheme.name, "q4_0");
+    let error = fused("layers.*.attention.v.weight=q5_0").err().unwrap().to_string();
+    assert!(error.contains("wanted the same codec steps for all parts, found none and `-> q5_0`"), "{error}");
     assert!(error.contains("hint: encode all of its parts alike"), "{error}");
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod diff;
 mod encoding;
+mod examples;
 mod exported;
 mod families;
 mod golden;

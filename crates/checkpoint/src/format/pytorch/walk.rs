@@ -22,8 +22,8 @@ pub(super) struct Found {
     pub(super) refused: Vec<(String, usize, String)>,
 }
 
-/// Tensors of one file.
-const MOST_TENSORS: usize = 1 << 20;
+/// Tensors of one file. A trillion parameters are some 100,000, in over a hundred files.
+const MOST_TENSORS: usize = 1 << 16;
 /// Bytes of one name, and of all.
 const MOST_NAME: usize = 4096;
 const MOST_NAMES: usize = 256 << 20;

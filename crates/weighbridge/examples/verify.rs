@@ -1,0 +1,27 @@
+//! Weights that are what they were: a manifest of digests is written once, and held against what is loaded while it is read.
+//!
+//! `cargo run -p weighbridge --example verify -- PATH MANIFEST.json`
+
+#![allow(clippy::print_stdout, reason = "examples print what they show")]
+
+use std::path::PathBuf;
+
+use weighbridge::{CheckOptions, LayoutKind, LoadOptions, Manifest, PlanBuilder, Pool, check, load_verified};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args_os().skip(1).map(PathBuf::from);
+    let (path, kept) = (args.next().ok_or("wanted a checkpoint")?, args.next().ok_or("wanted a manifest")?);
+    let checkpoint = weighbridge::open(path)?;
+    let mut pool = Pool::new(2);
+    if !kept.exists() {
+        let options = CheckOptions { digests: true, ..CheckOptions::default() };
+        let report = check(&checkpoint, &options, &mut pool, &|_, _| ())?;
+        report.manifest.ok_or("digests were asked for")?.write(&kept, false)?;
+    }
+    let manifest = Manifest::read(&kept)?;
+    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
+    // What differs is an error that names every tensor and every key.
+    let (loaded, verified) = load_verified(&plan, &mut pool, LoadOptions::default(), &manifest)?;
+    println!("{} tensors are as listed; {} parameters loaded", verified.verified, loaded.names().count());
+    Ok(())
+}
