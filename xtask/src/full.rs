@@ -87,10 +87,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 4] {
+fn steps() -> [Step; 6] {
     [
         ("fuzz targets", fuzz),
         ("conversions killed and continued", kills),
+        ("models of the thread pool", models),
+        ("crates, built as they are packaged", packages),
         ("what others read", interchange),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
@@ -106,6 +108,20 @@ fn kills(options: &Options) -> Result<Outcome> {
     let kills = options.kills.to_string();
     let arguments = ["--package", "weighbridge-cli", "--test", "it", "resume"];
     tests(&arguments, ("WEIGHBRIDGE_KILLS", &kills), &format!("{kills} kills of each"))
+}
+
+/// By loom: every way in which threads can meet, within its bounds.
+fn models(_: &Options) -> Result<Outcome> {
+    let arguments = ["--package", "weighbridge-load", "--lib", "models"];
+    tests(&arguments, ("RUSTFLAGS", "--cfg loom"), "every interleaving within the bounds of each model")
+}
+
+fn packages(_: &Options) -> Result<Outcome> {
+    let mut command = workspace::cargo();
+    let others = ["--exclude", "xtask", "--exclude", "weighbridge-testkit"];
+    command.args(["package", "--workspace", "--locked"]).args(others);
+    workspace::step(&mut command)?;
+    Ok(Outcome::Passed("each builds from its package alone".to_owned()))
 }
 
 fn tests(arguments: &[&str], (key, value): (&str, &str), what: &str) -> Result<Outcome> {

@@ -16,7 +16,17 @@
 //! # }
 //! ```
 //!
-//! [`Runtime`] does all of it and runs the model.
+//! With the feature `engine`, `Runtime` does all of it and runs the model; with `convert`, `Conversion` writes it anew.
+//!
+//! What most programs need is here by name. All else that the items here speak of is in the crates beneath, which are
+//! modules of this one: [`tensor`], [`quant`], [`checkpoint`], [`model`], [`mod@plan`], [`load`], and `engine` with that
+//! feature.
+
+#[doc(no_inline)]
+pub use ::{checkpoint, load, model, plan, quant, tensor};
+#[cfg(feature = "engine")]
+#[doc(no_inline)]
+pub use ::engine;
 
 mod adapter;
 mod bands;

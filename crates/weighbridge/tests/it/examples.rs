@@ -62,3 +62,18 @@ fn examples_run_and_say_what_they_should() {
     let text = said("generate", &[&model, arg("The capital of France is")]);
     assert!(text.starts_with(" Paris") && text.contains("16 tokens, Length"), "{text}");
 }
+
+/// What public items speak of has a name in the crate.
+#[test]
+fn what_is_spoken_of_can_be_named() {
+    use weighbridge::{checkpoint, engine, load, model, plan, quant, tensor};
+
+    fn is_named<T: ?Sized>() {}
+    is_named::<tensor::Drop>();
+    is_named::<tensor::RopeOrder>();
+    is_named::<model::Config>();
+    is_named::<dyn checkpoint::ByteSource>();
+    is_named::<(checkpoint::Error, model::Error, load::Error, engine::Error, quant::Error)>();
+    is_named::<(plan::Problems, plan::Problem, plan::MapProblems, quant::BadData, model::Undivided)>();
+    is_named::<(load::Loaded, load::Slot, checkpoint::File, checkpoint::Identity, engine::text::Error)>();
+}
