@@ -21,8 +21,8 @@ use crate::source::ByteSource;
 /// two entries share a name. In a PyTorch or CTranslate2 checkpoint entries may share bytes
 /// ([`Checkpoint::ties`]), in no other format.
 ///
-/// It is a handle: clones are the same checkpoint, whose files stay open as long as one of them lives. What a file holds is
-/// what it held when it was opened, or an error: [`Checkpoint::unchanged`].
+/// It is a handle: clones are the same checkpoint, and its files stay open as long as one clone lives.
+/// [`Checkpoint::unchanged`] says whether somebody has written to a file since.
 #[derive(Clone, Debug)]
 pub struct Checkpoint(Arc<Inner>);
 
@@ -95,7 +95,7 @@ impl Checkpoint {
         &self.0.contents.ignored
     }
 
-    /// Whether the two are one: opened at once, not only from the same path.
+    /// Whether both are handles of the same opened checkpoint. Opening a path twice gives two.
     pub fn is(&self, other: &Checkpoint) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

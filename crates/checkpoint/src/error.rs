@@ -55,7 +55,7 @@ impl Error {
         }
     }
 
-    /// What is wrong, one by one; empty for [`Error::Io`] and [`Error::Changed`].
+    /// The problems, one by one. [`Error::Io`] and [`Error::Changed`] have none.
     pub fn problems(&self) -> &[Problem] {
         self.report().map_or(&[], |r| &r.problems)
     }

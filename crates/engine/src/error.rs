@@ -15,7 +15,7 @@ pub enum Error {
         "what was loaded does not say in which order the rows of q and k lie, which the engine must know"
     )]
     NoRopeOrder,
-    /// What is in memory is of two models.
+    /// An update ended on the way: the weights in memory belong to two models.
     #[error(
         "an update of the weights ended on the way: they are of two models\nhint: update all of them, or load them again"
     )]

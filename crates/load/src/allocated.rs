@@ -167,8 +167,8 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    /// The parameter called `name`: its shape, its scheme, its planes. None is to be had while the whole is torn:
-    /// [`Loaded::torn`].
+    /// The parameter called `name`: its shape, its scheme, its planes. While the weights are torn ([`Loaded::torn`]) this
+    /// gives nothing.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.params.get(name).filter(|_| self.torn.is_empty())
     }

@@ -1,7 +1,7 @@
 //! A plan, and the checkpoint that it was compiled against.
 
 use checkpoint::Checkpoint;
-use plan::{Fidelity, LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
+use plan::{LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
 use tensor::{Arrangement, Target};
 
 use crate::digest;
@@ -9,7 +9,7 @@ use crate::executor::execute_into;
 use crate::needs::needs;
 use crate::{Allocated, Codecs, Digest, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
 
-/// What is to be done to fill every slot, and the checkpoint that it is to be done with: a plan can be run on no other.
+/// How to fill every slot, and the checkpoint to fill it from. A plan runs on no other checkpoint.
 ///
 /// It keeps the checkpoint's files open. A file that is no longer what it was when it was opened is an error, when reading
 /// begins and when it ends.
@@ -72,14 +72,13 @@ impl Plan {
         &self.nameless
     }
 
-    /// What tells it from others: the same for the same headers, layout, mesh, encodings and revisions of these, on every
-    /// machine and in every run. Which files it was compiled against is not in it, and importance that is given to a load
-    /// is not either.
+    /// A digest of the plan. Equal headers, layout, mesh, encodings and revisions give equal digests on every machine and in
+    /// every run. It covers neither the identities of the files nor the importance that a caller gives to a load.
     pub fn digest(&self) -> Digest {
         digest::of(self)
     }
 
-    /// What it moves, changes and costs.
+    /// A summary: the bytes that the plan moves, changes and reads.
     pub fn summary(&self) -> Summary {
         plan::summary(&self.pieces, self.checkpoint.entries())
     }
@@ -90,11 +89,6 @@ impl Plan {
     /// [`Problem::Unknown`] if there is no such parameter.
     pub fn explain(&self, name: &str) -> Result<String, Box<Problem>> {
         plan::explain(&self.pieces, self.checkpoint.entries(), name).map_err(Box::new)
-    }
-
-    /// Whether a step on the way rounds some value.
-    pub fn is_exact(&self) -> bool {
-        self.params().iter().all(|param| param.fidelity == Fidelity::Exact)
     }
 
     /// The plan of the parameter at `index` alone; of the one whose slot it shares, if it shares one.

@@ -15,7 +15,7 @@ use crate::executor::{Home, homes, threads as at_once};
 use crate::gather::{Way, Ways, clip, gap, place_of, ranges, taken};
 use crate::item::{Item, Space, Work, near, span};
 use crate::report::Bytes;
-use crate::staged::{decoding, floats, in_memory, moving};
+use crate::staged::{in_memory, moving, staged_bytes, staging};
 use crate::{Error, Options};
 
 /// What a load takes.
@@ -31,7 +31,7 @@ pub struct Needs {
     pub copied: u64,
     /// Bytes written by a codec.
     pub encoded: u64,
-    /// Bytes of f32 that entries are decoded to before they can be moved, a parameter at a time.
+    /// Bytes that entries are decoded or encoded to before they can be moved, a parameter at a time.
     pub decoded: u64,
     /// Bytes taken from files, with what lies in gaps that are read along: `LoadReport::bytes_read`.
     pub read: u64,
@@ -141,7 +141,7 @@ fn foresee(
     Ok(Foreseen { needs, sizes })
 }
 
-/// What a parameter takes whose entries are decoded before they are moved.
+/// What a parameter takes whose entries are decoded or encoded before they are moved.
 pub(crate) fn foresee_later<S: Space>(
     param: &PlannedParam,
     targets: &[S],
@@ -149,10 +149,10 @@ pub(crate) fn foresee_later<S: Space>(
     options: Options<'_>,
     threads: usize,
 ) -> Result<Foreseen, Error> {
-    let floats = floats(param);
-    let memory = options.memory.map(|limit| limit.saturating_sub(floats));
+    let staged = staged_bytes(param);
+    let memory = options.memory.map(|limit| limit.saturating_sub(staged));
     let options = Options { owned: true, memory, ..options };
-    let plan = decoding(param);
+    let plan = staging(param);
     let decoded = homes(&plan, checkpoint, false)?;
     let spaces = places(&plan, checkpoint, &decoded)?;
     let first = foresee(&plan, checkpoint, &decoded, spaces, options, threads)?;
@@ -164,9 +164,9 @@ pub(crate) fn foresee_later<S: Space>(
     let needs = Needs {
         copied: first.copied + then.copied,
         encoded: first.encoded + then.encoded,
-        decoded: floats,
-        scratch: floats.saturating_add(first.scratch.max(then.scratch)),
-        least_scratch: floats.saturating_add(first.least_scratch.max(then.least_scratch)),
+        decoded: staged,
+        scratch: staged.saturating_add(first.scratch.max(then.scratch)),
+        least_scratch: staged.saturating_add(first.least_scratch.max(then.least_scratch)),
         ..first
     };
     Ok(Foreseen { needs, sizes })
@@ -297,7 +297,7 @@ impl fmt::Display for Needs {
         if self.decoded > 0 {
             write!(
                 f,
-                "; {} of entries are decoded before they are moved, a parameter at a time",
+                "; {} of entries are decoded or encoded before they are moved, a parameter at a time",
                 Bytes(self.decoded)
             )?;
         }

@@ -1,5 +1,5 @@
-//! Parameters whose entries are decoded before they are moved: one parameter after the other, so that the full precision
-//! of no more than one is in memory.
+//! Parameters whose entries are decoded or encoded before they are moved: one parameter after the other, so that memory
+//! holds what the entries of no more than one become.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,17 +21,17 @@ pub(crate) struct Later<'a, S> {
     pub(crate) targets: Vec<S>,
 }
 
-/// Bytes of what the entries of a parameter are decoded to.
-pub(crate) fn floats(param: &PlannedParam) -> u64 {
+/// Bytes of what the entries of a parameter become before it is moved.
+pub(crate) fn staged_bytes(param: &PlannedParam) -> u64 {
     param.staged.iter().map(PlannedParam::slot_bytes).fold(0u64, u64::saturating_add)
 }
 
-/// The plan that decodes them.
-pub(crate) fn decoding(param: &PlannedParam) -> LoadPlan {
+/// The plan that makes them.
+pub(crate) fn staging(param: &PlannedParam) -> LoadPlan {
     LoadPlan { params: param.staged.clone(), ..LoadPlan::default() }
 }
 
-/// What they are decoded to, as a checkpoint.
+/// What they become, as a checkpoint.
 pub(crate) fn in_memory(
     param: &PlannedParam,
     source: impl Fn(&PlannedParam) -> Arc<dyn ByteSource>,
@@ -71,13 +71,14 @@ impl Later<'_, &mut [u8]> {
         report: &mut LoadReport,
     ) -> Result<(), Error> {
         let Later { param, targets, .. } = self;
-        let floats = floats(param);
-        let memory = options.memory.map(|limit| limit.saturating_sub(floats));
-        // Who watches is asked between parameters.
-        let options = Options { owned: true, memory, watch: None, ..options };
-        let decoded = Allocated::new(&decoding(param), checkpoint, None, options)?.fill(pool)?;
+        let staged = staged_bytes(param);
+        let memory = options.memory.map(|limit| limit.saturating_sub(staged));
+        // Who watches is asked between parameters; importance is that of the parameter, whatever its entries are called.
+        let importance = |_: &str| options.importance.and_then(|of| of(&param.name));
+        let options = Options { owned: true, memory, watch: None, importance: Some(&importance), ..options };
+        let decoded = Allocated::new(&staging(param), checkpoint, None, options)?.fill(pool)?;
         let tensor = |staged: &PlannedParam| decoded.get(&staged.name).cloned();
-        let memory = in_memory(param, |staged| Arc::new(Floats(tensor(staged))));
+        let memory = in_memory(param, |staged| Arc::new(Staged(tensor(staged))));
         let second = moving(param);
         let mut sink = Given(Mutex::new(Some(targets)));
         let options = Options { observe: None, ..options };
@@ -86,7 +87,7 @@ impl Later<'_, &mut [u8]> {
         report.bytes_read += before.bytes_read;
         report.bytes_encoded += before.bytes_encoded + moved.bytes_encoded;
         report.bytes_copied += before.bytes_copied + moved.bytes_copied;
-        report.scratch_peak = report.scratch_peak.max(floats + before.scratch_peak.max(moved.scratch_peak));
+        report.scratch_peak = report.scratch_peak.max(staged + before.scratch_peak.max(moved.scratch_peak));
         // What its parts lost is what it lost.
         let lost = before.differences.values().chain(moved.differences.values()).copied();
         if let Some(lost) = lost.reduce(Difference::and) {
@@ -110,21 +111,21 @@ impl<'m> Sink<'m> for Given<'m> {
 }
 
 /// A loaded tensor as a source of bytes, plane after plane; it is read as a file would be.
-struct Floats(Option<Tensor>);
+struct Staged(Option<Tensor>);
 
-impl Floats {
+impl Staged {
     fn planes(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().flat_map(Tensor::slots).map(Slot::bytes)
     }
 }
 
-impl std::fmt::Debug for Floats {
+impl std::fmt::Debug for Staged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes in memory", self.len())
     }
 }
 
-impl ByteSource for Floats {
+impl ByteSource for Staged {
     fn len(&self) -> u64 {
         self.planes().map(|plane| plane.len() as u64).sum()
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 /// A file at one moment. Who writes to it in place changes its length or its time; who puts another in its place, the
 /// inode.
 ///
-/// What is written within the same tick of the file system's clock (some ms) as the moment itself is not told apart.
+/// A file system's clock ticks every few ms: this does not see a write in the same tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Identity {
@@ -32,12 +32,12 @@ impl Identity {
         }
     }
 
-    /// What an open file is now.
+    /// The identity that an open file has now.
     pub(crate) fn now(file: &File) -> io::Result<Identity> {
         Ok(Identity::of(&file.metadata()?))
     }
 
-    /// What has become of it.
+    /// How `now` differs from this; `None` if it does not.
     pub(crate) fn changed_to(&self, now: &Identity) -> Option<Changed> {
         if (self.device, self.inode) != (now.device, now.inode) {
             Some(Changed::Replaced)

@@ -37,6 +37,7 @@ fn examples_run_and_say_what_they_should() {
         ("ranks", vec![&hf, arg("2")], "rank 1: holds "),
         ("update", vec![&hf, &hf], "parameters in "),
         ("progress", vec![&gguf], "100 %\n"),
+        ("scale", vec![&hf, arg("2")], "0 planes not taken whole\n"),
     ];
     for (name, arguments, wanted) in runs {
         let said = said(name, &arguments);
