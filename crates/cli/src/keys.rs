@@ -1,7 +1,7 @@
 //! The verdicts on a checkpoint's keys, for people.
 
 use serde_json::{Value, json};
-use weighbridge::{Checkpoint, Covered, Error, Metadata, Model, Tokenizer, Verdict, coverage};
+use weighbridge::{Checkpoint, Covered, Metadata, Model, Tokenizer, Verdict, coverage};
 
 use crate::Failure;
 
@@ -18,7 +18,7 @@ impl Doubts {
         let text = match checkpoint.metadata() {
             Metadata::Hf(_) => match weighbridge::tokenizer(checkpoint) {
                 Ok(tokenizer) => notes(&tokenizer),
-                Err(Error::NoTokenizer { .. }) => vec![],
+                Err(weighbridge::engine::Error::NoTokenizer { .. }) => vec![],
                 Err(error) => vec![format!("no text: {}", error.to_string().replace('\n', " "))],
             },
             _ => vec![],

@@ -40,16 +40,25 @@ enum Failure {
     Io(std::io::Error),
 }
 
-impl From<weighbridge::Error> for Failure {
-    fn from(error: weighbridge::Error) -> Self {
-        Failure::Model(error)
-    }
+/// The errors of all steps are a model's.
+macro_rules! failures {
+    ($($error:ty),+ $(,)?) => { $(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Failure::Model(error.into())
+            }
+        }
+    )+ };
 }
 
-impl From<weighbridge::LoadError> for Failure {
-    fn from(error: weighbridge::LoadError) -> Self {
-        Failure::Model(error.into())
-    }
+failures! {
+    weighbridge::Error,
+    weighbridge::checkpoint::Error,
+    weighbridge::planner::Error,
+    weighbridge::load::Error,
+    weighbridge::check::Error,
+    weighbridge::convert::Error,
+    weighbridge::engine::Error,
 }
 
 impl From<std::io::Error> for Failure {
@@ -86,27 +95,10 @@ fn main() -> ExitCode {
         // The reader went away (`| head`): nothing is wrong.
         Err(Failure::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Err(Failure::Io(e)) => (e.to_string(), FAILURE),
-        Err(Failure::Model(e @ weighbridge::Error::Plan { .. })) => {
-            let hint = match &e {
-                weighbridge::Error::Plan { problems, .. } if problems.rule().is_some() => {
-                    "put the rule in a file, and give that with `--rules FILE`"
-                }
-                weighbridge::Error::Plan { backbone: true, .. } => {
-                    "`--allow-missing output.weight` does that"
-                }
-                _ => "`weighbridge inspect --tensors` lists what the checkpoint holds",
-            };
-            (format!("{e}\nhint: {hint}"), FAILURE)
+        Err(Failure::Model(e)) => {
+            let code = if e.is_misuse() { USAGE } else { FAILURE };
+            (in_words_of_the_command(&e), code)
         }
-        Err(Failure::Model(e @ weighbridge::Error::Ambiguous { .. })) => {
-            (format!("{e}\nhint: put the rule in a file, and give that with `--rules FILE`"), FAILURE)
-        }
-        Err(Failure::Model(e)) if e.is_unknown_model() => (format!("{e}\nhint: {UNKNOWN}"), FAILURE),
-        Err(Failure::Model(e @ weighbridge::Error::Requantize { .. })) => {
-            (format!("{e} with `--allow-requantize`"), USAGE)
-        }
-        Err(Failure::Model(e @ weighbridge::Error::Lost { .. })) => (with_allowance(&e), FAILURE),
-        Err(Failure::Model(e)) => (e.to_string(), if e.is_misuse() { USAGE } else { FAILURE }),
         Err(Failure::Other(e)) => (e, FAILURE),
         Err(Failure::Usage(e)) => (e, USAGE),
     };
@@ -117,12 +109,35 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The error, with the option that allows the losses.
-fn with_allowance(error: &weighbridge::Error) -> String {
-    let weighbridge::Error::Lost { losses, .. } = error else { return error.to_string() };
-    let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
-    if keys.is_empty() {
-        return format!("{error}\nhint: leave it out of --allow-loss");
-    }
-    format!("{error}\nhint: --allow-loss {} converts all the same", keys.join(","))
+/// The error, with what the command line has against it.
+fn in_words_of_the_command(error: &weighbridge::Error) -> String {
+    use weighbridge::convert::Error as Convert;
+    use weighbridge::planner::Error as Plan;
+
+    const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
+    let hint = match error {
+        weighbridge::Error::Plan(e) => match e {
+            Plan::Misfit { problems, .. } if problems.rule().is_some() => RULE,
+            Plan::Misfit { backbone: true, .. } => "`--allow-missing output.weight` does that",
+            Plan::Misfit { .. } => "`weighbridge inspect --tensors` lists what the checkpoint holds",
+            Plan::Ambiguous { .. } => RULE,
+            e if e.is_unknown_model() => UNKNOWN,
+            _ => return error.to_string(),
+        },
+        weighbridge::Error::NotRun { .. } => {
+            "`weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded"
+        }
+        weighbridge::Error::Convert(Convert::Requantize { .. }) => {
+            return format!("{error} with `--allow-requantize`");
+        }
+        weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
+            "leave it out of --allow-loss"
+        }
+        weighbridge::Error::Convert(Convert::Lost { losses, .. }) => {
+            let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
+            return format!("{error}\nhint: --allow-loss {} converts all the same", keys.join(","));
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}\nhint: {hint}")
 }

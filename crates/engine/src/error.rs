@@ -64,7 +64,57 @@ pub enum Error {
         /// Its scheme.
         scheme: String,
     },
+    /// The tokenizer or the chat template is wrong.
+    #[error("`{path}`: {source}")]
+    Text {
+        /// The checkpoint.
+        path: String,
+        /// What is wrong.
+        source: crate::text::Error,
+    },
+    /// A file of a tokenizer cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    TextIo {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The checkpoint has no tokenizer.
+    #[error("`{path}` has no tokenizer: looked for {looked_for}\nhint: {hint}")]
+    NoTokenizer {
+        /// The checkpoint.
+        path: String,
+        /// Where it was looked for.
+        looked_for: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The sampling defaults cannot be read.
+    #[error("`{path}`: {what}")]
+    Sampling {
+        /// The checkpoint.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file beside the weights cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
     /// The sampler could not choose.
     #[error(transparent)]
     Sampler(#[from] crate::sampler::Error),
+}
+
+impl Error {
+    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Error::CacheTooLarge { .. }
+                | Error::ContextFull { .. }
+                | Error::Positions { .. }
+                | Error::NoTokens
+        )
+    }
 }

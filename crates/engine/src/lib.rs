@@ -11,6 +11,7 @@ mod error;
 mod generate;
 mod kv_cache;
 pub mod sampler;
+pub mod sampling;
 pub mod text;
 mod weights;
 

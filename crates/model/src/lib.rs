@@ -45,6 +45,7 @@ pub use module::{Module, Tree};
 pub use param::{Along, Axis, ParamSpec, Place, Role};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.
+#[derive(Clone)]
 pub struct Model {
     /// The family.
     pub family: &'static dyn Family,

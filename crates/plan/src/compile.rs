@@ -84,6 +84,12 @@ impl PlannedParam {
         own.iter().chain(self.staged.iter().flat_map(|staged| &staged.planes))
     }
 
+    /// How what it is made of is stored.
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<Scheme>> {
+        let own = self.staged.is_empty().then_some(&self.moved);
+        own.into_iter().chain(self.staged.iter().map(|s| &s.moved))
+    }
+
     /// Whether every plane can be borrowed from a map and nothing is left to do.
     pub fn borrowable(&self) -> bool {
         self.tied_to.is_none()

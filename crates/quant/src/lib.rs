@@ -43,6 +43,8 @@ mod isa;
 mod kernel;
 mod lanes;
 mod packing;
+#[cfg(feature = "products")]
+mod quants;
 mod registry;
 mod repack;
 mod scheme;
@@ -66,5 +68,7 @@ pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
 #[cfg(feature = "products")]
 pub use kernel::{Kernel, kernel, kernel_with};
+#[cfg(feature = "products")]
+pub use quants::{Quant, quants};
 pub use registry::{codec, names, scheme};
 pub use repack::{repack, repack_with};

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrangement;
+mod bands;
 mod binding;
 mod dtype;
 mod entry;
@@ -15,6 +16,7 @@ mod shape;
 mod template;
 
 pub use arrangement::{Arrangement, RopeOrder, Share};
+pub use bands::Bands;
 pub use binding::{Binding, Bindings, Drop, Presence, Target};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};

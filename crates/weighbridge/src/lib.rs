@@ -23,70 +23,43 @@
 //! feature.
 
 #[doc(no_inline)]
-pub use ::{checkpoint, load, model, plan, quant, tensor};
+pub use ::{check, checkpoint, load, model, plan, planner, quant, tensor};
+#[cfg(feature = "convert")]
+#[doc(no_inline)]
+pub use ::convert;
 #[cfg(feature = "engine")]
 #[doc(no_inline)]
 pub use ::engine;
 
-mod adapter;
-mod bands;
-mod builder;
-mod check;
-#[cfg(feature = "convert")]
-mod convert;
-#[cfg(feature = "convert")]
-mod coverage;
-#[cfg(feature = "convert")]
-mod diff;
-mod encoding;
 mod error;
-mod layout;
-mod pipeline;
-#[cfg(feature = "engine")]
-mod quants;
-#[cfg(feature = "convert")]
-mod rope;
-mod rules;
 #[cfg(feature = "engine")]
 mod runtime;
-mod said;
-#[cfg(feature = "engine")]
-mod sampling;
-#[cfg(feature = "engine")]
-mod text;
-mod wanted;
 
-pub use adapter::Adapter;
-pub use builder::{PlanBuilder, Ranks};
 pub use check::{
     CheckOptions, CheckReport, CheckedFile, Finding, KeyFinding, Listed, ListedKey, Manifest, Verified,
     Wrong, WrongKey, check, load_verified,
 };
-pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions};
+pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions, open, open_with};
 #[cfg(feature = "convert")]
 pub use convert::{
-    Conversion, ConvertOptions, ConvertReport, Converted, Group, Imatrix, Left, OutputFormat, Progress,
-    Requantized, Split,
+    Compared, Conversion, ConvertOptions, ConvertReport, Converted, Covered, DiffGroup, DiffReport, Group,
+    Held, Imatrix, KeyDifference, Left, Outcome, OutputFormat, Progress, Requantized, Split, coverage, diff,
 };
-#[cfg(feature = "convert")]
-pub use coverage::{Covered, coverage};
 pub use derive::Module;
-#[cfg(feature = "convert")]
-pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
-pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 #[cfg(feature = "engine")]
 pub use engine::backend::{Ceiling, Tried, Tuned};
 #[cfg(feature = "engine")]
 pub use engine::sampler::{Sampler, SamplerOptions};
 #[cfg(feature = "engine")]
+pub use engine::sampling::{Sampling, sampling};
+#[cfg(feature = "engine")]
 pub use engine::text::{
     ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,
-    Tokenizer,
+    Tokenizer, chat_template, open_tokenizer, tokenizer,
 };
 #[cfg(feature = "engine")]
 pub use engine::{Limits, Stats, Stop};
 pub use error::Error;
-pub use layout::{LayoutKind, packed_layout};
 pub use load::{
     Allocated, Bytes, Digest, Error as LoadError, LoadReport, Loaded, Needs, Obstacle,
     Options as LoadOptions, Place, Plan, Pool, Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
@@ -95,24 +68,20 @@ pub use model::{
     Along, Axis, DialectName, ExpertPlacement, KeyVerdict, Loss, Mesh, Model, Module, NotFollowed, Origin,
     ParamSpec, Rank, Role, Tree, Verdict, module,
 };
-pub use pipeline::{describe, open, open_with, plan, plan_as_stored, resolve};
 pub use plan::{
     Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
     reads,
 };
+pub use planner::{
+    Adapter, EncodeRule, Encoding, Error as PlanError, LayoutKind, PRESETS, PlanBuilder, Preset, Ranks,
+    Request, RulesProblems, describe, packed_layout, parse_rules, plan, plan_as_stored, read_rules, resolve,
+};
 pub use quant::Difference;
 #[cfg(feature = "engine")]
-pub use quant::{Access, processor};
-#[cfg(feature = "engine")]
-pub use quants::{Quant, quants};
-pub use rules::{RulesProblems, parse_rules, read_rules};
+pub use quant::{Access, Quant, processor, quants};
 #[cfg(feature = "engine")]
 pub use runtime::{BackendKind, Options, Runtime, tune};
-#[cfg(feature = "engine")]
-pub use sampling::{Sampling, sampling};
 pub use tensor::{
     Arrangement, Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, RopeOrder, Scheme,
     Shape, TensorEntry, nearest,
 };
-#[cfg(feature = "engine")]
-pub use text::{chat_template, open_tokenizer, tokenizer};

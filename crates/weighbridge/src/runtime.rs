@@ -8,15 +8,15 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, OpenOptions};
 use engine::backend::{Backend, Ceiling, Cpu, Reference, Tuned};
 use engine::sampler::Sampler;
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::sampling::{Sampling, sampling};
+use engine::text::{self, ChatTemplate, Tokenizer};
 use engine::{Decoder, Limits, Stats};
 use load::{LoadReport, Pool};
 use model::{Model, NotRun};
-use quant::Access;
+use planner::{Encoding, LayoutKind, PlanBuilder, describe};
+use quant::{Access, Isa};
 
-use crate::layout::isa;
-use crate::pipeline::shown;
-use crate::{Encoding, Error, LayoutKind, PlanBuilder, Sampling, describe, open_with, sampling, text};
+use crate::Error;
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Runtime {
     layout: LayoutKind,
     backend: Box<dyn Backend>,
     decoder: Decoder,
-    tokenizer: Result<Arc<Tokenizer>, Error>,
+    tokenizer: Result<Arc<Tokenizer>, engine::Error>,
     template: Option<ChatTemplate>,
     sampling: Sampling,
 }
@@ -82,10 +82,10 @@ impl Runtime {
     }
 
     fn of(path: &Path, options: &Options) -> Result<Runtime, Error> {
-        let checkpoint = open_with(path, &options.open)?;
+        let checkpoint = checkpoint::open_with(path, &options.open)?;
         let model = describe(&checkpoint)?;
         let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
-            path: shown(&checkpoint),
+            path: checkpoint.path().display().to_string(),
             family: model.family.name(),
             why,
         })?;
@@ -158,7 +158,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the checkpoint has none, or a broken one.
-    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, &Error> {
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, &engine::Error> {
         self.tokenizer.as_ref()
     }
 
@@ -249,9 +249,14 @@ pub fn tune(threads: Option<usize>) -> Result<Option<Tuned>, Error> {
 
 /// Measured: interleaved rows start some 50 ms later than rows in place and run twice as fast, where there
 /// are kernels for them (docs/performance.md).
-fn best_layout(isa: quant::Isa) -> LayoutKind {
+fn best_layout(isa: Isa) -> LayoutKind {
     match isa.interleave() {
         Some(rows) => LayoutKind::Packed { rows: rows as u64 },
         None => LayoutKind::InPlace,
     }
+}
+
+/// The instruction set that kernels use.
+fn isa() -> Result<Isa, Error> {
+    Ok(Isa::detect().map_err(planner::Error::from)?)
 }

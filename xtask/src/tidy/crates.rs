@@ -5,11 +5,26 @@ use serde_json::Value;
 use super::{Problem, Text};
 
 /// From the one that knows nothing to the one that a user runs.
-const ORDER: &[&str] =
-    &["derive", "tensor", "quant", "checkpoint", "model", "plan", "load", "engine", "weighbridge", "cli"];
+const ORDER: &[&str] = &[
+    "derive",
+    "tensor",
+    "quant",
+    "checkpoint",
+    "model",
+    "plan",
+    "load",
+    "engine",
+    "planner",
+    "check",
+    "convert",
+    "weighbridge",
+    "cli",
+];
 
-/// What a crate may not use although it stands above it: `plan` knows neither files nor names.
-const FORBIDDEN: &[(&str, &[&str])] = &[("plan", &["checkpoint", "model", "load"])];
+/// What a crate may not use although it stands above it: `plan` knows neither files nor names, and who loads or checks
+/// compiles no engine.
+const FORBIDDEN: &[(&str, &[&str])] =
+    &[("plan", &["checkpoint", "model", "load"]), ("planner", &["engine"]), ("check", &["engine"])];
 
 /// Crates without `unsafe`.
 const SAFE: &[&str] = &["derive", "tensor", "plan"];

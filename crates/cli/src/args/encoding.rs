@@ -22,7 +22,7 @@ impl EncodingArgs {
 }
 
 fn rule(text: &str) -> Result<EncodeRule, String> {
-    text.parse().map_err(|e: weighbridge::Error| e.to_string())
+    text.parse().map_err(|e: weighbridge::PlanError| e.to_string())
 }
 
 fn preset(name: &str) -> Result<&'static Preset, String> {

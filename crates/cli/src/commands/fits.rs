@@ -90,7 +90,7 @@ impl Fits {
         plan: &Plan,
         (only_owned, threads): (bool, usize),
         mesh: &Mesh,
-        share: impl Fn(Mesh) -> Result<Plan, weighbridge::Error>,
+        share: impl Fn(Mesh) -> Result<Plan, weighbridge::PlanError>,
     ) -> Result<Fits, Failure> {
         let mut fits = Fits { memory, ways: vec![], shared: None };
         for owned in [true, false] {

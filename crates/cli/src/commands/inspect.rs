@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use weighbridge::{Bytes, Checkpoint, Error, Model, Pattern, Resolved, TensorEntry};
+use weighbridge::{Bytes, Checkpoint, Model, Pattern, PlanError, Resolved, TensorEntry};
 
 use crate::Failure;
 use crate::args::InspectArgs;
@@ -41,13 +41,13 @@ fn totals(checkpoint: &Checkpoint) -> (u64, u64) {
 }
 
 /// Checks the entries against the model. Returns the canonical parameters and the entries that are left.
-fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
+fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, PlanError> {
     weighbridge::resolve(checkpoint, model)
 }
 
 fn text(
     checkpoint: &Checkpoint,
-    model: &Result<Model, Error>,
+    model: &Result<Model, PlanError>,
     doubts: Option<&Doubts>,
     every: bool,
 ) -> String {
@@ -231,7 +231,7 @@ fn tensor(checkpoint: &Checkpoint, e: &TensorEntry) -> Value {
 
 fn facts(
     checkpoint: &Checkpoint,
-    model: &Result<Model, Error>,
+    model: &Result<Model, PlanError>,
     doubts: Option<&Doubts>,
 ) -> Map<String, Value> {
     let (elements, bytes) = totals(checkpoint);

@@ -180,7 +180,7 @@ impl Line {
 fn all_ranks(
     args: &PlanArgs,
     checkpoint: &Checkpoint,
-    ranks: &Ranks<'_>,
+    ranks: &Ranks,
     threads: usize,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -274,7 +274,7 @@ fn all_ranks(
 /// Patterns that are listed.
 const REPLICATED: usize = 8;
 
-fn table(lines: &[Line], ranks: &Ranks<'_>, out: &mut impl Write) -> io::Result<()> {
+fn table(lines: &[Line], ranks: &Ranks, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "  rank  tp pp ep  parameters      slots      needs      takes      reads    buffers    padding"

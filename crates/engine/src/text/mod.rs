@@ -5,6 +5,7 @@
 //! text that is always whole UTF-8, and [`ChatTemplate`] writes a conversation as the model's prompt.
 
 mod bpe;
+mod carried;
 mod chat;
 mod error;
 mod json;
@@ -22,6 +23,7 @@ mod tojson;
 mod tokenizer;
 mod vocabulary;
 
+pub use carried::{chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, vocabulary};
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Loss, Note};
 pub use stream::{TextStream, TokenStream};

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Error, Imatrix, Io, LayoutKind, OpenOptions,
+    Checkpoint, Conversion, ConvertOptions, ConvertReport, Imatrix, Io, LayoutKind, OpenOptions,
     OutputFormat, Pool, open, open_with, plan_as_stored,
 };
 
@@ -16,7 +16,7 @@ fn convert(
     format: OutputFormat,
     options: &ConvertOptions<'_>,
     to: &Path,
-) -> Result<ConvertReport, Error> {
+) -> Result<ConvertReport, weighbridge::convert::Error> {
     let mut each = |_: &weighbridge::Progress<'_>| ControlFlow::Continue(());
     Conversion::new(source, layout, format, options)?.run(to, &mut Pool::new(2), &mut each)
 }
@@ -126,7 +126,7 @@ fn a_conversion_that_is_ended_leaves_nothing() {
         seen.push((p.index, p.total));
         if p.index == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    assert!(matches!(result, Err(Error::Interrupted { kept: None, .. })));
+    assert!(matches!(result, Err(weighbridge::convert::Error::Interrupted { kept: None, .. })));
     assert_eq!(seen, [(0, 21), (1, 21), (2, 21), (3, 21)]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -307,7 +307,7 @@ fn what_is_quantised_is_quantised_again_only_if_allowed() {
     let (blocks, (before, after)) =
         write(&golden().join("llama-tiny/model.gguf"), "q8_0.gguf", &rules(&["*=q8_0"])).unwrap();
     assert!(after < before);
-    let Err(Error::Requantize { weights }) =
+    let Err(weighbridge::convert::Error::Requantize { weights }) =
         write(&blocks, "q4_0.gguf", &rules(&["blk.*.attn_q.weight=q4_0", "blk.*.attn_k.weight=q4_0"]))
     else {
         panic!("it was quantised again")

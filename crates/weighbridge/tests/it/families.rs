@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Dtype, Error, LayoutKind, Mesh, Options,
-    OutputFormat, PlanBuilder, Pool, Runtime, describe, open, resolve,
+    Checkpoint, Conversion, ConvertOptions, ConvertReport, Dtype, LayoutKind, Mesh, Options, OutputFormat,
+    PlanBuilder, Pool, Runtime, describe, open, resolve,
 };
 
 use arrays::Arrays;
@@ -145,7 +145,7 @@ fn convert(
     layout: LayoutKind,
     format: OutputFormat,
     rules: &[&str],
-) -> Result<ConvertReport, Error> {
+) -> Result<ConvertReport, weighbridge::convert::Error> {
     let rules = rules.iter().map(|r| r.parse().unwrap()).collect();
     // llama.cpp always truncates the ramp of YaRN, which gpt-oss does not.
     let gpt_oss = || describe(source).is_ok_and(|model| model.family.name() == "gpt-oss");

@@ -123,7 +123,7 @@ fn to_gguf(source: &Path, to: &Path) -> Result<Checkpoint, Error> {
     let source = open(source)?;
     let conversion = Conversion::new(&source, LayoutKind::Source, OutputFormat::Gguf, &options)?;
     conversion.run(to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(()))?;
-    open(to)
+    Ok(open(to)?)
 }
 
 fn check_written(name: &str, judged: &Value) -> Vec<String> {

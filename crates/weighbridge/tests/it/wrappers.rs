@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weighbridge::{Adapter, Error, LayoutKind, Pool, describe, open, parse_rules, plan, resolve};
+use weighbridge::{Adapter, LayoutKind, PlanError, Pool, describe, open, parse_rules, plan, resolve};
 
 /// Values of a tensor, each another, by the place of the tensor.
 fn values(place: usize, shape: &[u64]) -> Vec<f32> {
@@ -72,7 +72,7 @@ fn case(file: &Path) -> Case {
 }
 
 /// Every canonical parameter with its values.
-fn parameters(path: &Path, layout: LayoutKind) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+fn parameters(path: &Path, layout: LayoutKind) -> Result<BTreeMap<String, Vec<u8>>, weighbridge::Error> {
     let checkpoint = open(path)?;
     let model = describe(&checkpoint)?;
     let planned = plan(&checkpoint, &model, layout)?;
@@ -222,7 +222,7 @@ fn the_rule_of_the_hint_mends_the_names() {
         let path = llama(dir.path(), |name| vec![rename(name)]);
         let checkpoint = open(&path).unwrap();
         let model = describe(&checkpoint).unwrap();
-        let Err(Error::Plan { problems, .. }) = resolve(&checkpoint, &model) else { panic!("{what}") };
+        let Err(PlanError::Misfit { problems, .. }) = resolve(&checkpoint, &model) else { panic!("{what}") };
         assert_eq!(problems.messages().len(), 1, "{what}: {problems}");
         let rule = problems.rule().unwrap_or_else(|| panic!("{what}: {problems}"));
         assert!(problems.to_string().contains(rule), "{what}");

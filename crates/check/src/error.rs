@@ -1,0 +1,81 @@
+//! Errors of checks.
+
+use std::fmt;
+
+use crate::{Finding, KeyFinding};
+
+/// What is in the way of a check, or what it found while something was loaded.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file beside the weights cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    /// Its tensors cannot be read as they are stored.
+    #[error(transparent)]
+    Plan(#[from] planner::Error),
+    /// A manifest is not one that can be used.
+    #[error("`{path}`: {what}\nhint: `weighbridge check --write-manifest` makes them")]
+    Manifest {
+        /// The file.
+        path: String,
+        /// What is wrong, wanted and found.
+        what: String,
+    },
+    /// A manifest cannot be read or written.
+    #[error("cannot {doing} the manifest `{path}`: {source}")]
+    ManifestIo {
+        /// The file.
+        path: String,
+        /// What was tried: `read`, `write`.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another manifest is where one is to be written.
+    #[error(
+        "`{path}` is there already, and says something else\n\
+         hint: `--verify` shows what has changed; `--force` replaces it"
+    )]
+    ManifestThere {
+        /// The file.
+        path: String,
+    },
+    /// What was loaded is not what a manifest says.
+    #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
+    Differs {
+        /// The checkpoint.
+        path: String,
+        /// Every tensor that differs.
+        findings: Vec<Finding>,
+        /// Everything that is said otherwise beside the tensors.
+        keys: Vec<KeyFinding>,
+    },
+    /// Loading failed.
+    #[error(transparent)]
+    Load(#[from] load::Error),
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// Whether the caller asked for what cannot be: neither the checkpoint nor a file is wrong.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Error::ManifestThere { .. } | Error::Load(load::Error::LittleMemory { .. }) => true,
+            Error::Checkpoint(e) => matches!(e, checkpoint::Error::Misuse(_)),
+            Error::Plan(e) => e.is_misuse(),
+            _ => false,
+        }
+    }
+}
+
+fn lines(findings: &[Finding], keys: &[KeyFinding]) -> String {
+    let keys = keys.iter().map(ToString::to_string);
+    findings.iter().map(ToString::to_string).chain(keys).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,4 @@
+//! What checks rest on.
+#![allow(clippy::unwrap_used, reason = "a test fails so")]
+
+mod bands;

@@ -1,0 +1,253 @@
+//! From the JSON files of an HF directory to GGUF metadata.
+
+use checkpoint::{ArrayBuf, HfMetadata, Member, Metadata, ValueBuf};
+use engine::text::{self, VocabularyBuf, hf_template};
+use model::{DialectName, Fact, KeyVerdict, Loss, Model};
+use serde_json::Value;
+
+use super::{Beside, Carried, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
+use crate::Error;
+
+const CONFIG: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
+/// `tokenizer.ggml.token_type` of a row that no token has.
+const UNUSED: i32 = 5;
+
+/// The metadata of a GGUF file with the model of an HF directory, and what it does not say.
+///
+/// # Errors
+/// If GGUF has no way to say the model, or a file beside the weights cannot be read.
+pub(crate) fn to_gguf(
+    hf: &HfMetadata,
+    metadata: &Metadata,
+    model: &Model,
+    own: &dyn Fn(&str) -> bool,
+) -> Result<Carried, Error> {
+    let description = model.describe(DialectName::Gguf, own);
+    proven(model, &description)?;
+    let mut out = Out { pairs: Vec::new(), left: Vec::new() };
+    for (key, fact) in &description.pairs {
+        if let Some(value) = of_fact(fact) {
+            out.put(key, value);
+        }
+        if key == "general.architecture" {
+            out.put("general.type", ValueBuf::Str("model".to_owned()));
+            let name =
+                hf.dir().canonicalize().ok().and_then(|d| d.file_name().map(|n| n.to_string_lossy().into()));
+            out.put("general.name", ValueBuf::Str(name.unwrap_or_else(|| "model".to_owned())));
+        }
+    }
+    let config = hf.config().cloned().unwrap_or_default();
+    let generation = json(hf.generation_config(), GENERATION, &mut out)?;
+    let roles = Roles { config: &config, generation: &generation };
+    let mut lost = description.losses;
+    if let Some((vocabulary, losses)) = vocabulary(hf, &mut lost)? {
+        out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
+        let beside = |loss: text::Loss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
+        lost.extend(losses.into_iter().map(beside));
+    } else {
+        out.put("tokenizer.ggml.model", ValueBuf::Str("none".to_owned()));
+        if hf.tokenizer().is_none() && hf.sentencepiece().is_none() {
+            out.left.push(Left::new(TOKENIZER, "", "it is not there: the file has no tokenizer"));
+        }
+    }
+    if let Some(template) = hf_template(hf)? {
+        out.put("tokenizer.chat_template", ValueBuf::Str(template));
+    }
+    for (from, to) in SAMPLING {
+        if let Some(x) = generation[*from].as_f64() {
+            let whole = (*from == "top_k").then(|| generation[*from].as_u64()).flatten();
+            out.put(
+                to,
+                whole.and_then(|n| u32::try_from(n).ok()).map_or(ValueBuf::F32(narrow(x)), ValueBuf::U32),
+            );
+        }
+    }
+    out.list_config(&model.verdicts(metadata));
+    out.list_generation(&generation);
+    out.list_tokenizer_config(hf)?;
+    Ok(Carried { beside: Beside::Gguf(out.pairs), made: vec![], left: out.left, lost })
+}
+
+struct Out {
+    pairs: Vec<(String, ValueBuf)>,
+    left: Vec<Left>,
+}
+
+impl Out {
+    fn put(&mut self, key: &str, value: ValueBuf) {
+        self.pairs.push((key.to_owned(), value));
+    }
+
+    /// The keys `tokenizer.ggml.*`, with a row for each of the `rows` of the embedding, as llama.cpp wants them.
+    fn tokenizer(&mut self, mut v: VocabularyBuf, rows: u64, roles: &Roles<'_>) -> Result<(), Error> {
+        let tokens = v.tokens.len();
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        if tokens > rows {
+            return Err(Error::Convert {
+                what: format!("the tokenizer has {tokens} tokens, and the model's embedding {rows} rows"),
+            });
+        }
+        let types = v.types.get_or_insert_with(|| vec![1; tokens]);
+        for id in tokens..rows {
+            v.tokens.push(format!("[PAD{id}]"));
+            types.push(UNUSED);
+            if let Some(scores) = &mut v.scores {
+                scores.push(-1000.0);
+            }
+        }
+        self.put("tokenizer.ggml.model", ValueBuf::Str(v.model));
+        self.put("tokenizer.ggml.pre", ValueBuf::Str(v.pre.unwrap_or_else(|| "default".to_owned())));
+        self.put("tokenizer.ggml.tokens", ValueBuf::Array(ArrayBuf::strings(&v.tokens)));
+        if let Some(scores) = &v.scores {
+            self.put("tokenizer.ggml.scores", ValueBuf::Array(ArrayBuf::f32s(scores)));
+        }
+        self.put("tokenizer.ggml.token_type", ValueBuf::Array(ArrayBuf::i32s(types)));
+        if !v.merges.is_empty() {
+            self.put("tokenizer.ggml.merges", ValueBuf::Array(ArrayBuf::strings(&v.merges)));
+        }
+        let eos = v.eos.or_else(|| roles.ids("eos_token_id").first().copied());
+        let ids = [
+            ("bos", v.bos.or_else(|| roles.ids("bos_token_id").first().copied())),
+            ("eos", eos),
+            ("eot", roles.ids("eos_token_id").into_iter().find(|id| Some(*id) != eos)),
+            ("unknown", v.unk),
+            ("padding", v.pad.or_else(|| roles.ids("pad_token_id").first().copied())),
+        ];
+        for (role, id) in ids {
+            if let Some(id) = id.filter(|id| (*id as usize) < rows) {
+                self.put(&format!("tokenizer.ggml.{role}_token_id"), ValueBuf::U32(id));
+            }
+        }
+        let flags = [
+            ("add_bos_token", v.add_bos),
+            ("add_eos_token", v.add_eos),
+            ("add_space_prefix", v.add_space_prefix),
+        ];
+        for (name, flag) in flags {
+            if let Some(flag) = flag {
+                self.put(&format!("tokenizer.ggml.{name}"), ValueBuf::Bool(flag));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys of config.json that nothing above has taken.
+    fn list_config(&mut self, keys: &[KeyVerdict]) {
+        let carried = |key: &KeyVerdict| is_said(key) || key.key == "architectures" || is_id(&key.key);
+        for key in keys.iter().filter(|key| !carried(key)) {
+            let why = why_left(key, "GGUF has no key for it that is known here");
+            self.left.push(Left::new(CONFIG, &key.key, why));
+        }
+    }
+
+    fn list_generation(&mut self, generation: &Value) {
+        for key in generation.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
+            let carried = SAMPLING.iter().any(|(name, _)| *name == key) || ids(generation, key).is_some();
+            let bookkeeping = matches!(key, "transformers_version" | "_from_model_config");
+            match (carried, bookkeeping) {
+                (true, _) => {}
+                (_, true) => self.left.push(Left::new(GENERATION, key, "of the program that wrote it")),
+                _ => self.left.push(Left::new(GENERATION, key, "GGUF has no key for it that is known here")),
+            }
+        }
+    }
+
+    fn list_tokenizer_config(&mut self, hf: &HfMetadata) -> Result<(), Error> {
+        const CARRIED: &[&str] = &[
+            "add_bos_token",
+            "add_eos_token",
+            "add_prefix_space",
+            "added_tokens_decoder",
+            "bos_token",
+            "chat_template",
+            "eos_token",
+            "pad_token",
+            "unk_token",
+        ];
+        let config = json(hf.tokenizer_config(), TOKENIZER_CONFIG, self)?;
+        for key in config.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
+            if !CARRIED.contains(&key) && !config[key].is_null() {
+                self.left.push(Left::new(TOKENIZER_CONFIG, key, "GGUF has no key for it that is known here"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ids of tokens with a role, as the two files beside the weights give them.
+struct Roles<'a> {
+    config: &'a Value,
+    generation: &'a Value,
+}
+
+impl Roles<'_> {
+    /// All of both, the ones for generation first.
+    fn ids(&self, key: &str) -> Vec<u32> {
+        let both = [ids(self.generation, key), ids(self.config, key)];
+        both.into_iter().flatten().flatten().collect()
+    }
+}
+
+/// Whether a key gives ids of tokens with a role that GGUF has a key for.
+fn is_id(key: &str) -> bool {
+    matches!(key, "bos_token_id" | "eos_token_id" | "pad_token_id")
+}
+
+/// A token id, or a list of them, if `key` is one that gives them.
+fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
+    if !is_id(key) {
+        return None;
+    }
+    let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match &file[key] {
+        Value::Array(list) => Some(list.iter().filter_map(one).collect()),
+        value => Some(one(value).into_iter().collect()),
+    }
+}
+
+/// The vocabulary beside the weights, if GGUF can say it: a SentencePiece model has scores, which a tokenizer.json has
+/// not.
+fn vocabulary(
+    hf: &HfMetadata,
+    lost: &mut Vec<Loss>,
+) -> Result<Option<(VocabularyBuf, Vec<text::Loss>)>, Error> {
+    let config = hf.tokenizer_config().map(Member::read).transpose()?;
+    let vocabulary = match (hf.sentencepiece(), hf.tokenizer()) {
+        (Some(model), _) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())
+            .map(|vocabulary| (vocabulary, vec![])),
+        (None, Some(json)) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),
+        (None, None) => return Ok(None),
+    };
+    let without = |why: text::Error| {
+        let what = format!("the file has no tokenizer: {}", in_a_line(&why));
+        lost.push(Loss::beside("tokenizer", what));
+    };
+    Ok(vocabulary.map_err(without).ok())
+}
+
+/// A small JSON file; one that is no JSON is left.
+fn json(member: Option<&Member>, file: &str, out: &mut Out) -> Result<Value, Error> {
+    let Some(member) = member else { return Ok(Value::Null) };
+    Ok(serde_json::from_slice(&member.read()?).unwrap_or_else(|e| {
+        out.left.push(Left::new(file, "", format!("it is not JSON: {e}")));
+        Value::Null
+    }))
+}
+
+fn of_fact(fact: &Fact) -> Option<ValueBuf> {
+    Some(match fact {
+        Fact::Bool(b) => ValueBuf::Bool(*b),
+        Fact::Count(n) => u32::try_from(*n).map_or(ValueBuf::U64(*n), ValueBuf::U32),
+        Fact::Number(x) => ValueBuf::F32(narrow(*x)),
+        Fact::Str(text) => ValueBuf::Str(text.clone()),
+        Fact::List(list) => {
+            let flag = |fact: &Fact| if let Fact::Bool(flag) = fact { Some(*flag) } else { None };
+            ValueBuf::Array(ArrayBuf::bools(&list.iter().map(flag).collect::<Option<Vec<bool>>>()?))
+        }
+        Fact::Null | Fact::Object => return None,
+    })
+}

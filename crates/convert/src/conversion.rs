@@ -1,0 +1,529 @@
+//! From a checkpoint to a file of another format or of other encodings.
+//!
+//! A [`Conversion`] is checked as a whole before a byte is read: that every rule means something, that every
+//! scheme takes its tensor, that the format holds all of it. Then it runs parameter by parameter, so that memory
+//! is bounded by the largest one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, Split, WriteOptions};
+use load::{Plan, Pool, Slot};
+use model::{DialectName, Loss, Mesh};
+use plan::{Codecs as _, PlannedParam, ResolvedParam};
+use planner::encoding::Choice;
+use planner::{Adapter, EncodeRule, Encoding, LayoutKind, PlanBuilder, Preset, Ranks, Request, describe};
+use tensor::{Dtype, Scheme, Shape, Step};
+
+use crate::carry::{self, Beside, Carried, Made};
+use crate::report::{ConvertReport, Converted};
+use crate::{Error, Imatrix, Left, gguf, ranks, requantize, resume};
+
+/// A format that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// numpy arrays in one file: plain dtypes.
+    Npz,
+    /// One safetensors file: plain dtypes.
+    Safetensors,
+    /// GGUF.
+    Gguf,
+    /// A directory as transformers reads it.
+    Hf,
+    /// A directory as mlx-lm reads it.
+    Mlx,
+    /// numpy arrays, a file each, in a directory: plain dtypes.
+    NpyDir,
+}
+
+impl OutputFormat {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            OutputFormat::Npz => "npz",
+            OutputFormat::Safetensors => "safetensors",
+            OutputFormat::Gguf => "gguf",
+            OutputFormat::Hf => "hf",
+            OutputFormat::Mlx => "mlx",
+            OutputFormat::NpyDir => "npy-dir",
+        }
+    }
+
+    /// The format that a path's extension stands for.
+    pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
+        let path = path.as_ref();
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Gguf];
+        files.into_iter().find(|f| f.name() == extension)
+    }
+
+    /// The ecosystem whose names it has.
+    fn dialect(self) -> Option<DialectName> {
+        match self {
+            OutputFormat::Gguf => Some(DialectName::Gguf),
+            OutputFormat::Hf | OutputFormat::Mlx => Some(DialectName::Hf),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => None,
+        }
+    }
+
+    /// Whether it can hold tensors of a scheme.
+    fn holds(self, scheme: &Scheme, shape: &Shape) -> bool {
+        let parts = || quant::codec(&scheme.name).is_some_and(|codec| !codec.parts(shape).is_empty());
+        match self {
+            OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
+            OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => scheme.dtype().is_some(),
+        }
+    }
+
+    /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
+    fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<String> {
+        let others = "npz and safetensors take any tensors under any names";
+        match (self.dialect(), layout) {
+            (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => Some(format!(
+                "the layout `{}` is this machine's own: nothing else reads it\nhint: source, canonical, hf or gguf",
+                layout.name()
+            )),
+            (
+                Some(home),
+                LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Vllm | LayoutKind::Named(_),
+            ) if layout != LayoutKind::Named(home)
+                && !(layout == LayoutKind::Vllm && self == OutputFormat::Hf) =>
+            {
+                Some(format!(
+                    "{} has names of its own, so `{}` ones are not written to it\nhint: leave the layout out; {others}",
+                    self.name(),
+                    layout.name()
+                ))
+            }
+            (Some(_), _) if dialect_of(checkpoint).is_none() => Some(format!(
+                "{} says what model it holds, and `{}` is {} and does not say it\nhint: {others}",
+                self.name(),
+                checkpoint.path().display(),
+                checkpoint.format()
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The ecosystem in whose words a checkpoint says what model it holds.
+fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
+    match checkpoint.metadata() {
+        Metadata::Gguf(_) => Some(DialectName::Gguf),
+        Metadata::Hf(hf) => hf.config().map(|_| DialectName::Hf),
+        _ => None,
+    }
+}
+
+/// What is to be converted, and how.
+#[derive(Default)]
+pub struct ConvertOptions<'a> {
+    /// How the source is read: rules, and what may be absent.
+    pub adapter: Adapter,
+    /// Rules for encoding, the first that matches wins.
+    pub rules: Vec<EncodeRule>,
+    /// For what no rule matches.
+    pub preset: Option<&'static Preset>,
+    /// How much columns matter.
+    pub imatrix: Option<&'a Imatrix>,
+    /// Finite values may become infinite in a cast.
+    pub allow_overflow: bool,
+    /// Quantised weights may be quantised again to another encoding, which loses more than quantising floats once.
+    pub allow_requantize: bool,
+    /// Keys of the configuration that may be lost, where the format cannot say them.
+    pub allow_loss: Vec<String>,
+    /// What is at the destination is replaced.
+    pub overwrite: bool,
+    /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
+    pub max_shard: Option<u64>,
+    /// GGUF is cut into several files.
+    pub split: Option<Split>,
+    /// Tensors of GGUF begin at multiples of this many bytes, a power of two from 8 on [default: as the source's do, or 32].
+    pub alignment: Option<u32>,
+    /// The ranks that share the model: each gets files of its own.
+    pub mesh: Mesh,
+    /// After so many bytes all that was written is made durable, and kept if the conversion is ended
+    /// [default: 256 MiB].
+    pub sync_every: Option<u64>,
+}
+
+impl fmt::Debug for ConvertOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConvertOptions").finish_non_exhaustive()
+    }
+}
+
+impl ConvertOptions<'_> {
+    /// Why they mean nothing for `format`, if that is so.
+    fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<String> {
+        let name = format.name();
+        if self.mesh.is_many() && (format != OutputFormat::Hf || layout != LayoutKind::Vllm) {
+            return Some(format!(
+                "{name} in the layout `{}` is not shared by ranks\nhint: --to hf --layout vllm writes what each rank of \
+                 vLLM holds",
+                layout.name()
+            ));
+        }
+        if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
+            return Some(format!("{name} has no shards: they are of hf and mlx directories"));
+        }
+        if self.split.is_some() && format != OutputFormat::Gguf {
+            return Some(format!("{name} is not split: that is done to gguf"));
+        }
+        match self.alignment {
+            Some(_) if format != OutputFormat::Gguf => {
+                Some(format!("{name} has no alignment to choose: that is done to gguf"))
+            }
+            Some(n) if !n.is_power_of_two() || n < 8 => {
+                Some(format!("gguf cannot be aligned to {n} bytes: wanted a power of two from 8 on"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Checks that everything that is lost was allowed, and that something is lost under every key that was.
+fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
+    let unknown: Vec<String> =
+        keys.iter().filter(|key| lost.iter().all(|loss| loss.key != **key)).cloned().collect();
+    let losses: Vec<Loss> = lost.iter().filter(|loss| !keys.contains(&loss.key)).cloned().collect();
+    if losses.is_empty() && unknown.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Lost { format: format.name(), losses, unknown })
+}
+
+/// A parameter that is being converted.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Its place, counted from 0.
+    pub index: usize,
+    /// How many there are.
+    pub total: usize,
+    /// Its name.
+    pub name: &'a str,
+    /// The scheme that it has.
+    pub from: &'a str,
+    /// The scheme that it gets.
+    pub to: &'a str,
+}
+
+/// A conversion that can be done: checked, and not begun.
+pub struct Conversion<'a> {
+    checkpoint: &'a Checkpoint,
+    options: &'a ConvertOptions<'a>,
+    /// The plan of each rank.
+    plans: Vec<Plan>,
+    /// The rule that decided, for each parameter of all plans.
+    rules: Vec<String>,
+    /// Tensors that no entry of the source holds.
+    made: Vec<Made>,
+    /// What the source says and the result will not.
+    left: Vec<Left>,
+    /// Values of the source that the result cannot express.
+    lost: Vec<Loss>,
+    draft: Draft,
+    /// What the values depend on.
+    identity: Vec<u8>,
+}
+
+impl fmt::Debug for Conversion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversion").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Conversion<'a> {
+    /// Checks that `checkpoint` in `layout` can be written as `format`, and plans it. Reads no tensor.
+    ///
+    /// # Errors
+    /// If rules match nothing or do not fit, all of that at once; if the format cannot hold what comes out; if a
+    /// preset or the canonical layout is asked for and no family claims the checkpoint.
+    pub fn new(
+        checkpoint: &'a Checkpoint,
+        layout: LayoutKind,
+        format: OutputFormat,
+        options: &'a ConvertOptions<'a>,
+    ) -> Result<Conversion<'a>, Error> {
+        if let Some(what) = format.refuses(checkpoint, layout).or_else(|| options.refuses(format, layout)) {
+            return Err(Error::Convert { what });
+        }
+        let own = dialect_of(checkpoint);
+        // From one ecosystem to another, everything gets the names that it has there.
+        let layout = match (layout, format.dialect()) {
+            (LayoutKind::Source, Some(home)) if own != Some(home) => LayoutKind::Named(home),
+            (LayoutKind::Named(home), _) if own == Some(home) => LayoutKind::Source,
+            (layout, _) => layout,
+        };
+        let model = (layout != LayoutKind::Source).then(|| describe(checkpoint)).transpose()?;
+        if let Some(what) = model.as_ref().and_then(|model| ranks::refuses(&options.mesh, model)) {
+            return Err(Error::Convert { what });
+        }
+        let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(options.mesh);
+        let builder = builder.adapter(options.adapter.clone());
+        let shared = match &model {
+            Some(model) => builder.model(model).ranks()?,
+            None => builder.ranks()?,
+        };
+        let requests = (0..shared.count()).map(|rank| shared.request(rank));
+        let mut requests = requests.collect::<Result<Vec<Request>, _>>()?;
+        let home = match layout {
+            LayoutKind::Named(home) => Some(home),
+            LayoutKind::Vllm => Some(DialectName::Hf),
+            _ => None,
+        };
+        let carried = match (&model, home, &requests[..]) {
+            (Some(model), Some(home), [first, others @ ..]) => {
+                let nameless = ranks::nameless(first, others);
+                Some(Carried::of(checkpoint, model, first, nameless, home)?)
+            }
+            _ => None,
+        };
+        allowed(carried.as_ref().map(|c| &c.lost[..]).unwrap_or_default(), &options.allow_loss, format)?;
+        for request in &mut requests {
+            decode(request, format, layout);
+            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
+                ranks::call_as_saved(request, model);
+            }
+        }
+        let before = requests.iter().map(Request::compile).collect::<Result<Vec<Plan>, _>>()?;
+        let mut choices = choose(&shared, format, layout, &requests, &before, options)?.into_iter();
+        let (mut rules, mut counts) = (vec![], vec![]);
+        let mut plans: Vec<Plan> = vec![];
+        for (request, before) in requests.iter_mut().zip(before) {
+            let first = rules.len();
+            let mut is_changed = false;
+            for (target, choice) in request.targets.iter_mut().zip(&mut choices) {
+                if choice.scheme.is_some() {
+                    target.scheme = choice.scheme;
+                    is_changed = true;
+                }
+                rules.push(choice.rule);
+            }
+            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
+                ranks::complete(request, &before, model, checkpoint)?;
+                is_changed |= rules.len() < first + request.targets.len();
+                rules.resize(first + request.targets.len(), "sharded_state".to_owned());
+            }
+            let plan = if is_changed { request.compile()? } else { before };
+            counts.push(plan.params().iter().filter(|p| p.tied_to.is_none()).count());
+            plans.push(plan);
+        }
+        let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
+        if !options.allow_requantize {
+            requantize::check(&params)?;
+        }
+        let tensors = params.iter().filter(|p| p.tied_to.is_none()).map(|p| Outgoing {
+            name: p.name.clone(),
+            shape: p.shape.clone(),
+            scheme: Arc::clone(&p.scheme),
+        });
+        let mut tensors: Vec<Outgoing> = tensors.collect();
+        let Carried { beside, made, left, lost } = carried.unwrap_or_default();
+        tensors.extend(made.iter().map(|m| m.outgoing.clone()));
+        let draft = match (format, checkpoint.metadata()) {
+            (OutputFormat::Gguf, metadata) => {
+                let changes = gguf::Changes::of(&params, options, own != Some(DialectName::Gguf));
+                let gguf = |tensors, pairs: &[(&str, checkpoint::Value<'_>)]| match options.split {
+                    Some(split) => Draft::gguf_split(tensors, pairs, split),
+                    None => Draft::gguf(tensors, pairs),
+                };
+                match (&beside, metadata) {
+                    (Beside::Gguf(pairs), _) => {
+                        let pairs = pairs.iter().map(|(key, value)| (key.as_str(), value.borrow()));
+                        gguf(tensors, &changes.pairs(pairs))?
+                    }
+                    (_, Metadata::Gguf(metadata)) => gguf(tensors, &changes.pairs(metadata.iter()))?,
+                    _ => gguf(tensors, &[])?,
+                }
+            }
+            (OutputFormat::Hf | OutputFormat::Mlx, metadata) => {
+                let files = match (beside, metadata) {
+                    (Beside::Hf(files), _) => carry::with_dtype(*files, &params),
+                    (_, Metadata::Hf(hf)) => hf.files()?,
+                    _ => HfFiles::default(),
+                };
+                let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
+                if layout == LayoutKind::Vllm {
+                    // What has one scale now, and had several, is what it was to who reads the configuration.
+                    let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
+                    let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
+                    let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
+                    let as_source = own == Some(DialectName::Hf) && params.iter().copied().all(moved);
+                    let stages = ranks::in_stages(&counts, &options.mesh);
+                    Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
+                } else {
+                    Draft::directory(tensors, files, flavour, options.max_shard)?
+                }
+            }
+            (OutputFormat::Npz, _) => Draft::npz(tensors)?,
+            (OutputFormat::NpyDir, metadata) => {
+                // Under its own names it is a model still.
+                let own = metadata.hf().filter(|hf| layout == LayoutKind::Source && hf.config().is_some());
+                let files = match beside {
+                    Beside::Hf(files) => Some(carry::with_dtype(*files, &params)),
+                    _ => own.map(checkpoint::HfMetadata::files).transpose()?,
+                };
+                Draft::npy_dir(tensors, files)?
+            }
+            (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
+        };
+        let mut identity = resume::identity(checkpoint, layout, format, options);
+        identity.extend(made.iter().flat_map(|m| &m.bytes));
+        Ok(Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity })
+    }
+
+    /// Length of what will be written, in bytes, or a little more.
+    pub fn bytes(&self) -> u64 {
+        self.draft.bytes()
+    }
+
+    /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
+    /// `each` is called before each of them, and may end it. If a process that did the same was ended before, this
+    /// one continues, and gives the same bytes.
+    ///
+    /// # Errors
+    /// If something is at `path`, the disk is too small, a file cannot be read or written, or values cannot be
+    /// encoded.
+    pub fn run(
+        self,
+        path: impl AsRef<Path>,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<ConvertReport, Error> {
+        self.write(path.as_ref(), pool, each)
+    }
+
+    fn write(
+        self,
+        path: &Path,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<ConvertReport, Error> {
+        let started = Instant::now();
+        let Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity } = self;
+        let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
+        write.sync_every = options.sync_every.unwrap_or(write.sync_every);
+        let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
+        let options = load::Options {
+            importance: Some(&importance),
+            allow_overflow: options.allow_overflow,
+            ..load::Options::default()
+        };
+        let mut writer = draft.create_with(path, &write)?;
+        let mut report = ConvertReport { left, lost, ..ConvertReport::default() };
+        // What all ranks leave, the last says.
+        if let Some(last) = plans.last() {
+            report.dropped.clone_from(&last.pieces().dropped);
+            report.absent.clone_from(&last.pieces().absent);
+        }
+        let all = || plans.iter().flat_map(|plan| plan.params().iter().enumerate().map(move |p| (plan, p)));
+        let total = all().filter(|(_, (_, p))| p.tied_to.is_none()).count();
+        for ((plan, (at, param)), rule) in all().zip(rules) {
+            if let Some(root) = param.tied_to {
+                report.tied.push((param.name.clone(), plan.params()[root].name.clone()));
+                continue;
+            }
+            let (name, index) = (param.name.clone(), report.tensors.len());
+            let (from, to) = (Arc::clone(&param.moved), Arc::clone(&param.scheme));
+            let progress = Progress { index, total, name: &name, from: &from.name, to: &to.name };
+            if each(&progress).is_break() {
+                let kept = writer.kept().map(Path::to_owned);
+                return Err(Error::Interrupted { kept, done: index, total });
+            }
+            let mut converted = Converted::new(param, rule);
+            if let Some(note) = writer.again()? {
+                converted.difference = resume::difference(&note);
+                report.continued += 1;
+                report.tensors.push(converted);
+                continue;
+            }
+            let loaded = plan.one(at).load_with(pool, options)?;
+            let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
+            let cost = loaded.report();
+            converted.difference = cost.differences.get(&name).copied();
+            let planes: Vec<&[u8]> = slots.iter().map(Slot::bytes).collect();
+            writer.tensor_with(&planes, resume::note(converted.difference))?;
+            report.peak_memory = report.peak_memory.max(cost.owned_bytes + cost.scratch_peak);
+            report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
+            report.tensors.push(converted);
+        }
+        for Made { bytes, .. } in &made {
+            if writer.again()?.is_none() {
+                writer.tensor(&[bytes])?;
+            }
+        }
+        // What was copied out of a file before it changed is of another model than what came after.
+        checkpoint.unchanged()?;
+        report.file_bytes = writer.finish()?;
+        report.seconds = started.elapsed().as_secs_f64();
+        Ok(report)
+    }
+}
+
+/// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
+/// encoded each in its own way.
+fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
+    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Vllm) {
+        return;
+    }
+    let by_name: HashMap<&str, &ResolvedParam> =
+        request.resolved.params.iter().map(|p| (p.name.as_str(), p)).collect();
+    for target in request.targets.iter_mut().filter(|t| t.scheme.is_none()) {
+        let mut parts: Vec<&ResolvedParam> = vec![];
+        target.expr.for_each_source(&mut |name| parts.extend(by_name.get(name)));
+        let alike = parts.windows(2).all(|p| p[0].scheme == p[1].scheme);
+        if !alike || parts.iter().any(|p| !format.holds(&p.scheme, &p.shape)) {
+            target.scheme = Some(Scheme::plain(Dtype::F32));
+        }
+    }
+}
+
+/// The same floats in the byte order that is written, if `scheme` has them in the other: every value is kept.
+fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
+    let name = scheme.name.strip_suffix(".be")?;
+    let kept = [Dtype::F32, Dtype::F16, Dtype::BF16].into_iter().map(Scheme::plain);
+    kept.into_iter().find(|plain| *plain.name == *name)
+}
+
+/// What becomes of each parameter: rules first, then the preset, else as the layout has it.
+fn choose(
+    ranks: &Ranks,
+    format: OutputFormat,
+    layout: LayoutKind,
+    requests: &[Request],
+    plans: &[Plan],
+    options: &ConvertOptions<'_>,
+) -> Result<Vec<Choice>, Error> {
+    let encoding = Encoding { rules: options.rules.clone(), preset: options.preset };
+    let chosen = ranks.choices(&encoding, requests, plans, |params, misfits| {
+        if let Some(imatrix) = options.imatrix {
+            imatrix.check(params, misfits);
+        }
+    })?;
+    let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };
+    let params = plans.iter().flat_map(Plan::params);
+    let choices = params.zip(chosen).map(|(param, chosen)| {
+        let PlannedParam { shape, scheme, moved, staged, .. } = param;
+        match chosen {
+            Some(choice) => choice,
+            None if (scheme != moved || !staged.is_empty())
+                && let Some(stored) = param.stored().find(|s| !format.holds(s, shape)) =>
+            {
+                kept(&format!("decoded: {} has no {stored}", format.name()))
+            }
+            None if !staged.is_empty() => kept("decoded: its parts are encoded otherwise"),
+            None if let Some(plain) = little(scheme) => {
+                Choice { scheme: Some(plain), rule: "byte order".to_owned() }
+            }
+            None if scheme != moved => kept(layout.name()),
+            None => kept("as stored"),
+        }
+    });
+    Ok(choices.collect())
+}

@@ -1,0 +1,112 @@
+//! Errors of converting and comparing.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What is in the way of a conversion or a comparison.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A checkpoint cannot be opened or written.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    /// It cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] planner::Error),
+    /// What it says besides its tensors cannot be read.
+    #[error(transparent)]
+    Check(#[from] check::Error),
+    /// Its tokenizer or its defaults of sampling cannot be read.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// The format cannot say all of the model.
+    #[error("{}", unsaid(format, losses, unknown))]
+    Lost {
+        /// The format.
+        format: &'static str,
+        /// What would be lost.
+        losses: Vec<model::Loss>,
+        /// Keys that were allowed to be lost, under which nothing is.
+        unknown: Vec<String>,
+    },
+    /// What is to be converted cannot be, so.
+    #[error("{what}")]
+    Convert {
+        /// Everything that is wrong, with hints on lines of their own.
+        what: String,
+    },
+    /// Weights are quantised already, and would be quantised again.
+    #[error(
+        "these weights are quantised already, and would be quantised again:{}\n\
+         hint: quantise the original floats, or say that it is meant",
+        crate::requantize::listed(weights)
+    )]
+    Requantize {
+        /// Which, by name, and how.
+        weights: Vec<crate::Requantized>,
+    },
+    /// What is to be compared cannot be, so.
+    #[error("{what}")]
+    Diff {
+        /// The problem, with hints on lines of their own.
+        what: String,
+    },
+    /// An importance matrix cannot be used.
+    #[error("`{path}`: {what}\nhint: llama.cpp's llama-imatrix makes them")]
+    Imatrix {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The caller ended it.
+    #[error("{}", interrupted(kept.as_deref(), *done, *total))]
+    Interrupted {
+        /// Where what was written is kept; without it, nothing is.
+        kept: Option<PathBuf>,
+        /// Parameters that were written.
+        done: usize,
+        /// Parameters that there are.
+        total: usize,
+    },
+    /// Loading failed.
+    #[error(transparent)]
+    Load(#[from] load::Error),
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Error::Convert { .. } | Error::Requantize { .. } | Error::Diff { .. } => true,
+            Error::Checkpoint(e) => matches!(e, checkpoint::Error::Misuse(_)),
+            Error::Plan(e) => e.is_misuse(),
+            Error::Check(e) => e.is_misuse(),
+            _ => false,
+        }
+    }
+}
+
+fn unsaid(format: &str, losses: &[model::Loss], unknown: &[String]) -> String {
+    let heading = (!losses.is_empty()).then(|| format!("{format} cannot say all of this model:"));
+    let lost = losses.iter().map(|loss| format!("`{}` is lost: {}", loss.key, loss.what));
+    let nothing = unknown.iter().map(|key| format!("nothing is lost under `{key}`, which was allowed"));
+    heading.into_iter().chain(lost).chain(nothing).collect::<Vec<_>>().join("\n")
+}
+
+fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
+    match kept {
+        None => "interrupted: nothing was written".to_owned(),
+        Some(kept) => format!(
+            "interrupted: {done} of {total} tensors are kept in `{}`\nhint: the same command continues there",
+            kept.display()
+        ),
+    }
+}

@@ -1,0 +1,27 @@
+//! From checkpoints to checkpoints.
+//!
+//! A [`Conversion`] writes one as a file of another format or of other encodings; [`diff`] says in what two differ;
+//! [`coverage`] gives the verdict on every key that one has besides its tensors.
+
+mod carry;
+mod conversion;
+mod coverage;
+mod diff;
+mod error;
+mod gguf;
+mod imatrix;
+mod ranks;
+mod report;
+mod requantize;
+mod resume;
+mod rope;
+
+pub use carry::Left;
+pub use checkpoint::Split;
+pub use conversion::{Conversion, ConvertOptions, OutputFormat, Progress};
+pub use coverage::{Covered, coverage};
+pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
+pub use error::Error;
+pub use imatrix::Imatrix;
+pub use report::{ConvertReport, Converted, Group};
+pub use requantize::Requantized;

@@ -1,0 +1,137 @@
+//! What each rank of vLLM gets, as its loader `sharded_state` wants it.
+//!
+//! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0.
+
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use model::{Mesh, Model};
+use plan::Codecs as _;
+use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
+
+use load::Plan;
+use planner::Request;
+
+use crate::Error;
+
+/// The scales that attention has for its cache.
+const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
+/// Who has parameters for them too, which are -1 where a checkpoint has none:
+/// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
+const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
+
+/// Why vLLM has no ranks that share `model` so, if that is so.
+pub(crate) fn refuses(mesh: &Mesh, model: &Model) -> Option<String> {
+    if mesh.ep > 1 {
+        let what = "vLLM calls the files of ranks by their stage and their place in it, not by their group of experts\n\
+                    hint: --whole-experts deals the experts to the ranks that share each layer";
+        return Some(what.to_owned());
+    }
+    let refused = mesh.pp > 1 && model.family.vllm_stages().is_none();
+    refused.then(|| format!("vLLM does not run `{}` in stages\nhint: --tp alone", model.family.name()))
+}
+
+/// Canonical parameters of some rank that the layout has no name for.
+pub(crate) fn nameless(first: &Request, others: &[Request]) -> Vec<String> {
+    let mut all = first.nameless.clone();
+    for name in others.iter().flat_map(|request| &request.nameless) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+/// Has everything called as in the state of vLLM's modules.
+pub(crate) fn call_as_saved(request: &mut Request, model: &Model) {
+    let mut names: Vec<&mut String> = request.targets.iter_mut().map(|t| &mut t.name).collect();
+    model.family.sharded_state().names(&mut names);
+    // Of what is tied the first name counts.
+    request.tie_to_first_names();
+}
+
+/// Adds what no checkpoint has to a request that was compiled to `plan`, before its targets were encoded as they are now.
+///
+/// # Errors
+/// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
+pub(crate) fn complete(
+    request: &mut Request,
+    plan: &Plan,
+    model: &Model,
+    checkpoint: &Checkpoint,
+) -> Result<(), Error> {
+    let held = request.targets.iter().zip(plan.params());
+    let planned: Vec<Saved> = held
+        .map(|(target, param)| Saved {
+            name: target.name.clone(),
+            shape: param.shape.clone(),
+            scheme: Arc::clone(target.scheme.as_ref().unwrap_or(&param.scheme)),
+        })
+        .collect();
+    let is_of = |schemes: &[&str], p: &Saved| schemes.iter().any(|s| p.scheme.name.starts_with(s));
+    let floats = planned.iter().any(|p| is_of(&WITH_CACHE, p));
+    let is_static = |name: &str| name.ends_with(".input_scale") || name.ends_with(".input_global_scale");
+    let mut wrong = vec![];
+    if let Some((name, _)) = plan.pieces().dropped.iter().find(|(name, _)| floats && is_static(name)) {
+        wrong.push(format!(
+            "vLLM wants the scales of activations too, such as `{name}`, and these are not written"
+        ));
+    }
+    if let Some(param) =
+        planned.iter().find(|p| p.name.ends_with(".w13_weight") && load::Codecs.by_row(&p.scheme).is_some())
+    {
+        wrong.push(format!(
+            "`{}` is {}: vLLM wants two scales for each expert, of which it makes one itself, and the loader \
+             `sharded_state` cannot have both",
+            param.name, param.scheme
+        ));
+    }
+    if !wrong.is_empty() {
+        wrong.push("hint: --encode '*=bf16', or have vLLM load the checkpoint itself".to_owned());
+        return Err(Error::Convert { what: wrong.join("\n") });
+    }
+    let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
+        name,
+        expr: Expr::Zero(Shape::from([])).encode(Step::Add(n)),
+        scheme: Some(Arc::clone(scheme)),
+    };
+    let float = Scheme::plain(Dtype::F32);
+    // The dtype of the model, which is that of its norms.
+    let plain = planned.iter().find(|p| p.shape.len() == 1 && p.scheme.dtype().is_some());
+    let plain = plain.map_or_else(|| Arc::clone(&float), |p| Arc::clone(&p.scheme));
+    // In latent attention modelopt.py alone has them.
+    let config = checkpoint.metadata().hf().and_then(|hf| hf.config());
+    let modelopt = config.is_some_and(|c| c["quantization_config"]["quant_method"] == "modelopt");
+    let latent = model.config.latent.is_some();
+    let with_cache = if latent { modelopt } else { floats };
+    let names = planned.iter().map(|p| p.name.as_str());
+    let mut more = vec![];
+    for module in model.family.sharded_state().attention(names) {
+        more.extend(CACHE.map(|scale| constant(format!("{module}._{scale}"), 1, &float)));
+        if with_cache {
+            more.extend(CACHE.map(|scale| constant(format!("{module}.{scale}"), -1, &plain)));
+        }
+    }
+    // auto_gptq.py has a bias for all experts.
+    for param in planned.iter().filter(|p| is_of(&["gptq:"], p)) {
+        if let (Some(stem), [experts, out, _]) = (param.name.strip_suffix("_weight"), &param.shape[..]) {
+            let expr = Expr::Zero(Shape::from([*experts, *out]));
+            more.push(Target { name: format!("{stem}_bias"), expr, scheme: Some(Arc::clone(&plain)) });
+        }
+    }
+    request.targets.extend(more);
+    Ok(())
+}
+
+/// What a file of a rank holds.
+struct Saved {
+    name: String,
+    shape: Shape,
+    scheme: Arc<Scheme>,
+}
+
+/// `counts` of ranks, stage by stage.
+pub(crate) fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
+    let ranks = usize::try_from(mesh.tp).unwrap_or(usize::MAX).max(1);
+    counts.chunks(ranks).map(<[usize]>::to_vec).collect()
+}

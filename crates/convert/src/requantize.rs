@@ -1,0 +1,66 @@
+//! Weights that are quantised already and would be quantised again: that loses twice, and is refused unless allowed.
+
+use std::sync::Arc;
+
+use plan::{Codecs as _, Fidelity, PlannedParam};
+use tensor::{Pattern, Scheme};
+
+use crate::Error;
+
+/// Weights that would be quantised again, alike but for numbers in their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requantized {
+    /// Their name, with `{n}` for numbers if they are several.
+    pub name: String,
+    /// How many.
+    pub count: usize,
+    /// How they are quantised.
+    pub from: String,
+    /// How they would be.
+    pub to: String,
+}
+
+/// Refuses what quantises weights again. What is moved, decoded to plain floats or repacked exactly is free.
+pub(crate) fn check(params: &[&PlannedParam]) -> Result<(), Error> {
+    let mut groups: Vec<(String, Requantized)> = vec![];
+    for param in params.iter().filter(|p| p.tied_to.is_none()) {
+        let Some(from) = again(param) else { continue };
+        let (pattern, to) = (Pattern::of(&param.name).to_string(), &*param.scheme.name);
+        let alike =
+            |g: &&mut (String, Requantized)| g.0 == pattern && g.1.from == *from.name && g.1.to == *to;
+        match groups.iter_mut().find(alike) {
+            Some((pattern, group)) => {
+                group.name.clone_from(pattern);
+                group.count += 1;
+            }
+            None => {
+                let (name, from) = (param.name.clone(), from.name.to_string());
+                groups.push((pattern, Requantized { name, count: 1, from, to: to.to_owned() }));
+            }
+        }
+    }
+    if groups.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Requantize { weights: groups.into_iter().map(|(_, group)| group).collect() })
+}
+
+/// The scheme that a parameter is quantised in, if it would be quantised in another, with loss.
+fn again(param: &PlannedParam) -> Option<&Arc<Scheme>> {
+    let lossy = matches!(param.fidelity, Fidelity::Lossy(_));
+    // One scale for parts that have one each: what vLLM's layout asks for, and vLLM itself would do.
+    let merged = || load::Codecs.by_row(&param.scheme).as_ref() == Some(&param.moved);
+    if !lossy || param.scheme.dtype().is_some() || merged() {
+        return None;
+    }
+    param.stored().find(|from| from.dtype().is_none() && **from != param.scheme)
+}
+
+/// All of them, with how many there are.
+pub(crate) fn listed(weights: &[Requantized]) -> String {
+    let line = |w: &Requantized| {
+        let count = if w.count == 1 { String::new() } else { format!("{} × ", w.count) };
+        format!("\n  {count}`{}` from {} to {}", w.name, w.from, w.to)
+    };
+    weights.iter().map(line).collect()
+}

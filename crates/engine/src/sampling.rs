@@ -1,0 +1,255 @@
+//! How a checkpoint wants its tokens chosen, and which of them end a text.
+//!
+//! Source: transformers `GenerationConfig`@v5.23; gguf-py/gguf/constants.py@0c1e57098, `Keys.General`.
+
+use checkpoint::{Checkpoint, Metadata};
+use model::{KeyVerdict, Verdict};
+use serde_json::Value;
+
+use crate::Error;
+use crate::sampler::SamplerOptions;
+
+/// The name of the file that says it in a directory.
+pub const FILE: &str = "generation_config.json";
+
+/// A checkpoint's sampling defaults; `None` where it has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the largest.
+    pub temperature: Option<f32>,
+    /// The most likely tokens that are kept; 0: all.
+    pub top_k: Option<usize>,
+    /// The probability that the kept tokens reach together.
+    pub top_p: Option<f32>,
+    /// The probability of the kept tokens, relative to the most likely.
+    pub min_p: Option<f32>,
+    /// Tokens that end a text.
+    pub ends: Vec<u32>,
+    /// The verdict on each key.
+    pub keys: Vec<KeyVerdict>,
+}
+
+impl Sampling {
+    /// These options, where the checkpoint says nothing else.
+    pub fn over(&self, options: SamplerOptions) -> SamplerOptions {
+        SamplerOptions {
+            temperature: self.temperature.unwrap_or(options.temperature),
+            top_k: self.top_k.unwrap_or(options.top_k),
+            top_p: self.top_p.unwrap_or(options.top_p),
+            min_p: self.min_p.unwrap_or(options.min_p),
+            seed: options.seed,
+        }
+    }
+}
+
+/// Keys of generation_config.json that change no token, and why.
+static NEEDLESS: &[(&str, &str)] = &[
+    ("_from_model_config", "of the program that wrote it"),
+    ("transformers_version", "of the program that wrote it"),
+    ("bos_token_id", "the tokenizer says it"),
+    ("pad_token_id", "it fills batches"),
+    ("decoder_start_token_id", "of an encoder and decoder"),
+    ("max_length", "for the program that runs it"),
+    ("max_new_tokens", "for the program that runs it"),
+    ("max_time", "for the program that runs it"),
+    ("use_cache", "for the program that runs it"),
+    ("max_cache_len", "for the program that runs it"),
+    ("speculation_type", "for a second model that guesses"),
+    ("use_mtp", "for a second model that guesses"),
+    ("cache_implementation", "for the program that runs it"),
+    ("cache_config", "for the program that runs it"),
+    ("compile_config", "for the program that runs it"),
+    ("disable_compile", "for the program that runs it"),
+    ("continuous_batching_config", "for the program that runs it"),
+    ("output_attentions", "for the program that runs it"),
+    ("output_hidden_states", "for the program that runs it"),
+    ("output_scores", "for the program that runs it"),
+    ("output_logits", "for the program that runs it"),
+    ("return_dict_in_generate", "for the program that runs it"),
+    ("low_memory", "for the program that runs it"),
+    ("token_healing", "for the program that runs it"),
+    ("prefill_chunk_size", "for the program that runs it"),
+    ("is_assistant", "for a second model that guesses"),
+    ("num_assistant_tokens", "for a second model that guesses"),
+    ("num_assistant_tokens_schedule", "for a second model that guesses"),
+    ("assistant_confidence_threshold", "for a second model that guesses"),
+    ("assistant_early_exit", "for a second model that guesses"),
+    ("assistant_lookbehind", "for a second model that guesses"),
+    ("assistant_ensemble_weight", "for a second model that guesses"),
+    ("target_lookbehind", "for a second model that guesses"),
+    ("prompt_lookup_num_tokens", "for a second model that guesses"),
+    ("max_matching_ngram_size", "for a second model that guesses"),
+];
+
+/// Keys that change tokens, each with the values that change none: no others are followed.
+static WITHOUT: &[(&str, &[&str])] = &[
+    ("bad_words_ids", &["[]"]),
+    ("begin_suppress_tokens", &["[]"]),
+    ("constraints", &["[]"]),
+    ("diversity_penalty", &["0", "0.0"]),
+    ("dola_layers", &[]),
+    ("early_stopping", &["false"]),
+    ("encoder_no_repeat_ngram_size", &["0"]),
+    ("encoder_repetition_penalty", &["1", "1.0"]),
+    ("epsilon_cutoff", &["0", "0.0"]),
+    ("eta_cutoff", &["0", "0.0"]),
+    ("exponential_decay_length_penalty", &[]),
+    ("force_words_ids", &["[]"]),
+    ("forced_bos_token_id", &[]),
+    ("forced_decoder_ids", &["[]"]),
+    ("forced_eos_token_id", &[]),
+    ("guidance_scale", &["1", "1.0"]),
+    ("length_penalty", &["1", "1.0"]),
+    ("min_length", &["0"]),
+    ("min_new_tokens", &["0"]),
+    ("no_repeat_ngram_size", &["0"]),
+    ("num_beam_groups", &["1"]),
+    ("num_beams", &["1"]),
+    ("num_return_sequences", &["1"]),
+    ("penalty_alpha", &["0", "0.0"]),
+    ("remove_invalid_values", &["false"]),
+    ("renormalize_logits", &["false", "true"]),
+    ("repetition_penalty", &["1", "1.0"]),
+    ("sequence_bias", &["[]"]),
+    ("stop_strings", &["[]"]),
+    ("suppress_tokens", &["[]"]),
+    ("top_h", &[]),
+    ("typical_p", &["1", "1.0"]),
+    ("watermarking_config", &[]),
+];
+
+/// Reads how `checkpoint` wants tokens chosen.
+///
+/// # Errors
+/// If generation_config.json cannot be read or is not JSON.
+pub fn sampling(checkpoint: &Checkpoint) -> Result<Sampling, Error> {
+    match checkpoint.metadata() {
+        Metadata::Gguf(gguf) => Ok(of_gguf(gguf)),
+        Metadata::Hf(hf) => {
+            let member = hf.generation_config().map(checkpoint::Member::read).transpose()?;
+            let said = match member {
+                Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Sampling {
+                    path: checkpoint.path().display().to_string(),
+                    what: format!("`{FILE}` is not JSON: {e}"),
+                })?,
+                None => Value::Null,
+            };
+            let mut sampling = of_json(&said);
+            // Older directories say it beside the model, where generation_config.json says nothing.
+            let config = hf.config().unwrap_or(&Value::Null);
+            for config in [config, &config["text_config"]] {
+                sampling.ends.extend(ids(&config["eos_token_id"]).filter(|_| said["eos_token_id"].is_null()));
+            }
+            Ok(sampling)
+        }
+        _ => Ok(Sampling::default()),
+    }
+}
+
+/// A token id, or a list of them.
+fn ids(value: &Value) -> impl Iterator<Item = u32> {
+    let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    list.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok())
+}
+
+fn of_json(said: &Value) -> Sampling {
+    let number = |key: &str| said[key].as_f64().map(narrow);
+    let greedy = said["do_sample"] == false;
+    let keys = said.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    Sampling {
+        temperature: if greedy { Some(0.0) } else { number("temperature") },
+        top_k: said["top_k"].as_u64().and_then(|k| usize::try_from(k).ok()),
+        top_p: number("top_p"),
+        min_p: number("min_p"),
+        ends: ids(&said["eos_token_id"]).collect(),
+        keys: keys.map(|(key, value)| verdict(key, value)).collect(),
+    }
+}
+
+fn verdict(key: &str, value: &Value) -> KeyVerdict {
+    const USED: &[&str] = &["do_sample", "temperature", "top_k", "top_p", "min_p", "eos_token_id"];
+    let shown: String = value.to_string().chars().take(60).collect();
+    let verdict = if USED.contains(&key) {
+        Verdict::Used
+    } else if let Some((_, why)) = NEEDLESS.iter().find(|(known, _)| *known == key) {
+        Verdict::WithoutEffect(why)
+    } else if let Some((_, values)) = WITHOUT.iter().find(|(known, _)| *known == key) {
+        let wanted = values.first().copied().unwrap_or("null");
+        if values.contains(&shown.as_str()) {
+            Verdict::Checked
+        } else {
+            Verdict::NotFollowed { wanted: wanted.to_owned() }
+        }
+    } else {
+        Verdict::Unknown
+    };
+    KeyVerdict { key: key.to_owned(), value: shown, verdict }
+}
+
+fn of_gguf(gguf: &checkpoint::GgufMetadata) -> Sampling {
+    const PREFIX: &str = "general.sampling.";
+    let number = |key: &str| gguf.get(&format!("{PREFIX}{key}")).and_then(|v| v.as_f64()).map(narrow);
+    let count = |key: &str| gguf.get(&format!("{PREFIX}{key}")).and_then(|v| v.as_u64());
+    let keys = gguf.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
+    let verdict = |(key, value): (&str, checkpoint::Value<'_>)| {
+        let one = value.as_f64().is_some_and(|x| (x - 1.0).abs() < 1e-6);
+        let zero = value.as_f64().is_some_and(|x| x == 0.0);
+        let verdict = match key {
+            "temp" | "top_k" | "top_p" | "min_p" => Verdict::Used,
+            "penalty_repeat" if one => Verdict::Checked,
+            "penalty_repeat" => Verdict::NotFollowed { wanted: "1".to_owned() },
+            "penalty_last_n" | "mirostat_tau" | "mirostat_eta" | "xtc_threshold" => {
+                Verdict::WithoutEffect("a number of something that is followed only where it does nothing")
+            }
+            "mirostat" | "xtc_probability" if zero => Verdict::Checked,
+            "mirostat" | "xtc_probability" => Verdict::NotFollowed { wanted: "0".to_owned() },
+            "sequence" => Verdict::NotFollowed { wanted: "no order of one's own".to_owned() },
+            _ => Verdict::Unknown,
+        };
+        KeyVerdict { key: format!("{PREFIX}{key}"), value: value.to_string(), verdict }
+    };
+    Sampling {
+        temperature: number("temp"),
+        top_k: count("top_k").and_then(|k| usize::try_from(k).ok()),
+        top_p: number("top_p"),
+        min_p: number("min_p"),
+        ends: vec![],
+        keys: keys.map(verdict).collect(),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the sampler computes in f32")]
+fn narrow(x: f64) -> f32 {
+    x as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_transformers_has_a_verdict() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/config/fields.json");
+        let fields: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let all = fields["generation"].as_object().unwrap();
+        assert!(all.len() > 50);
+        for key in all.keys() {
+            assert_ne!(verdict(key, &serde_json::json!(7)).verdict, Verdict::Unknown, "{key}");
+        }
+        assert_eq!(verdict("unheard_of", &serde_json::json!(7)).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn what_is_said_comes_before_what_is_usual() {
+        let said = of_json(&serde_json::json!({
+            "do_sample": true, "temperature": 0.6, "top_k": 20, "eos_token_id": [1, 2], "repetition_penalty": 1.1,
+        }));
+        let options = said.over(SamplerOptions::default());
+        assert_eq!((options.temperature, options.top_k, options.top_p), (0.6, 20, 0.95));
+        assert_eq!(said.ends, [1, 2]);
+        let penalty = said.keys.iter().find(|k| k.key == "repetition_penalty").unwrap();
+        assert_eq!(penalty.verdict, Verdict::NotFollowed { wanted: "1".to_owned() });
+        let greedy = of_json(&serde_json::json!({"do_sample": false, "temperature": 0.6}));
+        assert_eq!(greedy.temperature, Some(0.0));
+    }
+}

@@ -1,0 +1,128 @@
+//! How a checkpoint is read besides what its dialect says: rules of the user's, and what may be absent.
+
+use std::collections::HashMap;
+
+use checkpoint::Checkpoint;
+use model::{Model, better_fit};
+use plan::{Mapped, MappedTensor, Problem, Problems, Reading, Resolved};
+use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Presence, Target};
+
+use crate::Error;
+use crate::pipeline::{misfit, shown};
+
+/// What a user says about a checkpoint that it does not say itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adapter {
+    /// How its entries become the tensors that a dialect, or one's own modules, look for.
+    pub mapping: Option<Mapping>,
+    /// Parameters, or entries, that may be absent; the plan lists those that are.
+    pub allow_missing: Vec<Pattern>,
+    /// Tensors that may stay in the checkpoint, and why nothing is lost; the plan lists them.
+    pub drops: Vec<Drop>,
+}
+
+impl Adapter {
+    /// Matches what the checkpoint holds with the model's parameters.
+    ///
+    /// # Errors
+    /// Every way in which the rules do not fit the checkpoint; then everything that is missing, unused or mis-shaped.
+    pub fn resolve(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
+        let mapped = self.mapped(checkpoint)?;
+        let names = names(checkpoint, mapped.as_ref());
+        let bindings = bindings(checkpoint, model, &names)?;
+        self.matched(checkpoint, mapped.as_ref(), bindings, Some(model.family.name())).map_err(|mut e| {
+            if let Error::Misfit { fit, backbone, problems, .. } = &mut e {
+                let claimed = Some((model.family.name(), model.dialect));
+                *fit = better_fit(names.iter().copied(), claimed).map(Box::new);
+                *backbone = lacks_only_output(problems);
+            }
+            e
+        })
+    }
+
+    /// The same, but that each parameter is made of tensors under the names that they have after the rules.
+    pub(crate) fn resolve_named(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
+        let mut resolved = self.resolve(checkpoint, model)?;
+        let Some(mapped) = self.mapped(checkpoint)? else { return Ok(resolved) };
+        let names = names(checkpoint, Some(&mapped));
+        let bindings = bindings(checkpoint, model, &names)?.bindings;
+        let mut made: HashMap<String, Expr> = bindings.into_iter().map(|b| (b.name, b.expr)).collect();
+        for param in &mut resolved.params {
+            param.expr = made.remove(&param.name).unwrap_or_else(|| param.expr.clone());
+        }
+        Ok(resolved)
+    }
+
+    /// Every tensor under the name that it has after the rules, as a parameter of its own.
+    ///
+    /// # Errors
+    /// Every way in which the rules do not fit the checkpoint, and the checkpoint itself.
+    pub(crate) fn as_stored(&self, checkpoint: &Checkpoint) -> Result<(Resolved, Vec<Target>), Error> {
+        let mapped = self.mapped(checkpoint)?;
+        let (bindings, targets) = match &mapped {
+            None => plan::as_stored(checkpoint.entries()),
+            Some(mapped) => {
+                let binding = |t: &MappedTensor| Binding {
+                    name: t.name.clone(),
+                    shape: t.shape.clone(),
+                    expr: Expr::source(&t.name),
+                    presence: Presence::Required,
+                };
+                let target = |t: &MappedTensor| Target {
+                    name: t.name.clone(),
+                    expr: Expr::source(&t.name),
+                    scheme: None,
+                };
+                let bindings = mapped.tensors().iter().map(binding).collect();
+                let targets = mapped.tensors().iter().map(target).collect();
+                (Bindings { bindings, drops: vec![] }, targets)
+            }
+        };
+        Ok((self.matched(checkpoint, mapped.as_ref(), bindings, None)?, targets))
+    }
+
+    /// What the rules make of the checkpoint, if there are rules.
+    pub(crate) fn mapped(&self, checkpoint: &Checkpoint) -> Result<Option<Mapped>, Error> {
+        let mapped = self.mapping.as_ref().map(|m| Mapped::of(checkpoint.entries(), m)).transpose();
+        mapped.map_err(|problems| Error::Mapping { path: shown(checkpoint), problems })
+    }
+
+    /// Matches what the checkpoint holds with what is asked for.
+    pub(crate) fn matched(
+        &self,
+        checkpoint: &Checkpoint,
+        mapped: Option<&Mapped>,
+        mut bindings: Bindings,
+        family: Option<&'static str>,
+    ) -> Result<Resolved, Error> {
+        bindings.drops.extend(self.drops.iter().cloned());
+        let reading = Reading { mapped, allow_missing: &self.allow_missing };
+        plan::resolve_reading(checkpoint.entries(), &bindings, &reading)
+            .map_err(|problems| misfit(checkpoint, family, problems))
+    }
+}
+
+/// The result of matching `names` with the model.
+fn bindings(checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
+    model.bindings(names.iter().copied()).map_err(|source| Error::Ambiguous {
+        path: shown(checkpoint),
+        family: model.family.name(),
+        source: Box::new(source),
+    })
+}
+
+/// Whether the output matrix is all that is missing.
+fn lacks_only_output(problems: &Problems) -> bool {
+    problems.iter().all(|problem| match problem {
+        Problem::Missing { params, .. } => params.iter().all(|param| param == "output.weight"),
+        _ => false,
+    })
+}
+
+/// The names that a dialect finds.
+fn names<'a>(checkpoint: &'a Checkpoint, mapped: Option<&'a Mapped>) -> Vec<&'a str> {
+    match mapped {
+        Some(mapped) => mapped.tensors().iter().map(|t| t.name.as_str()).collect(),
+        None => checkpoint.entries().iter().map(|e| e.name.as_str()).collect(),
+    }
+}

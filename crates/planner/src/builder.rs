@@ -1,0 +1,213 @@
+//! Plans, asked for step by step.
+
+use std::fmt;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Plan;
+use model::{Mesh, Model, Module, Tree};
+use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern};
+
+use crate::ranks::{Of, Ranks};
+use crate::shared::Shared;
+use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Preset, Request, describe};
+
+/// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
+/// and no tensor then.
+///
+/// ```no_run
+/// # fn main() -> Result<(), planner::Error> {
+/// use model::Mesh;
+/// use planner::{LayoutKind, PlanBuilder};
+///
+/// let checkpoint = checkpoint::open("model")?;
+/// let mesh = Mesh { tp: 8, ..Mesh::default() };
+/// let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct PlanBuilder<'a> {
+    checkpoint: &'a Checkpoint,
+    model: Option<&'a Model>,
+    module: Option<&'a dyn Module>,
+    layout: LayoutKind,
+    mesh: Mesh,
+    rank: u64,
+    adapter: Adapter,
+    encoding: Encoding,
+}
+
+impl fmt::Debug for PlanBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlanBuilder")
+            .field("layout", &self.layout)
+            .field("mesh", &self.mesh)
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> PlanBuilder<'a> {
+    /// Asks for a plan of `checkpoint`: of all of it, in canonical names, if nothing else is said.
+    pub fn new(checkpoint: &'a Checkpoint) -> PlanBuilder<'a> {
+        let (layout, mesh) = (LayoutKind::Canonical, Mesh::default());
+        PlanBuilder {
+            checkpoint,
+            model: None,
+            module: None,
+            layout,
+            mesh,
+            rank: 0,
+            adapter: Adapter::default(),
+            encoding: Encoding::default(),
+        }
+    }
+
+    /// The model, where it is known already; else the checkpoint is asked what it holds.
+    #[must_use]
+    pub fn model(self, model: &'a Model) -> PlanBuilder<'a> {
+        PlanBuilder { model: Some(model), ..self }
+    }
+
+    /// A model of one's own: the checkpoint's entries have the names that the modules declare, and what the modules
+    /// hold is filled.
+    #[must_use]
+    pub fn module(self, module: &'a dyn Module) -> PlanBuilder<'a> {
+        PlanBuilder { module: Some(module), layout: LayoutKind::Modules, ..self }
+    }
+
+    /// How the runtime wants the parameters; canonical if nothing is said.
+    #[must_use]
+    pub fn layout(self, layout: LayoutKind) -> PlanBuilder<'a> {
+        PlanBuilder { layout, ..self }
+    }
+
+    /// The ranks that share the model; one if nothing is said.
+    #[must_use]
+    pub fn mesh(self, mesh: Mesh) -> PlanBuilder<'a> {
+        PlanBuilder { mesh, ..self }
+    }
+
+    /// Whose share it is, counted from 0.
+    #[must_use]
+    pub fn rank(self, rank: u64) -> PlanBuilder<'a> {
+        PlanBuilder { rank, ..self }
+    }
+
+    /// Rules that turn the checkpoint's entries into the tensors that its dialect, or one's own modules, look for.
+    #[must_use]
+    pub fn mapping(mut self, mapping: Mapping) -> PlanBuilder<'a> {
+        self.adapter.mapping = Some(mapping);
+        self
+    }
+
+    /// Parameters whose entries may be absent, all of them: they are not in the plan then, which lists them. The pattern
+    /// is of a parameter, or of an entry. Nothing else is excused.
+    #[must_use]
+    pub fn allow_missing(mut self, pattern: &str) -> PlanBuilder<'a> {
+        self.adapter.allow_missing.push(Pattern::new(pattern));
+        self
+    }
+
+    /// All of that at once, in the place of what was said of it before.
+    #[must_use]
+    pub fn adapter(self, adapter: Adapter) -> PlanBuilder<'a> {
+        PlanBuilder { adapter, ..self }
+    }
+
+    /// Entries that may stay in the checkpoint, and why nothing is lost: the plan lists them.
+    #[must_use]
+    pub fn leave(mut self, pattern: &str, why: &str) -> PlanBuilder<'a> {
+        self.adapter.drops.push(Drop { pattern: Pattern::new(pattern), why: why.to_owned() });
+        self
+    }
+
+    /// Parameters that are encoded on the way, whatever they are stored in: rules for their canonical names, or for
+    /// those of the entries in [`LayoutKind::Source`]. The first that matches wins; each must decide something.
+    ///
+    /// What the parameters are encoded in is what the layout is told: it fuses what is encoded alike and interleaves
+    /// rows that can be. On ranks each encodes the share that it holds.
+    #[must_use]
+    pub fn encode(mut self, rules: impl IntoIterator<Item = EncodeRule>) -> PlanBuilder<'a> {
+        self.encoding.rules.extend(rules);
+        self
+    }
+
+    /// What no rule matches is encoded by what it is for.
+    #[must_use]
+    pub fn preset(mut self, preset: &'static Preset) -> PlanBuilder<'a> {
+        self.encoding.preset = Some(preset);
+        self
+    }
+
+    /// Rules and preset at once, in the place of what was said of them before.
+    #[must_use]
+    pub fn encoding(self, encoding: Encoding) -> PlanBuilder<'a> {
+        PlanBuilder { encoding, ..self }
+    }
+
+    /// The plan of the rank.
+    ///
+    /// # Errors
+    /// Every way in which the checkpoint does not fit the model or the layout, or the model the mesh; every rule that
+    /// decides nothing, and every parameter that cannot be encoded as asked.
+    pub fn build(self) -> Result<Plan, Error> {
+        self.request()?.compile()
+    }
+
+    /// What the layout wants on the rank, not compiled yet.
+    ///
+    /// # Errors
+    /// As [`PlanBuilder::build`], but for what only the pieces show.
+    pub fn request(self) -> Result<Request, Error> {
+        let rank = self.rank;
+        self.ranks()?.request(rank)
+    }
+
+    /// The plans of all ranks: what they have in common is done once.
+    ///
+    /// # Errors
+    /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
+    pub fn ranks(self) -> Result<Ranks, Error> {
+        let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, .. } = self;
+        let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
+        if self.rank >= count {
+            let what = format!("there is no rank {} of {count}: they are counted from 0", self.rank);
+            return Err(Error::Mesh { what });
+        }
+        if mesh.is_many() && !layout.is_shared() {
+            let what = format!(
+                "the layout `{}` is of whole files, which ranks do not share\nhint: canonical, modules, packed or vllm",
+                layout.name()
+            );
+            return Err(Error::Mesh { what });
+        }
+        let (of, resolved) = if let Some(module) = self.module {
+            let tree = Tree::of(module).map_err(|problems| Error::Owners { problems })?;
+            let mapped = adapter.mapped(checkpoint)?;
+            let own = Some("the caller's");
+            let resolved = adapter.matched(checkpoint, mapped.as_ref(), own_bindings(&tree), own)?;
+            (Of::Module(Shared::of(&tree), tree), resolved)
+        } else if layout == LayoutKind::Source {
+            let (resolved, targets) = adapter.as_stored(checkpoint)?;
+            (Of::Stored { model: self.model.cloned().map(Box::new), targets, adapter }, resolved)
+        } else {
+            let model = self.model.cloned().map_or_else(|| describe(checkpoint), Ok)?;
+            let resolved = adapter.resolve(checkpoint, &model)?;
+            (Of::Model(Shared::of(&model.tree()), Box::new(model)), resolved)
+        };
+        let (checkpoint, resolved) = (checkpoint.clone(), Arc::new(resolved));
+        Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding })
+    }
+}
+
+/// What the modules of a user's own model ask of a checkpoint.
+fn own_bindings(tree: &Tree) -> Bindings {
+    let bindings = tree.declared().iter().map(|declared| Binding {
+        name: declared.spec.name.clone(),
+        shape: declared.spec.shape(),
+        expr: declared.stored.clone().unwrap_or_else(|| Expr::source(&declared.spec.name)),
+        presence: declared.spec.presence.clone(),
+    });
+    Bindings { bindings: bindings.collect(), drops: vec![] }
+}

@@ -1,0 +1,115 @@
+//! What is encoded, and how: by name, then by what each parameter is for.
+
+mod misfits;
+mod on_the_way;
+mod presets;
+mod rule;
+
+use std::sync::Arc;
+
+use tensor::{Scheme, Shape};
+
+use crate::Error;
+
+pub use misfits::Misfits;
+use misfits::is_floating;
+pub(crate) use on_the_way::Encoded;
+pub use on_the_way::Encoding;
+pub(crate) use presets::{Held, Parts, roles};
+pub use presets::{PRESETS, Preset, floats_in};
+pub use rule::EncodeRule;
+
+/// A parameter that may be encoded.
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) shape: &'a Shape,
+    /// The shape that all ranks together hold, if they share it.
+    pub(crate) whole: Option<&'a Shape>,
+    /// What it is without rules and presets.
+    pub(crate) scheme: &'a Scheme,
+    /// How its values are stored.
+    pub(crate) stored: &'a Scheme,
+}
+
+/// What becomes of one parameter.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The scheme to encode it in; `None`: as it is.
+    pub scheme: Option<Arc<Scheme>>,
+    /// What decided that.
+    pub rule: String,
+}
+
+/// What a parameter was that rules were held against.
+pub(crate) enum Seen {
+    /// It can be encoded.
+    Floats,
+    /// It cannot: how it is stored.
+    Other(String),
+    /// It is what another is.
+    Tied(String),
+}
+
+/// Decides for one parameter after the other, and finds out what is wrong.
+pub(crate) struct Chooser<'a> {
+    rules: &'a [EncodeRule],
+    preset: Option<(&'static Preset, Parts)>,
+    /// Of each rule, whether it decides something.
+    used: Vec<bool>,
+    seen: Vec<(String, Seen)>,
+    pub(crate) misfits: Misfits,
+}
+
+impl<'a> Chooser<'a> {
+    pub(crate) fn new(rules: &'a [EncodeRule], preset: Option<(&'static Preset, Parts)>) -> Chooser<'a> {
+        let used = vec![false; rules.len()];
+        Chooser { rules, preset, used, seen: vec![], misfits: Misfits::default() }
+    }
+
+    /// The rule for `name`, which is taken note of.
+    fn rule(&mut self, name: &str, stored: &Scheme) -> Option<&'a EncodeRule> {
+        if !is_floating(stored) {
+            self.seen.push((name.to_owned(), Seen::Other(stored.name.to_string())));
+            return None;
+        }
+        self.seen.push((name.to_owned(), Seen::Floats));
+        let at = self.rules.iter().position(|r| r.matches(name))?;
+        self.used[at] = true;
+        Some(&self.rules[at])
+    }
+
+    /// What becomes of `subject`; `None` if nobody says anything about it.
+    pub(crate) fn choose(&mut self, subject: &Subject<'_>) -> Option<Choice> {
+        let rule = self.rule(subject.name, subject.stored);
+        if !is_floating(subject.stored) {
+            return Some(Choice { scheme: None, rule: "not floats".to_owned() });
+        }
+        if let Some(rule) = rule {
+            self.misfits.check(subject, rule.scheme());
+            return Some(Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() });
+        }
+        let (preset, parts) = self.preset.as_ref()?;
+        Some(preset.choose(subject, parts).unwrap_or_else(|what| {
+            self.misfits.param(subject.name, what);
+            Choice { scheme: None, rule: String::new() }
+        }))
+    }
+
+    /// A parameter that is another rank's.
+    fn elsewhere(&mut self, name: &str, stored: &Scheme) {
+        self.rule(name, stored);
+    }
+
+    /// A parameter that is what `root` is.
+    fn tied(&mut self, name: &str, root: &str) {
+        self.seen.push((name.to_owned(), Seen::Tied(root.to_owned())));
+    }
+
+    /// `Ok` if every rule decides something, and everything fits.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        for (rule, _) in self.rules.iter().zip(&self.used).filter(|(_, used)| !**used) {
+            self.misfits.rule(rule, &self.seen);
+        }
+        self.misfits.none()
+    }
+}

@@ -1,0 +1,183 @@
+//! What is wrong with what is to be encoded, found together.
+
+use std::collections::{BTreeMap, HashSet};
+
+use tensor::{Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
+
+use super::rule::{encodable, glob};
+use super::{EncodeRule, Seen, Subject};
+use crate::Error;
+
+/// Whether the values of a parameter in `scheme` are numbers to be rounded, not indices or flags.
+pub(super) fn is_floating(scheme: &Scheme) -> bool {
+    use Dtype::{BF16, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, F64};
+    let floats = [F32, F16, BF16, F64, F8E4M3, F8E5M2, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ];
+    scheme.dtype().is_none_or(|d| floats.contains(&d))
+}
+
+/// Whether a tensor of `shape` can be encoded so. `mx.quantize` of mlx 0.32 takes whole groups alone, where a scheme by
+/// itself may end a row with a part of one.
+///
+/// # Errors
+/// What is in the way.
+pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
+    scheme.byte_len(shape).map_err(|why| why.to_string())?;
+    let columns = shape.last().copied().unwrap_or(1);
+    let cells = scheme.planes.iter().flat_map(|plane| plane.axes.iter());
+    let group = cells.filter_map(|axis| match axis {
+        PlaneAxis::Cells { axis: IN, per, .. } => Some(*per),
+        _ => None,
+    });
+    match group.filter(|per| columns % per != 0).max() {
+        Some(group) if scheme.name.starts_with("mlx-") => {
+            Err(format!("its {columns} columns are no whole groups of {group}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The scheme nearest to `wanted` in bits a weight that can hold `shape`.
+fn legal(wanted: &Scheme, shape: &Shape) -> Option<String> {
+    let bits = |scheme: &Scheme| {
+        // A shape that any scheme takes.
+        let square = Shape::from([4096, 4096]);
+        scheme.byte_len(&square).map_or(0.0, |bytes| bytes as f64 * 8.0 / (4096.0 * 4096.0))
+    };
+    let fits = |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok());
+    let fitting = encodable().into_iter().filter_map(|name| fits(&name).map(|s| (name, s)));
+    let distance = |s: &Scheme| (bits(s) - bits(wanted)).abs();
+    fitting.min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1))).map(|(name, _)| name)
+}
+
+/// What is wrong.
+#[derive(Debug, Default)]
+pub struct Misfits {
+    whole: Vec<String>,
+    /// By pattern of names, shape and scheme: how many, and the message.
+    params: BTreeMap<(String, String, String), (u64, String)>,
+}
+
+impl Misfits {
+    /// Something about all parameters.
+    pub fn whole(&mut self, what: String) {
+        self.whole.push(what);
+    }
+
+    /// Something about the parameter called `name`.
+    pub fn param(&mut self, name: &str, what: String) {
+        let key = (Pattern::of(name).to_string(), what.clone(), String::new());
+        self.params.entry(key).or_insert_with(|| (0, what)).0 += 1;
+    }
+
+    /// A rule that decides nothing.
+    pub(super) fn rule(&mut self, rule: &EncodeRule, seen: &[(String, Seen)]) {
+        let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+        let why = match seen.iter().find(|(name, _)| rule.matches(name)) {
+            None => format!("no parameter has such a name{}", meant(rule.pattern(), &names)),
+            Some((name, Seen::Floats)) => {
+                format!("what it matches is taken by rules before it, as is `{name}`")
+            }
+            Some((name, Seen::Other(scheme))) => format!("only floats are encoded, and `{name}` is {scheme}"),
+            Some((name, Seen::Tied(root))) => {
+                format!("`{name}` is tied to `{root}`, and encoded as that is\nhint: say it of `{root}`")
+            }
+        };
+        self.whole(format!("rule `{rule}`: {why}"));
+    }
+
+    /// A parameter that cannot take `scheme`.
+    pub(super) fn check(&mut self, subject: &Subject<'_>, scheme: &Scheme) {
+        let Err(why) = fits(scheme, subject.shape) else { return };
+        let (pattern, shape) = (Pattern::of(subject.name).to_string(), subject.shape.to_string());
+        let message = || {
+            let share = subject.whole.filter(|whole| *whole != subject.shape);
+            let share = share.map_or_else(String::new, |whole| format!(", a rank's share of {whole},"));
+            let hint = legal(scheme, subject.shape);
+            let hint = hint.map_or_else(String::new, |n| format!("\nhint: `{n}` would fit"));
+            format!("{shape}{share} cannot be `{scheme}`: {why}{hint}")
+        };
+        let key = (pattern, shape.clone(), scheme.name.to_string());
+        self.params.entry(key).or_insert_with(|| (0, message())).0 += 1;
+    }
+
+    /// `Ok` if nothing is wrong.
+    pub(super) fn none(self) -> Result<(), Error> {
+        let params = self.params.into_iter().map(|((name, ..), (count, message))| match count {
+            1 => format!("`{name}` {message}"),
+            n => format!("`{name}` ({n} of them) {message}"),
+        });
+        let all: Vec<String> = self.whole.into_iter().chain(params).collect();
+        if all.is_empty() { Ok(()) } else { Err(Error::Encoding { what: all.join("\n") }) }
+    }
+}
+
+/// A hint what may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
+/// them what it has, in that order; else of all.
+fn meant(pattern: &str, names: &[&str]) -> String {
+    if let Some(near) = nearest(pattern, names.iter().copied()) {
+        return format!("\nhint: the nearest is `{near}`");
+    }
+    let words: Vec<&str> = pattern.split(['.', '*']).filter(|word| !word.is_empty()).collect();
+    let loose = format!("*{}*", words.join("*"));
+    let segments = |name: &str| {
+        let mut segments = name.split('.');
+        words.iter().all(|word| segments.any(|segment| segment == *word))
+    };
+    let tests: [&dyn Fn(&str) -> bool; 3] = [&segments, &|name| glob(&loose, name), &|_| true];
+    let as_rules = |fits: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let fitting = names.iter().filter(|name| fits(name));
+        let mut there = HashSet::new();
+        let patterns = fitting.map(|name| format!("`{}`", Pattern::of(name).as_str().replace("{n}", "*")));
+        patterns.filter(|pattern| there.insert(pattern.clone())).collect()
+    };
+    let found = tests.into_iter().map(as_rules).find(|found| !found.is_empty()).unwrap_or_default();
+    let list = match &found[..] {
+        [] => return String::new(),
+        [one] => return format!("\nhint: a pattern is for the whole name, as is {one}"),
+        [few @ .., last] if found.len() <= 4 => format!("{} and {last}", few.join(", ")),
+        [first, second, third, more @ ..] => format!("{first}, {second}, {third} and {} more", more.len()),
+        [..] => found.join(", "),
+    };
+    format!("\nhint: a pattern is for the whole name, as are {list}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_of_no_name_has_a_hint() {
+        let layer = |n: u64| {
+            let names =
+                ["attention.q.weight", "attention.k.weight", "attention.k.bias", "ffn.gate_up.weight"];
+            names.map(|name| format!("layers.{n}.{name}"))
+        };
+        let names: Vec<String> = (0..2).flat_map(layer).chain(["output.weight".to_owned()]).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let whole = "\nhint: a pattern is for the whole name, as ";
+        for (pattern, wanted) in [
+            ("layers.*.q", "is `layers.*.attention.q.weight`"),
+            ("layers.*.k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("*.gate", "is `layers.*.ffn.gate_up.weight`"),
+            (
+                "blk.*.attn_q.weight",
+                "are `layers.*.attention.q.weight`, `layers.*.attention.k.weight`, `layers.*.attention.k.bias` and 2 more",
+            ),
+        ] {
+            assert_eq!(meant(pattern, &names), format!("{whole}{wanted}"), "{pattern}");
+        }
+        assert_eq!(meant("output.wieght", &names), "\nhint: the nearest is `output.weight`");
+        assert_eq!(meant("*.q", &[]), "");
+    }
+
+    #[test]
+    fn a_legal_scheme_is_near_in_bits_and_fits() {
+        let q4k = quant::scheme("q4_k").unwrap();
+        for shape in [&[4, 576][..], &[7]] {
+            let name = legal(&q4k, &shape.to_vec().into()).unwrap();
+            assert!(quant::scheme(&name).unwrap().byte_len(&shape.to_vec().into()).is_ok(), "{name}");
+            assert!(quant::codec(&name).unwrap().encoder().is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! From a checkpoint, and what a runtime wants of it, to a plan.
+//!
+//! 1. [`describe`] finds the family that claims the checkpoint, and reads its configuration.
+//! 2. An [`Adapter`] matches the entries with the family's parameters, by its dialect or by the user's rules.
+//! 3. A [`PlanBuilder`] says the rest: the layout, the mesh, the encodings. Its [`Ranks`] share what they have in common.
+//! 4. A [`Request`] is what the layout wants on one rank, as expressions over the parameters: the last step before pieces.
+//! 5. [`Request::compile`] gives the [`load::Plan`].
+//!
+//! ```no_run
+//! # fn main() -> Result<(), planner::Error> {
+//! use planner::{LayoutKind, PlanBuilder};
+//!
+//! let checkpoint = checkpoint::open("model.gguf")?;
+//! let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
+//! println!("{}", plan.summary());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What does not happen here: no tensor data is read, and nothing is converted.
+
+mod adapter;
+mod builder;
+pub mod encoding;
+mod error;
+mod layout;
+mod pipeline;
+mod ranks;
+mod request;
+mod rules;
+mod shared;
+
+pub use adapter::Adapter;
+pub use builder::PlanBuilder;
+pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
+pub use error::Error;
+pub use layout::{LayoutKind, packed_layout};
+pub use pipeline::{describe, plan, plan_as_stored, resolve};
+pub use ranks::Ranks;
+pub use request::Request;
+pub use rules::{RulesProblems, parse_rules, read_rules};

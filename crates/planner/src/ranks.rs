@@ -1,0 +1,211 @@
+//! The ranks of a mesh, and what the layout wants on each.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Plan;
+use model::{Export, Mesh, Model, Param, RuntimeLayout, Share, Tree};
+use plan::{PlannedParam, Resolved, ResolvedParam};
+use tensor::{Arrangement, OneWay, RopeOrder, Target};
+
+use crate::encoding::{Choice, Chooser, Held, Misfits, Parts, Subject, roles};
+use crate::pipeline::{misfit, shown};
+use crate::request::{cut, merge, untorn};
+use crate::shared::Shared;
+use crate::{Adapter, Encoding, Error, LayoutKind, Preset, Request, describe};
+
+/// Whose parameters they are.
+pub(crate) enum Of {
+    /// A family's.
+    Model(Shared, Box<Model>),
+    /// Those of the caller's modules.
+    Module(Shared, Tree),
+    /// The entries, under their own names or those that rules give them.
+    Stored { model: Option<Box<Model>>, targets: Vec<Target>, adapter: Adapter },
+}
+
+/// The ranks of a mesh: what their plans have in common.
+pub struct Ranks {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) of: Of,
+    pub(crate) resolved: Arc<Resolved>,
+    pub(crate) layout: LayoutKind,
+    pub(crate) mesh: Mesh,
+    pub(crate) count: u64,
+    pub(crate) encoding: Encoding,
+}
+
+impl fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ranks")
+            .field("layout", &self.layout)
+            .field("mesh", &self.mesh)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ranks {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// The canonical parameters, as the checkpoint gives them: not encoded yet.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// The plan of one rank.
+    ///
+    /// # Errors
+    /// Every parameter that cannot be divided, moved or encoded.
+    pub fn plan(&self, rank: u64) -> Result<Plan, Error> {
+        self.request(rank)?.compile()
+    }
+
+    /// What the layout wants on one rank.
+    ///
+    /// # Errors
+    /// Every parameter that cannot be divided or encoded.
+    pub fn request(&self, rank: u64) -> Result<Request, Error> {
+        match &self.of {
+            Of::Model(shared, model) => self.of_model(shared, model, rank),
+            Of::Module(shared, tree) => self.of_module(shared, tree, rank),
+            Of::Stored { model, targets, adapter } => self.as_stored(model.as_deref(), targets, adapter),
+        }
+    }
+
+    fn of_model(&self, shared: &Shared, model: &Model, rank: u64) -> Result<Request, Error> {
+        let shares = self.shares(shared, Some(model), rank)?;
+        let encoded = shared.encoded(&self.resolved, &shares, &self.encoding)?;
+        let resolved = Arc::clone(&encoded.resolved);
+        let param = |p: &ResolvedParam| {
+            Some(Param {
+                name: p.name.clone(),
+                shape: shares.get(p.name.as_str())?.shape.clone(),
+                scheme: p.becomes(),
+                steps: p.steps.clone(),
+                tied_to: p.tied_to.clone(),
+            })
+        };
+        let params: Vec<Param> = resolved.params.iter().filter_map(param).collect();
+        let export = self.layout.targets(model, &params).map_err(|OneWay { name, why }| {
+            Error::NoWayBack { path: shown(&self.checkpoint), layout: self.layout.name(), name, why }
+        })?;
+        let Export { layout: RuntimeLayout { mut targets, rope_order }, nameless } = export;
+        for target in &mut targets {
+            cut(target, &shares);
+        }
+        if self.layout.merges() {
+            merge(&mut targets, &params);
+        }
+        encoded.upright(&targets)?;
+        let family = Some(model.family.name());
+        untorn(&model.tree(), &resolved, &targets)
+            .map_err(|problems| misfit(&self.checkpoint, family, problems))?;
+        let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
+        Ok(Request { checkpoint: self.checkpoint.clone(), resolved, targets, nameless, arrangement, family })
+    }
+
+    fn of_module(&self, shared: &Shared, tree: &Tree, rank: u64) -> Result<Request, Error> {
+        let shares = self.shares(shared, None, rank)?;
+        let encoded = shared.encoded(&self.resolved, &shares, &self.encoding)?;
+        let held = tree.held().iter().filter(|h| h.parts().iter().all(|part| shares.contains_key(part)));
+        let mut targets: Vec<Target> =
+            held.map(|h| Target { name: h.name.clone(), expr: h.expr.clone(), scheme: None }).collect();
+        for target in &mut targets {
+            cut(target, &shares);
+        }
+        encoded.upright(&targets)?;
+        let family = Some("the caller's");
+        untorn(tree, &encoded.resolved, &targets)
+            .map_err(|problems| misfit(&self.checkpoint, family, problems))?;
+        let arrangement = self.layout.arrangement(RopeOrder::Half, &self.mesh, rank);
+        let (checkpoint, resolved) = (self.checkpoint.clone(), encoded.resolved);
+        Ok(Request { checkpoint, resolved, targets, nameless: vec![], arrangement, family })
+    }
+
+    fn as_stored(
+        &self,
+        model: Option<&Model>,
+        targets: &[Target],
+        adapter: &Adapter,
+    ) -> Result<Request, Error> {
+        let checkpoint = &self.checkpoint;
+        let parts = |preset: &Preset| self.parts_of_entries(preset, model, adapter);
+        let shape = |name: &str| self.resolved.find(name).map(|p| &p.shape);
+        let resolved = self.encoding.of(&self.resolved, parts, shape)?.resolved;
+        let arrangement = Arrangement::stored(checkpoint.format().name());
+        let (checkpoint, targets) = (checkpoint.clone(), targets.to_vec());
+        Ok(Request { checkpoint, resolved, targets, nameless: vec![], arrangement, family: None })
+    }
+
+    /// What becomes of each parameter of `plans`, which were compiled from `requests`, one a rank, by its name there: rules
+    /// first, then the preset; `None` where neither says anything. `also` notes what else is wrong with the parameters.
+    ///
+    /// # Errors
+    /// Every rule that decides nothing, every parameter that cannot be encoded as asked, and what `also` notes.
+    pub fn choices(
+        &self,
+        encoding: &Encoding,
+        requests: &[Request],
+        plans: &[Plan],
+        also: impl FnOnce(&[&PlannedParam], &mut Misfits),
+    ) -> Result<Vec<Option<Choice>>, Error> {
+        let parts = |preset| match &self.of {
+            Of::Stored { model, adapter, .. } => self.parts_of_entries(preset, model.as_deref(), adapter),
+            Of::Model(_, model) => {
+                let held: Vec<Held> = requests.iter().flat_map(|r| Held::in_targets(&r.targets)).collect();
+                let resolved = requests.first().map_or(&self.resolved, |first| &first.resolved);
+                Ok(Parts::new(resolved, roles(model), &held))
+            }
+            Of::Module(shared, _) => {
+                let held: Vec<Held> = requests.iter().flat_map(|r| Held::in_targets(&r.targets)).collect();
+                Ok(Parts::new(&self.resolved, |name| shared.role(name), &held))
+            }
+        };
+        let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, parts(preset)?))).transpose()?;
+        let mut chooser = Chooser::new(&encoding.rules, preset);
+        let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
+        let choose = |param: &&PlannedParam| {
+            let PlannedParam { name, shape, scheme, moved, .. } = *param;
+            let stored = param.stored().next().unwrap_or(moved);
+            chooser.choose(&Subject { name, shape, whole: None, scheme, stored })
+        };
+        let choices = params.iter().map(choose).collect();
+        also(&params, &mut chooser.misfits);
+        chooser.finish()?;
+        Ok(choices)
+    }
+
+    /// What each entry is for.
+    fn parts_of_entries(
+        &self,
+        preset: &Preset,
+        model: Option<&Model>,
+        adapter: &Adapter,
+    ) -> Result<Parts, Error> {
+        if let Some(model) = model {
+            return Parts::in_entries(&self.checkpoint, adapter, model);
+        }
+        let model = describe(&self.checkpoint).map_err(|source| preset.unknown(&source))?;
+        Parts::in_entries(&self.checkpoint, adapter, &model)
+    }
+
+    fn shares<'s>(
+        &'s self,
+        shared: &Shared,
+        model: Option<&Model>,
+        rank: u64,
+    ) -> Result<HashMap<&'s str, Share>, Error> {
+        let names = self.resolved.params.iter().map(|p| p.name.as_str());
+        shared.shares(names, &self.mesh, rank, self.layout.holding(model.map(|m| m.family)))
+    }
+}

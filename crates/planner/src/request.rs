@@ -1,0 +1,180 @@
+//! What a layout wants of a checkpoint: the last step before pieces.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Plan;
+use model::{Param, Share, Tree};
+use plan::{Codecs as _, Problem, Problems, Resolved};
+use tensor::{Arrangement, Dtype, Expr, Scheme, Target};
+
+use crate::Error;
+use crate::pipeline::misfit;
+
+/// What a layout wants of a checkpoint on one rank: targets, as expressions over the parameters. Who wants other names,
+/// encodings or order changes the targets before it is compiled.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub(crate) checkpoint: Checkpoint,
+    /// The canonical parameters, with what is done to each.
+    pub resolved: Arc<Resolved>,
+    /// The runtime parameters, in the order of the layout.
+    pub targets: Vec<Target>,
+    /// Canonical parameters that the layout has no name for.
+    pub nameless: Vec<String>,
+    pub(crate) arrangement: Arrangement,
+    /// The family, if there is a model.
+    pub(crate) family: Option<&'static str>,
+}
+
+impl Request {
+    /// The plan.
+    ///
+    /// # Errors
+    /// Every target that cannot be made of what the checkpoint has.
+    pub fn compile(&self) -> Result<Plan, Error> {
+        let plan = self.lowered(&self.targets)?;
+        Ok(plan.with_nameless(self.nameless.clone()))
+    }
+
+    /// The plan of one target more, and of no other.
+    ///
+    /// # Errors
+    /// As [`Request::compile`].
+    pub fn only(&self, target: Target) -> Result<Plan, Error> {
+        let name = target.name.clone();
+        let mut targets = self.targets.clone();
+        targets.push(target);
+        Ok(self.lowered(&targets)?.retain(|p| p.name == name))
+    }
+
+    /// Of targets that are tied to each other, puts the one whose name comes first before the others: it is the one that is
+    /// held, and the others are what it is.
+    pub fn tie_to_first_names(&mut self) {
+        let resolved = Arc::clone(&self.resolved);
+        let ties: HashMap<&str, &str> =
+            resolved.params.iter().filter_map(|p| Some((p.name.as_str(), p.tied_to.as_deref()?))).collect();
+        let roots: HashSet<&str> = ties.values().copied().collect();
+        // What a tied target is made of, by the name of the root, and the first target that is made of it.
+        let mut firsts: Vec<(Expr, usize)> = vec![];
+        for i in 0..self.targets.len() {
+            let mut tied = false;
+            let root = self.targets[i].expr.substitute::<Infallible>(&mut |name| {
+                tied |= ties.contains_key(name) || roots.contains(name);
+                Ok(Cow::Owned(Expr::source(ties.get(name).copied().unwrap_or(name))))
+            });
+            let root = root.unwrap_or_else(|never| match never {});
+            if !tied {
+                continue;
+            }
+            match firsts.iter().find(|(expr, _)| *expr == root) {
+                Some(&(_, first)) if self.targets[first].name > self.targets[i].name => {
+                    self.targets.swap(first, i);
+                }
+                Some(_) => {}
+                None => firsts.push((root, i)),
+            }
+        }
+    }
+
+    /// The plan of `targets`. What a layer holds turned, and was encoded the other way round, is decoded to f32 first: no
+    /// movement makes the one of the other, and the choice is the layer's, not the caller's.
+    fn lowered(&self, targets: &[Target]) -> Result<Plan, Error> {
+        let compile = |targets: &[Target]| {
+            Plan::compile(&self.checkpoint, &self.resolved, targets, self.arrangement.clone())
+        };
+        let misfit = |problems| misfit(&self.checkpoint, self.family, problems);
+        let problems = match compile(targets) {
+            Ok(plan) => return Ok(plan),
+            Err(problems) => problems,
+        };
+        let refused: HashSet<&str> = problems
+            .iter()
+            .filter_map(|problem| match problem {
+                Problem::Movement { param, .. } | Problem::Mixed { param, .. } => Some(param.as_str()),
+                _ => None,
+            })
+            .collect();
+        let is_turned =
+            |t: &Target| t.scheme.is_none() && t.expr.turns() && refused.contains(t.name.as_str());
+        if !targets.iter().any(is_turned) {
+            return Err(misfit(problems));
+        }
+        let decoded = |t: &Target| Target {
+            scheme: if is_turned(t) { Some(Scheme::plain(Dtype::F32)) } else { t.scheme.clone() },
+            ..t.clone()
+        };
+        compile(&targets.iter().map(decoded).collect::<Vec<_>>()).map_err(misfit)
+    }
+}
+
+/// Gives one scale to what is fused of parts that have one each.
+pub(crate) fn merge(targets: &mut [Target], params: &[Param]) {
+    // A model has few schemes, and many parameters.
+    let mut schemes: Vec<&Arc<Scheme>> = vec![];
+    for param in params {
+        if !schemes.iter().any(|s| Arc::ptr_eq(s, &param.scheme) || **s == param.scheme) {
+            schemes.push(&param.scheme);
+        }
+    }
+    schemes.retain(|scheme| load::Codecs.by_row(scheme).is_some());
+    if schemes.is_empty() {
+        return;
+    }
+    let of: HashMap<&str, &Arc<Scheme>> = params.iter().map(|p| (p.name.as_str(), &p.scheme)).collect();
+    for target in targets {
+        let mut parts = vec![];
+        target.expr.for_each_source(&mut |name| parts.push(of.get(name).copied()));
+        if let [Some(first), rest @ ..] = &parts[..]
+            && schemes.contains(first)
+            && !rest.is_empty()
+            && rest.iter().all(|part| *part == Some(*first))
+        {
+            target.scheme = Some(Arc::clone(first));
+        }
+    }
+}
+
+/// That what is held as one was not left out because a part of it may be absent, and is.
+///
+/// # Errors
+/// Each such fused parameter, with the part.
+pub(crate) fn untorn(tree: &Tree, resolved: &Resolved, targets: &[Target]) -> Result<(), Problems> {
+    if resolved.absent.is_empty() {
+        return Ok(());
+    }
+    let mut placed = HashSet::new();
+    for target in targets {
+        target.expr.for_each_source(&mut |name| {
+            placed.insert(name);
+        });
+    }
+    let there: HashSet<&str> = resolved.params.iter().map(|p| p.name.as_str()).collect();
+    let torn = tree.held().iter().filter_map(|held| {
+        let parts = held.parts();
+        let absent = resolved.absent.iter().find(|a| parts.contains(&a.param.as_str()))?;
+        let lost = parts.iter().any(|part| there.contains(part) && !placed.contains(part));
+        lost.then(|| Problem::Torn { param: held.name.clone(), absent: absent.param.clone() })
+    });
+    Problems::none(torn.collect())
+}
+
+/// Replaces the canonical parameters that `target` is made of by what the rank holds of them.
+pub(crate) fn cut(target: &mut Target, shares: &HashMap<&str, Share>) {
+    let mut whole = true;
+    target.expr.for_each_source(&mut |name| {
+        whole &= shares.get(name).is_none_or(|s| matches!(&s.expr, Expr::Source(_)));
+    });
+    if whole {
+        return;
+    }
+    let share = |name: &str| match shares.get(name) {
+        Some(share) => Cow::Borrowed(&share.expr),
+        None => Cow::Owned(Expr::source(name)),
+    };
+    let expr = target.expr.substitute::<Infallible>(&mut |name| Ok(share(name)));
+    target.expr = expr.unwrap_or_else(|never| match never {});
+}

@@ -1,0 +1,68 @@
+//! What ranks have in common: the parameters, as a mesh shares them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use model::{Holding, Mesh, ParamSpec, Place, Role, Share, Tree};
+use plan::Resolved;
+
+use crate::encoding::{Encoded, Held, Parts};
+use crate::{Encoding, Error, Preset};
+
+/// What the canonical parameters are, as a mesh shares them: the same for every rank.
+pub(crate) struct Shared {
+    specs: HashMap<String, ParamSpec>,
+    layers: u64,
+}
+
+impl Shared {
+    pub(crate) fn of(tree: &Tree) -> Shared {
+        let specs: HashMap<String, ParamSpec> =
+            tree.declared().iter().map(|d| (d.spec.name.clone(), d.spec.clone())).collect();
+        let layer = |spec: &ParamSpec| match spec.place {
+            Place::Layer(n) => Some(n + 1),
+            Place::Before | Place::After => None,
+        };
+        let layers = specs.values().filter_map(layer).max().unwrap_or(0);
+        Shared { specs, layers }
+    }
+
+    /// The role of the parameter called `name`.
+    pub(crate) fn role(&self, name: &str) -> Option<Role> {
+        self.specs.get(name).map(|spec| spec.role)
+    }
+
+    /// What rank `rank` of `mesh` holds of each parameter, by name.
+    pub(crate) fn shares<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        mesh: &Mesh,
+        rank: u64,
+        holding: Holding,
+    ) -> Result<HashMap<&'a str, Share>, Error> {
+        let at = mesh.rank(rank);
+        let (mut shares, mut problems) = (HashMap::new(), vec![]);
+        for name in names {
+            let Some(spec) = self.specs.get(name) else { continue };
+            match mesh.share(spec, self.layers, at, holding) {
+                Ok(Some(share)) => {
+                    shares.insert(name, share);
+                }
+                Ok(None) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() { Ok(shares) } else { Err(Error::Undivided { problems }) }
+    }
+
+    /// The parameters, with what `encoding` does to the shares of one rank.
+    pub(crate) fn encoded(
+        &self,
+        resolved: &Arc<Resolved>,
+        shares: &HashMap<&str, Share>,
+        encoding: &Encoding,
+    ) -> Result<Encoded, Error> {
+        let parts = |_: &Preset| Ok(Parts::new(resolved, |name| self.role(name), &Held::in_params(resolved)));
+        encoding.of(resolved, parts, |name| shares.get(name).map(|share| &share.shape))
+    }
+}
