@@ -13,6 +13,7 @@
 
 mod checkpoint;
 mod contents;
+pub mod convention;
 mod error;
 mod fault;
 mod folder;

@@ -2,7 +2,7 @@
 
 use checkpoint::{Checkpoint, Metadata};
 use model::{KeyVerdict, Model, Verdict};
-use quant::companions::{KeyUse, config_key};
+use checkpoint::convention::{KeyUse, config_key};
 use serde_json::Value;
 
 use engine::sampling;
@@ -100,7 +100,7 @@ fn tokenizer(key: KeyVerdict) -> KeyVerdict {
     KeyVerdict { verdict, ..key }
 }
 
-/// The verdict on a key of the quantisation, which the conventions of `quant` read.
+/// The verdict on a key of the quantisation, which the conventions read.
 fn quantisation(config: Option<&Value>, key: KeyVerdict) -> KeyVerdict {
     let verdict = match config.and_then(|config| config_key(config, &key.key)) {
         None => return key,

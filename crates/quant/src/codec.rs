@@ -3,11 +3,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tensor::{PlaneAxis, Scheme, Shape};
+use tensor::{Dtype, PlaneAxis, Scheme, Shape};
 
 use crate::assemble::Assembler;
-use crate::companions::Part;
 use crate::packing::Packing;
+
+/// A plain tensor that holds one plane of a weight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What follows the module's name: `.scales`, `.weight`, `_blocks`.
+    pub suffix: &'static str,
+    /// Its elements.
+    pub dtype: Dtype,
+    /// Its shape. Axes of one element may be there or not.
+    pub shape: Shape,
+}
 
 /// A matrix `[rows, k]` as its scheme stores it.
 #[derive(Clone, Copy, Debug)]

@@ -31,8 +31,6 @@ pub mod ceiling;
 mod codec;
 #[cfg(feature = "products")]
 mod columns;
-pub mod companions;
-mod convention;
 mod decode;
 mod encode;
 mod error;
@@ -49,6 +47,7 @@ mod registry;
 mod repack;
 mod scheme;
 mod search;
+pub mod spelling;
 #[cfg(feature = "products")]
 pub mod vector;
 
@@ -59,7 +58,7 @@ pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 #[cfg(feature = "products")]
 pub use attend::{Attention, attend};
-pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
+pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger, Part};
 #[cfg(feature = "products")]
 pub use columns::ColumnsMut;
 pub use decode::decode_row;

@@ -9,8 +9,6 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tensor::{Dtype, Scheme};
 
 use crate::codec::{Codec, Family};
-use crate::companions::Convention;
-use crate::convention as c;
 use crate::interleave;
 use crate::scheme as s;
 
@@ -85,19 +83,6 @@ const FAMILIES: &[&dyn Family] = &[
     &s::CtIntFamily(s::CtStore::Bytes),
     &s::CtFp8,
     &s::ModeloptNvfp4,
-];
-
-/// Ways of spreading a weight over several tensors. The first that reads the configuration is taken.
-pub(crate) const CONVENTIONS: &[&dyn Convention] = &[
-    &c::Mlx,
-    &c::Fp8,
-    &c::Mxfp4,
-    &c::BitNet,
-    &c::Gptq,
-    &c::Awq,
-    &c::BitsAndBytes,
-    &c::CompressedTensors,
-    &c::Modelopt,
 ];
 
 /// All schemes of one size, made once, so that equal names share one `Arc`.

@@ -8,6 +8,7 @@ use tensor::TensorEntry;
 
 use super::hf;
 use crate::contents::Contents;
+use crate::convention;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 
@@ -28,14 +29,14 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
     };
     let Contents { files, entries, by_name, ignored } = contents;
     let before = entries.len();
-    let entries = quant::companions::gather(config, entries, &read).map_err(|wrong| {
+    let entries = convention::gather(config, entries, &read).map_err(|wrong| {
         let beside = files.first().map(|file| file.path.with_file_name(hf::CONFIG));
         let path = match (&wrong[..], &beside) {
             ([only], Some(config)) if only.module.is_empty() => config,
             _ => path,
         };
         let mut problems = Problems::default();
-        for quant::companions::Inconsistent { module, what } in wrong {
+        for convention::Inconsistent { module, what } in wrong {
             let subject = if module.is_empty() { Subject::Whole } else { Subject::Tensor(module) };
             problems.push(Problem { at: None, subject, fault: Fault::Companions { what } });
         }
@@ -49,7 +50,7 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
     Ok(if same { contents } else { contents.reindexed() })
 }
 
-/// `quant_method`s that there is a convention for (crates/quant/src/convention).
+/// `quant_method`s that there is a convention for (crates/checkpoint/src/convention).
 const METHODS: [&str; 8] =
     ["awq", "bitnet", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt", "mxfp4"];
 

@@ -3,6 +3,7 @@
 extern crate weighbridge_checkpoint as checkpoint;
 
 mod companions;
+mod config_keys;
 #[path = "../corpus/mod.rs"]
 mod corpus;
 mod ctranslate2;

@@ -23,7 +23,7 @@ use super::real::Real;
 use super::scope::Scope;
 use crate::assemble::{AssembleError, Assembler, Codes};
 use crate::codec::{BadData, Codec, Family, Matrix};
-use crate::companions::Part;
+use crate::codec::Part;
 
 /// `awq:g128,f16`: `g128` for groups of 128 inputs, `row` for one group; the dtype of the scales.
 pub(crate) struct AwqFamily;

@@ -20,7 +20,7 @@ use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
 use super::plane::{each, matrix, packed, plane, shared};
 use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
-use crate::companions::Part;
+use crate::codec::Part;
 
 /// `bnb-nf4:b64,bf16` and `bnb-fp4:…`: values of a block, and the dtype of the result. Then, if rows are not
 /// whole blocks, `7x9` for a matrix that is only moved whole; and with double quantisation, `r4` or `c16384` for the rows or
@@ -29,7 +29,7 @@ pub(crate) struct BnbFamily(pub(crate) Table);
 
 /// What codes stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
+pub enum Table {
     /// Quantiles of the normal distribution.
     Nf4,
     /// A float of four bits, as multiples of the largest.
@@ -78,11 +78,12 @@ impl Table {
     }
 
     /// As `quant_type` spells it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         &self.family()["bnb-".len()..]
     }
 
-    pub(crate) fn values(self) -> &'static [f32; 16] {
+    /// The value of each code.
+    pub fn values(self) -> &'static [f32; 16] {
         match self {
             Table::Nf4 => &NF4,
             Table::Fp4 => &FP4,
@@ -125,7 +126,7 @@ enum Span {
 }
 
 /// Blocks that share a `nested_absmax`.
-pub(crate) const NESTED: u64 = 256;
+pub const NESTED: u64 = 256;
 
 /// One size of bitsandbytes' four bits.
 struct Bnb {
@@ -204,7 +205,7 @@ impl Bnb {
 
 /// The name of the scheme of a matrix `[out, k]`, with `nested_offset` if it is doubly quantised; `None` if there is
 /// none.
-pub(crate) fn bnb_name(
+pub fn bnb_name(
     table: Table,
     block: u64,
     dtype: Dtype,

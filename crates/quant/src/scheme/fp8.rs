@@ -10,10 +10,10 @@ use super::real::Real;
 use super::scope::Scope;
 use super::small_float::{E4M3, E5M2, Small};
 use crate::codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
-use crate::companions::Part;
+use crate::codec::Part;
 
 /// The dtypes of scales.
-pub(crate) const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];
+pub const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];
 
 /// `fp8:e4m3,b128x128,f32`: the dtype of the weight (`e4m3` or `e5m2`), what shares a scale (`tensor`, `row`,
 /// or a block of so many rows and columns), and the dtype of the scales (`f32`, `bf16`, `f16` or `f8_e8m0`).

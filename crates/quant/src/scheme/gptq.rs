@@ -31,18 +31,18 @@ use super::real::{REALS, Real};
 use super::scope::{Scope, check_groups};
 use crate::assemble::{AssembleError, Assembler, Codes};
 use crate::codec::{BadData, Codec, Family, Matrix};
-use crate::companions::Part;
+use crate::codec::Part;
 
 /// `gptq:b4,g128,f16` (version 1) and `gptq-v2:…`: bits 2, 3, 4 or 8; `g128` for groups of 128 consecutive inputs,
 /// `row` for one group, or `act32` for 32 groups whose members `g_idx` names; the dtype of the scales.
 pub(crate) struct GptqFamily(pub(crate) Version);
 
 /// Bits of a code.
-pub(crate) const GPTQ_BITS: &[u64] = &[2, 3, 4, 8];
+pub const GPTQ_BITS: &[u64] = &[2, 3, 4, 8];
 
 /// What `qzeros` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
     /// Zero points less one.
     V1,
     /// Zero points.
@@ -59,7 +59,8 @@ struct Gptq {
 }
 
 impl Version {
-    pub(crate) fn family(self) -> &'static str {
+    /// What the name of a scheme begins with.
+    pub fn family(self) -> &'static str {
         match self {
             Version::V1 => "gptq",
             Version::V2 => "gptq-v2",

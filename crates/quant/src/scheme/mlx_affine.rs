@@ -9,14 +9,14 @@ use super::bits::{put_code, unpack};
 use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
 use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
-use crate::companions::Part;
+use crate::codec::Part;
 use crate::isa::{Isa, per_isa};
 use crate::packing::{Number, Packing, Plain};
 
 /// The widths that MLX has kernels for.
-pub(crate) const BITS: &[u64] = &[1, 2, 3, 4, 5, 6, 8];
+pub const BITS: &[u64] = &[1, 2, 3, 4, 5, 6, 8];
 /// The group sizes that it has kernels for.
-pub(crate) const GROUPS: &[u64] = &[32, 64, LARGEST_GROUP as u64];
+pub const GROUPS: &[u64] = &[32, 64, LARGEST_GROUP as u64];
 const LARGEST_GROUP: usize = 128;
 
 /// `mlx-affine:b4,g64,bf16`: bits of a code, columns of a group, dtype of scales and biases.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Hold, PlaneAxis, PlaneSpec, Scheme, Shape};
 
-use crate::companions::Part;
+use crate::codec::Part;
 
 /// One cell for every `per` elements, which it holds.
 pub(super) fn packed(axis: usize, per: u64) -> PlaneAxis {

@@ -7,7 +7,7 @@ use crate::codec::BadData;
 use crate::float16::{Half, bfloat_from_le_bytes, bfloat_to_le_bytes, round_to_bfloat, round_to_half};
 
 /// The dtypes that a weight has before it is quantised, which its scales often keep.
-pub(crate) const REALS: &[Dtype] = &[Dtype::F16, Dtype::BF16, Dtype::F32];
+pub const REALS: &[Dtype] = &[Dtype::F16, Dtype::BF16, Dtype::F32];
 
 /// How real numbers are stored, little-endian: as F16, BF16, F32, E8M0 or E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

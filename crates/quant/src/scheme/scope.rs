@@ -7,7 +7,7 @@ use crate::codec::BadData;
 
 /// What one scale is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// The matrix.
     Tensor,
     /// A row.
@@ -39,7 +39,8 @@ impl Scope {
         Some(Scope::Block(sized(rows, 1 << 20)?, sized(inputs, 1 << 20)?))
     }
 
-    pub(crate) fn text(self) -> String {
+    /// As names spell it.
+    pub fn text(self) -> String {
         match self {
             Scope::Tensor => "tensor".to_owned(),
             Scope::Row => "row".to_owned(),
@@ -50,7 +51,7 @@ impl Scope {
     }
 
     /// The scales of a matrix `[out, in]`: how many below each other, and how many in a row.
-    pub(crate) fn cells(self, [out, inputs]: [u64; 2]) -> [u64; 2] {
+    pub fn cells(self, [out, inputs]: [u64; 2]) -> [u64; 2] {
         match self {
             Scope::Tensor => [1, 1],
             Scope::Row => [out, 1],
@@ -61,7 +62,7 @@ impl Scope {
     }
 
     /// How many scales a row of so many inputs has.
-    pub(crate) fn groups(self, inputs: u64) -> u64 {
+    pub fn groups(self, inputs: u64) -> u64 {
         self.cells([1, inputs])[1]
     }
 
@@ -95,7 +96,7 @@ impl Scope {
     }
 
     /// The rows and inputs that share a scale, where `g_idx` has no say.
-    pub(crate) fn size(self) -> (usize, usize) {
+    pub fn size(self) -> (usize, usize) {
         match self {
             Scope::Tensor => (usize::MAX, usize::MAX),
             Scope::Row => (1, usize::MAX),

@@ -11,7 +11,6 @@
 
 extern crate weighbridge_quant as quant;
 
-mod config_keys;
 mod encode;
 mod golden;
 mod merge;

@@ -97,7 +97,7 @@ pub(crate) fn config_for(
         .filter(|t| t.scheme.dtype().is_none() || (t.shape.len() > 1 && t.name.ends_with(".weight")));
     let weights: Vec<(&str, &Scheme)> = matrices.map(|t| (module(&t.name), &*t.scheme)).collect();
     let mlx = flavour == Flavour::Mlx;
-    let described = quant::companions::describe(&weights, mlx).map(|said| {
+    let described = crate::convention::describe(&weights, mlx).map(|said| {
         let mut config = plain;
         config.extend(said);
         config
@@ -121,7 +121,7 @@ fn module(name: &str) -> &str {
     name.strip_suffix(".weight").unwrap_or(name)
 }
 
-fn parts(tensor: &Outgoing) -> Option<Vec<quant::companions::Part>> {
+fn parts(tensor: &Outgoing) -> Option<Vec<quant::Part>> {
     let parts = quant::codec(&tensor.scheme.name)?.parts(&tensor.shape);
     (!parts.is_empty()).then_some(parts)
 }
@@ -134,13 +134,13 @@ fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
     };
     let entries = tensors.iter().flat_map(|t| match parts(t) {
         Some(parts) => {
-            let name = |p: &quant::companions::Part| format!("{}{}", module(&t.name), p.suffix);
+            let name = |p: &quant::Part| format!("{}{}", module(&t.name), p.suffix);
             parts.iter().map(|p| entry(name(p), p.shape.clone(), Scheme::plain(p.dtype))).collect()
         }
         None => vec![entry(t.name.clone(), t.shape.clone(), t.scheme.clone())],
     });
     let read = |e: &TensorEntry| Err(format!("`{}` is not written yet", e.name));
-    let Ok(found) = quant::companions::gather(&Value::Object(config.clone()), entries.collect(), &read)
+    let Ok(found) = crate::convention::gather(&Value::Object(config.clone()), entries.collect(), &read)
     else {
         return false;
     };

@@ -4,8 +4,8 @@ use serde_json::Value;
 use tensor::Dtype;
 
 use super::{BY_NAME, RUNNING, WRITER, group_size, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
-use crate::scheme::Scope;
+use super::gather::{Convention, Keys, Module, Reading, Weight};
+use quant::spelling::Scope;
 
 /// All that AutoAWQ's gemm kernels read, and nothing else.
 ///

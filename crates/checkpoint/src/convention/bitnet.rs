@@ -4,8 +4,8 @@ use serde_json::Value;
 use tensor::Dtype;
 
 use super::{BY_NAME, method, text};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
-use crate::scheme::REALS;
+use super::gather::{Convention, Keys, Module, Reading, Weight};
+use quant::spelling::REALS;
 
 /// A module is quantised if its weight is of bytes. The scale divides, but where `linear_class` is
 /// `autobitlinear` it multiplies.

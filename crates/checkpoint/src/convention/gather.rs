@@ -2,7 +2,7 @@
 //!
 //! A [`Convention`] reads from `config.json` that a checkpoint follows it, and from the tensors of one module
 //! which scheme the module's weight has and of what shape it is. The rest is the same for all: the scheme's
-//! codec names the tensors that hold its planes ([`Codec::parts`](crate::Codec::parts)), and [`gather`] finds them, checks them and
+//! codec names the tensors that hold its planes ([`Codec::parts`](quant::Codec::parts)), and [`gather`] finds them, checks them and
 //! puts one [`TensorEntry`] in their place. `Codec::parts` read the other way is how such a weight is
 //! written.
 
@@ -12,18 +12,9 @@ use std::fmt;
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape, TensorEntry};
 
-use crate::registry::{CONVENTIONS, codec};
+use quant::codec;
 
-/// A plain tensor that holds one plane of a weight.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// What follows the module's name: `.scales`, `.weight`, `_blocks`.
-    pub suffix: &'static str,
-    /// Its elements.
-    pub dtype: Dtype,
-    /// Its shape. Axes of one element may be there or not.
-    pub shape: Shape,
-}
+use super::CONVENTIONS;
 
 /// Paths of keys. A key without effect has the reason; a key that is read has `None`.
 pub type Keys = [(&'static str, Option<&'static str>)];
@@ -96,7 +87,7 @@ pub trait Convention: Sync {
 
 /// What `config.json` must say so that [`gather`] finds `weights`: the name of a module and the scheme of its
 /// weight, for all quantised ones and all plain matrices. With `mlx`, only what mlx-lm reads will do.
-pub fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
+pub(crate) fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
     let reads = |c: &&&dyn Convention| !mlx || c.name() == "mlx";
     CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights))
 }
@@ -132,7 +123,7 @@ pub struct Weight {
     pub shape: Shape,
     /// Suffixes of tensors that only say what `scheme` and `shape` say now.
     pub facts: Vec<&'static str>,
-    /// Planes that have another name here than [`Codec::parts`](crate::Codec::parts) gives them: that suffix, and the one here.
+    /// Planes that have another name here than [`Codec::parts`](quant::Codec::parts) gives them: that suffix, and the one here.
     pub renamed: Vec<(&'static str, &'static str)>,
 }
 
@@ -317,7 +308,7 @@ fn join(
 ) -> Result<(TensorEntry, Vec<usize>), Vec<String>> {
     let Weight { scheme, shape, .. } = weight;
     let Some(codec) = codec(scheme) else { return Err(vec![format!("no scheme is called `{scheme}`")]) };
-    let geometry = crate::scheme(scheme).unwrap_or_else(|| codec.scheme());
+    let geometry = quant::scheme(scheme).unwrap_or_else(|| codec.scheme());
     geometry.byte_len(shape).map_err(|why| vec![format!("shape {shape} cannot be `{scheme}`: {why}")])?;
     let (mut planes, mut wrong) = (vec![], vec![]);
     for part in codec.parts(shape) {

@@ -1,30 +1,47 @@
-//! How ecosystems say in `config.json` that weights are quantised: one file and one registry line each.
+//! How ecosystems say in `config.json` that weights are quantised, and which of a module's tensors are one weight: one file
+//! and one line of [`CONVENTIONS`] each.
 
 mod awq;
 mod bitnet;
 mod bitsandbytes;
 mod compressed_tensors;
 mod fp8;
+mod gather;
 mod gptq;
 mod mlx;
 mod modelopt;
 mod mxfp4;
 
-pub(crate) use awq::Awq;
-pub(crate) use bitnet::BitNet;
-pub(crate) use bitsandbytes::BitsAndBytes;
-pub(crate) use compressed_tensors::CompressedTensors;
-pub(crate) use fp8::Fp8;
-pub(crate) use gptq::Gptq;
-pub(crate) use mlx::Mlx;
-pub(crate) use modelopt::Modelopt;
-pub(crate) use mxfp4::Mxfp4;
+use awq::Awq;
+use bitnet::BitNet;
+use bitsandbytes::BitsAndBytes;
+use compressed_tensors::CompressedTensors;
+use fp8::Fp8;
+use gptq::Gptq;
+use mlx::Mlx;
+use modelopt::Modelopt;
+use mxfp4::Mxfp4;
 
 use serde_json::Value;
 use tensor::Dtype;
 
-use crate::companions::Module;
-use crate::scheme::Scope;
+pub use gather::{Convention, Module};
+pub(crate) use gather::describe;
+pub use gather::{Inconsistent, KeyUse, Keys, Reading, Weight, config_key, gather};
+use quant::spelling::Scope;
+
+/// Every convention. The first that reads a configuration is the one.
+const CONVENTIONS: &[&dyn Convention] = &[
+    &Mlx,
+    &Fp8,
+    &Mxfp4,
+    &BitNet,
+    &Gptq,
+    &Awq,
+    &BitsAndBytes,
+    &CompressedTensors,
+    &Modelopt,
+];
 
 const BY_NAME: Option<&str> = Some("the names of the tensors say it");
 const BY_TENSORS: Option<&str> = Some("the tensors say it");

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
-use crate::scheme::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
+use super::gather::{Convention, Keys, Module, Reading, Weight};
+use quant::spelling::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
 
 /// A module is quantised if it has `qweight`.
 ///

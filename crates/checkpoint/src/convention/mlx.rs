@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
 use super::{WRITER, any_of, number, text};
-use crate::companions::{Convention, KeyUse, Keys, Module, Reading, Weight, known};
-use crate::scheme::{MLX_BITS, MLX_GROUPS, REALS};
+use super::gather::{Convention, KeyUse, Keys, Module, Reading, Weight, known};
+use quant::spelling::{MLX_BITS, MLX_GROUPS, REALS};
 
 /// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that
 /// one is: an object with parameters of its own, or `false`. It goes before `quantization_config`, which

@@ -1,7 +1,7 @@
 //! Keys of `quantization_config`: each that transformers knows has a verdict, and values that change weights are followed
 //! or refused.
 
-use quant::companions::{KeyUse, config_key};
+use checkpoint::convention::{KeyUse, config_key};
 use serde_json::{Value, json};
 
 /// Classes of transformers (golden/config/fields.json) and their `quant_method`.
@@ -70,7 +70,7 @@ fn inner_keys_are_found_and_a_copy_is_one() {
 
 /// What is wrong with a configuration, without any weights.
 fn problem(config: &Value) -> Option<String> {
-    let wrong = quant::companions::gather(config, vec![], &|_| unreachable!()).err()?;
+    let wrong = checkpoint::convention::gather(config, vec![], &|_| unreachable!()).err()?;
     Some(wrong[0].what.clone())
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight, split};
-use crate::scheme::{BNB_NESTED, BnbTable as Table, bnb_name};
+use super::gather::{Convention, Keys, Module, Reading, Weight, split};
+use quant::spelling::{BNB_NESTED, BnbTable as Table, bnb_name};
 
 /// Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
 ///

@@ -5,8 +5,8 @@ use serde_json::Value;
 use tensor::{Dtype, Shape};
 
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
-use crate::scheme::{REALS, Scope};
+use super::gather::{Convention, Keys, Module, Reading, Weight};
+use quant::spelling::{REALS, Scope};
 
 /// What a module is shows in its own tensors; some group of `config_groups` must say the same. (Which group is a
 /// module's is said by names, classes and regular expressions, and changes nothing.)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{BY_NAME, RUNNING, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, Keys, Module, Reading, Weight};
 
 /// All experts of a layer in one weight, `[experts, out, in]`, called as the tensors without `_blocks`.
 ///

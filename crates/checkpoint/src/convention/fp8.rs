@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
-use crate::companions::{Convention, Keys, Module, Reading, Weight};
-use crate::scheme::FP8_SCALES;
+use super::gather::{Convention, Keys, Module, Reading, Weight};
+use quant::spelling::FP8_SCALES;
 
 /// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row
 /// or for the whole weight. All are multiplied, whatever they are called.
@@ -52,7 +52,7 @@ impl Convention for Fp8 {
 
     /// Blocks of one size, or one scale a weight; scales of rows are another convention's.
     fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
-        let (plain, quantised) = crate::companions::split(weights);
+        let (plain, quantised) = super::gather::split(weights);
         let span = |scheme: &Scheme| {
             let span = scheme.name.strip_prefix("fp8:e4m3,")?.split(',').next()?;
             (span != "row").then(|| span.to_owned())
