@@ -25,23 +25,14 @@ use mxfp4::Mxfp4;
 use serde_json::Value;
 use tensor::Dtype;
 
-pub use gather::{Convention, Module};
 pub(crate) use gather::describe;
+pub use gather::{Convention, Module};
 pub use gather::{Inconsistent, KeyUse, Keys, Reading, Weight, config_key, gather};
 use quant::spelling::Scope;
 
 /// Every convention. The first that reads a configuration is the one.
-const CONVENTIONS: &[&dyn Convention] = &[
-    &Mlx,
-    &Fp8,
-    &Mxfp4,
-    &BitNet,
-    &Gptq,
-    &Awq,
-    &BitsAndBytes,
-    &CompressedTensors,
-    &Modelopt,
-];
+const CONVENTIONS: &[&dyn Convention] =
+    &[&Mlx, &Fp8, &Mxfp4, &BitNet, &Gptq, &Awq, &BitsAndBytes, &CompressedTensors, &Modelopt];
 
 const BY_NAME: Option<&str> = Some("the names of the tensors say it");
 const BY_TENSORS: Option<&str> = Some("the tensors say it");
@@ -65,7 +56,7 @@ fn group_size(config: &Value) -> Result<Scope, String> {
     let Some(found) = config.get("group_size") else { return Ok(Scope::Group(128)) };
     match found.as_i64() {
         Some(-1) => Ok(Scope::Row),
-        Some(n @ 1..) => Ok(Scope::Group(n as u64)),
+        Some(n @ 1..) => Ok(Scope::Group(n.unsigned_abs())),
         _ => Err(format!("`group_size`: wanted a positive number or -1, found {found}")),
     }
 }
@@ -84,7 +75,7 @@ fn in_order(module: &Module<'_>, mark: &str, inputs: u64, scope: Scope) -> Resul
         return Err(format!("`{short}` has {found} entries, wanted one for each of {inputs} inputs"));
     }
     let (_, per) = scope.size();
-    Ok(g_idx.iter().enumerate().all(|(i, g)| i64::from(i32::from_le_bytes(*g)) == (i / per) as i64))
+    Ok(g_idx.iter().enumerate().all(|(i, g)| usize::try_from(i32::from_le_bytes(*g)) == Ok(i / per)))
 }
 
 /// The number `key` of `object`, if it is there.

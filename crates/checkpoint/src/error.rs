@@ -8,7 +8,7 @@ use crate::fault::{Blame, Fault};
 use crate::source::Changed;
 
 /// Why a checkpoint could not be opened, or a value of it not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file breaks its own format.
@@ -44,6 +44,13 @@ pub enum Error {
         /// What to do about it.
         hint: Option<String>,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -13,6 +13,13 @@
 
 mod checkpoint;
 mod contents;
+#[cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "a key that a JSON object lacks is null; entries are found by their index"
+    )
+)]
 pub mod convention;
 mod error;
 mod fault;

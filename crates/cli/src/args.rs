@@ -296,7 +296,7 @@ impl LayoutArg {
             LayoutArg::InPlace => LayoutKind::InPlace,
             LayoutArg::Gguf => LayoutKind::Named(DialectName::Gguf),
             LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
-            LayoutArg::Vllm => LayoutKind::Vllm,
+            LayoutArg::Vllm => weighbridge::vllm::LAYOUT,
             LayoutArg::Modules => LayoutKind::Modules,
             LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
         })

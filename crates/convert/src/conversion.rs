@@ -21,7 +21,7 @@ use tensor::{Dtype, Scheme, Shape, Step};
 
 use crate::carry::{self, Beside, Carried, Made};
 use crate::report::{ConvertReport, Converted};
-use crate::{Error, Imatrix, Left, gguf, ranks, requantize, resume};
+use crate::{Error, Imatrix, Left, gguf, requantize, resume};
 
 /// A format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +90,9 @@ impl OutputFormat {
             )),
             (
                 Some(home),
-                LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Vllm | LayoutKind::Named(_),
+                LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Of(_) | LayoutKind::Named(_),
             ) if layout != LayoutKind::Named(home)
-                && !(layout == LayoutKind::Vllm && self == OutputFormat::Hf) =>
+                && !(layout == vllm::LAYOUT && self == OutputFormat::Hf) =>
             {
                 Some(format!(
                     "{} has names of its own, so `{}` ones are not written to it\nhint: leave the layout out; {others}",
@@ -162,7 +162,7 @@ impl ConvertOptions<'_> {
     /// Why they mean nothing for `format`, if that is so.
     fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<String> {
         let name = format.name();
-        if self.mesh.is_many() && (format != OutputFormat::Hf || layout != LayoutKind::Vllm) {
+        if self.mesh.is_many() && (format != OutputFormat::Hf || layout != vllm::LAYOUT) {
             return Some(format!(
                 "{name} in the layout `{}` is not shared by ranks\nhint: --to hf --layout vllm writes what each rank of \
                  vLLM holds",
@@ -261,7 +261,7 @@ impl<'a> Conversion<'a> {
             (layout, _) => layout,
         };
         let model = (layout != LayoutKind::Source).then(|| describe(checkpoint)).transpose()?;
-        if let Some(what) = model.as_ref().and_then(|model| ranks::refuses(&options.mesh, model)) {
+        if let Some(what) = model.as_ref().and_then(|model| vllm::rank_files::refuses(&options.mesh, model)) {
             return Err(Error::Convert { what });
         }
         let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(options.mesh);
@@ -272,14 +272,15 @@ impl<'a> Conversion<'a> {
         };
         let requests = (0..shared.count()).map(|rank| shared.request(rank));
         let mut requests = requests.collect::<Result<Vec<Request>, _>>()?;
+        let for_vllm = layout == vllm::LAYOUT;
         let home = match layout {
             LayoutKind::Named(home) => Some(home),
-            LayoutKind::Vllm => Some(DialectName::Hf),
+            _ if for_vllm => Some(DialectName::Hf),
             _ => None,
         };
         let carried = match (&model, home, &requests[..]) {
             (Some(model), Some(home), [first, others @ ..]) => {
-                let nameless = ranks::nameless(first, others);
+                let nameless = nameless(first, others);
                 Some(Carried::of(checkpoint, model, first, nameless, home)?)
             }
             _ => None,
@@ -287,8 +288,8 @@ impl<'a> Conversion<'a> {
         allowed(carried.as_ref().map(|c| &c.lost[..]).unwrap_or_default(), &options.allow_loss, format)?;
         for request in &mut requests {
             decode(request, format, layout);
-            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
-                ranks::call_as_saved(request, model);
+            if let (true, Some(model)) = (for_vllm, &model) {
+                vllm::rank_files::rename(request, model);
             }
         }
         let before = requests.iter().map(Request::compile).collect::<Result<Vec<Plan>, _>>()?;
@@ -305,8 +306,8 @@ impl<'a> Conversion<'a> {
                 }
                 rules.push(choice.rule);
             }
-            if let (LayoutKind::Vllm, Some(model)) = (layout, &model) {
-                ranks::complete(request, &before, model, checkpoint)?;
+            if let (true, Some(model)) = (for_vllm, &model) {
+                vllm::rank_files::complete(request, &before, model, checkpoint)?;
                 is_changed |= rules.len() < first + request.targets.len();
                 rules.resize(first + request.targets.len(), "sharded_state".to_owned());
             }
@@ -349,13 +350,13 @@ impl<'a> Conversion<'a> {
                     _ => HfFiles::default(),
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
-                if layout == LayoutKind::Vllm {
+                if layout == vllm::LAYOUT {
                     // What has one scale now, and had several, is what it was to who reads the configuration.
                     let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
                     let as_source = own == Some(DialectName::Hf) && params.iter().copied().all(moved);
-                    let stages = ranks::in_stages(&counts, &options.mesh);
+                    let stages = in_stages(&counts, &options.mesh);
                     Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
                 } else {
                     Draft::directory(tensors, files, flavour, options.max_shard)?
@@ -466,10 +467,27 @@ impl<'a> Conversion<'a> {
     }
 }
 
+/// Canonical parameters of some rank that the layout has no name for.
+fn nameless(first: &Request, others: &[Request]) -> Vec<String> {
+    let mut all = first.nameless.clone();
+    for name in others.iter().flat_map(|request| &request.nameless) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+/// `counts` of ranks, stage by stage.
+fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
+    let ranks = usize::try_from(mesh.tp).unwrap_or(usize::MAX).max(1);
+    counts.chunks(ranks).map(<[usize]>::to_vec).collect()
+}
+
 /// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
 /// encoded each in its own way.
 fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
-    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Vllm) {
+    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Of(_)) {
         return;
     }
     let by_name: HashMap<&str, &ResolvedParam> =

@@ -1,8 +1,8 @@
 //! The verdict on every key that a checkpoint has besides its tensors.
 
+use checkpoint::convention::{KeyUse, config_key};
 use checkpoint::{Checkpoint, Metadata};
 use model::{KeyVerdict, Model, Verdict};
-use checkpoint::convention::{KeyUse, config_key};
 use serde_json::Value;
 
 use engine::sampling;

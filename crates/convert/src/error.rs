@@ -74,6 +74,13 @@ pub enum Error {
     Load(#[from] load::Error),
 }
 
+/// A file of a rank that vLLM would not load is not converted.
+impl From<vllm::rank_files::Refused> for Error {
+    fn from(refused: vllm::rank_files::Refused) -> Error {
+        Error::Convert { what: refused.what }
+    }
+}
+
 /// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,6 @@ mod diff;
 mod error;
 mod gguf;
 mod imatrix;
-mod ranks;
 mod report;
 mod requantize;
 mod resume;

@@ -1,7 +1,9 @@
 //! Errors of running a model.
 
+use std::fmt;
+
 /// What can go wrong while a model runs.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The layout gave other names than the engine runs.
@@ -104,6 +106,13 @@ pub enum Error {
     /// The sampler could not choose.
     #[error(transparent)]
     Sampler(#[from] crate::sampler::Error),
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -46,7 +46,7 @@ pub(crate) fn short(name: &str) -> String {
 }
 
 /// What can be wrong with a model's description.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The checkpoint does not say what it is.
@@ -70,6 +70,13 @@ pub enum Error {
         /// Every problem.
         problems: Vec<ConfigProblem>,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn list(problems: &[ConfigProblem]) -> String {

@@ -33,13 +33,11 @@ pub use architecture::{
 };
 pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
-pub use dialect::{Ambiguous, Dialect, DialectName, Fit, Rule, better_fit};
+pub use dialect::{Ambiguous, Dialect, DialectName, Fit, How, Rule, add_one, better_fit};
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts};
 pub use family::{FAMILIES, Family};
-pub use layout::{
-    Canonical, Export, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout, ShardedState, Vllm,
-};
+pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
 pub use param::{Along, Axis, ParamSpec, Place, Role};

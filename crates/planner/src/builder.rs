@@ -22,7 +22,7 @@ use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Preset, Request, d
 ///
 /// let checkpoint = checkpoint::open("model")?;
 /// let mesh = Mesh { tp: 8, ..Mesh::default() };
-/// let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(3).build()?;
+/// let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Modules).mesh(mesh).rank(3).build()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -177,7 +177,7 @@ impl<'a> PlanBuilder<'a> {
         }
         if mesh.is_many() && !layout.is_shared() {
             let what = format!(
-                "the layout `{}` is of whole files, which ranks do not share\nhint: canonical, modules, packed or vllm",
+                "the layout `{}` is of whole files, which ranks do not share\nhint: canonical, modules or packed, or that of another runtime",
                 layout.name()
             );
             return Err(Error::Mesh { what });

@@ -1,15 +1,15 @@
 //! The layouts by name.
 
 use model::{
-    Canonical, DialectName, Export, Family, Holding, InPlace, Layout, Mesh, Model, Modules, Named, Packed,
-    Param, RuntimeLayout, Vllm,
+    Canonical, DialectName, Family, Holding, InPlace, Layout, Mesh, Model, Modules, Named, Packed, Param,
+    RuntimeLayout,
 };
 use tensor::{Arrangement, OneWay, RopeOrder, Share};
 
 use crate::Error;
 
 /// How a runtime wants the parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum LayoutKind {
     /// Names, shapes and encodings of the file: needs no model, and nothing runs it.
     Source,
@@ -21,51 +21,65 @@ pub enum LayoutKind {
     Named(DialectName),
     /// What the modules of the model hold, under their own names: fused where they fuse, encoded as stored.
     Modules,
-    /// As the layers of vLLM hold them: fused, the vocabulary padded.
-    Vllm,
     /// Fused, and rows interleaved by this many.
     Packed {
         /// Rows of a group: 8 for AVX2, 16 for AVX-512.
         rows: u64,
     },
+    /// Another runtime's, known by its name.
+    Of(&'static (dyn Layout + Sync)),
 }
+
+/// Layouts are the same that have one name, and as many rows.
+impl PartialEq for LayoutKind {
+    fn eq(&self, other: &LayoutKind) -> bool {
+        let rows = |layout: &LayoutKind| match layout {
+            LayoutKind::Packed { rows } => *rows,
+            _ => 0,
+        };
+        self.name() == other.name() && rows(self) == rows(other)
+    }
+}
+
+impl Eq for LayoutKind {}
 
 impl LayoutKind {
     /// The name.
     pub fn name(self) -> &'static str {
         match self {
             LayoutKind::Source => "source",
-            LayoutKind::Canonical => "canonical",
-            LayoutKind::InPlace => "in-place",
-            LayoutKind::Named(DialectName::Gguf) => "gguf",
-            LayoutKind::Named(DialectName::Hf) => "hf",
-            LayoutKind::Modules => "modules",
-            LayoutKind::Vllm => "vllm",
             LayoutKind::Packed { .. } => "packed",
+            other => other.layout().map_or("source", Layout::name),
         }
     }
 
-    pub(crate) fn targets(self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
-        let layout = match self {
+    /// The layout, where it is one of parameters, and known without the machine's kernels.
+    fn layout(self) -> Option<&'static dyn Layout> {
+        Some(match self {
+            LayoutKind::Source | LayoutKind::Packed { .. } => return None,
+            LayoutKind::Canonical => &Canonical,
+            LayoutKind::InPlace => &InPlace,
+            LayoutKind::Named(DialectName::Gguf) => &Named(DialectName::Gguf),
+            LayoutKind::Named(DialectName::Hf) => &Named(DialectName::Hf),
+            LayoutKind::Modules => &Modules,
+            LayoutKind::Of(layout) => layout,
+        })
+    }
+
+    pub(crate) fn targets(self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
+        let rows = match self {
+            LayoutKind::Packed { rows } => rows,
             // As stored, the parameters are the entries: there is no model to ask.
-            LayoutKind::Source => RuntimeLayout { targets: vec![], rope_order: RopeOrder::Half },
-            LayoutKind::Named(dialect) => return Named(dialect).targets(model, params),
-            LayoutKind::Vllm => return Vllm.targets(model, params),
-            LayoutKind::Modules => Modules.targets(model, params),
-            LayoutKind::Canonical => Canonical.targets(model, params),
-            LayoutKind::InPlace => InPlace.targets(model, params),
-            LayoutKind::Packed { rows } => {
-                let interleaved = |scheme: &tensor::Scheme, k: u64| {
-                    let rows = usize::try_from(rows).ok()?;
-                    quant::interleaved(&scheme.name, rows).filter(|s| {
-                        // Whole units along the input: else the matrix stays as stored.
-                        s.byte_len(&[rows as u64, k].into()).is_ok()
-                    })
-                };
-                Packed { rows, interleaved: &interleaved }.targets(model, params)
-            }
+            other => return other.layout().unwrap_or(&Canonical).targets(model, params),
         };
-        Ok(Export { layout, nameless: vec![] })
+        let interleaved = |scheme: &tensor::Scheme, k: u64| {
+            let rows = usize::try_from(rows).ok()?;
+            quant::interleaved(&scheme.name, rows).filter(|s| {
+                // Whole units along the input: else the matrix stays as stored.
+                s.byte_len(&[rows as u64, k].into()).is_ok()
+            })
+        };
+        Packed { rows, interleaved: &interleaved }.targets(model, params)
     }
 
     /// What must be known of it beside names, shapes and schemes, on a rank of a mesh.
@@ -74,28 +88,24 @@ impl LayoutKind {
         Arrangement { layout: self.name().into(), rope_order: Some(rope_order), share }
     }
 
-    /// Whether an engine of ours runs it.
+    /// Whether our engine runs it.
     pub fn runs(self) -> bool {
-        matches!(self, LayoutKind::Canonical | LayoutKind::InPlace | LayoutKind::Packed { .. })
+        matches!(self, LayoutKind::Packed { .. }) || self.layout().is_some_and(Layout::runs)
     }
 
-    /// Whether matrices with a scale each have one in common where they are fused, as kernels want it that know no other.
-    /// Elsewhere each row keeps its own.
+    /// Whether matrices with a scale each have one in common where they are fused.
     pub(crate) fn merges(self) -> bool {
-        self == LayoutKind::Vllm
+        self.layout().is_some_and(Layout::merges)
     }
 
     /// What ranks hold of a model of `family`, where layouts differ.
     pub(crate) fn holding(self, family: Option<&dyn Family>) -> Holding {
-        match self {
-            LayoutKind::Vllm => Vllm.holding(family),
-            _ => Holding::default(),
-        }
+        self.layout().map_or_else(Holding::default, |layout| layout.holding(family))
     }
 
     /// Whether ranks can share it: the others are whole files.
     pub(crate) fn is_shared(self) -> bool {
-        !matches!(self, LayoutKind::Source | LayoutKind::Named(_))
+        matches!(self, LayoutKind::Packed { .. }) || self.layout().is_some_and(Layout::is_shared)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use load::Plan;
-use model::{Export, Mesh, Model, Param, RuntimeLayout, Share, Tree};
+use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, OneWay, RopeOrder, Target};
 
@@ -96,10 +96,10 @@ impl Ranks {
             })
         };
         let params: Vec<Param> = resolved.params.iter().filter_map(param).collect();
-        let export = self.layout.targets(model, &params).map_err(|OneWay { name, why }| {
+        let layout = self.layout.targets(model, &params).map_err(|OneWay { name, why }| {
             Error::NoWayBack { path: shown(&self.checkpoint), layout: self.layout.name(), name, why }
         })?;
-        let Export { layout: RuntimeLayout { mut targets, rope_order }, nameless } = export;
+        let RuntimeLayout { mut targets, rope_order, nameless } = layout;
         for target in &mut targets {
             cut(target, &shares);
         }

@@ -1,7 +1,9 @@
 //! What can go wrong before any arithmetic starts.
 
+use std::fmt;
+
 /// An error of this crate, all of them the caller's misuse or the machine's lack.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No instruction set has this name.
@@ -21,4 +23,11 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = weighbridge::open(&path)?;
     let entries = checkpoint.entries();
     let ranks = PlanBuilder::new(&checkpoint)
-        .layout(LayoutKind::Vllm)
+        .layout(weighbridge::vllm::LAYOUT)
         .mesh(Mesh { tp, ..Mesh::default() })
         .ranks()?;
     let mut whole = Whole::default();

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = weighbridge::open(&path)?;
     println!("open      {:.3} s, {} tensors", seconds(start), checkpoint.entries().len());
     let start = Instant::now();
-    let ranks = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
+    let ranks = PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).ranks()?;
     let resolved = seconds(start);
     println!("resolve   {resolved:.3} s, {} parameters", ranks.resolved().params.len());
     let start = Instant::now();
@@ -61,7 +61,7 @@ fn sweep(checkpoint: &Checkpoint) -> Result<(), Box<dyn Error>> {
     for _ in 0..7 {
         for (tp, ep, held, seconds) in &mut meshes {
             let mesh = Mesh { tp: *tp, ep: *ep, ..Mesh::default() };
-            let ranks = PlanBuilder::new(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks()?;
+            let ranks = PlanBuilder::new(checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).ranks()?;
             let start = Instant::now();
             let plan = ranks.plan(ranks.count() / 2)?;
             seconds.push(start.elapsed().as_secs_f64());

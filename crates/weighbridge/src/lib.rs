@@ -23,7 +23,7 @@
 //! feature.
 
 #[doc(no_inline)]
-pub use ::{check, checkpoint, load, model, plan, planner, quant, tensor};
+pub use ::{check, checkpoint, load, model, plan, planner, quant, tensor, vllm};
 #[cfg(feature = "convert")]
 #[doc(no_inline)]
 pub use ::convert;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::{BY_NAME, RUNNING, WRITER, group_size, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{BY_NAME, RUNNING, WRITER, group_size, method};
 use quant::spelling::Scope;
 
 /// All that AutoAWQ's gemm kernels read, and nothing else.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::{BY_NAME, method, text};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{BY_NAME, method, text};
 use quant::spelling::REALS;
 
 /// A module is quantised if its weight is of bytes. The scale divides, but where `linear_class` is

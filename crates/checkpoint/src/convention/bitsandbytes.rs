@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight, split};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
 use quant::spelling::{BNB_NESTED, BnbTable as Table, bnb_name};
 
 /// Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
@@ -139,7 +139,12 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
         if state["nested_dtype"].as_str() != Some("float32") {
             return Err(refuse("nested_dtype", "\"float32\""));
         }
-        let offset = state["nested_offset"].as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "an f32 was written; what is beyond one is refused"
+        )]
+        let narrow = |x: f64| x as f32;
+        let offset = state["nested_offset"].as_f64().map(narrow).filter(|x| x.is_finite());
         Some(offset.ok_or_else(|| refuse("nested_offset", "a finite number"))?)
     } else {
         None

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use tensor::{Dtype, Shape};
 
-use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
 use quant::spelling::{REALS, Scope};
 
 /// What a module is shows in its own tensors; some group of `config_groups` must say the same. (Which group is a

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
 use quant::spelling::FP8_SCALES;
 
 /// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
 use quant::spelling::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
 
 /// A module is quantised if it has `qweight`.

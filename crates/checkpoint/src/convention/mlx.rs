@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::{WRITER, any_of, number, text};
 use super::gather::{Convention, KeyUse, Keys, Module, Reading, Weight, known};
+use super::{WRITER, any_of, number, text};
 use quant::spelling::{MLX_BITS, MLX_GROUPS, REALS};
 
 /// A module is quantised if it has `scales`. `quantization` says how, and under a module's path how that

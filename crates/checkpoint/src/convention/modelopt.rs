@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::{BY_NAME, BY_TENSORS, CACHE, WRITER, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{BY_NAME, BY_TENSORS, CACHE, WRITER, method};
 
 /// NVFP4, and E4M3 with a scale for the matrix or for each row. `input_scale`, of activations, stays a tensor of
 /// its own; so does `pre_quant_scale` of AWQ, which inputs are multiplied by.

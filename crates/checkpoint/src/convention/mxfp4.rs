@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{BY_NAME, RUNNING, method};
 use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::{BY_NAME, RUNNING, method};
 
 /// All experts of a layer in one weight, `[experts, out, in]`, called as the tensors without `_blocks`.
 ///

@@ -1,5 +1,6 @@
 //! Keys of `quantization_config`: each that transformers knows has a verdict, and values that change weights are followed
 //! or refused.
+#![expect(clippy::unwrap_used, reason = "a test fails so")]
 
 use checkpoint::convention::{KeyUse, config_key};
 use serde_json::{Value, json};

@@ -1,7 +1,9 @@
 //! Errors of the text side, by fault, and what is said besides.
 
+use std::fmt;
+
 /// What can be wrong with a vocabulary, a `tokenizer.json` or a chat template.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file contradicts itself.
@@ -39,6 +41,13 @@ pub enum Error {
         /// The parts of the file that need it, by path, and what they ask for.
         parts: Vec<(String, String)>,
     },
+}
+
+/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

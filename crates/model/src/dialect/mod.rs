@@ -40,7 +40,7 @@ impl std::fmt::Display for DialectName {
 }
 
 /// What is done to an entry to get the canonical parameter; `rank` is the parameter's.
-pub(crate) type How = fn(Expr, &Config, rank: usize) -> Expr;
+pub type How = fn(Expr, &Config, rank: usize) -> Expr;
 
 /// One canonical parameter and the entry that holds it. `{n}` is the layer; where the entry has `{e}`, there is one for
 /// each expert, and the parameter is made of all of them in a stack.
@@ -54,27 +54,27 @@ pub struct Rule {
 
 impl Rule {
     /// Stored as it is.
-    pub(crate) const fn same(param: &'static str, entry: &'static str) -> Rule {
+    pub const fn same(param: &'static str, entry: &'static str) -> Rule {
         Rule { param, entry, prefixed: true, how: None }
     }
 
     /// Stored otherwise; `how` makes the canonical form.
-    pub(crate) const fn with(param: &'static str, entry: &'static str, how: How) -> Rule {
+    pub const fn with(param: &'static str, entry: &'static str, how: How) -> Rule {
         Rule { param, entry, prefixed: true, how: Some(how) }
     }
 
     /// Stored as it is, outside the dialect's prefix.
-    pub(crate) const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
+    pub const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
         Rule { param, entry, prefixed: false, how: None }
     }
 
     /// The pattern of the canonical parameter.
-    pub(crate) fn param(&self) -> &'static str {
+    pub fn param(&self) -> &'static str {
         self.param
     }
 
     /// The entry that holds the parameter called `name`: of its layer, if it is in one.
-    pub(crate) fn entry_in(&self, name: &str) -> String {
+    pub fn entry_in(&self, name: &str) -> String {
         let digits = |s: &&str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
         self.entry.replace("{n}", name.split('.').find(digits).unwrap_or_default())
     }
@@ -98,7 +98,7 @@ impl Rule {
     }
 
     /// The parameter, made of the entry.
-    pub(crate) fn made_of(&self, entry: Expr, config: &Config, rank: usize) -> Expr {
+    pub fn made_of(&self, entry: Expr, config: &Config, rank: usize) -> Expr {
         match self.how {
             Some(how) => how(entry, config, rank),
             None => entry,
@@ -253,7 +253,8 @@ fn swap_pairs(expr: Expr, head_dim: u64, inner: u64, rank: usize) -> Expr {
     expr.split(0, head_dim).split(1, inner).permute(order).merge(1).merge(0)
 }
 
-pub(crate) fn add_one(expr: Expr, _: &Config, _: usize) -> Expr {
+/// Norms that are stored less one.
+pub fn add_one(expr: Expr, _: &Config, _: usize) -> Expr {
     expr.encode(Step::Add(1))
 }
 

@@ -19,7 +19,6 @@ use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule,
 };
-use crate::layout::{ShardedState, VLLM_DECODER};
 use crate::module::{
     ColumnParallelLinear, Linear, MergedColumnParallelLinear, Module, Part, RmsNorm, RowParallelLinear, Tree,
 };
@@ -151,39 +150,6 @@ impl Family for DeepseekV3 {
                 Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA, HF_MOE]) }
             }
         })
-    }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM, VLLM_DECODER]
-    }
-
-    fn sharded_state(&self) -> ShardedState {
-        ShardedState {
-            attention: &[("model.layers.{n}.self_attn.{rest..}", "mla_attn.mla_attn")],
-            first: &[
-                (
-                    "model.layers.{n}.self_attn.q_a_layernorm.weight",
-                    "model.layers.{n}.self_attn.mla_attn.q_a_layernorm.weight",
-                ),
-                (
-                    "model.layers.{n}.self_attn.q_proj.weight",
-                    "model.layers.{n}.self_attn.mla_attn.q_proj.weight",
-                ),
-                (
-                    "model.layers.{n}.self_attn.q_b_proj.weight",
-                    "model.layers.{n}.self_attn.mla_attn.q_b_proj.weight",
-                ),
-                (
-                    "model.layers.{n}.self_attn.o_proj.weight",
-                    "model.layers.{n}.self_attn.mla_attn.o_proj.weight",
-                ),
-                ("model.layers.{n}.mlp.gate.{rest..}", "model.layers.{n}.mlp.experts.gate.{rest..}"),
-                (
-                    "model.layers.{n}.mlp.shared_experts.{rest..}",
-                    "model.layers.{n}.mlp.experts._shared_experts._layer.{rest..}",
-                ),
-            ],
-        }
     }
 }
 
@@ -415,19 +381,3 @@ static DROPS: &[(&str, &str)] = &[
 ];
 
 const NEXT: &str = "predicts further tokens, which the model does without";
-
-static VLLM: &[Rule] = &[
-    Rule::same("layers.{n}.attention.qkv_a.weight", "model.layers.{n}.self_attn.fused_qkv_a_proj.weight"),
-    Rule::same("layers.{n}.attention.q_a_norm.weight", "model.layers.{n}.self_attn.q_a_layernorm.weight"),
-    Rule::same("layers.{n}.attention.q_b.weight", "model.layers.{n}.self_attn.q_b_proj.weight"),
-    Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
-    Rule::same("layers.{n}.attention.kv_a.weight", "model.layers.{n}.self_attn.kv_a_proj_with_mqa.weight"),
-    Rule::same("layers.{n}.attention.kv_a_norm.weight", "model.layers.{n}.self_attn.kv_a_layernorm.weight"),
-    Rule::same("layers.{n}.attention.kv_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight"),
-    Rule::same("layers.{n}.ffn.router.correction.bias", "model.layers.{n}.mlp.gate.e_score_correction_bias"),
-    Rule::same(
-        "layers.{n}.ffn.shared.gate_up.weight",
-        "model.layers.{n}.mlp.shared_experts.gate_up_proj.weight",
-    ),
-    Rule::same("layers.{n}.ffn.shared.down.weight", "model.layers.{n}.mlp.shared_experts.down_proj.weight"),
-];

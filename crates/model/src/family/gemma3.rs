@@ -10,8 +10,6 @@ use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys, windows};
 use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
-use crate::layout::VLLM_DECODER;
-use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -161,15 +159,6 @@ impl Family for Gemma3 {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
             DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF]) },
         })
-    }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        // Norms are stored as in transformers. Source: vllm/model_executor/models/gemma3.py, v0.33.0.
-        vec![HF, VLLM_DECODER]
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Everywhere)
     }
 }
 

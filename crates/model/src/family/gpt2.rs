@@ -9,8 +9,6 @@ use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
-use crate::layout::ShardedState;
-use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -129,18 +127,6 @@ impl Family for Gpt2 {
             },
         })
     }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM]
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Everywhere)
-    }
-
-    fn sharded_state(&self) -> ShardedState {
-        ShardedState { attention: &[("transformer.h.{n}.attn.{rest..}", "attn")], first: &[] }
-    }
 }
 
 const SCALED: Keys = keys::keys("attention_scale", &[], &["scale_attn_weights"]);
@@ -211,25 +197,4 @@ static HF: &[Rule] = &[
     Rule::same("output_norm.weight", "ln_f.weight"),
     Rule::same("output_norm.bias", "ln_f.bias"),
     Rule::unprefixed("output.weight", "lm_head.weight"),
-];
-
-/// vLLM holds the matrices `[out, in]`. Source: vllm/model_executor/models/gpt2.py, v0.33.0.
-static VLLM: &[Rule] = &[
-    Rule::same("token_embedding.weight", "transformer.wte.weight"),
-    Rule::same("position_embedding.weight", "transformer.wpe.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "transformer.h.{n}.ln_1.weight"),
-    Rule::same("layers.{n}.attention_norm.bias", "transformer.h.{n}.ln_1.bias"),
-    Rule::same("layers.{n}.attention.qkv.weight", "transformer.h.{n}.attn.c_attn.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "transformer.h.{n}.attn.c_attn.bias"),
-    Rule::same("layers.{n}.attention.output.weight", "transformer.h.{n}.attn.c_proj.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "transformer.h.{n}.attn.c_proj.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "transformer.h.{n}.ln_2.weight"),
-    Rule::same("layers.{n}.ffn_norm.bias", "transformer.h.{n}.ln_2.bias"),
-    Rule::same("layers.{n}.ffn.up.weight", "transformer.h.{n}.mlp.c_fc.weight"),
-    Rule::same("layers.{n}.ffn.up.bias", "transformer.h.{n}.mlp.c_fc.bias"),
-    Rule::same("layers.{n}.ffn.down.weight", "transformer.h.{n}.mlp.c_proj.weight"),
-    Rule::same("layers.{n}.ffn.down.bias", "transformer.h.{n}.mlp.c_proj.bias"),
-    Rule::same("output_norm.weight", "transformer.ln_f.weight"),
-    Rule::same("output_norm.bias", "transformer.ln_f.bias"),
-    Rule::same("output.weight", "lm_head.weight"),
 ];

@@ -18,8 +18,6 @@ use crate::config::{Config, Keys, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
-use crate::layout::{ShardedState, VLLM_DECODER};
-use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -145,18 +143,6 @@ impl Family for GptOss {
             }
         })
     }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM, VLLM_DECODER]
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Everywhere)
-    }
-
-    fn sharded_state(&self) -> ShardedState {
-        ShardedState { attention: &[("model.layers.{n}.attn.{rest..}", "attn")], first: &[] }
-    }
 }
 
 /// Rows `first`, `first + 2`, … of each expert.
@@ -176,12 +162,6 @@ fn gate(expr: Expr, c: &Config, rank: usize) -> Expr {
 
 fn up(expr: Expr, c: &Config, rank: usize) -> Expr {
     every_second(upright(expr, c, rank), 1)
-}
-
-/// Gate and up in turn, as one after the other.
-fn apart(expr: Expr, _: &Config, rank: usize) -> Expr {
-    let order: &[usize] = if rank == 2 { &[0, 2, 1] } else { &[0, 2, 1, 3] };
-    expr.split(1, 2).permute(order).merge(1)
 }
 
 /// The stretch of the released models, and where config.json has none.
@@ -221,27 +201,4 @@ static HF: &[Rule] = &[
     Rule::with("layers.{n}.ffn.experts.up.bias", "model.layers.{n}.mlp.experts.gate_up_proj_bias", up),
     Rule::with("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.down_proj", upright),
     Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.down_proj_bias"),
-];
-
-static VLLM: &[Rule] = &[
-    Rule::same("token_embedding.weight", "model.embedding.weight"),
-    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.attn.qkv_proj.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.attn.qkv_proj.bias"),
-    Rule::same("layers.{n}.attention.sinks.weight", "model.layers.{n}.attn.sinks"),
-    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.attn.o_proj.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.attn.o_proj.bias"),
-    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.router.weight"),
-    Rule::same("layers.{n}.ffn.router.bias", "model.layers.{n}.mlp.router.bias"),
-    Rule::with(
-        "layers.{n}.ffn.experts.gate_up.weight",
-        "model.layers.{n}.mlp.experts.routed_experts.w13_weight",
-        apart,
-    ),
-    Rule::with(
-        "layers.{n}.ffn.experts.gate_up.bias",
-        "model.layers.{n}.mlp.experts.routed_experts.w13_bias",
-        apart,
-    ),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.routed_experts.w2_weight"),
-    Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.routed_experts.w2_bias"),
 ];

@@ -13,8 +13,6 @@ use crate::config::{Config, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
-use crate::layout::VLLM_DECODER;
-use crate::mesh::Ends;
 use crate::module::Module;
 
 use super::Family;
@@ -104,14 +102,6 @@ impl Family for Mixtral {
             DialectName::Hf => RopeOrder::Half,
         }
     }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM, VLLM_DECODER]
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Everywhere)
-    }
 }
 
 static NEEDLESS: &Needless = &[
@@ -147,17 +137,5 @@ static HF: &[Rule] = &[
     Rule::same(
         "layers.{n}.ffn.experts.up.weight",
         "model.layers.{n}.block_sparse_moe.switch_mlp.up_proj.weight",
-    ),
-];
-
-static VLLM: &[Rule] = &[
-    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.block_sparse_moe.gate.weight"),
-    Rule::same(
-        "layers.{n}.ffn.experts.gate_up.weight",
-        "model.layers.{n}.block_sparse_moe.experts.routed_experts.w13_weight",
-    ),
-    Rule::same(
-        "layers.{n}.ffn.experts.down.weight",
-        "model.layers.{n}.block_sparse_moe.experts.routed_experts.w2_weight",
     ),
 ];

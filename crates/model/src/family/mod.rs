@@ -17,10 +17,9 @@ use tensor::RopeOrder;
 
 use crate::config::Reader;
 use crate::config::verdict::Needless;
-use crate::dialect::{Dialect, DialectName, Rule};
-use crate::layout::{ShardedState, VLLM_DECODER};
+use crate::dialect::{Dialect, DialectName};
 use crate::module::Module;
-use crate::{Architecture, Config, Description, Ends, NotRun, ParamSpec, Tree};
+use crate::{Architecture, Config, Description, NotRun, ParamSpec, Tree};
 
 pub(crate) use claim::find;
 
@@ -57,18 +56,6 @@ pub trait Family: Sync {
     /// The order in which an ecosystem's files have the rows of q and k.
     fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
         RopeOrder::Half
-    }
-    /// How vLLM names what its layers hold, fused or not: the first rule for a parameter is the one.
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM_DECODER]
-    }
-    /// What the stages of vLLM hold besides their layers; `None`: it does not run the family in stages.
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Own)
-    }
-    /// What vLLM's loader `sharded_state` looks for instead, and besides.
-    fn sharded_state(&self) -> ShardedState {
-        ShardedState::DECODER
     }
 }
 

@@ -11,9 +11,8 @@ use crate::config::{Config, Keys, Moe, Reader, keys, windows};
 use crate::dialect::{
     Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
-use crate::layout::ShardedState;
 use crate::module::Module;
-use crate::{ConfigProblem, Ends, Fact};
+use crate::{ConfigProblem, Fact};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};
@@ -109,15 +108,6 @@ impl Family for Qwen3Moe {
                 Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF_MOE]) }
             }
         })
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        Some(Ends::Everywhere)
-    }
-
-    fn sharded_state(&self) -> ShardedState {
-        let first = &[("model.layers.{n}.mlp.gate.{rest..}", "model.layers.{n}.mlp.experts.gate.{rest..}")];
-        ShardedState { first, ..ShardedState::DECODER }
     }
 }
 

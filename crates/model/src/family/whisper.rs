@@ -11,8 +11,6 @@ use crate::config::describe::Description;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
 use crate::dialect::{Dialect, DialectName, Rule};
-use crate::layout::ShardedState;
-use crate::mesh::Ends;
 use crate::module::{
     ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
     RowParallelLinear, Table,
@@ -122,22 +120,6 @@ impl Family for Whisper {
             DialectName::Gguf => None,
             DialectName::Hf => Some(Dialect { prefix: "model.", ..Dialect::new(name, vec![HF]) }),
         }
-    }
-
-    fn vllm(&self, _: &dyn Fn(&str) -> bool) -> Vec<&'static [Rule]> {
-        vec![VLLM]
-    }
-
-    fn vllm_stages(&self) -> Option<Ends> {
-        None
-    }
-
-    fn sharded_state(&self) -> ShardedState {
-        let attention = &[
-            ("model.decoder.layers.{n}.self_attn.{rest..}", "attn"),
-            ("model.decoder.layers.{n}.encoder_attn.{rest..}", "attn"),
-        ];
-        ShardedState { attention, first: &[] }
     }
 }
 
@@ -306,55 +288,6 @@ static HF: &[Rule] = &[
     linear!("output_norm", "decoder.layer_norm"),
     linear!("output_norm", "decoder.layer_norm", bias),
     Rule::unprefixed("output.weight", "proj_out.weight"),
-];
-
-/// Keys have no bias, and what is fused of queries and values alone has no place here: vLLM puts zeros between them
-/// (`_create_fake_bias_for_k_proj`).
-static VLLM: &[Rule] = &[
-    linear!("enc.conv1", "model.encoder.conv1"),
-    linear!("enc.conv1", "model.encoder.conv1", bias),
-    linear!("enc.conv2", "model.encoder.conv2"),
-    linear!("enc.conv2", "model.encoder.conv2", bias),
-    linear!("enc.position_embedding", "model.encoder.embed_positions"),
-    linear!("enc.layers.{n}.attention_norm", "model.encoder.layers.{n}.self_attn_layer_norm"),
-    linear!("enc.layers.{n}.attention_norm", "model.encoder.layers.{n}.self_attn_layer_norm", bias),
-    linear!("enc.layers.{n}.attention.qkv", "model.encoder.layers.{n}.self_attn.qkv_proj"),
-    linear!("enc.layers.{n}.attention.qkv", "model.encoder.layers.{n}.self_attn.qkv_proj", bias),
-    linear!("enc.layers.{n}.attention.output", "model.encoder.layers.{n}.self_attn.out_proj"),
-    linear!("enc.layers.{n}.attention.output", "model.encoder.layers.{n}.self_attn.out_proj", bias),
-    linear!("enc.layers.{n}.ffn_norm", "model.encoder.layers.{n}.final_layer_norm"),
-    linear!("enc.layers.{n}.ffn_norm", "model.encoder.layers.{n}.final_layer_norm", bias),
-    linear!("enc.layers.{n}.ffn.up", "model.encoder.layers.{n}.mlp.fc1"),
-    linear!("enc.layers.{n}.ffn.up", "model.encoder.layers.{n}.mlp.fc1", bias),
-    linear!("enc.layers.{n}.ffn.down", "model.encoder.layers.{n}.mlp.fc2"),
-    linear!("enc.layers.{n}.ffn.down", "model.encoder.layers.{n}.mlp.fc2", bias),
-    linear!("enc.output_norm", "model.encoder.layer_norm"),
-    linear!("enc.output_norm", "model.encoder.layer_norm", bias),
-    linear!("token_embedding", "model.decoder.embed_tokens"),
-    linear!("position_embedding", "model.decoder.embed_positions"),
-    linear!("layers.{n}.attention_norm", "model.decoder.layers.{n}.self_attn_layer_norm"),
-    linear!("layers.{n}.attention_norm", "model.decoder.layers.{n}.self_attn_layer_norm", bias),
-    linear!("layers.{n}.attention.qkv", "model.decoder.layers.{n}.self_attn.qkv_proj"),
-    linear!("layers.{n}.attention.qkv", "model.decoder.layers.{n}.self_attn.qkv_proj", bias),
-    linear!("layers.{n}.attention.output", "model.decoder.layers.{n}.self_attn.out_proj"),
-    linear!("layers.{n}.attention.output", "model.decoder.layers.{n}.self_attn.out_proj", bias),
-    linear!("layers.{n}.cross_attn_norm", "model.decoder.layers.{n}.encoder_attn_layer_norm"),
-    linear!("layers.{n}.cross_attn_norm", "model.decoder.layers.{n}.encoder_attn_layer_norm", bias),
-    linear!("layers.{n}.cross_attn.q", "model.decoder.layers.{n}.encoder_attn.q_proj"),
-    linear!("layers.{n}.cross_attn.q", "model.decoder.layers.{n}.encoder_attn.q_proj", bias),
-    linear!("layers.{n}.cross_attn.kv", "model.decoder.layers.{n}.encoder_attn.kv_proj"),
-    linear!("layers.{n}.cross_attn.kv", "model.decoder.layers.{n}.encoder_attn.kv_proj", bias),
-    linear!("layers.{n}.cross_attn.output", "model.decoder.layers.{n}.encoder_attn.out_proj"),
-    linear!("layers.{n}.cross_attn.output", "model.decoder.layers.{n}.encoder_attn.out_proj", bias),
-    linear!("layers.{n}.ffn_norm", "model.decoder.layers.{n}.final_layer_norm"),
-    linear!("layers.{n}.ffn_norm", "model.decoder.layers.{n}.final_layer_norm", bias),
-    linear!("layers.{n}.ffn.up", "model.decoder.layers.{n}.mlp.fc1"),
-    linear!("layers.{n}.ffn.up", "model.decoder.layers.{n}.mlp.fc1", bias),
-    linear!("layers.{n}.ffn.down", "model.decoder.layers.{n}.mlp.fc2"),
-    linear!("layers.{n}.ffn.down", "model.decoder.layers.{n}.mlp.fc2", bias),
-    linear!("output_norm", "model.decoder.layer_norm"),
-    linear!("output_norm", "model.decoder.layer_norm", bias),
-    Rule::same("output.weight", "proj_out.weight"),
 ];
 
 static NEEDLESS: &Needless = &[

@@ -3,22 +3,18 @@
 mod modules;
 mod named;
 mod packed;
-mod sharded_state;
-mod vllm;
 
+use std::fmt;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, RopeOrder, Scheme, Shape, Step, Target};
+use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Shape, Step, Target};
 
 use crate::dialect::permute_rope;
-use crate::{Model, Role, Tree};
+use crate::{Family, Holding, Model, Role, Tree};
 
 pub use modules::Modules;
-pub use named::{Export, Named};
+pub use named::Named;
 pub use packed::Packed;
-pub use sharded_state::ShardedState;
-pub(crate) use vllm::VLLM_DECODER;
-pub use vllm::Vllm;
 
 /// A canonical parameter as the checkpoint can give it.
 #[derive(Clone, Debug)]
@@ -42,14 +38,48 @@ pub struct RuntimeLayout {
     pub targets: Vec<Target>,
     /// The order in which rows of q and k lie.
     pub rope_order: RopeOrder,
+    /// Canonical parameters that the runtime has no name for.
+    pub nameless: Vec<String>,
+}
+
+impl RuntimeLayout {
+    /// A layout that has a name for everything.
+    pub(crate) fn of_all(targets: Vec<Target>, rope_order: RopeOrder) -> RuntimeLayout {
+        RuntimeLayout { targets, rope_order, nameless: vec![] }
+    }
 }
 
 /// How a runtime wants the parameters.
-pub trait Layout {
+pub trait Layout: fmt::Debug {
     /// The name.
     fn name(&self) -> &'static str;
+
     /// The runtime parameters of `model`, given those that its checkpoint has.
-    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout;
+    ///
+    /// # Errors
+    /// If the runtime's parameters cannot be made of the canonical ones.
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay>;
+
+    /// What ranks hold of a model of `family`; `None`: of modules of the caller's own.
+    fn holding(&self, _family: Option<&dyn Family>) -> Holding {
+        Holding::default()
+    }
+
+    /// Whether ranks can share it. What is not is of whole files.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    /// Whether matrices with a scale each have one in common where they are fused, as kernels want it that know no other.
+    /// Elsewhere each row keeps its own.
+    fn merges(&self) -> bool {
+        false
+    }
+
+    /// Whether our engine runs it.
+    fn runs(&self) -> bool {
+        false
+    }
 }
 
 /// Canonical names, shapes and order; matrices stay encoded as stored, vectors become f32.
@@ -61,10 +91,14 @@ impl Layout for Canonical {
         "canonical"
     }
 
-    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let roles = Roles::of(&model.tree());
         let targets = params.iter().map(|p| roles.target(p, Expr::source(&p.name))).collect();
-        RuntimeLayout { targets, rope_order: RopeOrder::Half }
+        Ok(RuntimeLayout::of_all(targets, RopeOrder::Half))
+    }
+
+    fn runs(&self) -> bool {
+        true
     }
 }
 
@@ -78,7 +112,7 @@ impl Layout for InPlace {
         "in-place"
     }
 
-    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let roles = Roles::of(&model.tree());
         let rope_order = model.family.rope_order(model.dialect);
         let permuted = rope_order == RopeOrder::Interleaved;
@@ -94,7 +128,11 @@ impl Layout for InPlace {
             }
         };
         let targets = params.iter().map(|p| roles.target(p, expr(p))).collect();
-        RuntimeLayout { targets, rope_order }
+        Ok(RuntimeLayout::of_all(targets, rope_order))
+    }
+
+    fn runs(&self) -> bool {
+        true
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tensor::{Expr, RopeOrder, Target};
+use tensor::{Expr, OneWay, RopeOrder, Target};
 
 use super::{Layout, Param, RuntimeLayout};
 use crate::Model;
@@ -16,7 +16,7 @@ impl Layout for Modules {
         "modules"
     }
 
-    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let there: HashSet<&str> = params.iter().map(|p| p.name.as_str()).collect();
         let mut targets = Vec::with_capacity(params.len());
         for held in model.tree().held() {
@@ -34,6 +34,6 @@ impl Layout for Modules {
                 targets.extend(alone.map(target));
             }
         }
-        RuntimeLayout { targets, rope_order: RopeOrder::Half }
+        Ok(RuntimeLayout::of_all(targets, RopeOrder::Half))
     }
 }

@@ -4,31 +4,30 @@ use std::collections::HashSet;
 
 use tensor::{Dtype, Made, OneWay, Scheme, Target};
 
-use super::{Param, RuntimeLayout};
+use super::{Layout, Param, RuntimeLayout};
 use crate::{Along, Axis, DialectName, Model, Role};
 
 /// Names and shapes of a dialect: the inverse of what its rules say, which is derived.
 #[derive(Debug)]
 pub struct Named(pub DialectName);
 
-/// Parameters as an ecosystem's files have them.
-#[derive(Debug)]
-pub struct Export {
-    /// The entries.
-    pub layout: RuntimeLayout,
-    /// Canonical parameters that the ecosystem has no name for.
-    pub nameless: Vec<String>,
-}
+impl Layout for Named {
+    fn name(&self) -> &'static str {
+        match self.0 {
+            DialectName::Gguf => "gguf",
+            DialectName::Hf => "hf",
+        }
+    }
 
-impl Named {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// The entries of a checkpoint of this dialect, for the parameters that are there.
     ///
     /// In GGUF vectors and tables of positions are f32, as llama.cpp's kernels want them
     /// (conversion/base.py@0c1e57098, `ModelBase.prepare_tensors`).
-    ///
-    /// # Errors
-    /// If the rules of the family have no way back.
-    pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let Some(dialect) = model.family.dialect(self.0) else {
             let name = format!("the family {}", model.family.name());
             return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
@@ -61,8 +60,10 @@ impl Named {
             entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
             Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
         });
-        let layout =
-            RuntimeLayout { targets: targets.collect(), rope_order: model.family.rope_order(self.0) };
-        Ok(Export { layout, nameless })
+        Ok(RuntimeLayout {
+            targets: targets.collect(),
+            rope_order: model.family.rope_order(self.0),
+            nameless,
+        })
     }
 }

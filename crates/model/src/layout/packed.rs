@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, RopeOrder, Scheme, Target};
+use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Target};
 
 use super::{Layout, Param, Roles, RuntimeLayout};
 use crate::module::Held;
@@ -30,7 +30,7 @@ impl Layout for Packed<'_> {
         "packed"
     }
 
-    fn targets(&self, model: &Model, params: &[Param]) -> RuntimeLayout {
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let tree = model.tree();
         let roles = Roles::of(&tree);
         let fusions = Fusions::of(&tree, params);
@@ -52,7 +52,11 @@ impl Layout for Packed<'_> {
                 Fusion::Later => {}
             }
         }
-        RuntimeLayout { targets, rope_order: RopeOrder::Half }
+        Ok(RuntimeLayout::of_all(targets, RopeOrder::Half))
+    }
+
+    fn runs(&self) -> bool {
+        true
     }
 }
 

@@ -22,8 +22,8 @@ use super::plane::{each, matrix, out_in, packed, part, plane};
 use super::real::Real;
 use super::scope::Scope;
 use crate::assemble::{AssembleError, Assembler, Codes};
-use crate::codec::{BadData, Codec, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Family, Matrix};
 
 /// `awq:g128,f16`: `g128` for groups of 128 inputs, `row` for one group; the dtype of the scales.
 pub(crate) struct AwqFamily;

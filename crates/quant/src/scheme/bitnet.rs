@@ -7,8 +7,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
 use super::plane::{factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
-use crate::codec::{BadData, Codec, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Family, Matrix};
 
 /// `bitnet:2560x6912,bf16,mul`: outputs and inputs, the dtype of the scale, and whether it multiplies (`mul`)
 /// or divides (`div`).

@@ -19,8 +19,8 @@ use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
 
 use super::plane::{each, matrix, packed, plane, shared};
 use super::real::{REALS, Real};
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 
 /// `bnb-nf4:b64,bf16` and `bnb-fp4:…`: values of a block, and the dtype of the result. Then, if rows are not
 /// whole blocks, `7x9` for a matrix that is only moved whole; and with double quantisation, `r4` or `c16384` for the rows or

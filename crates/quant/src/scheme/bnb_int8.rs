@@ -7,8 +7,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
 use super::plane::{each, factor, matrix, out_in, part, plane};
 use super::real::Real;
-use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::packing::{Packing, Plain};
 
 /// `weight` i8 `[out, in]`, `SCB` f32 `[out]`: the value is `q * SCB * (1 / 127)`, in f32 from left to right.

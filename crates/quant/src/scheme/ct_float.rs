@@ -27,8 +27,8 @@ use super::mlx_float::E2M1;
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
 use super::small_float::E4M3;
-use crate::codec::{BadData, Codec, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Family, Matrix};
 
 /// Groups of 16 four-bit floats, as compressed-tensors stores them.
 pub(crate) static CT_NVFP4: Grouped<&str> = Grouped {

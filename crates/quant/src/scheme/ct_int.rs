@@ -25,8 +25,8 @@ use super::bits::{Run, code};
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
 use super::scope::{Scope, check_groups};
-use crate::codec::{BadData, Codec, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Family, Matrix};
 
 /// `ct-pack:b4,g128,bf16`: bits of a code; what a scale is for (`g128`, `row`, `tensor`, or `act32` for 32 groups
 /// whose members `weight_g_idx` names); `z` if there are zero points; the dtype of the scales. `ct-int8:row,bf16`

@@ -9,8 +9,8 @@ use super::plane::{each, factor, matrix, out_in, part, plane};
 use super::real::Real;
 use super::scope::Scope;
 use super::small_float::{E4M3, E5M2, Small};
-use crate::codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
 
 /// The dtypes of scales.
 pub const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];

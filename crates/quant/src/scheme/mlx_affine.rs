@@ -8,8 +8,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 use super::bits::{put_code, unpack};
 use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::isa::{Isa, per_isa};
 use crate::packing::{Number, Packing, Plain};
 

@@ -9,8 +9,8 @@ use super::bits::{code, put_code};
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::Real;
 use super::small_float::E4M3;
-use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::packing::Packing;
 
 /// Four-bit floats (E2M1) in groups of 32 with a power of two (E8M0).

@@ -9,8 +9,8 @@ use super::bits::code;
 use super::mlx_float::E2M1;
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::Real;
-use crate::codec::{BadData, Codec, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Matrix};
 use crate::packing::Packing;
 
 /// Values `2^(scale - 127) * e2m1` in groups of 32: 16 bytes with two codes each, the low nibble first

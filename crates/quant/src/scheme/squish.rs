@@ -8,8 +8,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 use super::bits::{code, put_code};
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane, shared};
 use super::real::Real;
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::codec::Part;
+use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
 use crate::packing::{Number, Packing, Plain};
 
 /// `squish-int8:g64`: columns of a group; `squish-int8:row` has one scale a row.

@@ -40,7 +40,7 @@ fn every_layout() -> Vec<LayoutKind> {
         LayoutKind::Canonical,
         LayoutKind::InPlace,
         LayoutKind::Modules,
-        LayoutKind::Vllm,
+        weighbridge::vllm::LAYOUT,
         packed_layout().unwrap(),
         LayoutKind::Packed { rows: 8 },
     ]
@@ -61,7 +61,7 @@ fn what_is_only_moved_comes_back_bit_for_bit() {
     for (path, meshes) in cases {
         for layout in every_layout() {
             for mesh in &meshes {
-                if layout == LayoutKind::Vllm && path.ends_with("gemma3-tiny/model.gguf") {
+                if layout == weighbridge::vllm::LAYOUT && path.ends_with("gemma3-tiny/model.gguf") {
                     continue;
                 }
                 let (differ, rounded) = there_and_back(&path, layout, *mesh);
@@ -82,7 +82,7 @@ fn what_is_rounded_is_named() {
     assert_eq!(rounded.len() as u64, 6 * *config.layers + 1);
     assert!(differ.iter().all(|name| name.ends_with("norm.weight")), "{differ:?}");
     // vLLM adds it itself, so that nothing is rounded there.
-    assert_eq!(there_and_back(&path, LayoutKind::Vllm, Mesh::default()), (vec![], vec![]));
+    assert_eq!(there_and_back(&path, weighbridge::vllm::LAYOUT, Mesh::default()), (vec![], vec![]));
 }
 
 /// What is rounded on the way comes back within half a step of what it was rounded to: of f32 at `1 + w` for Gemma's norms,
@@ -131,7 +131,8 @@ fn what_is_rounded_comes_back_within_half_a_step() {
 fn what_nobody_holds_is_missed() {
     let checkpoint = open(golden().join("llama-tiny")).unwrap();
     let mesh = Mesh { tp: 2, ..Mesh::default() };
-    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build().unwrap();
+    let plan =
+        PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).rank(1).build().unwrap();
     let held = plan.load(&mut Pool::new(1)).unwrap();
     let error = export(&[(&plan, &held)], |_, _| Ok::<(), Error>(())).unwrap_err();
     let text = error.to_string();

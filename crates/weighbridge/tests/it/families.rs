@@ -315,7 +315,7 @@ fn layers_of_vllm_are_called_as_it_calls_them() {
         let hf = open(dir.path().join("hf")).unwrap();
         for (tp, theirs) in golden[&family.name].as_object().unwrap() {
             let mesh = Mesh { tp: tp.parse().unwrap(), ..Mesh::default() };
-            let plan = PlanBuilder::new(&hf).layout(LayoutKind::Vllm).mesh(mesh).build();
+            let plan = PlanBuilder::new(&hf).layout(weighbridge::vllm::LAYOUT).mesh(mesh).build();
             let of = |what: String| format!("{} tp {tp}: {what}", family.name);
             let (plan, theirs) = match (plan, theirs.as_object()) {
                 (Ok(plan), Some(theirs)) => (plan, theirs),
@@ -371,7 +371,7 @@ fn layers_of_vllm_hold_every_parameter() {
         family.write_hf(&dir.path().join("hf"));
         let hf = open(dir.path().join("hf")).unwrap();
         let plan = PlanBuilder::new(&hf)
-            .layout(LayoutKind::Vllm)
+            .layout(weighbridge::vllm::LAYOUT)
             .build()
             .unwrap_or_else(|e| panic!("{}: {e}", family.name));
         let patterns: BTreeSet<String> =
@@ -464,7 +464,7 @@ fn codes_of_gpt_oss_are_not_those_of_gguf() {
         &*resolve(&gguf, &model).unwrap().find("layers.1.ffn.experts.up.weight").unwrap().scheme.name,
         "mxfp4"
     );
-    for layout in [LayoutKind::Canonical, LayoutKind::Vllm] {
+    for layout in [LayoutKind::Canonical, weighbridge::vllm::LAYOUT] {
         PlanBuilder::new(&gguf).layout(layout).build().unwrap();
     }
     // A directory without MXFP4 has experts `[in, out]`: they are decoded before they are turned.
@@ -526,6 +526,6 @@ fn fp8_blocks_of_whole_heads_move() {
     };
     assert!(canonical["layers.0.attention.k_b.weight"] == heads([0, 128], [0, 2, 1]));
     assert!(canonical["layers.0.attention.v_b.weight"] == heads([128, 256], [0, 1, 2]));
-    let vllm = decoded(&hf, LayoutKind::Vllm, dir.path());
+    let vllm = decoded(&hf, weighbridge::vllm::LAYOUT, dir.path());
     assert!(&vllm["model.layers.0.self_attn.kv_b_proj.weight"] == kv_b);
 }

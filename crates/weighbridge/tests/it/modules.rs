@@ -116,7 +116,7 @@ fn a_model_of_ones_own_is_shared_as_the_family_is() {
     let mesh = Mesh { tp: 2, pp: 2, ..Mesh::default() };
     let (own, family) = (
         PlanBuilder::new(&checkpoint).module(&mine).mesh(mesh).ranks().unwrap(),
-        PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap(),
+        PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).ranks().unwrap(),
     );
     assert_eq!(own.count(), 4);
     let mut whole = Whole::default();
@@ -308,7 +308,7 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
         plan.err().unwrap().to_string()
     };
     let mesh = |tp| Mesh { tp, ..Mesh::default() };
-    insta::assert_snapshot!(refused(mesh(3), 0, LayoutKind::Vllm), @"
+    insta::assert_snapshot!(refused(mesh(3), 0, weighbridge::vllm::LAYOUT), @"
     the model cannot be shared so:
       `token_embedding.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
       `layers.{n}.attention.q.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
@@ -317,10 +317,10 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
       `layers.{n}.attention.output.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
       `output.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
     ");
-    insta::assert_snapshot!(refused(mesh(2), 2, LayoutKind::Vllm), @"there is no rank 2 of 2: they are counted from 0");
+    insta::assert_snapshot!(refused(mesh(2), 2, weighbridge::vllm::LAYOUT), @"there is no rank 2 of 2: they are counted from 0");
     insta::assert_snapshot!(refused(mesh(2), 0, LayoutKind::Source), @"
     the layout `source` is of whole files, which ranks do not share
-    hint: canonical, modules, packed or vllm
+    hint: canonical, modules or packed, or that of another runtime
     ");
     insta::assert_snapshot!(refused(mesh(0), 0, LayoutKind::Canonical), @"wanted from 1 to 1048576 ranks");
 }

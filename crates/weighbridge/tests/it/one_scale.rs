@@ -89,7 +89,7 @@ fn what_was_fused_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = fp8(folder.path());
     let stored = plan_as_stored(&checkpoint).unwrap().load(&mut Pool::new(2)).unwrap();
-    for layout in [LayoutKind::Modules, LayoutKind::Vllm] {
+    for layout in [LayoutKind::Modules, weighbridge::vllm::LAYOUT] {
         let mesh = Mesh { tp: 4, ..Mesh::default() };
         let ranks = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
         let plans: Vec<Plan> = (0..4).map(|rank| ranks.plan(rank).unwrap()).collect();
@@ -136,7 +136,7 @@ fn what_was_fused_comes_back() {
 fn a_plan_says_that_scales_are_merged_and_bounds_what_it_takes() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = fp8(folder.path());
-    let (plan, loaded) = filled(&checkpoint, LayoutKind::Vllm);
+    let (plan, loaded) = filled(&checkpoint, weighbridge::vllm::LAYOUT);
     let name = "model.layers.0.self_attn.qkv_proj.weight";
     let explained = plan.explain(name).unwrap();
     let step = "then fp8:e4m3,row,f32 -> fp8:e4m3,tensor,f32 (lossy: rows whose scale is not the largest are rounded to that)";
@@ -174,7 +174,7 @@ fn a_scale_that_is_no_number_is_refused() {
     file[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&path, file).unwrap();
     let checkpoint = open(folder.path()).unwrap();
-    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
+    let plan = PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).build().unwrap();
     let error = plan.load(&mut Pool::new(2)).err().unwrap().to_string();
     assert!(error.contains("qkv_proj") && error.contains("plane `scales`: a scale at cell 2048"), "{error}");
 }
@@ -185,17 +185,17 @@ fn factors_of_nvfp4_must_agree() {
     let checkpoint = nvfp4(folder.path(), "f32: 1");
     assert_eq!(describe(&checkpoint).unwrap().family.name(), "llama");
     let (_, apart) = filled(&checkpoint, LayoutKind::Canonical);
-    for layout in [LayoutKind::Modules, LayoutKind::Vllm] {
+    for layout in [LayoutKind::Modules, weighbridge::vllm::LAYOUT] {
         let (_, fused) = filled(&checkpoint, layout);
         let names = ["model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"];
         for ((name, parts), vllm) in FUSED.into_iter().zip(names) {
-            let name = if layout == LayoutKind::Vllm { vllm } else { name };
+            let name = if layout == weighbridge::vllm::LAYOUT { vllm } else { name };
             let parts = parts.iter().map(|part| values(&apart, &format!("layers.0.{part}.weight")));
             assert!(values(&fused, name) == parts.collect::<Vec<_>>().concat(), "{name}");
         }
     }
     let checkpoint = nvfp4(folder.path(), "f32: 0.5 + (word % 2^20) / 2^20");
-    let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).build().unwrap();
+    let plan = PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).build().unwrap();
     let error = plan.load(&mut Pool::new(2)).err().unwrap().to_string();
     let named = |fused: &str, parts: [&str; 2]| {
         let [a, b] = parts.map(|part| format!("`model.layers.0.{part}_proj.weight`"));
@@ -217,7 +217,7 @@ fn what_the_loader_of_shards_cannot_have_is_refused() {
         let checkpoint = vllm::checkpoint(golden, folder.path());
         let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let options = ConvertOptions { rules, ..ConvertOptions::default() };
-        Conversion::new(&checkpoint, LayoutKind::Vllm, OutputFormat::Hf, &options)
+        Conversion::new(&checkpoint, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options)
             .err()
             .map(|e| e.to_string())
     };

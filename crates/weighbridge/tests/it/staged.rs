@@ -102,10 +102,11 @@ fn parts_of_several_encodings_are_fused() {
     let rules = ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0", "*=f32"];
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
-    let refused = PlanBuilder::new(&source).layout(LayoutKind::Vllm).build().err().unwrap().to_string();
+    let refused =
+        PlanBuilder::new(&source).layout(weighbridge::vllm::LAYOUT).build().err().unwrap().to_string();
     assert!(refused.contains("wanted parts in one encoding"), "{refused}");
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &[], &to);
+    convert(&source, weighbridge::vllm::LAYOUT, OutputFormat::Hf, mesh, &[], &to);
     let canonical = values(&gguf, LayoutKind::Canonical);
     let part = |name: &str| floats(&canonical, &format!("layers.0.attention.{name}.weight"));
     let (q, k, v) = (part("q"), part("k"), part("v"));
@@ -128,10 +129,10 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
     convert(&source, LayoutKind::Source, OutputFormat::Gguf, Mesh::default(), &rules, &gguf);
     let source = open(&gguf).unwrap();
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    let refused = PlanBuilder::new(&source).layout(LayoutKind::Vllm).mesh(mesh).rank(1).build();
+    let refused = PlanBuilder::new(&source).layout(weighbridge::vllm::LAYOUT).mesh(mesh).rank(1).build();
     let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("the nearest slice"), "{refused}");
-    convert(&source, LayoutKind::Vllm, OutputFormat::Hf, mesh, &["*=f32"], &to);
+    convert(&source, weighbridge::vllm::LAYOUT, OutputFormat::Hf, mesh, &["*=f32"], &to);
     let canonical = values(&gguf, LayoutKind::Canonical);
     let output = canonical.get("layers.1.attention.output.weight").unwrap();
     let (all, width) = (floats(&canonical, "layers.1.attention.output.weight"), output.width());
@@ -150,7 +151,7 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
 fn parts_of_which_some_are_encoded_already_are_fused() {
     let folder = tempfile::tempdir().unwrap();
     let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
-    let layouts = [LayoutKind::Vllm, LayoutKind::Modules];
+    let layouts = [weighbridge::vllm::LAYOUT, LayoutKind::Modules];
     let affine = "mlx-affine:b4,g32,f32";
     for (number, (encoding, stored, format)) in [
         ("q8_0", ["*attn_q.weight=q4_0", "*attn_k.weight=q4_0", "*attn_v.weight=q8_0"], OutputFormat::Gguf),

@@ -123,7 +123,7 @@ fn digest(bytes: &[u8]) -> String {
 /// Every plane of every parameter of every rank, or what is wrong.
 fn compare(checkpoint: &Checkpoint, mesh: Mesh, ranks: &[Value], pool: &mut Pool) -> Vec<String> {
     let mut wrong = vec![];
-    let of = PlanBuilder::new(checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks();
+    let of = PlanBuilder::new(checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).ranks();
     let of = match of {
         Ok(of) => of,
         Err(error) => return vec![error.to_string()],
@@ -233,7 +233,7 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
             ..ConvertOptions::default()
         };
         let to = folder.path().join("sharded");
-        Conversion::new(&source, LayoutKind::Vllm, OutputFormat::Hf, &options)
+        Conversion::new(&source, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options)
             .unwrap()
             .run(&to, &mut Pool::new(2), &mut |_| std::ops::ControlFlow::Continue(()))
             .unwrap();
@@ -275,7 +275,7 @@ fn what_is_decoded_first_is_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = checkpoint(&golden, folder.path());
     let mesh = Mesh { tp: 4, ..Mesh::default() };
-    let ranks = PlanBuilder::new(&checkpoint).layout(LayoutKind::Vllm).mesh(mesh).ranks().unwrap();
+    let ranks = PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).ranks().unwrap();
     let (mut whole, mut decoded) = (Whole::default(), 0);
     for rank in 0..4 {
         let plan = ranks.plan(rank).unwrap();

@@ -38,7 +38,7 @@ fn files_for_vllm_hold_what_its_loader_asks_for() {
         for (pp, theirs) in golden[&family.name].as_object().unwrap() {
             let mesh = Mesh { pp: pp.parse().unwrap(), ..Mesh::default() };
             let options = ConvertOptions { mesh, ..ConvertOptions::default() };
-            let conversion = Conversion::new(&hf, LayoutKind::Vllm, OutputFormat::Hf, &options);
+            let conversion = Conversion::new(&hf, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options);
             let theirs = theirs.as_array().unwrap();
             let stages = theirs.iter().all(Value::is_object);
             let conversion = match conversion {
@@ -107,7 +107,7 @@ fn files_of_stages_hold_what_ranks_load() {
         let options =
             ConvertOptions { mesh: Mesh { tp: 2, pp: 2, ..Mesh::default() }, ..ConvertOptions::default() };
         let to = dir.path().join("sharded");
-        Conversion::new(&hf, LayoutKind::Vllm, OutputFormat::Hf, &options)
+        Conversion::new(&hf, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options)
             .unwrap()
             .run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(()))
             .unwrap();
@@ -117,7 +117,8 @@ fn files_of_stages_hold_what_ranks_load() {
             own.map(|p| (p.name.clone(), loaded.get(&p.name).unwrap().slots()[0].bytes().to_vec())).collect()
         };
         for rank in 0..4 {
-            let builder = PlanBuilder::new(&hf).layout(LayoutKind::Vllm).mesh(options.mesh).rank(rank);
+            let builder =
+                PlanBuilder::new(&hf).layout(weighbridge::vllm::LAYOUT).mesh(options.mesh).rank(rank);
             let plan = builder.build().unwrap();
             let mut wanted = bytes(&plan);
             for tied in plan.params().iter().filter(|p| p.tied_to.is_some()) {

@@ -1,4 +1,4 @@
-//! What each rank of vLLM gets, as its loader `sharded_state` wants it.
+//! The files of each rank, as vLLM's loader `sharded_state` wants them.
 //!
 //! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0.
 
@@ -12,7 +12,7 @@ use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
 use load::Plan;
 use planner::Request;
 
-use crate::Error;
+use crate::family;
 
 /// The scales that attention has for its cache.
 const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
@@ -21,31 +21,24 @@ const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
 /// Why vLLM has no ranks that share `model` so, if that is so.
-pub(crate) fn refuses(mesh: &Mesh, model: &Model) -> Option<String> {
+pub fn refuses(mesh: &Mesh, model: &Model) -> Option<String> {
     if mesh.ep > 1 {
         let what = "vLLM calls the files of ranks by their stage and their place in it, not by their group of experts\n\
-                    hint: --whole-experts deals the experts to the ranks that share each layer";
+                    hint: deal whole experts to the ranks that share each layer";
         return Some(what.to_owned());
     }
-    let refused = mesh.pp > 1 && model.family.vllm_stages().is_none();
-    refused.then(|| format!("vLLM does not run `{}` in stages\nhint: --tp alone", model.family.name()))
-}
-
-/// Canonical parameters of some rank that the layout has no name for.
-pub(crate) fn nameless(first: &Request, others: &[Request]) -> Vec<String> {
-    let mut all = first.nameless.clone();
-    for name in others.iter().flat_map(|request| &request.nameless) {
-        if !all.contains(name) {
-            all.push(name.clone());
-        }
-    }
-    all
+    let family = model.family.name();
+    let stages = family::names(family).and_then(|names| names.stages);
+    (mesh.pp > 1 && stages.is_none())
+        .then(|| format!("vLLM does not run `{family}` in stages\nhint: share each layer among all ranks"))
 }
 
 /// Has everything called as in the state of vLLM's modules.
-pub(crate) fn call_as_saved(request: &mut Request, model: &Model) {
+pub fn rename(request: &mut Request, model: &Model) {
     let mut names: Vec<&mut String> = request.targets.iter_mut().map(|t| &mut t.name).collect();
-    model.family.sharded_state().names(&mut names);
+    if let Some(family) = family::names(model.family.name()) {
+        family.state.names(&mut names);
+    }
     // Of what is tied the first name counts.
     request.tie_to_first_names();
 }
@@ -54,12 +47,12 @@ pub(crate) fn call_as_saved(request: &mut Request, model: &Model) {
 ///
 /// # Errors
 /// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
-pub(crate) fn complete(
+pub fn complete(
     request: &mut Request,
     plan: &Plan,
     model: &Model,
     checkpoint: &Checkpoint,
-) -> Result<(), Error> {
+) -> Result<(), Refused> {
     let held = request.targets.iter().zip(plan.params());
     let planned: Vec<Saved> = held
         .map(|(target, param)| Saved {
@@ -87,8 +80,8 @@ pub(crate) fn complete(
         ));
     }
     if !wrong.is_empty() {
-        wrong.push("hint: --encode '*=bf16', or have vLLM load the checkpoint itself".to_owned());
-        return Err(Error::Convert { what: wrong.join("\n") });
+        wrong.push("hint: encode all of it as bf16, or have vLLM load the checkpoint itself".to_owned());
+        return Err(Refused { what: wrong.join("\n") });
     }
     let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
         name,
@@ -106,7 +99,8 @@ pub(crate) fn complete(
     let with_cache = if latent { modelopt } else { floats };
     let names = planned.iter().map(|p| p.name.as_str());
     let mut more = vec![];
-    for module in model.family.sharded_state().attention(names) {
+    let attention = family::names(model.family.name()).map(|family| family.state.attention(names));
+    for module in attention.into_iter().flatten() {
         more.extend(CACHE.map(|scale| constant(format!("{module}._{scale}"), 1, &float)));
         if with_cache {
             more.extend(CACHE.map(|scale| constant(format!("{module}.{scale}"), -1, &plain)));
@@ -123,15 +117,17 @@ pub(crate) fn complete(
     Ok(())
 }
 
+/// Why vLLM would not load the files of a rank, or not as they are meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Refused {
+    /// Everything that is in the way, with hints on lines of their own.
+    pub what: String,
+}
+
 /// What a file of a rank holds.
 struct Saved {
     name: String,
     shape: Shape,
     scheme: Arc<Scheme>,
-}
-
-/// `counts` of ranks, stage by stage.
-pub(crate) fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
-    let ranks = usize::try_from(mesh.tp).unwrap_or(usize::MAX).max(1);
-    counts.chunks(ranks).map(<[usize]>::to_vec).collect()
 }

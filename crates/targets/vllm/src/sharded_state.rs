@@ -10,20 +10,20 @@ use tensor::Template;
 
 /// How the state of a family's modules differs from the parameters of its layers.
 #[derive(Clone, Copy, Debug)]
-pub struct ShardedState {
+pub(crate) struct ShardedState {
     /// Where attention is, and what has the scales of its cache there.
-    pub attention: &'static [(&'static str, &'static str)],
+    pub(crate) attention: &'static [(&'static str, &'static str)],
     /// Modules that are part of two others: what parameters are called in the layers, and in the other one, which comes first.
-    pub first: &'static [(&'static str, &'static str)],
+    pub(crate) first: &'static [(&'static str, &'static str)],
 }
 
 impl ShardedState {
-    /// Of decoders after Llama.
+    /// That of decoders after Llama.
     pub(crate) const DECODER: ShardedState =
         ShardedState { attention: &[("model.layers.{n}.self_attn.{rest..}", "attn")], first: &[] };
 
     /// The name in the state of what a layer calls each of `names`.
-    pub fn names(&self, names: &mut [&mut String]) {
+    pub(crate) fn names(&self, names: &mut [&mut String]) {
         let parsed =
             |(from, to): &(&str, &str)| Some((Template::parse(from).ok()?, Template::parse(to).ok()?));
         let first: Vec<(Template, Template)> = self.first.iter().filter_map(parsed).collect();
@@ -39,7 +39,7 @@ impl ShardedState {
     }
 
     /// The modules with attention, given all parameters of a rank by name.
-    pub fn attention<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    pub(crate) fn attention<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
         let mut modules = vec![];
         for (template, own) in self.attention {
             let Ok(template) = Template::parse(template) else { continue };

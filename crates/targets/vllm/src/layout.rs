@@ -6,32 +6,39 @@
 
 use std::collections::{HashMap, HashSet};
 
+use model::{Family, Holding, Layout, Model, Param, RuntimeLayout, VOCAB_PADDING};
 use tensor::{Expr, Made, OneWay, Pattern, RopeOrder, Target};
 
-use super::{Export, Param, RuntimeLayout};
-use crate::mesh::{Holding, VOCAB_PADDING};
-use crate::{Family, Model, Rule};
+use crate::family;
 
 /// As vLLM's layers hold the parameters: fused, encoded as stored.
 #[derive(Debug)]
 pub struct Vllm;
 
-impl Vllm {
-    /// What ranks hold of a model of `family`. The vocabulary is padded also on one rank, and every rank has the biases of
-    /// row-parallel layers.
-    pub fn holding(&self, family: Option<&dyn Family>) -> Holding {
-        let ends = family.and_then(Family::vllm_stages).unwrap_or_default();
+impl Layout for Vllm {
+    fn name(&self) -> &'static str {
+        "vllm"
+    }
+
+    /// The vocabulary is padded also on one rank, and every rank has the biases of row-parallel layers.
+    fn holding(&self, family: Option<&dyn Family>) -> Holding {
+        let names = family.and_then(|family| family::names(family.name()));
+        let ends = names.and_then(|names| names.stages).unwrap_or_default();
         Holding { vocab: Some(VOCAB_PADDING), once_everywhere: true, ends }
     }
 
-    /// The parameters of vLLM's model, for those of the checkpoint that are there.
-    ///
-    /// # Errors
-    /// If the rules of the family have no way back.
-    pub fn targets(&self, model: &Model, params: &[Param]) -> Result<Export, OneWay> {
+    fn merges(&self) -> bool {
+        true
+    }
+
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
+        let Some(names) = family::names(model.family.name()) else {
+            let name = format!("the family {}", model.family.name());
+            return Err(OneWay { name, why: "has no names in vLLM that are known" });
+        };
         let there: HashMap<&str, &Param> = params.iter().map(|p| (p.name.as_str(), p)).collect();
         let own = |name: &str| there.get(name).is_some_and(|p| p.tied_to.is_none());
-        let (tree, rules) = (model.tree(), model.family.vllm(&own));
+        let (tree, rules) = (model.tree(), (names.rules)(&own));
         let mut placed = HashSet::new();
         let mut targets = Vec::new();
         for held in tree.held() {
@@ -57,7 +64,7 @@ impl Vllm {
             targets.push(Target { name, expr, scheme: None });
         }
         let nameless = params.iter().filter(|p| !placed.contains(&p.name)).map(|p| p.name.clone()).collect();
-        Ok(Export { layout: RuntimeLayout { targets, rope_order: RopeOrder::Half }, nameless })
+        Ok(RuntimeLayout { targets, rope_order: RopeOrder::Half, nameless })
     }
 }
 
@@ -82,28 +89,3 @@ fn substituted(of: &Expr, by: &Expr) -> Expr {
     let by = of.substitute::<std::convert::Infallible>(&mut |_| Ok(std::borrow::Cow::Borrowed(by)));
     by.unwrap_or_else(|never| match never {})
 }
-
-/// Decoders after Llama. Source: vllm/model_executor/models/llama.py, v0.33.0.
-pub(crate) static VLLM_DECODER: &[Rule] = &[
-    Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
-    Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
-    Rule::same("layers.{n}.attention.qkv.weight", "model.layers.{n}.self_attn.qkv_proj.weight"),
-    Rule::same("layers.{n}.attention.qkv.bias", "model.layers.{n}.self_attn.qkv_proj.bias"),
-    Rule::same("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight"),
-    Rule::same("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight"),
-    Rule::same("layers.{n}.attention.output.weight", "model.layers.{n}.self_attn.o_proj.weight"),
-    Rule::same("layers.{n}.attention.output.bias", "model.layers.{n}.self_attn.o_proj.bias"),
-    Rule::same("layers.{n}.ffn_norm.weight", "model.layers.{n}.post_attention_layernorm.weight"),
-    Rule::same("layers.{n}.ffn.gate_up.weight", "model.layers.{n}.mlp.gate_up_proj.weight"),
-    Rule::same("layers.{n}.ffn.gate_up.bias", "model.layers.{n}.mlp.gate_up_proj.bias"),
-    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.down_proj.weight"),
-    Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.down_proj.bias"),
-    Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
-    Rule::same(
-        "layers.{n}.ffn.experts.gate_up.weight",
-        "model.layers.{n}.mlp.experts.routed_experts.w13_weight",
-    ),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.routed_experts.w2_weight"),
-    Rule::same("output_norm.weight", "model.norm.weight"),
-    Rule::same("output.weight", "lm_head.weight"),
-];

@@ -1,0 +1,49 @@
+//! What vLLM calls what the layers of a family hold: one file and one line of [`FAMILIES`] each.
+
+mod bert;
+mod decoder;
+mod deepseek_v3;
+mod gemma3;
+mod gpt2;
+mod gpt_oss;
+mod mixtral;
+mod qwen3moe;
+mod whisper;
+
+use model::{Ends, Rule};
+
+use crate::ShardedState;
+
+/// Tables of rules; the first rule for a parameter counts.
+pub(crate) type Rules = Vec<&'static [Rule]>;
+
+/// A family in vLLM.
+pub(crate) struct Names {
+    /// The name of each parameter, fused or not, given which canonical parameters are there.
+    pub(crate) rules: fn(own: &dyn Fn(&str) -> bool) -> Rules,
+    /// What stages hold besides their layers; `None`: it is not run in stages.
+    pub(crate) stages: Option<Ends>,
+    /// What the loader `sharded_state` looks for.
+    pub(crate) state: ShardedState,
+}
+
+/// Every family, by its name here.
+static FAMILIES: &[(&str, &Names)] = &[
+    ("llama", &decoder::NAMES),
+    ("mixtral", &mixtral::NAMES),
+    ("gemma3", &gemma3::NAMES),
+    ("gpt2", &gpt2::NAMES),
+    ("qwen2", &decoder::NAMES),
+    ("qwen3", &decoder::NAMES),
+    ("qwen3moe", &qwen3moe::NAMES),
+    ("phi3", &decoder::NAMES),
+    ("deepseek_v3", &deepseek_v3::NAMES),
+    ("gpt-oss", &gpt_oss::NAMES),
+    ("bert", &bert::NAMES),
+    ("whisper", &whisper::NAMES),
+];
+
+/// The names of the family called `name`, if vLLM runs it and they are known.
+pub(crate) fn names(name: &str) -> Option<&'static Names> {
+    FAMILIES.iter().find(|(family, _)| *family == name).map(|(_, names)| *names)
+}

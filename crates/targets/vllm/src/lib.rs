@@ -1,0 +1,17 @@
+//! What vLLM holds of a model: the names and shapes of its layers on each rank, and the files that its loader
+//! `sharded_state` reads.
+//!
+//! [`LAYOUT`] is what its layers hold, as any other layout: whoever loads into vLLM's own tensors plans with it.
+
+mod family;
+mod layout;
+pub mod rank_files;
+mod sharded_state;
+
+use planner::LayoutKind;
+
+pub use layout::Vllm;
+pub(crate) use sharded_state::ShardedState;
+
+/// As vLLM's layers hold the parameters.
+pub const LAYOUT: LayoutKind = LayoutKind::Of(&Vllm);
