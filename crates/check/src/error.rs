@@ -15,7 +15,7 @@ pub enum Error {
     #[error(transparent)]
     Plan(#[from] planner::Error),
     /// A manifest is not one that can be used.
-    #[error("`{path}`: {what}\nhint: `weighbridge check --write-manifest` makes them")]
+    #[error("`{path}`: {what}")]
     Manifest {
         /// The file.
         path: String,
@@ -33,10 +33,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another manifest is where one is to be written.
-    #[error(
-        "`{path}` is there already, and says something else\n\
-         hint: `--verify` shows what has changed; `--force` replaces it"
-    )]
+    #[error("`{path}` is there already, and says something else")]
     ManifestThere {
         /// The file.
         path: String,

@@ -415,9 +415,7 @@ impl Fault {
             Fault::Member { problem, .. } => problem.fault.hint(),
             Fault::Expands { .. } => Some("if the file can be trusted, decompress it with `zstd -d`"),
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
-            Fault::Exists { what: "something is there already" } => {
-                Some("remove it, name another place, or overwrite it: `--force`")
-            }
+            Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
             Fault::Harmful { .. } => {
                 Some("do not open this file with `torch.load` or `pickle`, which would run it")
             }

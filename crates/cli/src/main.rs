@@ -111,10 +111,14 @@ fn main() -> ExitCode {
 
 /// The error, with what the command line has against it.
 fn in_words_of_the_command(error: &weighbridge::Error) -> String {
+    use weighbridge::check::Error as Check;
+    use weighbridge::checkpoint::{Fault, Problem};
     use weighbridge::convert::Error as Convert;
     use weighbridge::planner::Error as Plan;
 
     const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
+    let is_there =
+        |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "something is there already" });
     let hint = match error {
         weighbridge::Error::Plan(e) => match e {
             Plan::Misfit { problems, .. } if problems.rule().is_some() => RULE,
@@ -124,6 +128,15 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> String {
             e if e.is_unknown_model() => UNKNOWN,
             _ => return error.to_string(),
         },
+        weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_there) => {
+            return format!("{error}; `--force` overwrites it");
+        }
+        weighbridge::Error::Check(Check::Manifest { .. }) => {
+            "`weighbridge check --write-manifest` makes them"
+        }
+        weighbridge::Error::Check(Check::ManifestThere { .. }) => {
+            "`--verify` shows what has changed; `--force` replaces it"
+        }
         weighbridge::Error::NotRun { .. } => {
             "`weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded"
         }

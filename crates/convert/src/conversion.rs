@@ -164,8 +164,8 @@ impl ConvertOptions<'_> {
         let name = format.name();
         if self.mesh.is_many() && (format != OutputFormat::Hf || layout != vllm::LAYOUT) {
             return Some(format!(
-                "{name} in the layout `{}` is not shared by ranks\nhint: --to hf --layout vllm writes what each rank of \
-                 vLLM holds",
+                "{name} in the layout `{}` is not shared by ranks\nhint: the format hf in the layout vllm is what each \
+                 rank of vLLM holds",
                 layout.name()
             ));
         }

@@ -103,6 +103,14 @@ pub enum Error {
         /// Every such name.
         problems: Vec<model::module::TwoOwners>,
     },
+    /// No scheme has this name.
+    #[error("no scheme is called `{name}`{}", nearest(near.as_deref()))]
+    Scheme {
+        /// The name.
+        name: String,
+        /// The nearest of those that there are.
+        near: Option<String>,
+    },
     /// What is to be encoded cannot be, so.
     #[error("{what}")]
     Encoding {
@@ -142,6 +150,7 @@ impl Error {
             | Error::Mesh { .. }
             | Error::Owners { .. }
             | Error::Rules(_)
+            | Error::Scheme { .. }
             | Error::Encoding { .. } => true,
             Error::Checkpoint(e) => matches!(e, checkpoint::Error::Misuse(_)),
             _ => false,
@@ -152,6 +161,10 @@ impl Error {
 const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output matrix, and the configuration says that the \
                         matrix is not the token embedding. There are no logits without it; to load or convert the rest, \
                         let `output.weight` be missing";
+
+fn nearest(near: Option<&str>) -> String {
+    near.map_or(String::new(), |near| format!("\nhint: the nearest is `{near}`"))
+}
 
 fn hinted(fit: Option<&model::Fit>) -> String {
     fit.map_or(String::new(), |fit| format!("\nhint: {fit}"))

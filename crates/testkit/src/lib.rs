@@ -15,6 +15,7 @@ mod gpt2;
 mod pip;
 mod progress;
 mod python;
+mod rng;
 mod store;
 mod table;
 
@@ -26,6 +27,7 @@ use anyhow::{Context, Result};
 
 pub use fetch::fetch;
 pub use progress::megabytes;
+pub use rng::Rng;
 pub use store::Check;
 pub use table::{Model, TABLE};
 

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::{Bytes, LayoutKind, Mesh, PlanBuilder, Whole};
+use weighbridge::{Bytes, Mesh, PlanBuilder, Whole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use weighbridge::{Checkpoint, LayoutKind, Mesh, Plan, PlanBuilder, Whole};
+use weighbridge::{Checkpoint, Mesh, Plan, PlanBuilder, Whole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);

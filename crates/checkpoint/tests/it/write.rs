@@ -228,7 +228,7 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     let path = dir.file("a.safetensors", "precious");
     assert_snapshot!(dir.text(&create(&path, false).unwrap_err()), @"
     misuse of `DIR/a.safetensors`: something is there already
-    hint: remove it, name another place, or overwrite it: `--force`
+    hint: remove it, or name another place
     ");
     let writer = small().create(&path, true).unwrap();
     drop(writer);

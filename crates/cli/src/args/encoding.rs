@@ -1,7 +1,7 @@
 //! What is encoded on the way.
 
 use clap::Args as ClapArgs;
-use weighbridge::{EncodeRule, Encoding, Preset};
+use weighbridge::{EncodeRule, Encoding, PlanError, Preset};
 
 /// What is encoded, and how.
 #[derive(ClapArgs)]
@@ -22,7 +22,11 @@ impl EncodingArgs {
 }
 
 fn rule(text: &str) -> Result<EncodeRule, String> {
-    text.parse().map_err(|e: weighbridge::PlanError| e.to_string())
+    text.parse().map_err(|e| match &e {
+        PlanError::Scheme { near: Some(_), .. } => format!("{e}; `weighbridge quants` lists them"),
+        PlanError::Scheme { near: None, .. } => format!("{e}\nhint: `weighbridge quants` lists them"),
+        _ => e.to_string(),
+    })
 }
 
 fn preset(name: &str) -> Result<&'static Preset, String> {

@@ -214,7 +214,7 @@ fn what_is_there_stays_unless_told() {
     let args = ["convert", path(&source), path(&target)];
     assert_snapshot!(failure(&args, dir.path()), @"
     error: misuse of `x.npz`: something is there already
-    hint: remove it, name another place, or overwrite it: `--force`
+    hint: remove it, or name another place; `--force` overwrites it
     exit code 2
     ");
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
+use testkit::Rng;
 
 use serde_json::Value;
 use weighbridge_engine::text::{EncodeOptions, Error, SpecialText, Tokenizer};
@@ -27,31 +28,18 @@ fn fragments() -> Vec<String> {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % n as u64).unwrap()
-    }
-}
-
 fn text(seed: u64, i: u64, fragments: &[String], contents: &[&str]) -> String {
     let mut rng = Rng(seed * 1000 + i);
     let mut out = String::new();
     for _ in 0..rng.below(9) {
         match rng.below(16) {
-            0..3 if !contents.is_empty() => out.push_str(contents[rng.below(contents.len())]),
+            0..3 if !contents.is_empty() => out.push_str(contents[rng.index(contents.len())]),
             3 => {
                 let c = u32::try_from(rng.below(0x0011_0000 - 0x800)).unwrap();
                 out.push(char::from_u32(if c < 0xD800 { c } else { c + 0x800 }).unwrap());
             }
-            4 => out.extend(std::iter::repeat_n(' ', 1 + rng.below(3))),
-            _ => out.push_str(&fragments[rng.below(fragments.len())]),
+            4 => out.extend(std::iter::repeat_n(' ', 1 + rng.index(3))),
+            _ => out.push_str(&fragments[rng.index(fragments.len())]),
         }
     }
     out

@@ -8,17 +8,14 @@ use load::Plan;
 use load::{Error, Loaded, Options, Pool};
 use quant::{Difference, Matrix};
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
+use testkit::Rng;
 
 use crate::{folder, open};
 
 /// A file with `w`, `[rows, k]` in f32, and its values: of many sizes, the largest anywhere.
 fn floats(dir: &Path, rows: u64, k: u64) -> (PathBuf, Vec<f32>) {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64 ^ (rows << 20) ^ k;
-    let mut noise = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
-    let values: Vec<f32> = (0..rows * k).map(|_| noise().powi(3)).collect();
+    let mut rng = Rng((rows << 20) ^ k);
+    let values: Vec<f32> = (0..rows * k).map(|_| rng.float().powi(3)).collect();
     let mut header = format!(
         "{{\"w\":{{\"dtype\":\"F32\",\"shape\":[{rows},{k}],\"data_offsets\":[0,{}]}}}}",
         rows * k * 4

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use tensor::{Dtype, Presence, Scheme};
-use weighbridge_model::{DialectName, Model, Named, Param};
+use weighbridge_model::{DialectName, Layout, Model, Named, Param};
 
 use crate::{Gguf, families};
 
@@ -146,7 +146,7 @@ fn every_dialect_has_a_way_back() {
             let export = Named(dialect).targets(&model, &params).unwrap();
             // Every parameter is in one entry, or has no name there.
             let mut held = export.nameless.clone();
-            for target in &export.layout.targets {
+            for target in &export.targets {
                 target.expr.for_each_source(&mut |name| held.push(name.to_owned()));
             }
             held.sort();
@@ -156,8 +156,8 @@ fn every_dialect_has_a_way_back() {
             let known =
                 |name: &String| name.starts_with("rope_factors") || model.left_out(dialect, name).is_some();
             assert!(export.nameless.iter().all(known), "{:?}", export.nameless);
-            let entries: HashSet<&str> = export.layout.targets.iter().map(|t| t.name.as_str()).collect();
-            assert_eq!(entries.len(), export.layout.targets.len());
+            let entries: HashSet<&str> = export.targets.iter().map(|t| t.name.as_str()).collect();
+            assert_eq!(entries.len(), export.targets.len());
         }
     }
 }

@@ -5,19 +5,7 @@ use std::sync::Arc;
 
 use plan::{PlannedPlane, Refusal, Sources, lower, prove};
 use tensor::{Expr, FileId, Hold, PlaneAxis, PlaneData, PlaneSpec, Scheme, Shape, TensorEntry};
-
-pub(crate) struct Rng(pub(crate) u64);
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
+pub(crate) use testkit::Rng;
 
 /// The bytes of one tensor, plane by plane.
 pub(crate) type Planes = Vec<Vec<u8>>;

@@ -25,11 +25,8 @@ impl std::str::FromStr for EncodeRule {
         };
         let Some(scheme) = quant::scheme(name) else {
             let names = encodable();
-            let near = nearest(name, names.iter().map(String::as_str));
-            let near = near.map_or_else(String::new, |n| format!("the nearest is `{n}`; "));
-            return wrong(format!(
-                "no scheme is called `{name}`\nhint: {near}`weighbridge quants` lists them"
-            ));
+            let near = nearest(name, names.iter().map(String::as_str)).map(str::to_owned);
+            return Err(Error::Scheme { name: name.to_owned(), near });
         };
         if !encodes(name) {
             return wrong(format!(

@@ -52,14 +52,12 @@ fn llama(dir: &Path, dtype: &str, tied: bool) {
             tensors.push((format!("model.layers.{n}.{name}.weight"), shape));
         }
     }
-    let (mut header, mut data, mut state) = (String::from("{"), vec![], 0x9E37_79B9_7F4A_7C15u64);
+    let (mut header, mut data, mut rng) = (String::from("{"), vec![], testkit::Rng(0));
     for (name, shape) in tensors {
         let start = data.len();
         let size = if shape.len() == 1 { (1.0, 0.1) } else { (0.0, 0.2) };
         for _ in 0..shape.iter().product::<u64>() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let noise = (state >> 40) as f32 / (1 << 23) as f32 - 1.0;
-            let x = size.0 + size.1 * noise.powi(3);
+            let x = size.0 + size.1 * rng.float().powi(3);
             match dtype {
                 "F32" => data.extend(x.to_le_bytes()),
                 _ => data.extend(&x.to_le_bytes()[2..]),

@@ -5,8 +5,8 @@ use std::path::Path;
 use checkpoint::{Draft, Outgoing, ValueBuf, WriteOptions};
 use serde_json::{Map, Value, json};
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OutputFormat, PlanBuilder,
-    Pool, Whole, open,
+    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, Mesh, OutputFormat, PlanBuilder, Pool, Whole,
+    open,
 };
 
 /// The bytes of a stored tensor, as golden/vllm/README.md says.

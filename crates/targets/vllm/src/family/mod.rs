@@ -17,10 +17,13 @@ use crate::ShardedState;
 /// Tables of rules; the first rule for a parameter counts.
 pub(crate) type Rules = Vec<&'static [Rule]>;
 
+/// Whether a canonical parameter is there, and not tied to another.
+pub(crate) type Own<'a> = &'a dyn Fn(&str) -> bool;
+
 /// A family in vLLM.
 pub(crate) struct Names {
     /// The name of each parameter, fused or not, given which canonical parameters are there.
-    pub(crate) rules: fn(own: &dyn Fn(&str) -> bool) -> Rules,
+    pub(crate) rules: fn(Own<'_>) -> Rules,
     /// What stages hold besides their layers; `None`: it is not run in stages.
     pub(crate) stages: Option<Ends>,
     /// What the loader `sharded_state` looks for.
