@@ -16,6 +16,7 @@ use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Preset, Request, d
 /// and no tensor then.
 ///
 /// ```no_run
+/// # use weighbridge_planner as planner;
 /// # fn main() -> Result<(), planner::Error> {
 /// use model::Mesh;
 /// use planner::{LayoutKind, PlanBuilder};

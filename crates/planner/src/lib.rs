@@ -7,6 +7,7 @@
 //! 5. [`Request::compile`] gives the [`load::Plan`].
 //!
 //! ```no_run
+//! # use weighbridge_planner as planner;
 //! # fn main() -> Result<(), planner::Error> {
 //! use planner::{LayoutKind, PlanBuilder};
 //!
