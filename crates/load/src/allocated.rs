@@ -1,19 +1,19 @@
-//! The life of parameters: their addresses are fixed, then their bytes are there.
+//! Parameters whose addresses are fixed, until their bytes are there.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
-use plan::{LoadPlan, PlannedParam};
+use plan::LoadPlan;
 use tensor::Arrangement;
 
-use crate::executor::{Home, alignment, fill, homes, lent, planes_of};
-use crate::item::{PAGE, SMALL};
-use crate::pages::Pages;
-use crate::slot::{ALIGN, Arena, ArenaSink, Slot};
-use crate::{Error, LoadReport, Options, Pool, Tensor};
+use crate::io::executor::fill;
+use crate::memory::pages::Pages;
+use crate::memory::slot::{Arena, ArenaSink, Slot};
+use crate::schedule::home::{Home, homes, places};
+use crate::{Error, Loaded, Options, Pool, Tensor};
 
 /// Parameters whose addresses are fixed, and of which nothing can be read yet: those that stay in maps have theirs
 /// there, all others in one allocation.
@@ -91,154 +91,10 @@ impl<'a, 'o> Allocated<'a, 'o> {
             params.insert(param.name.clone(), tensor);
         }
         let arrangement = arrangement.cloned();
-        Ok(Loaded { params, roots, arena, report, arrangement, torn: BTreeSet::new() })
+        Ok(Loaded::new(params, roots, arena, report, arrangement))
     }
-}
-
-/// Where in one allocation, which begins with a page, each plane of each parameter with memory of its own lies: at
-/// multiples of [`ALIGN`], but for those that are read straight to where their blocks of the file can go.
-pub(crate) fn places(
-    plan: &LoadPlan,
-    checkpoint: &Checkpoint,
-    homes: &[Home],
-) -> Result<Vec<Vec<Range<usize>>>, Error> {
-    let mut end = 0usize;
-    let mut ranges = Vec::with_capacity(homes.len());
-    for (param, home) in plan.params.iter().zip(homes) {
-        let planes = if let Home::Own(_) = home { planes_of(param)? } else { vec![] };
-        let mut place = |(index, len): (usize, usize)| {
-            let start = match straight(param, index, checkpoint, home) {
-                // As far past a multiple of the block.
-                Some((at, block)) => end.checked_add(at.wrapping_sub(end) % block)?,
-                None => end.checked_next_multiple_of(ALIGN)?,
-            };
-            end = start.checked_add(len)?;
-            Some(start..end)
-        };
-        let placed: Option<Vec<_>> = planes.into_iter().enumerate().map(&mut place).collect();
-        ranges.push(placed.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?);
-    }
-    Ok(ranges)
-}
-
-/// Of a plane that is one run of a file whose blocks go straight to memory: how far past a multiple of these it begins, and
-/// how long they are. None if it could not be used there, or is so small that it is read with others.
-fn straight(
-    param: &PlannedParam,
-    plane: usize,
-    checkpoint: &Checkpoint,
-    home: &Home,
-) -> Option<(usize, usize)> {
-    let Home::Own(change) = home else { return None };
-    let plane = param.planes.get(plane).filter(|_| change.is_none() && param.staged.is_empty())?;
-    let (file, range) = lent(checkpoint, plane)?;
-    let block = checkpoint.file(file).source.pace().block;
-    // Arenas begin with a page, and blocks of more are none.
-    let fits = block > 1 && block <= PAGE as u64 && range.end - range.start > SMALL;
-    let at = usize::try_from(range.start % block).ok()?;
-    (fits && at.is_multiple_of(alignment(param))).then_some((at, usize::try_from(block).ok()?))
 }
 
 fn bytes(places: &[Vec<Range<usize>>]) -> usize {
     places.iter().flatten().map(|r| r.end).max().unwrap_or(0)
-}
-
-/// What was loaded: parameters by name.
-pub struct Loaded {
-    params: HashMap<String, Tensor>,
-    /// Of parameters that are tied: to which.
-    roots: HashMap<String, String>,
-    arena: Arc<Arena>,
-    report: LoadReport,
-    /// `None` for parts of a load.
-    arrangement: Option<Arrangement>,
-    /// Parameters that an update was to write that ended on the way.
-    torn: BTreeSet<String>,
-}
-
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded")
-            .field("params", &self.params.len())
-            .field("arrangement", &self.arrangement)
-            .field("torn", &self.torn)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Loaded {
-    /// The parameter called `name`: its shape, its scheme, its planes. While the weights are torn ([`Loaded::torn`]) this
-    /// gives nothing.
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.params.get(name).filter(|_| self.torn.is_empty())
-    }
-
-    /// The parameters that an update was to write which ended on the way ([`Error::Partly`]): as long as there are any, what
-    /// is in memory is neither the one model nor the other, and nothing of it can be used. An update of all of them that
-    /// comes to its end makes it whole.
-    pub fn torn(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.torn.iter().map(String::as_str)
-    }
-
-    /// How the layout holds the parameters, as far as names, shapes and schemes do not say it.
-    pub fn arrangement(&self) -> Option<&Arrangement> {
-        self.arrangement.as_ref()
-    }
-
-    /// As [`Loaded::get`], torn or not: to look at, not to use.
-    pub(crate) fn there(&self, name: &str) -> Option<&Tensor> {
-        self.params.get(name)
-    }
-
-    /// Says that these parameters are about to be written.
-    pub(crate) fn tear(&mut self, names: impl Iterator<Item = String>) {
-        self.torn.extend(names);
-    }
-
-    /// Says that these parameters are written.
-    pub(crate) fn mend<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
-        for name in names {
-            self.torn.remove(name);
-        }
-    }
-
-    /// The names, in no order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.params.keys().map(String::as_str)
-    }
-
-    /// What it cost.
-    pub fn report(&self) -> &LoadReport {
-        &self.report
-    }
-
-    /// The parameter whose slot `name` shares, if it has none of its own.
-    pub(crate) fn root(&self, name: &str) -> Option<&str> {
-        self.roots.get(name).map(String::as_str)
-    }
-
-    /// Whether nobody else holds any of it now.
-    pub(crate) fn is_alone(&self) -> bool {
-        let slots = self.params.values().flat_map(Tensor::slots);
-        Arc::strong_count(&self.arena) == 1 + slots.filter(|slot| slot.place().is_some()).count()
-    }
-
-    /// Calls `f` with all memory that is owned; `None` if somebody else holds some of it.
-    pub(crate) fn with_arena<R>(&mut self, f: impl FnOnce(&mut Arena) -> R) -> Option<R> {
-        // While it is written nobody can look at it: tensors are taken apart, and put together after.
-        let params = std::mem::take(&mut self.params).into_iter();
-        let apart = params.map(|(name, tensor)| {
-            let slots = tensor.slots().iter().map(|slot| slot.place().ok_or_else(|| slot.clone()));
-            (name, tensor.shape().clone(), Arc::clone(tensor.scheme()), slots.collect::<Vec<_>>())
-        });
-        let apart: Vec<_> = apart.collect();
-        let result = Arc::get_mut(&mut self.arena).map(f);
-        let arena = &self.arena;
-        let together = apart.into_iter().map(|(name, shape, scheme, slots)| {
-            let slots = slots.into_iter().map(|s| s.map_or_else(|lent| lent, |r| Slot::owned(arena, r)));
-            (name, Tensor::new(shape, scheme, slots.collect()))
-        });
-        self.params = together.collect();
-        result
-    }
 }

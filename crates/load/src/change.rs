@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use quant::{BadData, Codec, Difference, Encoder, Matrix, Merger};
-use tensor::{Dtype, Rows, Scheme, Shape, Step};
+use tensor::{Dtype, Scheme, Shape, Step, band_unit};
 
+use crate::Error;
 use crate::codecs::{is_by_row, is_repack, merger};
-use crate::gather::size;
+use crate::sizes::size;
 
 /// What happens to rows between the plan's movement and the slot: one stage after the other, none if movement fills
 /// the slot. What is between two of them is there for the rows of one band.
@@ -44,6 +45,17 @@ pub(crate) enum Failed {
     Data(BadData),
     /// Values that are no numbers, in something that is to be encoded.
     NotFinite(u64),
+}
+
+impl Failed {
+    /// The error of a load: `param` could not be made in the scheme `to`.
+    pub(crate) fn of(self, param: &str, to: &Scheme) -> Error {
+        let param = param.to_owned();
+        match self {
+            Failed::Data(data) => Error::Data { param, data },
+            Failed::NotFinite(count) => Error::NotFinite { param, to: to.name.to_string(), count },
+        }
+    }
 }
 
 impl Change {
@@ -89,18 +101,7 @@ impl Change {
 
     /// Rows that can be changed from `moved` to `target` together, of a matrix of so many: any multiple of this.
     pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
-        let per = |scheme: &Scheme, whole: Option<u64>| {
-            let rows = scheme.planes.iter().map(|p| match scheme.rows_in(p) {
-                Rows::Bands(per) => Some(per),
-                Rows::Whole => whole,
-                Rows::Scattered => None,
-            });
-            rows.collect::<Option<Vec<_>>>()
-        };
-        // Several bands may read one plane, but only one may write it.
-        let written = self.between().chain([target]).map(|scheme| per(scheme, None));
-        let all: Option<Vec<Vec<u64>>> = [per(moved, Some(1))].into_iter().chain(written).collect();
-        all.map_or(rows, |all| all.into_iter().flatten().fold(1, lcm).min(rows))
+        band_unit(moved, self.between().chain([target]), rows)
     }
 
     /// Values of f32 that changing `rows` rows of `k` takes beside what it reads and writes.
@@ -258,12 +259,4 @@ fn text(step: &Step) -> String {
         Step::To(to) => to.name.to_string(),
         Step::Add(_) => format!("f32 {step}"),
     }
-}
-
-fn lcm(a: u64, b: u64) -> u64 {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x.max(1) * b
 }

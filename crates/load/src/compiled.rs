@@ -5,8 +5,8 @@ use plan::{LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
 use tensor::{Arrangement, Target};
 
 use crate::digest;
-use crate::executor::execute_into;
-use crate::needs::needs;
+use crate::io::executor::execute_into;
+use crate::schedule::cut::needs;
 use crate::{Allocated, Codecs, Digest, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
 
 /// How to fill every slot, and the checkpoint to fill it from. A plan runs on no other checkpoint.
@@ -75,7 +75,7 @@ impl Plan {
     /// A digest of the plan. Equal headers, layout, mesh, encodings and revisions give equal digests on every machine and in
     /// every run. It covers neither the identities of the files nor the importance that a caller gives to a load.
     pub fn digest(&self) -> Digest {
-        digest::of(self)
+        digest::of(&self.arrangement, self.checkpoint.entries(), self.params())
     }
 
     /// A summary: the bytes that the plan moves, changes and reads.

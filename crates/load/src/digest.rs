@@ -11,8 +11,6 @@ use blake3::Hasher;
 use plan::{Piece, PlannedParam, PlannedPlane};
 use tensor::{Arrangement, Scheme, Share, Step, TensorEntry};
 
-use crate::Plan;
-
 /// Raised whenever something else is hashed, or in another way.
 const VERSION: u64 = 1;
 
@@ -158,18 +156,20 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// The digest of `plan`.
-pub(crate) fn of(plan: &Plan) -> Digest {
+/// The digest of a plan: how its layout holds parameters, the entries that there are, and how each parameter is made of
+/// them.
+pub(crate) fn of(arrangement: &Arrangement, entries: &[TensorEntry], params: &[PlannedParam]) -> Digest {
     let mut sum = Sum::default();
     sum.text("weighbridge plan");
     sum.number(VERSION);
-    sum.arrangement(plan.arrangement());
-    let entries = plan.checkpoint().entries();
+    sum.arrangement(arrangement);
     sum.count(entries.len());
     for entry in entries {
         sum.entry(entry);
     }
-    sum.count(plan.params().len());
-    plan.params().iter().for_each(|param| sum.param(param));
+    sum.count(params.len());
+    for param in params {
+        sum.param(param);
+    }
     sum.finish()
 }

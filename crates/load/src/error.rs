@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::Obstacle;
+use crate::obstacle::Obstacle;
 
 /// What can go wrong between a checked plan and filled slots.
 #[derive(thiserror::Error)]

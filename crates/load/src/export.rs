@@ -7,7 +7,8 @@ use plan::{Fidelity, Piece, PlannedParam, Untaken, Whole};
 use quant::Matrix;
 use tensor::{Dtype, Scheme, Step, TensorEntry};
 
-use crate::change::{Change, Failed};
+use crate::change::Change;
+use crate::sizes::size;
 use crate::{Error, Loaded, Plan};
 
 /// Rebuilds the entries of a checkpoint from what the ranks hold: `each` gets one after the other, in their order, with
@@ -174,11 +175,9 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     let mut out: Vec<Vec<u8>> =
         out.by_ref().collect::<Option<_>>().ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
     // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
-    let axes = param.shape.len();
-    let lead = if change.trailing(&param.scheme, &param.moved) < 2 { 0 } else { axes.saturating_sub(2) };
-    let count = |axes: &[u64]| usize::try_from(axes.iter().product::<u64>()).unwrap_or(usize::MAX);
-    let (matrices, matrix) = (count(&param.shape[..lead]).max(1), &param.shape[lead..]);
-    let (rows, k) = matrix.split_last().map_or((1, 1), |(k, rows)| (count(rows), count(&[*k])));
+    let matrices = param.shape.matrices(change.trailing(&param.scheme, &param.moved));
+    let (matrices, rows, k) = matrices.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
+    let (matrices, rows, k) = (size(matrices).max(1), size(rows), size(k));
     // What was rounded on the way here is not what it was, whatever the way back says.
     let (mut values, mut exact) = (vec![], param.fidelity == Fidelity::Exact);
     for m in 0..matrices {
@@ -192,12 +191,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
             })
             .collect();
         let changed = change.apply(Matrix { planes: &src, rows, k }, None, &mut dst, &mut values);
-        let changed = changed.map_err(|why| match why {
-            Failed::Data(data) => Error::Data { param: param.name.clone(), data },
-            Failed::NotFinite(count) => {
-                Error::NotFinite { param: param.name.clone(), to: param.moved.name.to_string(), count }
-            }
-        })?;
+        let changed = changed.map_err(|why| why.of(&param.name, &param.moved))?;
         exact &= changed.is_none_or(|d| d.squares == 0.0 && d.overflowed == 0);
     }
     Ok((out, exact))

@@ -13,20 +13,21 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::race::{Race, Task};
-use crate::sync::{
-    self, Arc, AtomicBool, AtomicUsize, Builder, JoinHandle, Mutex, UnsafeCell, park, spin_loop, yield_now,
-};
+pub(crate) mod race;
+mod sync;
+mod wait;
+
+use race::{Race, Task};
+use sync::{Arc, AtomicBool, AtomicUsize, Builder, Help, JoinHandle, Mutex, UnsafeCell, park, yield_now};
+use wait::Wait;
 
 /// Time that a waiter spins before it yields its core: to yield earlier would give a busy neighbour a whole slice of
 /// the scheduler's, milliseconds, in which a token is late.
 const SPIN: Duration = Duration::from_micros(100);
 /// The same where there are more threads than processors, and spinning keeps others from working.
 const SPIN_CROWDED: Duration = Duration::from_micros(5);
-/// Pauses between two looks at the clock.
-const PAUSES: u32 = if cfg!(loom) { 0 } else { 16 };
 /// Yields before an idle worker sleeps: some milliseconds.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 2_000 };
 
@@ -55,12 +56,6 @@ struct Worker {
     asleep: AtomicBool,
     /// A race to join.
     mail: Mutex<Option<Arc<dyn Help>>>,
-}
-
-/// A job that its caller need not wait for: it owns what it reads.
-pub(crate) trait Help: Send + Sync {
-    /// Takes items until none is left.
-    fn help(&self, thread: usize);
 }
 
 /// `gate` while the job may be entered.
@@ -246,34 +241,6 @@ impl Drop for Join<'_> {
                 yield_now();
             }
         }
-    }
-}
-
-/// Spins for a while.
-pub(crate) struct Wait {
-    since: Option<Instant>,
-    pauses: u32,
-    spin: Duration,
-}
-
-impl Wait {
-    pub(crate) fn new(spin: Duration) -> Wait {
-        // A model has no clock: it does not wait, and finds all that can happen meanwhile.
-        Wait { since: None, pauses: 0, spin: if cfg!(loom) { Duration::ZERO } else { spin } }
-    }
-
-    /// Pauses; false, at once, if it has spun for long enough.
-    pub(crate) fn spin(&mut self) -> bool {
-        if self.pauses == PAUSES {
-            let since = self.since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.spin {
-                return false;
-            }
-            self.pauses = 0;
-        }
-        self.pauses += 1;
-        spin_loop();
-        true
     }
 }
 

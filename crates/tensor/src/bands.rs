@@ -1,8 +1,54 @@
-//! Tensors cut into bands of rows whose planes can be read and decoded apart from the others'.
+//! Tensors cut into bands of rows whose planes can be read, decoded and written apart from the others'.
 
 use std::ops::Range;
 
 use crate::{Rows, Scheme, Shape};
+
+impl Shape {
+    /// The shape as equal matrices: how many, the rows of each, and the values of a row. The last two axes are a matrix
+    /// where a scheme has two trailing axes; else all axes but the last are rows. `None` if a number is too large, or there
+    /// are fewer axes than trailing ones.
+    pub fn matrices(&self, trailing: usize) -> Option<(u64, u64, u64)> {
+        let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
+        let lead = if trailing < 2 { 0 } else { self.len().checked_sub(2)? };
+        let (rows, k) = match &self[lead..] {
+            [] => (1, 1),
+            [rows @ .., k] => (product(rows)?, *k),
+        };
+        Some((product(&self[..lead])?, rows, k))
+    }
+}
+
+impl Scheme {
+    /// The bytes of plane `plane` that rows `band` lie in, of a matrix of `rows` rows that takes `len` bytes of the plane.
+    ///
+    /// # Panics
+    /// If there is no such plane.
+    pub fn band_bytes(&self, plane: usize, len: u64, rows: u64, band: &Range<u64>) -> Range<u64> {
+        match self.rows_in(&self.planes[plane]) {
+            Rows::Bands(per) => {
+                let run = len / rows.div_ceil(per);
+                band.start / per * run..band.end.div_ceil(per) * run
+            }
+            Rows::Whole | Rows::Scattered => 0..len,
+        }
+    }
+}
+
+/// The number of rows that can be read in the scheme `read`, and written in all of `written`, apart from the other rows of a
+/// matrix of `rows`: a band begins at a multiple of it.
+pub fn band_unit<'a>(read: &Scheme, written: impl IntoIterator<Item = &'a Scheme>, rows: u64) -> u64 {
+    let units = |scheme: &Scheme, whole: u64| {
+        let unit = scheme.planes.iter().map(|plane| match scheme.rows_in(plane) {
+            Rows::Bands(per) => per,
+            Rows::Whole => whole,
+            Rows::Scattered => rows,
+        });
+        unit.fold(1, lcm)
+    };
+    // Several bands may read one plane, but only one may write it.
+    written.into_iter().fold(units(read, 1), |unit, scheme| lcm(unit, units(scheme, rows))).min(rows)
+}
 
 /// A tensor as equal matrices of rows.
 #[derive(Debug)]
@@ -24,23 +70,14 @@ impl<'a> Bands<'a> {
     /// A tensor of `shape` in `scheme`, which takes it. The values of a plain tensor are rows of one each; `None`
     /// if there are no values.
     pub fn of(scheme: &'a Scheme, shape: &Shape) -> Option<Bands<'a>> {
-        let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
-        let (matrices, rows, k) = match (scheme.trailing, &shape[..]) {
-            (0, all) => (1, product(all)?, 1),
-            (1, [rows @ .., k]) => (1, product(rows)?, *k),
-            (_, [lead @ .., rows, k]) => (product(lead)?, *rows, *k),
-            _ => return None,
-        };
+        let (matrices, rows, k) = shape.matrices(scheme.trailing)?;
+        let (rows, k) = if scheme.trailing == 0 { (rows.checked_mul(k)?, 1) } else { (rows, k) };
         if matrices == 0 || rows == 0 || k == 0 {
             return None;
         }
         let sizes = scheme.planes.iter().map(|p| Some(scheme.plane_bytes(p, shape).ok()? / matrices));
-        let unit = scheme.planes.iter().fold(1, |unit, plane| match scheme.rows_in(plane) {
-            Rows::Bands(per) => lcm(unit, per),
-            Rows::Whole => unit,
-            Rows::Scattered => rows,
-        });
-        Some(Bands { scheme, sizes: sizes.collect::<Option<_>>()?, matrices, rows, k, unit: unit.min(rows) })
+        let unit = band_unit(scheme, [], rows);
+        Some(Bands { scheme, sizes: sizes.collect::<Option<_>>()?, matrices, rows, k, unit })
     }
 
     /// The rows of each band of one matrix, about `bytes` in each.
@@ -57,13 +94,7 @@ impl<'a> Bands<'a> {
     /// The bytes of `plane` that rows `rows` of a matrix need.
     pub fn bytes(&self, plane: usize, matrix: u64, rows: &Range<u64>) -> Range<u64> {
         let size = self.sizes[plane];
-        let within = match self.scheme.rows_in(&self.scheme.planes[plane]) {
-            Rows::Bands(per) => {
-                let run = size / self.rows.div_ceil(per);
-                rows.start / per * run..rows.end.div_ceil(per) * run
-            }
-            Rows::Whole | Rows::Scattered => 0..size,
-        };
+        let within = self.scheme.band_bytes(plane, size, self.rows, rows);
         matrix * size + within.start..matrix * size + within.end
     }
 }

@@ -16,7 +16,7 @@ mod shape;
 mod template;
 
 pub use arrangement::{Arrangement, RopeOrder, Share};
-pub use bands::Bands;
+pub use bands::{Bands, band_unit};
 pub use binding::{Binding, Bindings, Drop, Presence, Target};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};

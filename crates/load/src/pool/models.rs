@@ -1,4 +1,4 @@
-//! Every order of steps of small pools: `crate::sync` says how to run this.
+//! Every order of steps of small pools: `crate::pool::sync` says how to run this.
 //!
 //! A model fails if a thread waits for ever, if two threads use the same memory without an order between them, or if a job
 //! is found outside its time.

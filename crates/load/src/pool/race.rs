@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::pool::{Help, Wait};
-use crate::sync::{AtomicPtr, AtomicU8, AtomicUsize, Claim, Mutex, yield_now};
+use super::sync::{AtomicPtr, AtomicU8, AtomicUsize, Claim, Help, Mutex, yield_now};
+use super::wait::Wait;
 
 /// Values that are made item by item. It owns all that it reads, since a thread that was stopped in the middle of an
 /// item may go on with it long after somebody else has done it.

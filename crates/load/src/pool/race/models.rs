@@ -1,11 +1,11 @@
-//! Every order of steps of small races: `crate::sync` says how to run this.
+//! Every order of steps of small races: `crate::pool::sync` says how to run this.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 use crate::Pool;
 use crate::pool::models::{explore, is_over};
-use crate::sync::Arc;
+use crate::pool::sync::Arc;
 
 /// Item `i` is the value `i + 1`.
 struct Numbers {

@@ -4,26 +4,21 @@ use std::ops::Range;
 
 use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
-use tensor::{FileId, Rows, Scheme};
+use tensor::FileId;
 
 use crate::Error;
 use crate::change::Change;
-use crate::gather::{Ways, clip, extent, is_straight, place_of, ranges};
-use crate::memory::Need;
+use crate::memory::ledger::Need;
+use crate::schedule::sources::{Ways, clip, extent, is_straight, place_of, ranges};
+use crate::sizes::{PAGE, SMALL, WINDOW};
 
 /// Bytes of a band that is changed, about: with what it is made from it fits in a second-level cache.
 const BAND: u64 = 1 << 20;
 /// A matrix that bands would read several times is changed whole, if it takes at most so many bytes of buffers and
 /// nobody says how many there are.
 const WHOLE: u64 = 256 << 20;
-/// Bytes of a buffer that runs are copied out of, if there are so many: they stay in the second-level cache.
-pub(crate) const WINDOW: u64 = 1 << 20;
-/// The same at least.
+/// Bytes of a buffer that runs are copied out of, at least.
 const LEAST_WINDOW: u64 = 64 << 10;
-/// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
-/// items of half a huge page copy at half the speed).
-pub(crate) const PAGE: usize = 2 << 20;
-
 /// What items write to: memory, or places in some that is not there yet, for who only wants to know what a load takes.
 pub(crate) trait Space: Default {
     /// How many bytes.
@@ -194,31 +189,14 @@ impl<'a> Cutter<'a> {
     ) -> Option<()> {
         let (moved, target) = (&*param.moved, &*param.scheme);
         // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
-        let axes = param.shape.len();
-        let lead = if change.trailing(moved, target) < 2 { 0 } else { axes.checked_sub(2)? };
-        let product = |axes: &[u64]| axes.iter().try_fold(1u64, |n, x| n.checked_mul(*x));
-        let matrices = product(&param.shape[..lead])?;
-        let (k, rows) = match &param.shape[lead..] {
-            [] => (1, 1),
-            [rows @ .., k] => (*k, product(rows)?),
-        };
+        let (matrices, rows, k) = param.shape.matrices(change.trailing(moved, target))?;
         if matrices == 0 || rows == 0 {
             return Some(());
         }
-        // Bytes of rows `band` in a plane that has `len` bytes for each matrix.
-        let within = |scheme: &Scheme, plane: usize, len: u64, band: &Range<u64>| match scheme
-            .rows_in(&scheme.planes[plane])
-        {
-            Rows::Bands(per) => {
-                let run = len / rows.div_ceil(per);
-                band.start / per * run..band.end.div_ceil(per) * run
-            }
-            Rows::Whole | Rows::Scattered => 0..len,
-        };
         let parts = |matrix: u64, band: &Range<u64>| -> Vec<(&'a PlannedPlane, Range<u64>)> {
             let part = |(i, plane): (usize, &'a PlannedPlane)| {
                 let len = plane.bytes / matrices;
-                let range = within(moved, i, len, band);
+                let range = moved.band_bytes(i, len, rows, band);
                 (plane, matrix * len + range.start..matrix * len + range.end)
             };
             param.planes.iter().enumerate().map(part).collect()
@@ -256,7 +234,7 @@ impl<'a> Cutter<'a> {
                 let band = row..(row + step).min(rows);
                 let mut target_parts = Vec::with_capacity(targets.len());
                 for (i, rest) in targets.iter_mut().enumerate() {
-                    let range = within(target, i, sizes[i], &band);
+                    let range = target.band_bytes(i, sizes[i], rows, &band);
                     let (part, after) =
                         std::mem::take(rest).split(usize::try_from(range.end - range.start).ok()?);
                     target_parts.push(part);
@@ -345,9 +323,6 @@ pub(crate) struct Work<'a, S> {
     pub(crate) items: Vec<Item<'a, S>>,
     pub(crate) need: Need,
 }
-
-/// Small reads are done together if they are of at most so many bytes.
-pub(crate) const SMALL: u64 = 64 << 10;
 
 /// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
 /// and reads.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quant::Matrix;
 use tensor::{Scheme, Shape};
 
-use crate::slot::Slot;
+use crate::memory::slot::Slot;
 
 /// A loaded parameter: its logical shape, its scheme, and one slot a plane. Cheap to clone.
 #[derive(Clone, Debug)]

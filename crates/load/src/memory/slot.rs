@@ -9,8 +9,8 @@ use checkpoint::ByteSource;
 use memmap2::MmapMut;
 
 use crate::Error;
-use crate::item::PAGE;
-use crate::sink::{Place, Sink};
+use crate::memory::sink::{Place, Sink};
+use crate::sizes::PAGE;
 
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
 #[derive(Clone)]

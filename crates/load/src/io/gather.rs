@@ -2,100 +2,16 @@
 
 use std::ops::Range;
 
-use checkpoint::{Checkpoint, File};
 use plan::{Dim, Piece, PlannedPlane, Read};
 use tensor::FileId;
 
 use crate::Error;
-use crate::executor::Run;
-use crate::item::WINDOW;
-use crate::memory::Window;
+use crate::io::read::{Own, Reader};
+use crate::memory::ledger::Window;
+use crate::schedule::sources::{Way, clip, extent, gap, place_of, ranges, taken};
+use crate::sizes::{WINDOW, size};
 
-/// A run of at least so many bytes is read where it belongs, without a buffer.
-const LONG: u64 = 64 << 10;
-
-/// Bytes from a piece's first to its last, in the source.
-pub(crate) fn extent(piece: &Piece) -> u64 {
-    piece.run + piece.dims.iter().map(|d| (d.extent - 1) * d.source_stride).sum::<u64>()
-}
-
-/// Whether the piece is one run, and needs no buffer.
-pub(crate) fn is_straight(piece: &Piece) -> bool {
-    piece.dims.is_empty()
-}
-
-/// The piece's file and the offset there of its first byte.
-pub(crate) fn place_of(checkpoint: &Checkpoint, piece: &Piece) -> Option<(FileId, u64)> {
-    let from = piece.source?;
-    let data = checkpoint.entries().get(from.entry)?.planes.get(from.plane)?;
-    Some((data.file, data.bytes.start + piece.source_offset))
-}
-
-/// The ranges that pieces are read in.
-pub(crate) fn ranges(checkpoint: &Checkpoint, pieces: &[Piece], gap: u64, longest: u64) -> Vec<Read> {
-    plan::reads_of(pieces, checkpoint.entries(), gap, longest)
-}
-
-/// How a piece gets to its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// It is padding.
-    Zeros,
-    /// It is read where it belongs.
-    Straight,
-    /// It is copied out of a map, run by run: it is cut so finely that reading it would read along what lies between.
-    Lent,
-    /// What it lies in is read, and it is copied out of that.
-    Read,
-}
-
-/// What decides on the ways of pieces.
-#[derive(Clone, Copy)]
-pub(crate) struct Ways<'a> {
-    pub(crate) checkpoint: &'a Checkpoint,
-    /// Somebody wants to see all that is read: then nothing is lent.
-    pub(crate) observed: bool,
-}
-
-impl Ways<'_> {
-    /// The way of a piece; `only` if its item has no other.
-    pub(crate) fn of(self, piece: &Piece, only: bool) -> Way {
-        if piece.source.is_none() {
-            Way::Zeros
-        } else if is_straight(piece) && (only || piece.run >= LONG) {
-            Way::Straight
-        } else if self.is_lent(piece) {
-            Way::Lent
-        } else {
-            Way::Read
-        }
-    }
-
-    /// Whether a piece that is not read where it belongs is copied out of a map.
-    pub(crate) fn is_lent(self, piece: &Piece) -> bool {
-        let Some((file, _)) = place_of(self.checkpoint, piece).filter(|_| !self.observed) else {
-            return false;
-        };
-        let source = &self.checkpoint.file(file).source;
-        plan::reads_along(piece, source.pace().gap) && source.mapped().is_some()
-    }
-}
-
-/// Bytes that a piece takes of its source; what it repeats counts once.
-pub(crate) fn taken(piece: &Piece) -> u64 {
-    let distinct = piece.dims.iter().filter(|d| d.source_stride > 0);
-    distinct.map(|d| d.extent).product::<u64>() * piece.run
-}
-
-/// What a thread keeps for itself.
-#[derive(Default)]
-pub(crate) struct Own {
-    pieces: Vec<Piece>,
-    clipped: Vec<Piece>,
-    pub(crate) bytes_read: u64,
-}
-
-impl Run<'_, '_> {
+impl Reader<'_, '_> {
     /// Bytes `range` of a moved plane to `target`.
     pub(crate) fn fill(
         &self,
@@ -215,10 +131,6 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    fn ways(&self) -> Ways<'_> {
-        Ways { checkpoint: self.checkpoint, observed: self.options.observe.is_some() }
-    }
-
     /// Checks that the sources which share a cell agree with `bytes`, what was written of `range`.
     pub(crate) fn agree(
         &self,
@@ -255,44 +167,6 @@ impl Run<'_, '_> {
             }
             None => Ok(()),
         }
-    }
-
-    /// Reads bytes of a file to where they belong.
-    pub(crate) fn read(&self, id: FileId, offset: u64, buf: &mut [u8], own: &mut Own) -> Result<(), Error> {
-        let file: &File = self.checkpoint.file(id);
-        let longest = size(file.source.pace().longest).max(1);
-        let mut at = offset;
-        for part in buf.chunks_mut(longest) {
-            self.pulse()?;
-            let bytes = part.len() as u64;
-            file.source.read_at(at, part).map_err(|source| match file.unchanged() {
-                Err(changed) => Error::Changed(changed),
-                Ok(()) => Error::Io { path: file.path.clone(), offset: at, bytes, source },
-            })?;
-            if let Some(observe) = self.options.observe {
-                observe(id, at, part);
-            }
-            own.bytes_read += bytes;
-            at += bytes;
-        }
-        Ok(())
-    }
-}
-
-/// The gap over which pieces are read together.
-pub(crate) fn gap(checkpoint: &Checkpoint, pieces: &[Piece]) -> u64 {
-    let first = pieces.first().and_then(|p| place_of(checkpoint, p));
-    first.map_or(0, |(file, _)| checkpoint.file(file).source.pace().gap)
-}
-
-/// The parts of `pieces`, which are in target order of first bytes, that write to `range`.
-pub(crate) fn clip(pieces: &[Piece], range: &Range<u64>, out: &mut Vec<Piece>) {
-    let after = pieces.partition_point(|p| p.target_offset < range.end);
-    // Runs end in the order in which they begin: of those that begin before the range, the last alone reaches into it.
-    let before = pieces.partition_point(|p| p.target_offset <= range.start).saturating_sub(1);
-    let before = if pieces[..before].iter().all(is_straight) { before } else { 0 };
-    for piece in &pieces[before..after] {
-        piece.clip(range.clone(), out);
     }
 }
 
@@ -334,9 +208,4 @@ fn cells<const N: usize>(source: &[u8], at: usize, target: &mut [u8], to: usize,
             cells::<N>(source, at, target, to, rest);
         }
     }
-}
-
-/// An extent that is memory, or part of some that is.
-pub(crate) fn size(n: u64) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
 }

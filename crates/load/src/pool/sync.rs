@@ -1,8 +1,6 @@
 //! What the threads of a pool share and wait with: the standard library's, or in a model loom's, which tries every order
 //! that their steps can have. `RUSTFLAGS="--cfg loom" cargo test -p weighbridge-load --release --lib models` runs the models.
 
-use crate::pool::Help;
-
 #[cfg(loom)]
 pub(crate) use modelled::*;
 #[cfg(not(loom))]
@@ -201,6 +199,12 @@ impl Claim {
         #[cfg(not(loom))]
         f()
     }
+}
+
+/// A job that its caller need not wait for: it owns what it reads.
+pub(crate) trait Help: Send + Sync {
+    /// Takes items until none is left.
+    fn help(&self, thread: usize);
 }
 
 /// A job for a worker's mail.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::item::PAGE;
+use crate::sizes::PAGE;
 
 /// A huge page that comes in this time is not worth improving on: 4 GB/s.
 const GOOD: Duration = Duration::from_micros(500);

@@ -4,7 +4,6 @@
 //! which threads take in turn: read the pieces of those rows, change them if the plan says so, and write the slot
 //! once. Buffers are admitted, so that they never take more than the caller allows.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +12,18 @@ use std::time::Instant;
 use checkpoint::Checkpoint;
 use plan::{LoadPlan, PlannedParam};
 use quant::{Difference, Matrix};
-use tensor::FileId;
 
-use crate::change::{Change, Failed};
-use crate::cut::Cut;
-use crate::gather::{Own, place_of, size};
-use crate::item::{Item, Work, near, span};
-use crate::memory::{Buffers, Ledger};
-use crate::options::{Options, Progress};
-use crate::pages::Pages;
-use crate::sink::{Place, Sink};
-use crate::slot::Slot;
+use crate::io::read::{Own, Reader};
+use crate::memory::ledger::{Buffers, Ledger};
+use crate::memory::pages::Pages;
+use crate::memory::sink::{Place, Sink};
+use crate::options::Options;
+use crate::report::peak_rss;
+use crate::schedule::cut::Cut;
+use crate::schedule::home::{Home, alignment, homes, lent, planes_of};
+use crate::schedule::item::{Item, Work, near, span};
+use crate::schedule::sources::{files_of, threads, unchanged};
+use crate::sizes::size;
 use crate::{Error, LoadReport, Pool};
 
 /// Runs `plan`, which was compiled against `checkpoint`'s entries, into the memory that `sink` gives: see
@@ -37,61 +37,6 @@ pub(crate) fn execute_into(
 ) -> Result<LoadReport, Error> {
     let homes = homes(plan, checkpoint, false)?;
     fill(plan, checkpoint, &homes, sink, None, pool, options)
-}
-
-/// Where a parameter is.
-pub(crate) enum Home {
-    /// In a map.
-    Borrowed(Vec<Slot>),
-    /// In memory of its own, and what is done on the way there.
-    Own(Change),
-    /// In that of another.
-    Tied(usize),
-}
-
-/// Where each parameter of a plan will be; in a map if it can `lend`.
-pub(crate) fn homes(plan: &LoadPlan, checkpoint: &Checkpoint, lend: bool) -> Result<Vec<Home>, Error> {
-    let home = |param: &PlannedParam| {
-        if let Some(other) = param.tied_to {
-            return Ok(Home::Tied(other));
-        }
-        let change = Change::of(&param.moved, param.shape.len(), &param.steps)
-            .map_err(|(from, to)| Error::Codec { param: param.name.clone(), from, to })?;
-        if lend && param.staged.is_empty() && change.is_none() {
-            let slots = param.planes.iter().map(|plane| {
-                let (file, range) = lent(checkpoint, plane)?;
-                Slot::borrow(&checkpoint.file(file).source, range, alignment(param))
-            });
-            if let Some(slots) = slots.collect::<Option<Vec<_>>>() {
-                return Ok(Home::Borrowed(slots));
-            }
-        }
-        Ok(Home::Own(change))
-    };
-    plan.params.iter().map(home).collect()
-}
-
-/// The bytes of a file that are a plane.
-pub(crate) fn lent(checkpoint: &Checkpoint, plane: &plan::PlannedPlane) -> Option<(FileId, Range<u64>)> {
-    let (entry, index, offset) = plane.borrowable()?;
-    let data = checkpoint.entries().get(entry)?.planes.get(index)?;
-    let start = data.bytes.start.checked_add(offset)?;
-    Some((data.file, start..start.checked_add(plane.bytes)?))
-}
-
-/// A plain dtype is read as such; blocks are read bytewise.
-pub(crate) fn alignment(param: &PlannedParam) -> usize {
-    param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8))
-}
-
-/// Bytes of each plane of a parameter's slot.
-pub(crate) fn planes_of(param: &PlannedParam) -> Result<Vec<usize>, Error> {
-    let too_large = || Error::TooLarge { param: param.name.clone() };
-    let bytes = param.scheme.planes.iter().map(|spec| {
-        let bytes = param.scheme.plane_bytes(spec, &param.shape).map_err(|_| too_large())?;
-        usize::try_from(bytes).map_err(|_| too_large())
-    });
-    bytes.collect()
 }
 
 /// A parameter that wants memory, and what of it is still to be done.
@@ -110,14 +55,10 @@ impl Placed<'_> {
 }
 
 /// What all threads see of a run.
-pub(crate) struct Run<'a, 'o> {
-    pub(crate) checkpoint: &'a Checkpoint,
-    pub(crate) options: Options<'o>,
+struct Run<'a, 'o> {
+    reader: Reader<'a, 'o>,
     fresh: Option<&'a Pages>,
     ledger: Ledger,
-    stop: AtomicBool,
-    done: AtomicU64,
-    total: u64,
 }
 
 /// One thread's own.
@@ -128,34 +69,6 @@ struct Scratch<'a> {
     bytes_encoded: u64,
     /// For each item that was encoded: its parameter's index and its place in the files.
     encoded: Vec<(usize, usize, &'a str, Difference)>,
-}
-
-/// The files that a plan needs something of.
-///
-/// # Errors
-/// If it needs something that is not in `checkpoint`.
-pub(crate) fn files_of(plan: &LoadPlan, checkpoint: &Checkpoint) -> Result<BTreeSet<FileId>, Error> {
-    let mut files = BTreeSet::new();
-    for param in &plan.params {
-        for piece in param.from_entries().flat_map(|plane| plane.copy.iter().chain(&plane.equal)) {
-            let Some(from) = piece.source else { continue };
-            let (file, _) = place_of(checkpoint, piece)
-                .ok_or_else(|| Error::NoSource { param: param.name.clone(), entry: from.entry })?;
-            files.insert(file);
-        }
-    }
-    Ok(files)
-}
-
-/// That files are what they were when they were opened.
-pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Result<(), Error> {
-    files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
-}
-
-/// Threads that a load has which is given so many: who reads past the page cache waits for the disk, and others use the
-/// processors meanwhile.
-pub(crate) fn threads(checkpoint: &Checkpoint, given: usize) -> usize {
-    checkpoint.files().iter().map(|f| f.source.pace().depth).fold(given.max(1), usize::max)
 }
 
 /// Fills all homes that are not elsewhere. `fresh` makes the sink's memory ready if that was never used.
@@ -203,20 +116,19 @@ pub(crate) fn fill<'m>(
             sink.done(&one.place(index));
         }
     }
-    let run = Run {
+    let reader = Reader {
         checkpoint,
         options,
-        fresh,
-        ledger: Ledger::new(limit),
         stop: AtomicBool::new(false),
         done: AtomicU64::new(0),
         total: report.owned_bytes,
     };
+    let run = Run { reader, fresh, ledger: Ledger::new(limit) };
     let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
     let mut scratch: Vec<Scratch<'_>> = (0..pool.threads()).map(|_| Scratch::default()).collect();
     pool.chunks(&mut scratch, &mut works, 1, |scratch, at, works| {
         for work in works {
-            if run.stop.load(Ordering::Relaxed) {
+            if run.reader.stop.load(Ordering::Relaxed) {
                 return;
             }
             let complete = |item: &Item<'_, &mut [u8]>| {
@@ -226,7 +138,7 @@ pub(crate) fn fill<'m>(
                 }
             };
             if let Err(error) = run.work(at, work, scratch, complete) {
-                run.stop.store(true, Ordering::Relaxed);
+                run.reader.stop.store(true, Ordering::Relaxed);
                 // The first in the order of the work: those before it were all begun, and so come to an end.
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 let cancelled = |e: &Error| matches!(e, Error::Cancelled { .. });
@@ -265,11 +177,11 @@ pub(crate) fn fill<'m>(
     }
     report.scratch_peak = run.ledger.peak();
     for (one, _) in later {
-        run.pulse()?;
+        run.reader.pulse()?;
         let index = one.index;
         let bytes = one.targets.iter().map(|t| t.len() as u64).sum();
         one.run(checkpoint, pool, options, &mut report)?;
-        run.done.fetch_add(bytes, Ordering::Relaxed);
+        run.reader.done.fetch_add(bytes, Ordering::Relaxed);
         placed.get(index).into_iter().flatten().for_each(|one| sink.done(&one.place(index)));
     }
     unchanged(checkpoint, &files)?;
@@ -286,7 +198,7 @@ pub(crate) fn fill<'m>(
     report.dropped = plan.dropped.len();
     report.memory_seconds = fresh.map_or(0.0, Pages::seconds);
     report.seconds = started.elapsed().as_secs_f64();
-    report.peak_rss = crate::report::peak_rss();
+    report.peak_rss = peak_rss();
     Ok(report)
 }
 
@@ -331,7 +243,7 @@ impl Run<'_, '_> {
         complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         while !items.is_empty() {
-            let near = near(self.checkpoint, items, buffers.read.room);
+            let near = near(self.reader.checkpoint, items, buffers.read.room);
             let (now, rest) = std::mem::take(&mut items).split_at_mut(near.max(1));
             items = rest;
             if let Some(pages) = self.fresh {
@@ -342,9 +254,9 @@ impl Run<'_, '_> {
                 several => self.several(several, buffers, scratch)?,
             }
             let bytes = now.iter().map(Item::bytes).sum();
-            self.done.fetch_add(bytes, Ordering::Relaxed);
+            self.reader.done.fetch_add(bytes, Ordering::Relaxed);
             now.iter().for_each(&complete);
-            self.pulse()?;
+            self.reader.pulse()?;
         }
         Ok(())
     }
@@ -358,7 +270,7 @@ impl Run<'_, '_> {
     ) -> Result<(), Error> {
         let Some((file, Range { start, end })) = span(items) else { return Ok(()) };
         let bytes = buffers.read.bytes(size(end - start));
-        self.read(file, start, bytes, &mut scratch.own)?;
+        self.reader.read(file, start, bytes, &mut scratch.own)?;
         for item in items {
             let (Some((_, span)), [target]) = (&item.span, &mut item.target[..]) else { continue };
             target.copy_from_slice(&bytes[size(span.start - start)..][..target.len()]);
@@ -380,8 +292,8 @@ impl Run<'_, '_> {
         if item.change.is_none() {
             let ([(plane, range)], [target]) = (&item.moved[..], &mut item.target[..]) else { return Ok(()) };
             scratch.bytes_copied += target.len() as u64;
-            self.fill(plane, range, target, read, own)?;
-            return self.agree(param, plane, range, target, read, own);
+            self.reader.fill(plane, range, target, read, own)?;
+            return self.reader.agree(param, plane, range, target, read, own);
         }
         let total = item.moved.iter().map(|(_, r)| size(r.end - r.start)).sum::<usize>();
         moved.resize(total.max(moved.len()), 0);
@@ -390,34 +302,16 @@ impl Run<'_, '_> {
         for (plane, range) in &item.moved {
             let (part, after) = rest.split_at_mut(size(range.end - range.start));
             rest = after;
-            self.fill(plane, range, part, read, own)?;
-            self.agree(param, plane, range, part, read, own)?;
+            self.reader.fill(plane, range, part, read, own)?;
+            self.reader.agree(param, plane, range, part, read, own)?;
             planes.push(part);
         }
-        let importance = self.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
+        let importance = self.reader.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
         let changed = item.change.apply(matrix, importance, &mut item.target, values);
-        let changed = changed.map_err(|why| match why {
-            Failed::Data(data) => Error::Data { param: param.clone(), data },
-            Failed::NotFinite(count) => {
-                Error::NotFinite { param: param.clone(), to: item.param.scheme.name.to_string(), count }
-            }
-        })?;
+        let changed = changed.map_err(|why| why.of(param, &item.param.scheme))?;
         scratch.encoded.extend(changed.map(|d| (item.index, at, param.as_str(), d)));
         scratch.bytes_encoded += item.bytes();
-        Ok(())
-    }
-
-    /// Tells the caller how far it is, and ends if the caller or another thread has ended it.
-    pub(crate) fn pulse(&self) -> Result<(), Error> {
-        let progress = Progress { done: self.done.load(Ordering::Relaxed), total: self.total };
-        let over = self.stop.load(Ordering::Relaxed)
-            || self.options.watch.is_some_and(|watch| watch(progress).is_break());
-        if over {
-            self.stop.store(true, Ordering::Relaxed);
-            let Progress { done, total } = progress;
-            return Err(Error::Cancelled { done, total });
-        }
         Ok(())
     }
 
@@ -430,11 +324,11 @@ impl Run<'_, '_> {
         report: &mut LoadReport,
     ) -> Result<(), Error> {
         const STEP: u64 = 4 << 20;
-        let Some(observe) = self.options.observe else { return Ok(()) };
+        let Some(observe) = self.reader.options.observe else { return Ok(()) };
         let mut parts = vec![];
         for (param, home) in plan.params.iter().zip(homes) {
             let Home::Borrowed(_) = home else { continue };
-            for (file, range) in param.planes.iter().filter_map(|p| lent(self.checkpoint, p)) {
+            for (file, range) in param.planes.iter().filter_map(|p| lent(self.reader.checkpoint, p)) {
                 let starts = range.clone().step_by(size(STEP));
                 parts.extend(starts.map(|at| (file, at..(at + STEP).min(range.end))));
             }
@@ -442,14 +336,15 @@ impl Run<'_, '_> {
         let mut none = vec![(); pool.threads()];
         pool.chunks(&mut none, &mut parts, 1, |(), _, parts| {
             for (file, range) in parts {
-                let mapped = self.checkpoint.file(*file).source.mapped().unwrap_or_default();
-                if let (Some(bytes), Ok(())) = (mapped.get(size(range.start)..size(range.end)), self.pulse())
+                let mapped = self.reader.checkpoint.file(*file).source.mapped().unwrap_or_default();
+                if let (Some(bytes), Ok(())) =
+                    (mapped.get(size(range.start)..size(range.end)), self.reader.pulse())
                 {
                     observe(*file, range.start, bytes);
                 }
             }
         });
-        self.pulse()?;
+        self.reader.pulse()?;
         report.bytes_read += parts.iter().map(|(_, r)| r.end - r.start).sum::<u64>();
         Ok(())
     }
@@ -461,7 +356,7 @@ mod tests {
     use std::sync::Arc;
 
     use checkpoint::ByteSource;
-    use tensor::{Dtype, PlaneData, Scheme, TensorEntry};
+    use tensor::{Dtype, FileId, PlaneData, Scheme, TensorEntry};
 
     use super::*;
     use crate::Allocated;

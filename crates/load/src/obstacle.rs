@@ -1,0 +1,130 @@
+//! What keeps weights in memory from being updated.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tensor::{Arrangement, Shape};
+
+/// Why what is in memory cannot be updated: nothing was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// A pattern names nothing that is in memory.
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// The nearest name.
+        nearest: Option<String>,
+    },
+    /// The plan has nothing for a parameter.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The plan has a parameter that is not in memory.
+    Extra {
+        /// Its name.
+        name: String,
+        /// The nearest name in memory.
+        nearest: Option<String>,
+    },
+    /// A parameter has another shape.
+    Shape {
+        /// Its name.
+        name: String,
+        /// In memory.
+        wanted: Shape,
+        /// In the plan.
+        found: Shape,
+    },
+    /// A parameter is held in another scheme.
+    Scheme {
+        /// Its name.
+        name: String,
+        /// In memory.
+        wanted: String,
+        /// In the plan.
+        found: String,
+    },
+    /// A parameter shares its slot with another, here or there.
+    Tie {
+        /// Its name.
+        name: String,
+        /// The one that it is tied to in memory.
+        wanted: Option<String>,
+        /// The one that it is tied to in the plan.
+        found: Option<String>,
+    },
+    /// A parameter is borrowed from a map, which cannot be written.
+    Borrowed {
+        /// Its name.
+        name: String,
+    },
+    /// The plan's layout holds values otherwise, although shapes and schemes are the same.
+    Arrangement {
+        /// In memory.
+        wanted: Option<Arrangement>,
+        /// In the plan.
+        found: Arrangement,
+    },
+    /// A file is not what it was when the plan's checkpoint was opened.
+    Changed(checkpoint::Error),
+    /// A file cannot be read to the last byte that is needed.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The end of what is needed, in bytes.
+        needed: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Tensors that were cloned out of what is in memory are still there.
+    InUse,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tied = |to: &Option<String>| to.as_ref().map_or("no other".to_owned(), |to| format!("`{to}`"));
+        let near = |near: &Option<String>| {
+            near.as_ref().map_or(String::new(), |near| format!("\nhint: did you mean `{near}`?"))
+        };
+        match self {
+            Obstacle::NoMatch { pattern, nearest } => {
+                write!(f, "`{pattern}` names no parameter that is in memory{}", near(nearest))
+            }
+            Obstacle::Missing { name } => write!(f, "`{name}`: is in memory, and not in the plan"),
+            Obstacle::Extra { name, nearest } => {
+                write!(f, "`{name}`: is in the plan, and not in memory{}", near(nearest))
+            }
+            Obstacle::Shape { name, wanted, found } => {
+                write!(f, "`{name}`: wanted shape {wanted}, found {found}")
+            }
+            Obstacle::Scheme { name, wanted, found } => write!(f, "`{name}`: wanted {wanted}, found {found}"),
+            Obstacle::Tie { name, wanted, found } => {
+                write!(f, "`{name}`: wanted one that is tied to {}, found {}", tied(wanted), tied(found))
+            }
+            Obstacle::Borrowed { name } => {
+                write!(
+                    f,
+                    "`{name}`: is borrowed from a map, which cannot be written\n\
+                     hint: load it owned (`Options::owned`)"
+                )
+            }
+            Obstacle::Arrangement { wanted, found } => {
+                let wanted = wanted.as_ref().map_or("a part of a load".to_owned(), ToString::to_string);
+                write!(
+                    f,
+                    "wanted {wanted}, found {found}\nhint: plan it in the layout that is in memory; in `canonical` all \
+                     checkpoints are alike"
+                )
+            }
+            Obstacle::Changed(error) => error.fmt(f),
+            Obstacle::File { path, needed, source } => {
+                write!(f, "`{}`: {needed} bytes of it are needed: {source}", path.display())
+            }
+            Obstacle::InUse => f.write_str(
+                "tensors that were cloned out of it are still in use\nhint: drop them (a decoder holds some)",
+            ),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What a load does, in which order, and what that takes: decided before anything is read.
+
+pub(crate) mod cut;
+pub(crate) mod home;
+pub(crate) mod item;
+pub(crate) mod needs;
+pub(crate) mod reads;
+pub(crate) mod sources;
+pub(crate) mod staged;
