@@ -150,7 +150,23 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> String {
             let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
             return format!("{error}\nhint: --allow-loss {} converts all the same", keys.join(","));
         }
+        weighbridge::Error::Engine(e) => return with_hint(e),
         _ => return error.to_string(),
     };
     format!("{error}\nhint: {hint}")
+}
+
+/// An error of the engine, with what it says to do about it, and the option that does it.
+fn with_hint(error: &weighbridge::engine::Error) -> String {
+    use weighbridge::engine::{Error, sampler};
+
+    let Some(hint) = error.hint() else { return error.to_string() };
+    let option = match error {
+        Error::CacheTooLarge { .. } | Error::ContextFull { .. } | Error::Positions { .. } => " (`--ctx`)",
+        Error::NoKernel { .. } | Error::Sampler(sampler::Error::NotNumbers { .. }) => {
+            " (`--backend reference`)"
+        }
+        _ => "",
+    };
+    format!("{error}\nhint: {hint}{option}")
 }

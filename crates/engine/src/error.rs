@@ -18,15 +18,13 @@ pub enum Error {
     )]
     NoRopeOrder,
     /// An update ended on the way: the weights in memory belong to two models.
-    #[error(
-        "an update of the weights ended on the way: they are of two models\nhint: update all of them, or load them again"
-    )]
+    #[error("an update of the weights ended on the way: they are of two models")]
     Torn,
     /// A size does not fit this machine.
     #[error("the model does not fit this machine's address space")]
     TooLarge,
-    /// The KV cache is not to be had.
-    #[error("no memory for a KV cache of {capacity} positions\nhint: ask for fewer with --ctx")]
+    /// Memory runs out for the state of a session.
+    #[error("no memory for a session of {capacity} positions")]
     CacheTooLarge {
         /// Positions asked for.
         capacity: usize,
@@ -42,16 +40,17 @@ pub enum Error {
         /// Tokens in the vocabulary.
         vocab: usize,
     },
-    /// The cache is full.
-    #[error(
-        "the context is full: {wanted} positions wanted, room for {capacity}\nhint: ask for more with --ctx"
-    )]
+    /// The session has too little room.
+    #[error("the context is full: {wanted} positions wanted, room for {capacity}")]
     ContextFull {
         /// Positions wanted.
         wanted: usize,
         /// Positions there is room for.
         capacity: usize,
     },
+    /// A session, or a snapshot, of another model.
+    #[error("the session is of another model than the one that runs")]
+    OtherModel,
     /// More positions than a learned table holds.
     #[error("a context of {wanted} was asked for, and the model has learned {learned} positions")]
     Positions {
@@ -61,7 +60,7 @@ pub enum Error {
         learned: usize,
     },
     /// A matrix that the processor cannot multiply.
-    #[error("no kernel multiplies matrices of {scheme}\nhint: `--backend reference` decodes them row by row")]
+    #[error("no kernel multiplies matrices of {scheme}")]
     NoKernel {
         /// Its scheme.
         scheme: String,
@@ -108,10 +107,11 @@ pub enum Error {
     Sampler(#[from] crate::sampler::Error),
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As it is shown: a `main` that ends with one says what is wrong and what to do, and not how that is kept.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(self, f)?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }
 
@@ -125,5 +125,18 @@ impl Error {
                 | Error::Positions { .. }
                 | Error::NoTokens
         )
+    }
+
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Error::Torn => "update all of the weights, or load them again",
+            Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
+            Error::ContextFull { .. } => "ask for more positions",
+            Error::NoKernel { .. } => "the reference backend decodes them row by row",
+            Error::Sampler(error) => return error.hint(),
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }

@@ -4,9 +4,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::backend::Backend;
 use crate::sampler::Sampler;
-use crate::{Decoder, Error};
+use crate::{Error, Runner, Session};
 
 /// When to stop, and how long it may take.
 pub struct Limits<'a> {
@@ -62,22 +61,22 @@ impl Stats {
     }
 }
 
-/// Runs `prompt`, then samples until a limit; `each` sees every token as it comes, and may break.
+/// Runs `prompt` in `session`, then samples until a limit; `each` sees every token as it comes, and may break.
 ///
 /// The loop allocates nothing.
 ///
 /// # Errors
 /// If the prompt does not fit, or the logits are not numbers.
 pub fn generate(
-    decoder: &mut Decoder,
-    backend: &mut dyn Backend,
+    runner: &mut Runner,
+    session: &mut Session,
     sampler: &mut Sampler,
     prompt: &[u32],
     limits: &Limits<'_>,
     each: &mut dyn FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Stats, Error> {
     let started = Instant::now();
-    let logits = decoder.forward(backend, prompt)?;
+    let logits = runner.forward(session, prompt)?;
     let mut token = sampler.sample(logits)?;
     let mut stats = Stats {
         prompt_tokens: prompt.len(),
@@ -97,10 +96,10 @@ pub fn generate(
         if stats.tokens >= limits.tokens {
             break Stop::Length;
         }
-        if decoder.cache().len() == decoder.cache().capacity() {
+        if session.position() == session.capacity() {
             break Stop::ContextFull;
         }
-        token = sampler.sample(decoder.forward(backend, &[token])?)?;
+        token = sampler.sample(runner.forward(session, &[token])?)?;
         stats.tokens += 1;
     };
     stats.decode_seconds = decoding.elapsed().as_secs_f64();

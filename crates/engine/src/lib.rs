@@ -1,4 +1,28 @@
 //! Runs a model whose weights a plan has loaded.
+//!
+//! - A [`Model`] is what all share, read-only: what it computes and its weights. It is made of [`load::Loaded`] once.
+//! - A [`Session`] is one sequence of tokens: how far it is, and what each layer keeps of the positions before. It can be
+//!   truncated, and a [`Snapshot`] of it starts others from a common prefix.
+//! - A [`Batch`] is what many sessions do in one step: each takes its tokens, a prompt or a single one, and says after which of
+//!   them it wants logits. Each row comes out as if its session were alone, bit for bit.
+//! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
+//! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`text`] is what stands around it.
+//!
+//! ```no_run
+//! # fn run(loaded: &load::Loaded, architecture: ::model::Architecture) -> Result<(), weighbridge_engine::Error> {
+//! use std::sync::Arc;
+//! use weighbridge_engine::{Batch, Logits, Model, Runner, Session, backend::Reference};
+//!
+//! let model = Arc::new(Model::new(loaded, architecture)?);
+//! let mut runner = Runner::new(&model, Box::new(Reference::new()))?;
+//! let (mut first, mut second) = (Session::new(&model, 512)?, Session::new(&model, 64)?);
+//! let mut batch = Batch::new();
+//! batch.add(&mut first, &[1, 504, 3575], Logits::Last);
+//! batch.add(&mut second, &[28], Logits::Last);
+//! runner.run(batch, |part, _, logits| println!("{part}: {} logits", logits.len()))?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -6,17 +30,24 @@
 )]
 
 pub mod backend;
-mod decoder;
+mod batch;
 mod error;
 mod generate;
-mod kv_cache;
+mod layer;
+mod model;
+mod runner;
 pub mod sampler;
 pub mod sampling;
+mod session;
+mod state;
 pub mod text;
 mod weights;
 
-pub use decoder::{BATCH, Decoder};
+pub use self::model::Model;
+pub use batch::{Batch, Logits};
 pub use error::Error;
 pub use generate::{Limits, Stats, Stop, generate};
-pub use kv_cache::KvCache;
-pub use weights::{Block, Linear, NormWeights, Projection, Weights};
+pub use runner::{BATCH, Runner};
+pub use session::{Session, Snapshot};
+pub use state::KvCache;
+pub use weights::{Linear, NormWeights, Projection};

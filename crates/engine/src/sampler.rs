@@ -41,9 +41,7 @@ pub enum Error {
         found: f32,
     },
     /// Logits that no softmax takes.
-    #[error(
-        "{count} of {vocab} logits are not numbers\nhint: the weights are broken; `--backend reference` tells whether a kernel is"
-    )]
+    #[error("{count} of {vocab} logits are not numbers")]
     NotNumbers {
         /// How many are NaN or +∞.
         count: usize,
@@ -58,6 +56,14 @@ pub enum Error {
         /// Logits given.
         found: usize,
     },
+}
+
+impl Error {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        let broken = "the weights are broken, or a kernel is, which the reference backend shows";
+        matches!(self, Error::NotNumbers { .. }).then(|| broken.to_owned())
+    }
 }
 
 /// Chooses tokens. Allocates once, in [`Sampler::new`].

@@ -51,7 +51,11 @@ pub enum Error {
 /// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        match self {
+            #[cfg(feature = "engine")]
+            Error::Engine(error) => fmt::Debug::fmt(error, f),
+            _ => fmt::Display::fmt(self, f),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub use engine::text::{
     Tokenizer, chat_template, open_tokenizer, tokenizer,
 };
 #[cfg(feature = "engine")]
-pub use engine::{Limits, Stats, Stop};
+pub use engine::{Batch, Limits, Logits, Session, Snapshot, Stats, Stop};
 pub use error::Error;
 pub use load::{
     Allocated, Bytes, Digest, Error as LoadError, LoadReport, Loaded, Needs, Obstacle,

@@ -10,7 +10,7 @@ use engine::backend::{Backend, Ceiling, Cpu, Reference, Tuned};
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Decoder, Limits, Stats};
+use engine::{Batch, Limits, Runner, Session, Stats};
 use load::{LoadReport, Pool};
 use model::{Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
@@ -50,14 +50,16 @@ pub struct Options {
 /// Positions that are reserved when nobody asks for more.
 const DEFAULT_CONTEXT: u64 = 4096;
 
-/// A model that runs: weights in their slots, a tokenizer if the checkpoint has one.
+/// A model that runs: weights in their slots, one session, a tokenizer if the checkpoint has one.
+///
+/// Most methods are of that session. [`Runtime::run`] runs others of the same model beside it.
 pub struct Runtime {
     checkpoint: Checkpoint,
     model: Model,
     report: LoadReport,
     layout: LayoutKind,
-    backend: Box<dyn Backend>,
-    decoder: Decoder,
+    runner: Runner,
+    session: Session,
     tokenizer: Result<Arc<Tokenizer>, engine::Error>,
     template: Option<ChatTemplate>,
     sampling: Sampling,
@@ -110,18 +112,20 @@ impl Runtime {
         let context = options
             .context
             .unwrap_or_else(|| usize::try_from(arch.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
-        let decoder = Decoder::new(&loaded, arch, context)?;
+        let shared = Arc::new(engine::Model::new(&loaded, arch)?);
+        let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Reference => Box::new(Reference::new()),
             BackendKind::Cpu => {
                 let access = options.access.unwrap_or_else(Access::detect);
-                Box::new(Cpu::new(pool, isa, access, &decoder)?)
+                Box::new(Cpu::new(pool, isa, access, &shared)?)
             }
         };
+        let runner = Runner::new(&shared, backend)?;
         let template = text::chat_template(&checkpoint)?;
         let report = loaded.report().clone();
         let sampling = sampling(&checkpoint)?;
-        Ok(Runtime { checkpoint, model, report, layout, backend, decoder, tokenizer, template, sampling })
+        Ok(Runtime { checkpoint, model, report, layout, runner, session, tokenizer, template, sampling })
     }
 
     /// The checkpoint.
@@ -146,12 +150,22 @@ impl Runtime {
 
     /// The backend's name.
     pub fn backend(&self) -> String {
-        self.backend.name()
+        self.runner.backend()
     }
 
-    /// The decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
+    /// What all sessions share: weights and architecture.
+    pub fn shared(&self) -> &Arc<engine::Model> {
+        self.runner.model()
+    }
+
+    /// The session of this runtime.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The same, to take a snapshot's place.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     /// The tokenizer, shared so that it can be used while the model runs.
@@ -179,7 +193,7 @@ impl Runtime {
 
     /// Forgets every position from `len` on.
     pub fn truncate(&mut self, len: usize) {
-        self.decoder.truncate(len);
+        self.session.truncate(len);
     }
 
     /// Runs `tokens` at the next positions; the logits after the last, `[vocab]`.
@@ -187,7 +201,7 @@ impl Runtime {
     /// # Errors
     /// If a token is outside the vocabulary, or the context is full.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
-        Ok(self.decoder.forward(&mut *self.backend, tokens)?)
+        Ok(self.runner.forward(&mut self.session, tokens)?)
     }
 
     /// Runs `tokens` at the next positions and calls `each` with the logits after every one.
@@ -195,31 +209,39 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::forward`].
     pub fn forward_each(&mut self, tokens: &[u32], each: impl FnMut(&[f32])) -> Result<(), Error> {
-        Ok(self.decoder.forward_each(&mut *self.backend, tokens, each)?)
+        Ok(self.runner.forward_each(&mut self.session, tokens, each)?)
+    }
+
+    /// Runs sessions of [`Runtime::shared`] together; see [`Runner::run`].
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn run(&mut self, batch: Batch<'_>, each: impl FnMut(usize, usize, &[f32])) -> Result<(), Error> {
+        Ok(self.runner.run(batch, each)?)
     }
 
     /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
     pub fn ceiling(&mut self) -> Option<Ceiling> {
-        self.backend.ceiling(self.decoder.weights())
+        self.runner.ceiling()
     }
 
     /// Bytes of weights, and of keys and values, that a token decoded at `position` reads.
     pub fn reads(&self, position: usize) -> (u64, u64) {
-        let weights = self.decoder.weights().projections().map(|p| p.bytes()).sum();
-        (weights, self.decoder.cache_bytes(position))
+        let weights = self.shared().projections().map(|p| p.bytes()).sum();
+        (weights, self.shared().state_reads(position))
     }
 
     /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.
     pub fn macs(&self, tokens: u64) -> u64 {
-        let weights = self.decoder.weights();
-        let all: u64 = weights.projections().map(|p| p.macs()).sum();
+        let all: u64 = self.shared().projections().map(|p| p.macs()).sum();
+        let output = self.shared().output().macs();
         // Logits are wanted after the last token alone.
-        (all - weights.output.macs()) * tokens + weights.output.macs()
+        (all - output) * tokens + output
     }
 
     /// Does the products of a prompt of `tokens` tokens, and nothing else.
     pub fn products(&mut self, tokens: usize) {
-        self.decoder.products(&mut *self.backend, tokens);
+        self.runner.products(tokens);
     }
 
     /// Runs `prompt`, then samples until a limit; see [`engine::generate`].
@@ -233,7 +255,7 @@ impl Runtime {
         limits: &Limits<'_>,
         each: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Stats, Error> {
-        Ok(engine::generate(&mut self.decoder, &mut *self.backend, sampler, prompt, limits, each)?)
+        Ok(engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, each)?)
     }
 }
 

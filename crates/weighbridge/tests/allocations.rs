@@ -49,7 +49,7 @@ fn the_token_loop_allocates_nothing() {
                     ..Options::default()
                 };
                 let mut runtime = Runtime::start(model(name), &options).unwrap();
-                let vocab = usize::try_from(runtime.decoder().architecture().vocab).unwrap();
+                let vocab = runtime.shared().vocab();
                 let sampling = SamplerOptions { temperature, seed: 7, ..SamplerOptions::default() };
                 let mut sampler = Sampler::new(&sampling, vocab).unwrap();
                 let tokenizer = Arc::clone(runtime.tokenizer().unwrap());

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     options.context.get_or_insert(needed);
     let mut runtime = Runtime::start(&args.model.path, &options)?;
-    let vocab = runtime.decoder().architecture().vocab;
+    let vocab = runtime.shared().vocab() as u64;
     // Any tokens do: the cost does not depend on which.
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);
     let prompt: Vec<u32> = (0..args.prefill).map(token).collect();

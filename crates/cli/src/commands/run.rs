@@ -36,11 +36,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for line in doubts.unless(args.strict.strict)?.lines() {
         note(&line);
     }
-    let sampler = Sampler::new(
-        &args.sampler(runtime.sampling()),
-        usize::try_from(runtime.decoder().architecture().vocab).unwrap_or(0),
-    )
-    .map_err(|e| Failure::Usage(e.to_string()))?;
+    let sampler = Sampler::new(&args.sampler(runtime.sampling()), runtime.shared().vocab())
+        .map_err(|e| Failure::Usage(e.to_string()))?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
             "{error}\nhint: `--ids` takes token ids, and needs no tokenizer"
@@ -254,7 +251,7 @@ impl Session<'_> {
         self.stop.answering(false);
         let stats = stats?;
         // The last token that was sampled has not been run.
-        self.cached.truncate(self.runtime.decoder().cache().len());
+        self.cached.truncate(self.runtime.session().position());
         if let Some(error) = failed {
             return Err(error.into());
         }
@@ -294,7 +291,7 @@ impl Session<'_> {
                 question => {
                     messages.push(Message { role: "user".to_owned(), content: question.to_owned() });
                     let mut tokens = self.render(&messages)?;
-                    let room = self.runtime.decoder().cache().capacity();
+                    let room = self.runtime.session().capacity();
                     if tokens.len() >= room {
                         note("the context is full: the conversation begins anew (ask for more with --ctx)");
                         messages.drain(..messages.len() - 1);
@@ -328,12 +325,12 @@ impl Session<'_> {
     }
 
     fn memory(&self) -> String {
-        let cache = self.runtime.decoder().cache();
+        let session = self.runtime.session();
         format!(
             "context {} of {} positions, cache {}; weights {}",
-            cache.len(),
-            cache.capacity(),
-            weighbridge::Bytes(cache.bytes() as u64),
+            session.position(),
+            session.capacity(),
+            weighbridge::Bytes(session.bytes() as u64),
             self.runtime.report(),
         )
     }

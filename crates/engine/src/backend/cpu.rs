@@ -18,8 +18,8 @@ use tensor::{RopeOrder, Scheme};
 use super::ceiling::{self, Ceiling};
 use super::product::Products;
 use super::{Attend, Backend, Heads};
-use crate::weights::{Linear, NormWeights, Projection, Weights};
-use crate::{BATCH, Decoder, Error};
+use crate::weights::{Linear, NormWeights, Projection};
+use crate::{BATCH, Error, Model};
 
 /// Parts of one fork-join at most.
 pub(super) const PARTS: usize = 128;
@@ -36,6 +36,8 @@ pub struct Cpu {
     activations: Activations,
     products: Products,
     locals: Vec<Local>,
+    /// Rows of scores that one thread takes at once, each of a query head.
+    score_rows: usize,
 }
 
 impl fmt::Debug for Cpu {
@@ -46,7 +48,7 @@ impl fmt::Debug for Cpu {
 
 /// One thread's own.
 struct Local {
-    /// Scores of the query heads that share a key head: `[rows, group, context]`.
+    /// Scores of the query heads that share a key head: `[rows, group, positions]`, for as many positions as are reserved.
     scores: Vec<f32>,
     /// These query heads, and what they are given: `[2, rows, group, head_dim]`.
     queries: Vec<f32>,
@@ -57,28 +59,33 @@ struct Local {
 }
 
 impl Cpu {
-    /// A backend for `decoder`, with everything it needs allocated. It reads weights as `access` says.
+    /// A backend for `model`, with all that it needs allocated but for room to attend. It reads weights as `access` says.
     ///
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
-    pub fn new(pool: Pool, isa: Isa, access: Access, decoder: &Decoder) -> Result<Cpu, Error> {
-        let arch = decoder.architecture();
-        let projections = || decoder.weights().projections().map(|p| &**p);
+    pub fn new(pool: Pool, isa: Isa, access: Access, model: &Model) -> Result<Cpu, Error> {
+        let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
-        let context = decoder.cache().capacity();
-        let group = usize::try_from(arch.heads / arch.kv_heads).map_err(|_| Error::TooLarge)?;
-        let head_dim = usize::try_from(arch.head_dim).map_err(|_| Error::TooLarge)?;
-        let rows = BATCH.min(context.max(1));
+        // Most that any attention asks for: rows of scores, values of their queries, elements of a head.
+        let (mut score_rows, mut queries, mut head) = (0, 0, 0);
+        for attention in model.layers().iter().filter_map(|layer| layer.body.attention()) {
+            let group = attention.heads / attention.kv_heads;
+            let rows = rows_together(group) * group;
+            score_rows = score_rows.max(rows);
+            queries = queries.max(2 * rows * attention.head_dim);
+            head = head.max(attention.head_dim);
+        }
         let local = || Local {
-            scores: vec![0.0; rows_together(group) * group * context],
-            queries: vec![0.0; 2 * rows_together(group) * group * head_dim],
-            head: vec![0.0; head_dim],
-            padded: vec![0.0; rows * 16],
+            scores: vec![],
+            queries: vec![0.0; queries],
+            head: vec![0.0; head],
+            padded: vec![0.0; BATCH * 16],
         };
         let locals = (0..pool.threads()).map(|_| local()).collect();
         let products = Products::new(pool.threads(), isa, &kernels, projections());
-        Ok(Cpu { pool, isa, kernels, activations: Activations::new(rows, widest), products, locals })
+        let activations = Activations::new(BATCH, widest);
+        Ok(Cpu { pool, isa, kernels, activations, products, locals, score_rows })
     }
 }
 
@@ -168,6 +175,18 @@ impl Backend for Cpu {
         format!("cpu {}", self.isa.name())
     }
 
+    fn reserve(&mut self, positions: usize) -> Result<(), Error> {
+        let too_large = || Error::CacheTooLarge { capacity: positions };
+        let wanted = self.score_rows.checked_mul(positions).ok_or_else(too_large)?;
+        for Local { scores, .. } in &mut self.locals {
+            if wanted > scores.len() {
+                scores.try_reserve_exact(wanted - scores.len()).map_err(|_| too_large())?;
+                scores.resize(wanted, 0.0);
+            }
+        }
+        Ok(())
+    }
+
     fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
         let width = out.len() / ids.len();
         for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
@@ -178,13 +197,13 @@ impl Backend for Cpu {
         }
     }
 
-    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+    fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
         let width = norm.weight.width();
         let isa = self.isa;
         self.pool.chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
             let x = &x[i * ROWS * width..][..out.len()];
             for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-                normalise(isa, norm, kind, x, out);
+                normalise(isa, norm, x, out);
             }
         });
     }
@@ -227,7 +246,7 @@ impl Backend for Cpu {
         });
     }
 
-    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize) {
+    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize) {
         if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
             return;
         }
@@ -240,7 +259,7 @@ impl Backend for Cpu {
                     for head in part.chunks_exact_mut(heads.head_dim) {
                         if let Some(norm) = norm {
                             local.head.copy_from_slice(head);
-                            normalise(isa, norm, kind, &local.head, head);
+                            normalise(isa, norm, &local.head, head);
                         }
                         if let Some((cos, sin)) = heads.rotation {
                             let (cos, sin) = (&cos[t * half..][..half], &sin[t * half..][..half]);
@@ -269,7 +288,7 @@ impl Backend for Cpu {
                 let visible = attend.visible(t);
                 let scores = &mut local.scores[..together * visible.len()];
                 let seen = 0..visible.len();
-                let (keys, values) = attend.cache.head(attend.layer, first / group, visible);
+                let (keys, values) = attend.cache.head(first / group, visible);
                 let q = &qkv[t * width + first * d..][..together * d];
                 quant::attend(isa, how, q, keys, values, std::slice::from_ref(&seen), scores, out);
             });
@@ -292,7 +311,7 @@ impl Backend for Cpu {
                 for (q, row) in q.chunks_exact_mut(group * d).zip(qkv[first * width..].chunks_exact(width)) {
                     q.copy_from_slice(&row[head * group * d..][..group * d]);
                 }
-                let (keys, values) = attend.cache.head(attend.layer, head, all.clone());
+                let (keys, values) = attend.cache.head(head, all.clone());
                 quant::attend(isa, how, q, keys, values, &seen[..count], scores, mixed);
                 let rows = out.chunks_exact_mut(heads.heads * d);
                 for (row, mixed) in rows.zip(mixed.chunks_exact(group * d)) {
@@ -331,8 +350,8 @@ impl Backend for Cpu {
         vector::add(self.isa, x, y);
     }
 
-    fn ceiling(&mut self, weights: &Weights) -> Option<Ceiling> {
-        Some(ceiling::measure(&mut self.pool, self.isa, weights))
+    fn ceiling(&mut self, model: &Model) -> Option<Ceiling> {
+        Some(ceiling::measure(&mut self.pool, self.isa, model))
     }
 }
 
@@ -360,16 +379,16 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
     });
 }
 
-fn normalise(isa: Isa, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     let weight = norm.weight.as_f32();
-    match (kind, &norm.bias) {
+    match (norm.kind, &norm.bias) {
         (Norm::Rms { eps }, None) => vector::rms_norm(isa, x, weight, eps, out),
         (Norm::Rms { eps }, Some(bias)) => {
             vector::rms_norm(isa, x, weight, eps, out);
             vector::add(isa, out, bias.as_f32());
         }
         (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
-        (Norm::Layer { .. }, None) => unreachable!("`Weights::new` has asked for the bias of a LayerNorm"),
+        (Norm::Layer { .. }, None) => unreachable!("a LayerNorm is not made without its bias"),
     }
 }
 

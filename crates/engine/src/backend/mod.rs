@@ -1,6 +1,6 @@
-//! What a decoder asks of the processor.
+//! What layers ask of the processor.
 //!
-//! Activations are row-major f32, one row a token. The decoder owns the buffers and the order of the
+//! Activations are row-major f32, one row a token. A runner owns the buffers, layers the order of the
 //! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
 
 mod activation;
@@ -13,11 +13,11 @@ mod tune;
 use std::fmt;
 use std::sync::Arc;
 
-use model::{Activation, Norm};
+use model::Activation;
 use tensor::RopeOrder;
 
-use crate::KvCache;
-use crate::weights::{NormWeights, Projection, Weights};
+use crate::weights::{NormWeights, Projection};
+use crate::{Error, KvCache, Model};
 use load::Tensor;
 
 pub use ceiling::Ceiling;
@@ -56,12 +56,10 @@ impl Heads<'_> {
     }
 }
 
-/// One attention over the cache.
+/// One attention of one session over its cache.
 pub struct Attend<'a> {
     /// Keys and values, those of these rows included.
     pub cache: &'a KvCache,
-    /// The layer.
-    pub layer: usize,
     /// The position of the first row.
     pub position: usize,
     /// A row sees itself and the `window - 1` positions before it.
@@ -84,23 +82,32 @@ impl Attend<'_> {
     }
 }
 
-/// The operations of a decoder block.
+/// The operations of layers.
 pub trait Backend {
     /// The name, with the instruction set where there is a choice.
     fn name(&self) -> String;
+
+    /// Makes room for attention over `positions` positions: passes allocate nothing then.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn reserve(&mut self, positions: usize) -> Result<(), Error> {
+        let _ = positions;
+        Ok(())
+    }
 
     /// Row `ids[t]` of `table`, times `scale`, into row `t` of `out`.
     fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]);
 
     /// `out[t] = norm(x[t])`; `x` and `out` are `[rows, width]`.
-    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]);
+    fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]);
 
     /// `y[t] = W x[t] + b` for every part of the projection, side by side: `x` is `[rows, in]`, `y`
     /// `[rows, out]`.
     fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]);
 
     /// Norms and rotates the heads of q and k in place; `qkv` is `[rows, heads.width()]`.
-    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize);
+    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize);
 
     /// Softmax attention of each query head: `qkv` is `[rows, heads.width()]`, `out` `[rows, heads · head_dim]`.
     fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]);
@@ -112,8 +119,8 @@ pub trait Backend {
     fn add(&mut self, x: &mut [f32], y: &[f32]);
 
     /// Measures what bounds it on this machine; `None` if nothing does but itself. Takes a good part of a second.
-    fn ceiling(&mut self, weights: &Weights) -> Option<Ceiling> {
-        let _ = weights;
+    fn ceiling(&mut self, model: &Model) -> Option<Ceiling> {
+        let _ = model;
         None
     }
 }

@@ -47,11 +47,11 @@ impl Backend for Reference {
         }
     }
 
-    fn norm(&mut self, norm: &NormWeights, kind: Norm, x: &[f32], out: &mut [f32]) {
+    fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
         let weight = norm.weight.as_f32();
         for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
             out.copy_from_slice(x);
-            normalise(norm, kind, out);
+            normalise(norm, out);
         }
     }
 
@@ -72,13 +72,13 @@ impl Backend for Reference {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, kind: Norm, qkv: &mut [f32], rows: usize) {
+    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize) {
         let d = heads.head_dim;
         for (t, row) in qkv.chunks_exact_mut(heads.width()).enumerate().take(rows) {
             for (h, head) in row.chunks_exact_mut(d).enumerate().take(heads.heads + heads.kv_heads) {
                 let norm = if h < heads.heads { heads.q_norm } else { heads.k_norm };
                 if let Some(norm) = norm {
-                    normalise(norm, kind, head);
+                    normalise(norm, head);
                 }
                 let Some((cos, sin)) = heads.rotation else { continue };
                 for i in 0..d / 2 {
@@ -98,7 +98,7 @@ impl Backend for Reference {
         for t in 0..rows {
             for h in 0..heads.heads {
                 let query = &qkv[t * heads.width() + h * d..][..d];
-                let (keys, values) = attend.cache.head(attend.layer, h / group, attend.visible(t));
+                let (keys, values) = attend.cache.head(h / group, attend.visible(t));
                 self.scores.clear();
                 self.scores.extend(keys.chunks_exact(d).map(|key| dot(query, key) * attend.scale));
                 let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -144,11 +144,11 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     (sums.iter().sum::<f64>() + rest) as f32
 }
 
-fn normalise(norm: &NormWeights, kind: Norm, x: &mut [f32]) {
+fn normalise(norm: &NormWeights, x: &mut [f32]) {
     let weight = norm.weight.as_f32();
     let n = x.len() as f64;
     let mean_of = |x: &[f32], f: &dyn Fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>() / n;
-    let (mean, eps, variance) = match kind {
+    let (mean, eps, variance) = match norm.kind {
         Norm::Rms { eps } => (0.0, eps, mean_of(x, &|v| v * v)),
         Norm::Layer { eps } => {
             let mean = mean_of(x, &|v| v);

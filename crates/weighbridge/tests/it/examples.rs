@@ -62,6 +62,8 @@ fn examples_run_and_say_what_they_should() {
     let model = testkit::model("smollm2");
     let text = said("generate", &[&model, arg("The capital of France is")]);
     assert!(text.starts_with(" Paris") && text.contains("16 tokens, Length"), "{text}");
+    let texts = said("sessions", &[&model, arg("The capital of"), arg(" France is"), arg(" Italy is")]);
+    assert!(texts.contains("France is Paris") && texts.contains("Italy is Rome"), "{texts}");
 }
 
 /// What public items speak of has a name in the crate.

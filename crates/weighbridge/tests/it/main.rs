@@ -18,6 +18,7 @@ mod pipeline;
 mod quantised;
 mod real;
 mod said;
+mod sessions;
 mod several;
 mod shares;
 mod staged;

@@ -1,0 +1,140 @@
+//! Tokens of many sessions that run together.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::{Error, Session};
+
+/// Which of its tokens a session wants logits after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logits {
+    /// None: the tokens are only remembered.
+    None,
+    /// The last.
+    Last,
+    /// Every one.
+    All,
+}
+
+impl Logits {
+    /// The first of `tokens` tokens that logits are wanted after: the others follow it.
+    fn first(self, tokens: usize) -> usize {
+        match self {
+            Logits::None => tokens,
+            Logits::Last => tokens.saturating_sub(1),
+            Logits::All => 0,
+        }
+    }
+}
+
+/// The tokens that one session takes.
+pub(crate) struct Part<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) tokens: &'a [u32],
+    pub(crate) logits: Logits,
+}
+
+impl Part<'_> {
+    /// The number of tokens that logits are wanted after.
+    pub(crate) fn wanted(&self) -> usize {
+        self.tokens.len() - self.logits.first(self.tokens.len())
+    }
+
+    /// Of the tokens in `range`, those that logits are wanted after.
+    pub(crate) fn wanted_in(&self, range: &Range<usize>) -> Range<usize> {
+        range.start.max(self.logits.first(self.tokens.len()))..range.end
+    }
+
+    /// Whether the session can take its tokens.
+    pub(crate) fn check(&self, vocab: usize) -> Result<(), Error> {
+        if self.tokens.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        if let Some(token) = self.tokens.iter().find(|t| **t as usize >= vocab) {
+            return Err(Error::Token { token: *token, vocab });
+        }
+        let (wanted, capacity) = (self.session.position() + self.tokens.len(), self.session.capacity());
+        if wanted > capacity {
+            return Err(Error::ContextFull { wanted, capacity });
+        }
+        Ok(())
+    }
+}
+
+/// What many sessions of one model do in one step: each has one part, with the tokens that it takes now.
+///
+/// One session may take a prompt while others take a token each. All rows go through each matrix together; each session
+/// attends to its own positions.
+#[derive(Default)]
+pub struct Batch<'a> {
+    pub(crate) parts: Vec<Part<'a>>,
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// An empty one.
+    pub fn new() -> Batch<'a> {
+        Batch::default()
+    }
+
+    /// Adds a part: `session` takes `tokens` at its next positions. Parts are counted from 0.
+    pub fn add(&mut self, session: &'a mut Session, tokens: &'a [u32], logits: Logits) {
+        self.parts.push(Part { session, tokens, logits });
+    }
+}
+
+/// Some tokens of one part, and their rows in a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Which part.
+    pub(crate) part: usize,
+    /// Which of its tokens.
+    pub(crate) tokens: Range<usize>,
+    /// The first row.
+    pub(crate) row: usize,
+}
+
+impl Segment {
+    /// Its rows in the pass.
+    pub(crate) fn rows(&self) -> Range<usize> {
+        self.row..self.row + self.tokens.len()
+    }
+}
+
+/// Where the next pass begins: a part, and a token of it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    part: usize,
+    token: usize,
+}
+
+impl Cursor {
+    /// Fills `segments` with the next pass over `parts`, of at most `most` rows, and returns its number of rows: 0 at the end.
+    pub(crate) fn next_pass(
+        &mut self,
+        parts: &[Part<'_>],
+        most: usize,
+        segments: &mut Vec<Segment>,
+    ) -> usize {
+        segments.clear();
+        let mut row = 0;
+        while let Some(part) = parts.get(self.part).filter(|_| row < most) {
+            let (all, n) = (part.tokens.len(), self.part);
+            let tokens = self.token..all.min(self.token + most - row);
+            *self = if tokens.end == all {
+                Cursor { part: n + 1, token: 0 }
+            } else {
+                Cursor { part: n, token: tokens.end }
+            };
+            let segment = Segment { part: n, tokens, row };
+            row = segment.rows().end;
+            segments.push(segment);
+        }
+        row
+    }
+}

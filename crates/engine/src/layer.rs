@@ -1,0 +1,102 @@
+//! The layers of a model, as they run: one file for each kind.
+
+mod attention;
+mod feed_forward;
+
+use std::sync::Arc;
+
+use crate::Error;
+use crate::backend::Backend;
+use crate::batch::{Part, Segment};
+use crate::state::State;
+use crate::weights::{NormWeights, Projection};
+
+pub(crate) use attention::Attention;
+pub(crate) use feed_forward::FeedForward;
+
+/// A layer and what stands around it: `x += post_norm(body(norm(x)))`.
+pub(crate) struct Layer {
+    /// Before the body.
+    pub(crate) norm: NormWeights,
+    /// What it computes.
+    pub(crate) body: Box<dyn Body>,
+    /// After the body.
+    pub(crate) post_norm: Option<NormWeights>,
+}
+
+/// What a layer computes. Adding a kind is a file here, and a line where layers are made ([`Model::new`](crate::Model::new)).
+pub(crate) trait Body: Send + Sync {
+    /// Its matrices, in the order in which they run. The widest of them say how much room [`Pass::wide`] and
+    /// [`Pass::narrow`] have.
+    fn projections(&self) -> Vec<&Arc<Projection>>;
+
+    /// What a session keeps for it, with room for `positions` positions.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn state(&self, _positions: usize) -> Result<State, Error> {
+        Ok(State::None)
+    }
+
+    /// Bytes of that state; `None` if they cannot be counted.
+    fn state_bytes(&self, _positions: u64) -> Option<u64> {
+        Some(0)
+    }
+
+    /// Bytes of its state that a token at `position` reads.
+    fn state_reads(&self, _position: u64) -> u64 {
+        0
+    }
+
+    /// What attention needs room for, if it is one.
+    fn attention(&self) -> Option<&Attention> {
+        None
+    }
+
+    /// Runs the rows `h` of a pass, `[rows, hidden]`, to `out`, of the same shape.
+    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]);
+}
+
+/// One way of all rows through the layers.
+pub(crate) struct Pass<'a, 'b> {
+    pub(crate) backend: &'a mut dyn Backend,
+    pub(crate) parts: &'a mut [Part<'b>],
+    pub(crate) segments: &'a [Segment],
+    /// Of all segments together.
+    pub(crate) rows: usize,
+    /// Which layer runs now.
+    pub(crate) layer: usize,
+    /// For each rotary embedding of the model.
+    pub(crate) rotations: &'a [Rotation],
+    /// Room for the results of any projection: `[rows, widest output]`.
+    pub(crate) wide: &'a mut [f32],
+    /// Room for the input of any projection: `[rows, widest input]`.
+    pub(crate) narrow: &'a mut [f32],
+}
+
+/// `cos` and `sin` of the rows of a pass: `[rows, head_dim / 2]` each.
+#[derive(Default)]
+pub(crate) struct Rotation {
+    pub(crate) cos: Vec<f32>,
+    pub(crate) sin: Vec<f32>,
+}
+
+impl Rotation {
+    /// Of `rows` rows.
+    pub(crate) fn new(rows: usize, pairs: usize) -> Option<Rotation> {
+        let zeros = vec![0.0; rows.checked_mul(pairs)?];
+        Some(Rotation { cos: zeros.clone(), sin: zeros })
+    }
+
+    /// The rows from `row` on are of `count` positions from `position` on. `frequencies` are radians a position.
+    pub(crate) fn fill(&mut self, frequencies: &[f64], row: usize, position: usize, count: usize) {
+        let half = frequencies.len();
+        for t in 0..count {
+            for (i, frequency) in frequencies.iter().enumerate() {
+                let (sin, cos) = (frequency * (position + t) as f64).sin_cos();
+                self.cos[(row + t) * half + i] = cos as f32;
+                self.sin[(row + t) * half + i] = sin as f32;
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Attention of query heads that share key and value heads, over all positions or those of a window.
+
+use std::sync::Arc;
+
+use tensor::RopeOrder;
+
+use super::{Body, Pass};
+use crate::backend::{Attend, Heads};
+use crate::state::State;
+use crate::weights::{NormWeights, Projection};
+use crate::{Error, KvCache};
+
+/// Grouped-query attention; its state is a [`KvCache`].
+pub(crate) struct Attention {
+    /// Query heads.
+    pub(crate) heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub(crate) kv_heads: usize,
+    /// Elements of a head.
+    pub(crate) head_dim: usize,
+    /// A query sees itself and the `window - 1` positions before it.
+    pub(crate) window: Option<usize>,
+    /// Scores are multiplied by this.
+    pub(crate) scale: f32,
+    /// Which rotary embedding of the model, if positions are rotary.
+    pub(crate) rope: Option<usize>,
+    /// The order in which the rows of q and k lie.
+    pub(crate) rope_order: RopeOrder,
+    /// q, k and v.
+    pub(crate) qkv: Arc<Projection>,
+    /// Norm of each query head.
+    pub(crate) q_norm: Option<NormWeights>,
+    /// Norm of each key head.
+    pub(crate) k_norm: Option<NormWeights>,
+    /// Heads to hidden.
+    pub(crate) output: Arc<Projection>,
+}
+
+impl Body for Attention {
+    fn projections(&self) -> Vec<&Arc<Projection>> {
+        vec![&self.qkv, &self.output]
+    }
+
+    fn state(&self, positions: usize) -> Result<State, Error> {
+        Ok(State::Kv(KvCache::new(self.kv_heads, self.head_dim, positions)?))
+    }
+
+    fn state_bytes(&self, positions: u64) -> Option<u64> {
+        let sizes = [2, 4, self.kv_heads as u64, self.head_dim as u64, positions];
+        sizes.into_iter().try_fold(1u64, u64::checked_mul)
+    }
+
+    fn state_reads(&self, position: u64) -> u64 {
+        let seen = (position + 1).min(self.window.map_or(u64::MAX, |window| window as u64));
+        self.state_bytes(seen).unwrap_or(u64::MAX)
+    }
+
+    fn attention(&self) -> Option<&Attention> {
+        Some(self)
+    }
+
+    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]) {
+        let heads = Heads {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            q_norm: self.q_norm.as_ref(),
+            k_norm: self.k_norm.as_ref(),
+            rotation: self.rope.map(|i| &pass.rotations[i]).map(|r| (&r.cos[..], &r.sin[..])),
+            order: self.rope_order,
+        };
+        let (width, q, kv) = (heads.width(), self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let qkv = &mut pass.wide[..pass.rows * width];
+        let mixed = &mut pass.narrow[..pass.rows * q];
+        pass.backend.linear(&self.qkv, h, pass.rows, qkv);
+        pass.backend.rotate(&heads, qkv, pass.rows);
+        for segment in pass.segments {
+            let session = &mut *pass.parts[segment.part].session;
+            let position = session.position();
+            let State::Kv(cache) = &mut session.states[pass.layer] else {
+                unreachable!("`state` has made a cache for this layer")
+            };
+            let qkv = &qkv[segment.row * width..][..segment.tokens.len() * width];
+            for (row, position) in qkv.chunks_exact(width).zip(position..) {
+                cache.write(position, &row[q..q + kv], &row[q + kv..]);
+            }
+            let attend = Attend { cache, position, window: self.window, scale: self.scale };
+            let mixed = &mut mixed[segment.row * q..][..segment.tokens.len() * q];
+            pass.backend.attend(&heads, &attend, qkv, segment.tokens.len(), mixed);
+        }
+        pass.backend.linear(&self.output, mixed, pass.rows, out);
+    }
+}

@@ -1,0 +1,34 @@
+//! Feed-forward networks: `down(act(up(x)))`, or `down(act(gate(x)) · up(x))`.
+
+use std::sync::Arc;
+
+use model::Activation;
+
+use super::{Body, Pass};
+use crate::weights::Projection;
+
+/// A feed-forward network; it has no state.
+pub(crate) struct FeedForward {
+    /// Of the gate, or of up where there is no gate.
+    pub(crate) activation: Activation,
+    /// Whether there is a gate.
+    pub(crate) gated: bool,
+    /// Gate (if any) and up.
+    pub(crate) gate_up: Arc<Projection>,
+    /// Back to hidden.
+    pub(crate) down: Arc<Projection>,
+}
+
+impl Body for FeedForward {
+    fn projections(&self) -> Vec<&Arc<Projection>> {
+        vec![&self.gate_up, &self.down]
+    }
+
+    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]) {
+        let gate_up = &mut pass.wide[..pass.rows * self.gate_up.out];
+        let activated = &mut pass.narrow[..pass.rows * self.down.input];
+        pass.backend.linear(&self.gate_up, h, pass.rows, gate_up);
+        pass.backend.activate(self.activation, self.gated, gate_up, pass.rows, activated);
+        pass.backend.linear(&self.down, activated, pass.rows, out);
+    }
+}

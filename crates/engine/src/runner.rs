@@ -1,0 +1,250 @@
+//! What runs sessions: the backend, and every buffer that a pass needs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{Backend, Ceiling};
+use crate::batch::{Cursor, Part, Segment};
+use crate::layer::{Pass, Rotation};
+use crate::{Batch, Error, Logits, Model, Session};
+
+/// Rows that one pass takes through the layers at most: prompts go in passes of this.
+pub const BATCH: usize = 256;
+
+/// Rows that are multiplied with the output matrix at once.
+const OUTPUTS: usize = 16;
+
+/// Runs sessions of one model: it owns the backend, and so the threads, and the buffers of a pass.
+///
+/// A pass of one session allocates nothing.
+pub struct Runner {
+    model: Arc<Model>,
+    backend: Box<dyn Backend>,
+    buffers: Buffers,
+    /// For each rotary embedding of the model.
+    rotations: Vec<Rotation>,
+    /// Of the pass that runs.
+    segments: Vec<Segment>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("backend", &self.backend.name()).finish_non_exhaustive()
+    }
+}
+
+/// Row-major f32, for [`BATCH`] rows.
+struct Buffers {
+    /// The residual stream: `[rows, hidden]`.
+    x: Vec<f32>,
+    /// Normed: `[rows, hidden]`.
+    h: Vec<f32>,
+    /// What a layer adds: `[rows, hidden]`.
+    added: Vec<f32>,
+    /// Results of projections: `[rows, widest output]`.
+    wide: Vec<f32>,
+    /// Inputs of projections: `[rows, widest input]`.
+    narrow: Vec<f32>,
+    /// `[1 to OUTPUTS, vocab]`.
+    logits: Vec<f32>,
+}
+
+impl Runner {
+    /// A runner of `model` by `backend`, which was made for it.
+    ///
+    /// # Errors
+    /// If the buffers do not fit the address space.
+    pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
+        let zeros = |n: usize| BATCH.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
+        let projections = || model.layers().iter().flat_map(|layer| layer.body.projections());
+        let buffers = Buffers {
+            x: zeros(model.hidden())?,
+            h: zeros(model.hidden())?,
+            added: zeros(model.hidden())?,
+            wide: zeros(projections().map(|p| p.out).max().unwrap_or(0))?,
+            narrow: zeros(projections().map(|p| p.input).max().unwrap_or(0))?,
+            logits: vec![0.0; model.vocab()],
+        };
+        let rotation = |rope: &Vec<f64>| Rotation::new(BATCH, rope.len()).ok_or(Error::TooLarge);
+        let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
+        // A pass has no more segments than rows.
+        let segments = Vec::with_capacity(BATCH);
+        Ok(Runner { model: Arc::clone(model), backend, buffers, rotations, segments })
+    }
+
+    /// The model that it runs.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The backend's name.
+    pub fn backend(&self) -> String {
+        self.backend.name()
+    }
+
+    /// Runs all parts of `batch`, and calls `each` with the number of a part, that of one of its tokens, and the logits after
+    /// it, `[vocab]`: for every token that logits are wanted after, in order.
+    ///
+    /// # Errors
+    /// If a part has no tokens, a token is outside the vocabulary, a session is of another model or has too little room, or
+    /// memory runs out. Nothing has changed then, in any session.
+    pub fn run(&mut self, batch: Batch<'_>, each: impl FnMut(usize, usize, &[f32])) -> Result<(), Error> {
+        let Batch { mut parts } = batch;
+        self.run_parts(&mut parts, each)
+    }
+
+    /// Runs `tokens` at the next positions of `session` and returns the logits after the last: `[vocab]`.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn forward(&mut self, session: &mut Session, tokens: &[u32]) -> Result<&[f32], Error> {
+        self.run_parts(&mut [Part { session, tokens, logits: Logits::Last }], |_, _, _| ())?;
+        Ok(&self.buffers.logits[..self.model.vocab()])
+    }
+
+    /// Runs `tokens` at the next positions of `session` and calls `each` with the logits after every one.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn forward_each(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        mut each: impl FnMut(&[f32]),
+    ) -> Result<(), Error> {
+        self.run_parts(&mut [Part { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
+    }
+
+    /// Does the products of a prompt of `tokens` tokens and nothing else: what they alone take bounds a prompt.
+    pub fn products(&mut self, tokens: usize) {
+        let Buffers { wide, narrow, h, logits, .. } = &mut self.buffers;
+        for start in (0..tokens).step_by(BATCH) {
+            let rows = (tokens - start).min(BATCH);
+            for projection in self.model.layers().iter().flat_map(|layer| layer.body.projections()) {
+                let x = &narrow[..rows * projection.input];
+                self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
+            }
+        }
+        let (hidden, vocab) = (self.model.hidden(), self.model.vocab());
+        self.backend.linear(&self.model.output, &h[..hidden], 1, &mut logits[..vocab]);
+    }
+
+    /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
+    pub fn ceiling(&mut self) -> Option<Ceiling> {
+        self.backend.ceiling(&self.model)
+    }
+
+    fn run_parts(
+        &mut self,
+        parts: &mut [Part<'_>],
+        mut each: impl FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
+        self.prepare(parts)?;
+        let mut cursor = Cursor::default();
+        loop {
+            let rows = cursor.next_pass(parts, BATCH, &mut self.segments);
+            if rows == 0 {
+                return Ok(());
+            }
+            self.pass(parts, rows);
+            self.outputs(parts, &mut each);
+        }
+    }
+
+    /// Checks all parts, and makes room for what they need.
+    fn prepare(&mut self, parts: &[Part<'_>]) -> Result<(), Error> {
+        if parts.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        for part in parts {
+            if !Arc::ptr_eq(part.session.model(), &self.model) {
+                return Err(Error::OtherModel);
+            }
+            part.check(self.model.vocab())?;
+        }
+        let longest = parts.iter().map(|part| part.session.capacity()).max().unwrap_or(0);
+        self.backend.reserve(longest)?;
+        let outputs = parts.iter().map(Part::wanted).sum::<usize>().min(OUTPUTS);
+        let (logits, wanted) = (&mut self.buffers.logits, outputs * self.model.vocab());
+        if wanted > logits.len() {
+            logits.try_reserve_exact(wanted - logits.len()).map_err(|_| Error::TooLarge)?;
+            logits.resize(wanted, 0.0);
+        }
+        Ok(())
+    }
+
+    /// The rows of `segments` through all layers; the residual stream is left in `x`.
+    fn pass(&mut self, parts: &mut [Part<'_>], rows: usize) {
+        let Runner { model, backend, buffers, rotations, segments } = self;
+        let (hidden, backend) = (model.hidden(), &mut **backend);
+        let Buffers { x, h, added, wide, narrow, .. } = buffers;
+        let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
+
+        for segment in &*segments {
+            let (part, count) = (&parts[segment.part], segment.tokens.len());
+            let (tokens, position) = (&part.tokens[segment.tokens.clone()], part.session.position());
+            let within = segment.row * hidden..segment.rows().end * hidden;
+            let (x, h) = (&mut x[within.clone()], &mut h[within]);
+            backend.embed(&model.token_embedding, tokens, model.architecture().embedding_scale, x);
+            if let Some(table) = &model.position_embedding {
+                for (h, position) in h.chunks_exact_mut(hidden).zip(position..) {
+                    table.decode_row(position, h);
+                }
+                backend.add(x, h);
+            }
+            for (rotation, frequencies) in rotations.iter_mut().zip(&model.ropes) {
+                rotation.fill(frequencies, segment.row, position, count);
+            }
+        }
+        let mut pass = Pass { backend, parts, segments, rows, layer: 0, rotations, wide, narrow };
+        for (n, layer) in model.layers().iter().enumerate() {
+            pass.layer = n;
+            pass.backend.norm(&layer.norm, x, h);
+            layer.body.run(&mut pass, h, added);
+            match &layer.post_norm {
+                Some(post) => {
+                    pass.backend.norm(post, added, h);
+                    pass.backend.add(x, h);
+                }
+                None => pass.backend.add(x, added),
+            }
+        }
+        // Not before every layer has its state: what stopped on the way has changed nothing that counts.
+        for segment in &*segments {
+            parts[segment.part].session.position += segment.tokens.len();
+        }
+    }
+
+    /// Hands on the logits of the rows of the last pass that some are wanted of.
+    fn outputs(&mut self, parts: &[Part<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
+        let Runner { model, backend, buffers, segments, .. } = self;
+        let (hidden, vocab) = (model.hidden(), model.vocab());
+        let Buffers { x, h, logits, .. } = buffers;
+        let rows = segments.iter().flat_map(|segment| {
+            let wanted = parts[segment.part].wanted_in(&segment.tokens);
+            wanted.map(move |token| (segment.part, token, segment.row + token - segment.tokens.start))
+        });
+        let mut rows = rows.peekable();
+        while rows.peek().is_some() {
+            let mut group = [(0, 0); OUTPUTS];
+            let mut count = 0;
+            // The place first: a row that is taken is not put back.
+            for (place, (part, token, row)) in group.iter_mut().zip(rows.by_ref()) {
+                let (x, h) = (&x[row * hidden..][..hidden], &mut h[count * hidden..][..hidden]);
+                backend.norm(&model.output_norm, x, h);
+                *place = (part, token);
+                count += 1;
+            }
+            let logits = &mut logits[..count * vocab];
+            backend.linear(&model.output, &h[..count * hidden], count, logits);
+            if let Some(cap) = model.architecture().logit_soft_cap {
+                for l in logits.iter_mut() {
+                    *l = cap * (*l / cap).tanh();
+                }
+            }
+            for ((part, token), logits) in group.into_iter().zip(logits.chunks_exact(vocab)) {
+                each(part, token, logits);
+            }
+        }
+    }
+}

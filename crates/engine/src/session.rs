@@ -1,0 +1,127 @@
+//! One sequence of tokens.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::state::State;
+use crate::{Error, Model};
+
+/// One sequence: how far it is, and what each layer keeps of the positions before.
+///
+/// Sessions of one [`Model`] share its weights and nothing else.
+pub struct Session {
+    model: Arc<Model>,
+    /// One for each layer.
+    pub(crate) states: Vec<State>,
+    /// Positions that count.
+    pub(crate) position: usize,
+    capacity: usize,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("position", &self.position)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// An empty session with room for `capacity` positions. Memory is reserved now and touched as positions fill.
+    ///
+    /// # Errors
+    /// If the model has learned fewer positions, or memory runs out.
+    pub fn new(model: &Arc<Model>, capacity: usize) -> Result<Session, Error> {
+        if let Some(learned) = model.learned_positions().filter(|learned| capacity > *learned) {
+            return Err(Error::Positions { wanted: capacity, learned });
+        }
+        // All of it at once before it is taken layer by layer, so that a machine that has too little says so.
+        let too_large = || Error::CacheTooLarge { capacity };
+        let bytes =
+            model.state_bytes(capacity).and_then(|n| usize::try_from(n).ok()).ok_or_else(too_large)?;
+        Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| too_large())?;
+        let states = model.layers().iter().map(|layer| layer.body.state(capacity));
+        let states = states.collect::<Result<Vec<_>, Error>>()?;
+        Ok(Session { model: Arc::clone(model), states, position: 0, capacity })
+    }
+
+    /// The model that it runs on.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Positions filled: the next token is at this one.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Positions there is room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes reserved.
+    pub fn bytes(&self) -> usize {
+        self.states.iter().map(State::bytes).sum()
+    }
+
+    /// Forgets every position from `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.position = self.position.min(len);
+    }
+
+    /// A copy of the positions that are filled, to go on from later, in this session or in others.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let states = self.states.iter().map(|state| state.snapshot(self.position));
+        let states = Arc::new(states.collect::<Result<Vec<_>, Error>>()?);
+        Ok(Snapshot { model: Arc::clone(&self.model), states, position: self.position })
+    }
+
+    /// Goes back, or over, to where `snapshot` was taken. What the session held is forgotten.
+    ///
+    /// # Errors
+    /// If the snapshot is of another model, or of more positions than there is room for. Nothing has changed then.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.model, &snapshot.model) {
+            return Err(Error::OtherModel);
+        }
+        if snapshot.position > self.capacity {
+            return Err(Error::ContextFull { wanted: snapshot.position, capacity: self.capacity });
+        }
+        for (state, from) in self.states.iter_mut().zip(&*snapshot.states) {
+            state.copy_from(from, snapshot.position);
+        }
+        self.position = snapshot.position;
+        Ok(())
+    }
+}
+
+/// The positions of a session at one time. A clone shares the memory.
+#[derive(Clone)]
+pub struct Snapshot {
+    model: Arc<Model>,
+    states: Arc<Vec<State>>,
+    position: usize,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// Positions that it holds.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> usize {
+        self.states.iter().map(State::bytes).sum()
+    }
+}

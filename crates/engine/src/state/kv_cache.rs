@@ -1,0 +1,135 @@
+//! Keys and values of the positions seen so far.
+
+use crate::Error;
+use std::fmt;
+
+/// The keys and values of one layer: `[key | value][kv_head][position][head_dim]`, f32.
+///
+/// Positions are explicit: a row is written at the position that it is for, and the session says how many count.
+pub struct KvCache {
+    data: Vec<f32>,
+    kv_heads: usize,
+    head_dim: usize,
+    capacity: usize,
+}
+
+impl fmt::Debug for KvCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvCache").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl KvCache {
+    /// A cache for `capacity` positions. The memory is asked for now and touched as positions fill.
+    ///
+    /// # Errors
+    /// If the size overflows or memory runs out.
+    pub fn new(kv_heads: usize, head_dim: usize, capacity: usize) -> Result<KvCache, Error> {
+        let size = [2, kv_heads, head_dim, capacity]
+            .into_iter()
+            .try_fold(1usize, usize::checked_mul)
+            .filter(|n| n.checked_mul(4).is_some_and(|bytes| isize::try_from(bytes).is_ok()))
+            .ok_or(Error::CacheTooLarge { capacity })?;
+        // `vec![0.0; n]` asks for zeroed pages, which the kernel hands out one by one as they are touched;
+        // the reservation before it makes a failure an error instead of an abort.
+        Vec::<f32>::new().try_reserve_exact(size).map_err(|_| Error::CacheTooLarge { capacity })?;
+        Ok(KvCache { data: vec![0.0; size], kv_heads, head_dim, capacity })
+    }
+
+    /// An empty cache of the same heads for `capacity` positions.
+    pub(crate) fn like(&self, capacity: usize) -> Result<KvCache, Error> {
+        KvCache::new(self.kv_heads, self.head_dim, capacity)
+    }
+
+    /// Bytes reserved.
+    pub fn bytes(&self) -> usize {
+        self.data.len() * 4
+    }
+
+    fn start(&self, value: usize, head: usize) -> usize {
+        assert!(head < self.kv_heads);
+        (value * self.kv_heads + head) * self.capacity * self.head_dim
+    }
+
+    /// Writes the keys and values of one position: `[kv_heads · head_dim]` each.
+    pub(crate) fn write(&mut self, position: usize, keys: &[f32], values: &[f32]) {
+        let d = self.head_dim;
+        assert!(position < self.capacity && keys.len() == self.kv_heads * d && values.len() == keys.len());
+        for head in 0..self.kv_heads {
+            for (value, row) in [(0, keys), (1, values)] {
+                let at = self.start(value, head) + position * d;
+                self.data[at..at + d].copy_from_slice(&row[head * d..(head + 1) * d]);
+            }
+        }
+    }
+
+    /// Takes the first `positions` positions of `other`, a cache of the same heads.
+    pub(crate) fn copy_from(&mut self, other: &KvCache, positions: usize) {
+        assert!((self.kv_heads, self.head_dim) == (other.kv_heads, other.head_dim));
+        assert!(positions <= self.capacity && positions <= other.capacity);
+        let n = positions * self.head_dim;
+        for (value, head) in [0, 1].into_iter().flat_map(|value| (0..self.kv_heads).map(move |h| (value, h)))
+        {
+            let (to, from) = (self.start(value, head), other.start(value, head));
+            self.data[to..to + n].copy_from_slice(&other.data[from..from + n]);
+        }
+    }
+
+    /// Keys and values of one head for `positions`: `[positions, head_dim]` each.
+    pub(crate) fn head(&self, head: usize, positions: std::ops::Range<usize>) -> (&[f32], &[f32]) {
+        assert!(positions.end <= self.capacity);
+        let rows = positions.start * self.head_dim..positions.end * self.head_dim;
+        let part = |value| {
+            let start = self.start(value, head);
+            &self.data[start + rows.start..start + rows.end]
+        };
+        (part(0), part(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(seed: u16) -> Vec<f32> {
+        (0..12).map(|i| f32::from(seed * 100 + i)).collect()
+    }
+
+    fn filled() -> KvCache {
+        let mut cache = KvCache::new(3, 4, 5).unwrap();
+        for position in 0..5 {
+            cache.write(position.into(), &row(position), &row(position + 50));
+        }
+        cache
+    }
+
+    #[test]
+    fn a_row_is_found_where_it_was_written() {
+        let cache = filled();
+        let (keys, values) = cache.head(2, 3..5);
+        assert_eq!(keys[..4], row(3)[8..]);
+        assert_eq!(keys[4..], row(4)[8..]);
+        assert_eq!(values[..4], row(53)[8..]);
+    }
+
+    #[test]
+    fn a_copy_holds_the_positions_asked_for() {
+        let cache = filled();
+        let mut small = cache.like(3).unwrap();
+        small.copy_from(&cache, 3);
+        assert_eq!(small.bytes(), cache.bytes() / 5 * 3);
+        let mut large = cache.like(9).unwrap();
+        large.copy_from(&small, 3);
+        for head in 0..3 {
+            assert_eq!(small.head(head, 0..3), cache.head(head, 0..3));
+            assert_eq!(large.head(head, 0..3), cache.head(head, 0..3));
+        }
+        assert_eq!(large.head(1, 3..9).0, [0.0; 24]);
+    }
+
+    #[test]
+    fn an_absurd_size_is_an_error() {
+        assert!(matches!(KvCache::new(1 << 20, 1 << 20, 1 << 40), Err(Error::CacheTooLarge { .. })));
+        assert!(matches!(KvCache::new(1 << 18, 1 << 18, 1 << 18), Err(Error::CacheTooLarge { .. })));
+    }
+}
