@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::{Finding, KeyFinding};
+use crate::finding::Finding;
+use crate::keys::KeyFinding;
 
 /// What is in the way of a check, or what it found while something was loaded.
 #[derive(thiserror::Error)]

@@ -7,6 +7,7 @@
 mod check;
 mod digest;
 mod error;
+mod finding;
 mod keys;
 mod manifest;
 mod report;
@@ -16,8 +17,9 @@ mod verify;
 
 pub use check::{CheckOptions, check};
 pub use error::Error;
+pub use finding::{Finding, Wrong};
 pub use keys::{KeyFinding, ListedKey, WrongKey};
 pub use manifest::{Listed, Manifest};
-pub use report::{CheckReport, CheckedFile, Finding, Wrong};
+pub use report::{CheckReport, CheckedFile};
 pub use said::{GGUF, Said, Saying, shortened};
 pub use verify::{Verified, load_verified};

@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use checkpoint::{Checkpoint, HfMetadata, Metadata, Value};
+use checkpoint::{Checkpoint, Error, HfMetadata, Metadata, Value};
 use model::DialectName;
 use serde_json::Value as Json;
-
-use crate::Error;
 
 /// What GGUF's own keys are listed under.
 pub const GGUF: &str = "metadata";

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tensor::{Bindings, Pattern};
 
-use crate::problem::Problem;
+use crate::problem::{End, Problem};
 use crate::shapes::shallow;
 
 /// Fewer names than these are told one by one.
@@ -13,15 +13,6 @@ const FEW: usize = 3;
 const TRIED: usize = 8;
 /// Unused names that each of them is held against.
 const AGAINST: usize = 1 << 14;
-
-/// Segments at one end of names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
-    /// Before them.
-    Start,
-    /// After them.
-    Finish,
-}
 
 /// One way in which names differ: whole segments at one end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

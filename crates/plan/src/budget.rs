@@ -1,6 +1,6 @@
 //! A limit on work, so that a hostile or ragged expression is refused rather than waited for.
 
-use crate::problem::Why;
+use crate::why::Why;
 
 /// Steps that one parameter may take to lower: parts made and partly covered cells counted. A regrouping
 /// of 4099 ragged rows takes some 60,000, a vocabulary of 262,144 rows with a scale each, cut and joined

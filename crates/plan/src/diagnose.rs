@@ -6,10 +6,11 @@ use tensor::{Expr, Hold, PlaneAxis, Scheme};
 
 use crate::budget::Budget;
 use crate::lower::{Refusal, lower_within};
-use crate::problem::{Problem, Why};
+use crate::problem::Problem;
 use crate::render::count;
 use crate::sources::Sources;
 use crate::view::{gcd, view};
+use crate::why::Why;
 
 /// Blames the innermost operation that fails by itself, and offers only choices that were tried and do lower.
 pub(crate) fn diagnose(

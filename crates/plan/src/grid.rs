@@ -2,11 +2,8 @@
 
 use tensor::{Hold, PlaneAxis, PlaneSpec, Scheme, Shape, TensorEntry};
 
-use crate::problem::Why;
 use crate::view::{Factor, Side};
-
-/// A cell spans the whole axis: the plane does not vary along it.
-pub(crate) const WHOLE: u64 = u64::MAX;
+use crate::why::{WHOLE, Why};
 
 /// How cells lie along one logical axis.
 #[derive(Clone, Copy, Debug)]

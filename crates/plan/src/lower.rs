@@ -8,10 +8,10 @@ use tensor::{Expr, Hold, PlaneAxis, PlaneSpec, Scheme, Shape, TensorEntry};
 use crate::budget::{Budget, PARAM_STEPS, PLANE_PIECES};
 use crate::grid::Grid;
 use crate::piece::{Dim, Piece, PieceSource, PlannedPlane, join};
-use crate::problem::Why;
 use crate::shapes;
 use crate::sources::Sources;
 use crate::view::{Factor, Part, SOURCE, Side, TARGET, View, view};
+use crate::why::Why;
 
 /// Why an expression cannot be moved into a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]

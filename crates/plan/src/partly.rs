@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::problem::Problem;
-use crate::resolve::{ResolvedParam, sliced};
+use crate::resolve::ResolvedParam;
+use crate::shapes::sliced;
 use crate::sources::Sources;
 
 /// A problem for each entry that parameters use in part, by counting elements.

@@ -1,77 +1,20 @@
 //! What can be wrong between a checkpoint, a model and a runtime.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tensor::{Scheme, SchemeError, Shape};
 
-use crate::affix::End;
-use crate::grid::WHOLE;
 use crate::prove::Unproven;
-use crate::report;
 use crate::steps::Clash;
+use crate::why::Why;
 
-/// Why movement cannot be done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// The expression does not fit together.
-    Shape(String),
-    /// Fewer axes than the scheme speaks about.
-    Rank {
-        /// Axes that the scheme needs.
-        wants: usize,
-        /// Axes that there are.
-        found: usize,
-    },
-    /// A size does not fit in 64 bits.
-    Overflow,
-    /// The result is not a whole number of packed cells.
-    Ragged {
-        /// Logical axis of the result.
-        axis: usize,
-        /// Its extent in elements.
-        extent: u64,
-        /// Elements that a cell packs.
-        per: u64,
-    },
-    /// Elements packed in one cell would be separated or reordered.
-    Cut {
-        /// Logical axis of the result.
-        axis: usize,
-        /// Elements that a cell packs.
-        per: u64,
-    },
-    /// One shared cell would have to hold several sources' values.
-    Mixed {
-        /// Logical axis of the result.
-        axis: usize,
-        /// Elements that a cell spans; `u64::MAX` if it spans the whole axis.
-        per: u64,
-    },
-    /// Padding would share a cell that does not keep zeros zero.
-    Padding,
-    /// The source's planes are not the target's.
-    Planes {
-        /// Name of the source's scheme.
-        from: String,
-    },
-    /// A cell is fed by fewer elements than it has. A bug of the compiler.
-    Hole {
-        /// Linear index of the cell.
-        cell: u64,
-    },
-    /// More steps or pieces than allowed.
-    TooFine {
-        /// How many are allowed.
-        limit: u64,
-    },
-}
-
-impl Why {
-    /// `per` as text.
-    pub(crate) fn span(per: u64) -> String {
-        if per == WHOLE { "the whole".into() } else { format!("{per} elements") }
-    }
+/// Segments at one end of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Before them.
+    Start,
+    /// After them.
+    Finish,
 }
 
 /// Whose fault a problem is.
@@ -278,17 +221,11 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&report::messages(std::slice::from_ref(self)).join("\n"))
-    }
-}
-
 impl std::error::Error for Problem {}
 
 /// Everything that is wrong. Its `Display` groups what has the same cause: one message for 30 layers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
     /// `Err` if there are any.
@@ -311,11 +248,6 @@ impl Problems {
             _ => None,
         })
     }
-
-    /// One message for each group of problems with the same cause, each with its hints on lines of its own.
-    pub fn messages(&self) -> Vec<String> {
-        report::messages(&self.0)
-    }
 }
 
 impl<'a> IntoIterator for &'a Problems {
@@ -329,12 +261,6 @@ impl<'a> IntoIterator for &'a Problems {
 impl From<Problem> for Problems {
     fn from(problem: Problem) -> Self {
         Problems(vec![problem])
-    }
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.messages().join("\n"))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Problems as messages: what has the same cause is said once, a renamed tensor as one thing.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use tensor::{Pattern, Shape, Step, nearest, nearness};
 
-use crate::affix::End;
-use crate::problem::{Problem, Why};
+use crate::problem::{End, Problem, Problems};
 use crate::render::count;
 use crate::steps::Clash;
+use crate::why::Why;
 
 /// Messages shown before the rest is only counted.
 const SHOWN: usize = 40;
@@ -27,6 +28,25 @@ struct Message {
 /// Problems that read the same but for their numbers.
 struct Group<'a> {
     problems: Vec<&'a Problem>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&messages(std::slice::from_ref(self)).join("\n"))
+    }
+}
+
+impl Problems {
+    /// One message for each group of problems with the same cause, each with its hints on lines of its own.
+    pub fn messages(&self) -> Vec<String> {
+        messages(&self.0)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.messages().join("\n"))
+    }
 }
 
 /// One message for each group.

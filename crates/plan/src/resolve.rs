@@ -10,10 +10,11 @@ use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 use crate::affix::shortened;
 use crate::mapping::Mapped;
 use crate::partly::partly_used;
-use crate::problem::{Fault, Problem, Problems, Why};
-use crate::shapes::{shallow, shape_of};
+use crate::problem::{Fault, Problem, Problems};
+use crate::shapes::{shallow, shape_of, sliced};
 use crate::sources::Sources;
 use crate::steps::{after, effective, hoist};
+use crate::why::Why;
 use tensor::{Binding, Bindings, Presence};
 
 /// Unused and wanted patterns that are compared to find a near name.
@@ -193,19 +194,6 @@ fn entry_shape(binding: &Binding) -> Option<Shape> {
         .into_iter()
         .map(Shape::from)
         .find(|guess| shape_of(&binding.expr, &|_| Some(guess.clone())).as_ref() == Ok(shape))
-}
-
-/// Whether some of a source may be left out, so that its shape does not follow from the result's.
-pub(crate) fn sliced(expr: &Expr) -> bool {
-    match expr {
-        Expr::Source(_) | Expr::Zero(_) => false,
-        Expr::Slice { .. } => true,
-        Expr::Concat { parts, .. } | Expr::Stack(parts) => parts.iter().any(sliced),
-        Expr::Split { of, .. }
-        | Expr::Merge { of, .. }
-        | Expr::Permute { of, .. }
-        | Expr::Encode { of, .. } => sliced(of),
-    }
 }
 
 struct Work<'a> {

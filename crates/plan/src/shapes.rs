@@ -5,7 +5,7 @@ use std::ops::Range;
 use tensor::{Expr, Shape};
 
 use crate::budget::DEPTH;
-use crate::problem::Why;
+use crate::why::Why;
 
 /// The shape of `expr`, where `find` gives the shapes of its sources. Cheap: it makes no parts.
 ///
@@ -147,6 +147,19 @@ pub(crate) fn permute(of: &Shape, axes: &[usize]) -> Result<Shape, Why> {
         return Err(Why::Shape(format!("permute of {of} by {axes:?}")));
     }
     Ok(axes.iter().map(|&a| of[a]).collect::<Vec<_>>().into())
+}
+
+/// Whether some of a source may be left out, so that its shape does not follow from the result's.
+pub(crate) fn sliced(expr: &Expr) -> bool {
+    match expr {
+        Expr::Source(_) | Expr::Zero(_) => false,
+        Expr::Slice { .. } => true,
+        Expr::Concat { parts, .. } | Expr::Stack(parts) => parts.iter().any(sliced),
+        Expr::Split { of, .. }
+        | Expr::Merge { of, .. }
+        | Expr::Permute { of, .. }
+        | Expr::Encode { of, .. } => sliced(of),
+    }
 }
 
 #[cfg(test)]

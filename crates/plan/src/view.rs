@@ -3,10 +3,9 @@
 use tensor::{Expr, Shape};
 
 use crate::budget::Budget;
-use crate::grid::WHOLE;
-use crate::problem::Why;
 use crate::shapes;
 use crate::sources::Sources;
+use crate::why::{WHOLE, Why};
 
 /// Which end of a part: [`SOURCE`] or [`TARGET`].
 pub(crate) type Side = usize;

@@ -7,8 +7,7 @@ use model::{Model, better_fit};
 use plan::{Mapped, MappedTensor, Problem, Problems, Reading, Resolved};
 use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Presence, Target};
 
-use crate::Error;
-use crate::pipeline::{misfit, shown};
+use crate::error::{Error, shown};
 
 /// What a user says about a checkpoint that it does not say itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +97,7 @@ impl Adapter {
         bindings.drops.extend(self.drops.iter().cloned());
         let reading = Reading { mapped, allow_missing: &self.allow_missing };
         plan::resolve_reading(checkpoint.entries(), &bindings, &reading)
-            .map_err(|problems| misfit(checkpoint, family, problems))
+            .map_err(|problems| Error::misfit(checkpoint, family, problems))
     }
 }
 

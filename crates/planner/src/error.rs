@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use checkpoint::Checkpoint;
+
 /// What is in the way of a plan.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -134,6 +136,19 @@ impl Error {
         Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() }
     }
 
+    /// The checkpoint does not fit its model; or, without a model, its tensors cannot be had as asked.
+    pub(crate) fn misfit(
+        checkpoint: &Checkpoint,
+        family: Option<&'static str>,
+        problems: plan::Problems,
+    ) -> Error {
+        let path = shown(checkpoint);
+        match family {
+            Some(family) => Error::Misfit { path, family, problems, fit: None, backbone: false },
+            None => Error::AsStored { path, problems },
+        }
+    }
+
     /// Whether no family claims the checkpoint, which can be looked at and taken as it is stored all the same.
     pub fn is_unknown_model(&self) -> bool {
         let unknown = |source: &model::Error| {
@@ -156,6 +171,11 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// The path of a checkpoint, as errors have it.
+pub(crate) fn shown(checkpoint: &Checkpoint) -> String {
+    checkpoint.path().display().to_string()
 }
 
 const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output matrix, and the configuration says that the \

@@ -22,6 +22,7 @@
 
 mod adapter;
 mod builder;
+mod describe;
 pub mod encoding;
 mod error;
 mod layout;
@@ -33,10 +34,11 @@ mod shared;
 
 pub use adapter::Adapter;
 pub use builder::PlanBuilder;
+pub use describe::describe;
 pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
-pub use pipeline::{describe, plan, plan_as_stored, resolve};
+pub use pipeline::{plan, plan_as_stored, resolve};
 pub use ranks::Ranks;
 pub use request::Request;
 pub use rules::{RulesProblems, parse_rules, read_rules};

@@ -2,22 +2,10 @@
 
 use checkpoint::Checkpoint;
 use load::Plan;
-use model::{Model, better_fit};
+use model::Model;
 use plan::Resolved;
 
 use crate::{Adapter, Error, LayoutKind, PlanBuilder};
-
-/// What model the checkpoint says it is.
-///
-/// # Errors
-/// If no family claims it, or its configuration is wrong.
-pub fn describe(checkpoint: &Checkpoint) -> Result<Model, Error> {
-    Model::from_facts(checkpoint.metadata()).map_err(|source| {
-        let names = checkpoint.entries().iter().map(|e| e.name.as_str());
-        let fit = better_fit(names, Model::claimed(checkpoint.metadata())).map(Box::new);
-        Error::Model { path: shown(checkpoint), source, fit }
-    })
-}
 
 /// Matches the checkpoint's entries with the model's parameters.
 ///
@@ -41,20 +29,4 @@ pub fn plan(checkpoint: &Checkpoint, model: &Model, layout: LayoutKind) -> Resul
 /// If the entries contradict each other.
 pub fn plan_as_stored(checkpoint: &Checkpoint) -> Result<Plan, Error> {
     PlanBuilder::new(checkpoint).layout(LayoutKind::Source).build()
-}
-
-pub(crate) fn misfit(
-    checkpoint: &Checkpoint,
-    family: Option<&'static str>,
-    problems: plan::Problems,
-) -> Error {
-    let path = shown(checkpoint);
-    match family {
-        Some(family) => Error::Misfit { path, family, problems, fit: None, backbone: false },
-        None => Error::AsStored { path, problems },
-    }
-}
-
-pub(crate) fn shown(checkpoint: &Checkpoint) -> String {
-    checkpoint.path().display().to_string()
 }

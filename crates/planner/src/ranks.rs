@@ -11,7 +11,7 @@ use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, OneWay, RopeOrder, Target};
 
 use crate::encoding::{Choice, Chooser, Held, Misfits, Parts, Subject, roles};
-use crate::pipeline::{misfit, shown};
+use crate::error::shown;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
 use crate::{Adapter, Encoding, Error, LayoutKind, Preset, Request, describe};
@@ -109,7 +109,7 @@ impl Ranks {
         encoded.upright(&targets)?;
         let family = Some(model.family.name());
         untorn(&model.tree(), &resolved, &targets)
-            .map_err(|problems| misfit(&self.checkpoint, family, problems))?;
+            .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
         let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
         Ok(Request { checkpoint: self.checkpoint.clone(), resolved, targets, nameless, arrangement, family })
     }
@@ -126,7 +126,7 @@ impl Ranks {
         encoded.upright(&targets)?;
         let family = Some("the caller's");
         untorn(tree, &encoded.resolved, &targets)
-            .map_err(|problems| misfit(&self.checkpoint, family, problems))?;
+            .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
         let arrangement = self.layout.arrangement(RopeOrder::Half, &self.mesh, rank);
         let (checkpoint, resolved) = (self.checkpoint.clone(), encoded.resolved);
         Ok(Request { checkpoint, resolved, targets, nameless: vec![], arrangement, family })

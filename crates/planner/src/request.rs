@@ -12,7 +12,6 @@ use plan::{Codecs as _, Problem, Problems, Resolved};
 use tensor::{Arrangement, Dtype, Expr, Scheme, Target};
 
 use crate::Error;
-use crate::pipeline::misfit;
 
 /// What a layout wants of a checkpoint on one rank: targets, as expressions over the parameters. Who wants other names,
 /// encodings or order changes the targets before it is compiled.
@@ -86,7 +85,7 @@ impl Request {
         let compile = |targets: &[Target]| {
             Plan::compile(&self.checkpoint, &self.resolved, targets, self.arrangement.clone())
         };
-        let misfit = |problems| misfit(&self.checkpoint, self.family, problems);
+        let misfit = |problems| Error::misfit(&self.checkpoint, self.family, problems);
         let problems = match compile(targets) {
             Ok(plan) => return Ok(plan),
             Err(problems) => problems,

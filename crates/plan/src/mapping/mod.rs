@@ -13,8 +13,8 @@ use tensor::{
     invert_knowing, nearest,
 };
 
-use crate::problem::Why;
 use crate::shapes;
+use crate::why::Why;
 
 use movement::{Tensor, joined, padded, permuted, sliced, split, stacked, unflattened};
 use problem::Found;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use tensor::{Expr, Shape};
 
-use crate::problem::Why;
 use crate::shapes;
+use crate::why::Why;
 
 /// A tensor on its way.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::fmt;
 use tensor::{Expr, MapStep, Mapping, TensorEntry};
 
 use super::takers::Taker;
-use crate::problem::Why;
+use crate::why::Why;
 
 /// What is wrong with a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,18 @@
+//! What model a checkpoint says it is.
+
+use checkpoint::Checkpoint;
+use model::{Model, better_fit};
+
+use crate::error::{Error, shown};
+
+/// What model the checkpoint says it is.
+///
+/// # Errors
+/// If no family claims it, or its configuration is wrong.
+pub fn describe(checkpoint: &Checkpoint) -> Result<Model, Error> {
+    Model::from_facts(checkpoint.metadata()).map_err(|source| {
+        let names = checkpoint.entries().iter().map(|e| e.name.as_str());
+        let fit = better_fit(names, Model::claimed(checkpoint.metadata())).map(Box::new);
+        Error::Model { path: shown(checkpoint), source, fit }
+    })
+}
