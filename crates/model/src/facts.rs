@@ -4,7 +4,7 @@ use std::fmt;
 
 use checkpoint::{Metadata, Value};
 
-use crate::DialectName;
+use crate::ecosystem::DialectName;
 
 /// One value of a checkpoint's metadata.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,9 +17,11 @@ extern crate self as weighbridge;
 use std::collections::BTreeMap;
 use std::fmt;
 
+mod activation;
 mod architecture;
 mod config;
 mod dialect;
+mod ecosystem;
 mod error;
 mod facts;
 mod family;
@@ -27,13 +29,14 @@ mod layout;
 mod mesh;
 pub mod module;
 mod param;
+mod rope;
 
-pub use architecture::{
-    Activation, Architecture, Attention, Norm, NotRun, Positions, Rope, RopeScaling, Yarn,
-};
+pub use activation::Activation;
+pub use architecture::{Architecture, Attention, Norm, NotRun, Positions};
 pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
-pub use dialect::{Ambiguous, Dialect, DialectName, Fit, How, Rule, add_one, better_fit};
+pub use dialect::{Ambiguous, Dialect, Fit, How, Rule, add_one, better_fit};
+pub use ecosystem::DialectName;
 pub use error::{ConfigProblem, Error};
 pub use facts::{Fact, Facts};
 pub use family::{FAMILIES, Family};
@@ -41,6 +44,7 @@ pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, Runt
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
 pub use param::{Along, Axis, ParamSpec, Place, Role};
+pub use rope::{Rope, RopeScaling, Yarn};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.
 #[derive(Clone)]

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::scheme::FP4;
-
 /// Planes that a unit may take bytes from.
 pub(crate) const PLANES: usize = 3;
 /// Bytes of the longest record.
@@ -213,6 +211,14 @@ impl Listed {
         Listed { values: raised, zero: zero as i32, bits: max.ilog2() + 1 }
     }
 }
+
+/// Twice the values of a four-bit float (E2M1).
+///
+/// Source: ggml `kvalues_mxfp4`; OCP Microscaling Formats v1.0, 5.3.3.
+pub(crate) const FP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// [`FP4_VALUES`] for the kernels.
+pub(crate) static FP4: Listed = Listed::of(FP4_VALUES, 12);
 
 /// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, which comes
 /// after those that have a part in records.

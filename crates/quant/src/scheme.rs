@@ -85,7 +85,7 @@ pub(crate) use iq4_xs::IQ4XS;
 pub(crate) use mlx_affine::MlxAffine;
 pub use mlx_affine::{BITS as MLX_BITS, GROUPS as MLX_GROUPS};
 pub(crate) use mlx_float::{MLX_MXFP4, MLX_MXFP8, MLX_NVFP4};
-pub(crate) use mxfp4::{FP4, MXFP4};
+pub(crate) use mxfp4::MXFP4;
 pub(crate) use mxfp4_split::Mxfp4Split;
 pub(crate) use nvfp4::NVFP4;
 pub(crate) use q1_0::Q1_0;

@@ -1,7 +1,7 @@
 //! A configuration as an ecosystem writes it: the way back from what [`super::keys`] reads.
 
 use super::{Config, rope, windows};
-use crate::architecture::Activation;
+use crate::activation::Activation;
 use crate::{DialectName, Fact, Facts};
 
 /// What a checkpoint of an ecosystem says of its model: keys and values, in the order of a file. In config.json, dots

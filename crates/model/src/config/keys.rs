@@ -4,7 +4,7 @@
 //! gathers the rotary keys in `rope_parameters`).
 
 use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
-use crate::architecture::Activation;
+use crate::activation::Activation;
 use crate::{DialectName, Fact, Verdict};
 
 /// The origin of a default of config.json.

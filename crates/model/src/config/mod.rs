@@ -11,7 +11,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::architecture::{Activation, RopeScaling};
+use crate::activation::Activation;
+use crate::rope::RopeScaling;
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
 pub use parts::{Encoder, Latent, Moe};

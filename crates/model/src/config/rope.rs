@@ -7,7 +7,7 @@
 use super::describe::Description;
 use super::keys::{OF_TRANSFORMERS, keys};
 use super::{ConfigProblem, Field, Keys, Origin, Reader};
-use crate::architecture::{RopeScaling, Yarn, yarn_mscale};
+use crate::rope::{RopeScaling, Yarn, yarn_mscale};
 use crate::{DialectName, Fact};
 
 const THETA: Keys = keys("rope_theta", &["rope.freq_base"], &["rope_theta"]);

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use tensor::Pattern;
 
-use super::DialectName;
-use crate::{FAMILIES, Family};
+use crate::ecosystem::DialectName;
+use crate::family::{FAMILIES, Family};
 
 /// Names that are looked at; a checkpoint of more is like its first ones.
 const NAMES: usize = 1 << 16;

@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use tensor::{Binding, Bindings, Drop, Expr, Pattern, Presence, Step};
 
-use crate::{Config, Family};
+use crate::config::Config;
+use crate::ecosystem::DialectName;
+use crate::family::Family;
 
 pub use fit::{Fit, better_fit};
 use tables::HF_ACTIVATIONS;
@@ -20,24 +22,6 @@ pub(crate) use tables::{
 };
 pub use wrapper::Ambiguous;
 use wrapper::Wrapped;
-
-/// An ecosystem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DialectName {
-    /// llama.cpp's GGUF.
-    Gguf,
-    /// Hugging Face transformers.
-    Hf,
-}
-
-impl std::fmt::Display for DialectName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            DialectName::Gguf => "gguf",
-            DialectName::Hf => "hf",
-        })
-    }
-}
 
 /// What is done to an entry to get the canonical parameter; `rank` is the parameter's.
 pub type How = fn(Expr, &Config, rank: usize) -> Expr;

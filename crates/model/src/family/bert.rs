@@ -6,11 +6,13 @@
 use derive::Module;
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys};
-use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, Rule};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, Rule};
+use crate::ecosystem::DialectName;
 use crate::module::{LayerNorm, Layers, Linear, Module, VocabParallelEmbedding};
 use crate::param::Axis;
 

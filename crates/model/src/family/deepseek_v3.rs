@@ -10,15 +10,15 @@
 use derive::Module;
 use tensor::Expr;
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
-use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule,
-};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule};
+use crate::ecosystem::DialectName;
 use crate::module::{
     ColumnParallelLinear, Linear, MergedColumnParallelLinear, Module, Part, RmsNorm, RowParallelLinear, Tree,
 };

@@ -4,13 +4,16 @@
 //! Source: transformers `Gemma3ForCausalLM`; llama.cpp src/models/gemma3.cpp@0c1e57098.
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, NotRun, RopeScaling, yarn_mscale};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys, windows};
-use crate::dialect::{Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
+use crate::dialect::{Dialect, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
+use crate::ecosystem::DialectName;
 use crate::module::Module;
+use crate::rope::{RopeScaling, yarn_mscale};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};

@@ -2,13 +2,15 @@
 //!
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
-use crate::architecture::{self, Activation, Architecture, Norm, NotRun, Positions};
+use crate::activation::Activation;
+use crate::architecture::{self, Architecture, Norm, NotRun, Positions};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys};
 use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
+    Dialect, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 
 use super::Family;

@@ -9,16 +9,17 @@
 use tensor::Expr;
 
 use crate::Fact;
-use crate::architecture::{Activation, Architecture, NotRun, RopeScaling, Yarn, yarn_mscale};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Keys, Moe, Reader, keys, windows};
-use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
-};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
+use crate::ecosystem::DialectName;
 use crate::module::Module;
+use crate::rope::{RopeScaling, Yarn, yarn_mscale};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, MoeFfn};

@@ -4,13 +4,13 @@
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; src/models/llama.cpp@0c1e57098, which reads no key for a window.
 use tensor::RopeOrder;
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Reader, keys, windows};
-use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
-};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 
 use super::Family;

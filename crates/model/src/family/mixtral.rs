@@ -4,15 +4,17 @@
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/mixtral.py, v0.33.0.
 use tensor::RopeOrder;
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Moe, Reader, keys, windows};
 use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
+    Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 
 use super::Family;

@@ -17,7 +17,8 @@ use tensor::RopeOrder;
 
 use crate::config::Reader;
 use crate::config::verdict::Needless;
-use crate::dialect::{Dialect, DialectName};
+use crate::dialect::Dialect;
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 use crate::{Architecture, Config, Description, NotRun, ParamSpec, Tree};
 

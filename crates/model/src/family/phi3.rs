@@ -6,17 +6,19 @@
 
 use derive::Module;
 
-use crate::architecture::{Activation, Architecture, NotRun, RopeScaling};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Reader, keys, rope, windows};
 use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, HF_DECODER, HF_DROPS, HF_LLAMA, Rule, rows_gate, rows_k, rows_q,
-    rows_up, rows_v,
+    Dialect, GGUF_DECODER, HF_DECODER, HF_DROPS, HF_LLAMA, Rule, rows_gate, rows_k, rows_q, rows_up, rows_v,
 };
+use crate::ecosystem::DialectName;
 use crate::module::{Module, Table};
 use crate::param::Axis;
+use crate::rope::RopeScaling;
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};

@@ -4,11 +4,13 @@
 //! Source: transformers `Qwen2ForCausalLM` and `Qwen3ForCausalLM`@v4.57; conversion/qwen.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py and qwen3.py, v0.33.0.
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Reader, keys, windows};
-use crate::dialect::{Dialect, DialectName, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA};
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 
 use super::Family;

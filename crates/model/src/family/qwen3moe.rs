@@ -3,14 +3,14 @@
 //! Source: transformers `Qwen3MoeForCausalLM`@v4.57; conversion/qwen.py and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.33.0.
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Keys, Moe, Reader, keys, windows};
-use crate::dialect::{
-    Dialect, DialectName, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
-};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE};
+use crate::ecosystem::DialectName;
 use crate::module::Module;
 use crate::{ConfigProblem, Fact};
 

@@ -6,11 +6,13 @@
 
 use derive::Module;
 
-use crate::architecture::{Activation, Architecture, NotRun};
+use crate::activation::Activation;
+use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::Description;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
-use crate::dialect::{Dialect, DialectName, Rule};
+use crate::dialect::{Dialect, Rule};
+use crate::ecosystem::DialectName;
 use crate::module::{
     ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
     RowParallelLinear, Table,

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use crate::isa::Isa;
-use crate::packing::{Codes, Number, Plain};
-use crate::scheme::{FP4, IQ4};
+use crate::packing::{Codes, FP4, Number, Plain};
+use crate::scheme::IQ4;
 
 use super::blocks::{Accumulate, accumulate_of};
 

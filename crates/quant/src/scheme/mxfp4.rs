@@ -1,16 +1,8 @@
 use super::iq4_nl::looked_up;
 use super::{Block, EncodeRow};
 use crate::encode::{encode_row, put_nibbles};
-use crate::packing::{At, Change, Field, Largest, Listed, Number, Packing, Plain};
+use crate::packing::{At, Change, FP4, FP4_VALUES, Field, Largest, Number, Packing, Plain};
 use crate::search::{Book, Parts, TRIES, Tries, least_of, nearest_of, places_of};
-
-/// Twice the values of a four-bit float (E2M1).
-///
-/// Source: ggml `kvalues_mxfp4`; OCP Microscaling Formats v1.0, 5.3.3.
-pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-
-/// [`VALUES`] for the kernels.
-pub(crate) static FP4: Listed = Listed::of(VALUES, 12);
 
 /// 32 values `2^(e - 127) * q`, as GGUF stores them: `e` (E8M0), 16 bytes of four-bit floats in the order of
 /// IQ4_NL. The largest `e` is a scale like the others, not NaN, and the code of minus zero gives zero.
@@ -36,7 +28,7 @@ impl Block for MXFP4 {
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
-        looked_up(&VALUES, half_power(b[0]), &b[1..17], out);
+        looked_up(&FP4_VALUES, half_power(b[0]), &b[1..17], out);
     }
 }
 
@@ -53,7 +45,7 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 17]) {
     put_nibbles(&mut out[1..], &parts.codes::<Fp4>(0, half_power(e)));
 }
 
-/// [`VALUES`] to be searched.
+/// [`FP4_VALUES`] to be searched.
 pub(super) struct Fp4;
 
 impl Fp4 {
@@ -76,7 +68,7 @@ impl Book for Fp4 {
     }
 }
 
-/// `2^(e - 128)`, half of what `e` stands for, since [`VALUES`] are doubled.
+/// `2^(e - 128)`, half of what `e` stands for, since [`FP4_VALUES`] are doubled.
 ///
 /// Source: ggml `ggml_e8m0_to_fp32_half`.
 #[inline(always)]

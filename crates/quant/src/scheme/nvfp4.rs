@@ -1,8 +1,8 @@
 use super::iq4_nl::looked_up;
 use super::mxfp4::Fp4;
-use super::mxfp4::VALUES;
 use super::{Block, EncodeRow};
 use crate::encode::{encode_row, peak};
+use crate::packing::FP4_VALUES;
 use crate::search::{Parts, TRIES, least_of};
 
 /// 64 values in four sub-blocks of 16, `scale * e2m1`: four UE4M3 scales, 32 bytes. Byte `8 s + i` holds value
@@ -55,7 +55,7 @@ impl Block for NVFP4 {
         for ((out, scale), codes) in out.as_chunks_mut::<16>().0.iter_mut().zip(scales).zip(codes) {
             // Hidden, as the bytes of a grid are (`signs::bytes`): the loop to make vectors of is the inner one.
             let scale = std::hint::black_box(SCALES[*scale as usize]);
-            looked_up(&VALUES, scale, codes, out);
+            looked_up(&FP4_VALUES, scale, codes, out);
         }
     }
 }
