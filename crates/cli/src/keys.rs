@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weighbridge::{Checkpoint, Covered, Metadata, Model, Tokenizer, Verdict, coverage};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Keys that nobody here knows, or whose values nothing here follows.
 pub(crate) struct Doubts {

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod failure;
 mod isolate;
 mod keys;
 mod progress;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
+use failure::{Failure, UNKNOWN};
 
 /// The model or a file is wrong.
 const FAILURE: u8 = 1;
@@ -21,51 +23,6 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 /// `diff` could not tell: 1 is that there are differences, as for diff(1) and cmp(1).
 const TROUBLE: u8 = 2;
-
-/// Lists the commands that work on a model that no family claims.
-const UNKNOWN: &str = "its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take \
-                       them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir";
-
-/// Why a command failed.
-enum Failure {
-    /// The model or a file is wrong.
-    Model(weighbridge::Error),
-    /// The command line asks for what cannot be.
-    Usage(String),
-    /// The same, as a message.
-    Other(String),
-    /// What was asked about is wrong, and the output says so.
-    Found,
-    /// Standard output or input failed.
-    Io(std::io::Error),
-}
-
-/// The errors of all steps are a model's.
-macro_rules! failures {
-    ($($error:ty),+ $(,)?) => { $(
-        impl From<$error> for Failure {
-            fn from(error: $error) -> Self {
-                Failure::Model(error.into())
-            }
-        }
-    )+ };
-}
-
-failures! {
-    weighbridge::Error,
-    weighbridge::checkpoint::Error,
-    weighbridge::planner::Error,
-    weighbridge::load::Error,
-    weighbridge::check::Error,
-    weighbridge::convert::Error,
-    weighbridge::engine::Error,
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Failure::Io(error)
-    }
-}
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == isolate::COMMAND) {

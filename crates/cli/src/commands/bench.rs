@@ -6,8 +6,8 @@ use std::time::Instant;
 use serde_json::json;
 use weighbridge::{Bytes, Ceiling, Error, Runtime};
 
-use crate::Failure;
 use crate::args::BenchArgs;
+use crate::failure::Failure;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut options = args.model.options().map_err(Failure::Usage)?;

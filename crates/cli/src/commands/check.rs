@@ -10,8 +10,8 @@ use weighbridge::{
 };
 
 use super::inspect::count;
-use crate::Failure;
 use crate::args::CheckArgs;
+use crate::failure::Failure;
 use crate::progress::{Line, speed};
 use crate::style;
 

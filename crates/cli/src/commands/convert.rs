@@ -11,8 +11,8 @@ use weighbridge::{
     Pool, Progress,
 };
 
-use crate::Failure;
 use crate::args::ConvertArgs;
+use crate::failure::Failure;
 use crate::keys::Doubts;
 use crate::progress::Line;
 use crate::style;

@@ -7,8 +7,8 @@ use weighbridge::{
     Bytes, Compared, DiffGroup, DiffReport, Held, Io, KeyDifference, OpenOptions, Outcome, Pattern, Pool,
 };
 
-use crate::Failure;
 use crate::args::DiffArgs;
+use crate::failure::Failure;
 use crate::progress::{Line, speed};
 use crate::style;
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weighbridge::{Bytes, LoadOptions, Mesh, Needs, Plan};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Ranks that are tried, at most.
 const MOST_RANKS: u64 = 64;

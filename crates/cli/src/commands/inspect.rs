@@ -7,8 +7,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 use weighbridge::{Bytes, Checkpoint, Model, Pattern, PlanError, Resolved, TensorEntry};
 
-use crate::Failure;
 use crate::args::InspectArgs;
+use crate::failure::Failure;
 use crate::keys::Doubts;
 use crate::style;
 
@@ -102,7 +102,7 @@ fn text(
             let message = error.to_string();
             let _ = writeln!(out, "  cannot be run: {}", message.lines().collect::<Vec<_>>().join("\n  "));
             if error.is_unknown_model() {
-                let _ = writeln!(out, "  hint: {}", crate::UNKNOWN);
+                let _ = writeln!(out, "  hint: {}", crate::failure::UNKNOWN);
             }
         }
     }

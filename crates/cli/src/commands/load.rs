@@ -10,8 +10,8 @@ use serde_json::json;
 use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, PlanBuilder, Pool, Verified, Whole};
 
 use super::convert::stop_on_interrupt;
-use crate::Failure;
 use crate::args::LoadArgs;
+use crate::failure::Failure;
 use crate::progress::{Line, speed};
 use crate::style;
 

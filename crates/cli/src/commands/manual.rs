@@ -2,8 +2,8 @@
 
 use clap::CommandFactory;
 
-use crate::Failure;
 use crate::args::Args;
+use crate::failure::Failure;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();

@@ -9,8 +9,8 @@ use weighbridge::{
 };
 
 use super::fits::Fits;
-use crate::Failure;
 use crate::args::PlanArgs;
+use crate::failure::Failure;
 use crate::keys::Doubts;
 use crate::style;
 

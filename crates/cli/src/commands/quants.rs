@@ -5,8 +5,8 @@ use std::io::Write;
 use serde_json::json;
 use weighbridge::Quant;
 
-use crate::Failure;
 use crate::args::QuantsArgs;
+use crate::failure::Failure;
 use crate::style;
 
 pub(crate) fn run(args: &QuantsArgs) -> Result<(), Failure> {

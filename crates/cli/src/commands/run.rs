@@ -12,8 +12,8 @@ use weighbridge::{
     ChatTemplate, EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText, Stats, Stop, Tokenizer,
 };
 
-use crate::Failure;
 use crate::args::RunArgs;
+use crate::failure::Failure;
 use crate::isolate;
 use crate::keys::Doubts;
 use crate::style;

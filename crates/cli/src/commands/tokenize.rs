@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use serde_json::{Value, json};
 use weighbridge::{EncodeOptions, SpecialText, TextError, Tokenizer};
 
-use crate::Failure;
 use crate::args::TokenizeArgs;
+use crate::failure::Failure;
 use crate::style;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {

@@ -7,7 +7,8 @@ use serde_json::json;
 use weighbridge::{Access, Pool, Tried, Tuned};
 
 use crate::args::TuneArgs;
-use crate::{Failure, tuned};
+use crate::failure::Failure;
+use crate::tuned;
 
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let threads = args.threads.map(usize::from);

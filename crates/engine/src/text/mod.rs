@@ -10,6 +10,7 @@ mod chat;
 mod error;
 mod json;
 mod limits;
+mod options;
 mod own;
 mod pretokenize;
 #[cfg(feature = "tokenizers")]
@@ -26,6 +27,7 @@ mod vocabulary;
 pub use carried::{chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, vocabulary};
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Loss, Note};
+pub use options::{EncodeOptions, SpecialText};
 pub use stream::{TextStream, TokenStream};
-pub use tokenizer::{EncodeOptions, SpecialText, Tokenizer};
+pub use tokenizer::Tokenizer;
 pub use vocabulary::{Vocabulary, VocabularyBuf};

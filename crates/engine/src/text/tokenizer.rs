@@ -3,32 +3,12 @@
 use std::borrow::Cow;
 
 use super::json::{Fast, File};
+use super::options::{EncodeOptions, SpecialText};
 use super::own::Own;
 #[cfg(feature = "tokenizers")]
 use super::reference::Reference;
 use super::special::Ends;
 use super::{Error, Note, TokenStream, Vocabulary};
-
-/// What [`Tokenizer::encode`] makes of a text beside its words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EncodeOptions {
-    /// Put BOS before and EOS after, where the model does so.
-    ///
-    /// Leave it off for what a chat template wrote: the template writes them itself.
-    pub add_special: bool,
-    /// Take `<|im_start|>` and its like in the text for the tokens that they name. Only for text that is not
-    /// a stranger's: whoever may write them may write turns.
-    pub parse_special: bool,
-}
-
-/// Whether tokens that steer the model (BOS, end of turn) show in text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpecialText {
-    /// They are no text.
-    Hidden,
-    /// They show as they are named.
-    Shown,
-}
 
 /// The implementation in use.
 enum Inner {
