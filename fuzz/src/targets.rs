@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use checkpoint::{Checkpoint, Io, OpenOptions};
+use checkpoint::{Checkpoint, Io, Name, OpenOptions};
 use engine::text::{ChatTemplate, EncodeOptions, SpecialText, Tokenizer};
+use weighbridge::storage::Memory;
 use weighbridge::{EncodeRule, Imatrix, LayoutKind};
 
 use super::sound::{assert_dense, assert_sound};
@@ -123,30 +125,42 @@ pub fn imatrix(bytes: &[u8]) {
     });
 }
 
-/// Opens a file mapped and read, which must agree.
+/// Opens a file mapped, read and in memory, which must agree.
 fn file(name: &str, bytes: &[u8], look: impl Fn(&Checkpoint)) {
-    in_directory(&[(name, bytes)], |dir| open(&dir.join(name), look));
+    open(&[(name, bytes)], name, look);
 }
 
 fn directory(files: &[(&str, &[u8])]) {
-    in_directory(files, |dir| open(dir, whole));
+    open(files, "", whole);
 }
 
-fn open(path: &Path, look: impl Fn(&Checkpoint)) {
-    let [mapped, read] =
-        [Io::Mmap, Io::Pread].map(|io| checkpoint::open_with(path, &OpenOptions::with_io(io)));
-    match (mapped, read) {
-        (Ok(mapped), Ok(read)) => {
-            assert_sound(&mapped);
-            assert_eq!(mapped.entries(), read.entries());
-            look(&mapped);
+fn open(files: &[(&str, &[u8])], name: &str, look: impl Fn(&Checkpoint)) {
+    let named = |name: &str| Name::parse(name).expect("ours are names");
+    in_directory(files, |dir| {
+        let path = if name.is_empty() { dir.to_owned() } else { dir.join(name) };
+        let [mapped, read] =
+            [Io::Mmap, Io::Pread].map(|io| checkpoint::open_with(&path, &OpenOptions::with_io(io)));
+        let memory = files.iter().fold(Memory::new(dir.display().to_string()), |memory, (name, bytes)| {
+            memory.with(named(name), bytes.to_vec())
+        });
+        let memory = checkpoint::open_from(Arc::new(memory), &named(name), &OpenOptions::default());
+        match (mapped, read, memory) {
+            (Ok(mapped), Ok(read), Ok(memory)) => {
+                assert_sound(&mapped);
+                assert_eq!(mapped.entries(), read.entries());
+                assert_eq!(mapped.entries(), memory.entries());
+                look(&mapped);
+            }
+            (Err(mapped), Err(read), Err(memory)) => {
+                assert_eq!(mapped.to_string(), read.to_string());
+                assert_eq!(mapped.to_string(), memory.to_string());
+                assert!(read.to_string().len() < 20_000, "a long message");
+            }
+            (mapped, read, memory) => {
+                panic!("mapped: {:?}, read: {:?}, memory: {:?}", mapped.err(), read.err(), memory.err())
+            }
         }
-        (Err(mapped), Err(read)) => {
-            assert_eq!(mapped.to_string(), read.to_string());
-            assert!(read.to_string().len() < 20_000, "a long message");
-        }
-        (mapped, read) => panic!("mapped: {:?}, read: {:?}", mapped.err(), read.err()),
-    }
+    });
 }
 
 /// The same, of a format without ties and strides.

@@ -218,8 +218,8 @@ impl Work {
             rest = after;
             let (file, offset) = (checkpoint.file(plane.file), plane.bytes.start + range.start);
             if let Err(source) = file.source.read_at(offset, part) {
-                let (path, bytes) = (file.path.clone(), len(range));
-                return (Found::Failed(load::Error::Io { path, offset, bytes, source }), 0);
+                let (location, bytes) = (file.location.clone(), len(range));
+                return (Found::Failed(load::Error::Io { location, offset, bytes, source }), 0);
             }
         }
         let found = match &self.what {
@@ -297,7 +297,7 @@ fn files(checkpoint: &Checkpoint) -> Vec<CheckedFile> {
             between += range.start.saturating_sub(end);
             end = end.max(range.end);
         }
-        let (path, bytes) = (file.path.display().to_string(), file.len);
+        let (path, bytes) = (file.location.to_string(), file.len);
         out.push(CheckedFile {
             path,
             bytes,

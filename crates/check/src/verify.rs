@@ -64,7 +64,7 @@ pub fn load_verified(
     if findings.is_empty() && keys.is_empty() {
         return Ok((loaded, verified));
     }
-    Err(Error::Differs { path: checkpoint.path().display().to_string(), findings, keys })
+    Err(Error::Differs { path: checkpoint.location().to_string(), findings, keys })
 }
 
 /// Loads, and shows `verifier` what is read.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use storage::{ByteSource, Location};
 use tensor::{FileId, TensorEntry};
 
 use crate::contents::Contents;
@@ -13,7 +13,6 @@ use crate::fault::Fault;
 use crate::format::gguf::GgufMetadata;
 use crate::format::hf::HfMetadata;
 use crate::index::NameIndex;
-use crate::source::ByteSource;
 
 /// A checkpoint whose headers have been read and found sound.
 ///
@@ -28,7 +27,7 @@ pub struct Checkpoint(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    path: PathBuf,
+    location: Location,
     format: FormatName,
     contents: Contents,
     metadata: Arc<Metadata>,
@@ -44,16 +43,16 @@ impl Checkpoint {
             entry.planes.iter_mut().for_each(|plane| plane.file = FileId(number));
             entries.push(entry);
             by_name.insert(number, |i| entries.get(i as usize).map_or(&[][..], |e| e.name.as_bytes()));
-            files.push(File::new(PathBuf::from("memory"), source));
+            files.push(File::new(Location::Named("memory".to_owned()), source));
         }
         let contents = Contents { files, entries, by_name, ignored: Vec::new() };
         let format = FormatName::new("memory");
-        Checkpoint::new(PathBuf::from("memory"), format, contents, Metadata::None)
+        Checkpoint::new(Location::Named("memory".to_owned()), format, contents, Metadata::None)
     }
 
-    /// The path it was opened by: a file or a directory.
-    pub fn path(&self) -> &Path {
-        &self.0.path
+    /// Where it is: a file or a directory. [`Location::path`] is its path, if it is in the file system.
+    pub fn location(&self) -> &Location {
+        &self.0.location
     }
 
     /// The format of its files.
@@ -150,29 +149,29 @@ impl Checkpoint {
         let below: Vec<TensorEntry> = entries.iter().filter_map(kept).collect();
         if below.is_empty() {
             let fault = Fault::NoKey { key: key.to_owned() };
-            return Err(Error::whole(self.path(), fault).with_hint(hint));
+            return Err(Error::whole(self.location(), fault).with_hint(hint));
         }
         let kept = |i: &Ignored| Some(Ignored { name: under(&i.name)?, ..i.clone() });
         let ignored = ignored.iter().filter_map(kept).collect();
         let files = files.clone();
         let contents = Contents { files, entries: below, ignored, ..Contents::default() }.reindexed();
-        let Inner { path, format, metadata, .. } = &*self.0;
+        let Inner { location, format, metadata, .. } = &*self.0;
         Ok(Checkpoint(Arc::new(Inner {
-            path: path.clone(),
+            location: location.clone(),
             format: *format,
             contents,
             metadata: Arc::clone(metadata),
         })))
     }
 
-    /// The checkpoint at `path`.
+    /// The checkpoint at `location`.
     pub(crate) fn new(
-        path: PathBuf,
+        location: Location,
         format: FormatName,
         contents: Contents,
         metadata: Metadata,
     ) -> Checkpoint {
-        Checkpoint(Arc::new(Inner { path, format, contents, metadata: Arc::new(metadata) }))
+        Checkpoint(Arc::new(Inner { location, format, contents, metadata: Arc::new(metadata) }))
     }
 }
 
@@ -198,16 +197,18 @@ pub struct Ignored {
 #[non_exhaustive]
 pub struct File {
     /// Where it is.
-    pub path: PathBuf,
+    pub location: Location,
     /// Its length in bytes.
     pub len: u64,
     /// Its bytes.
     pub source: Arc<dyn ByteSource>,
+    /// Its name within the checkpoint's directory.
+    pub(crate) name: String,
 }
 
 impl File {
-    pub(crate) fn new(path: PathBuf, source: Arc<dyn ByteSource>) -> File {
-        File { path, len: source.len(), source }
+    pub(crate) fn new(location: Location, source: Arc<dyn ByteSource>) -> File {
+        File { name: location.file_name(), location, len: source.len(), source }
     }
 
     /// That it is still what it was when it was opened.
@@ -215,16 +216,17 @@ impl File {
     /// # Errors
     /// [`Error::Changed`] if it is not, [`Error::Io`] if the system does not say.
     pub fn unchanged(&self) -> Result<(), Error> {
-        let now = self.source.identity_now().map_err(|e| Error::io(&self.path, "look at", e))?;
+        let now = self.source.identity_now().map_err(|e| Error::io(&self.location, "look at", e))?;
         match self.source.identity().zip(now).and_then(|(was, now)| was.changed_to(&now)) {
-            Some(how) => Err(Error::Changed { path: self.path.clone(), how }),
+            Some(how) => Err(Error::Changed { location: self.location.clone(), how }),
             None => Ok(()),
         }
     }
 
-    /// The last component of its path.
+    /// Its name within the checkpoint's directory: the last component of its location, or more where it is in a directory
+    /// of that.
     pub(crate) fn name(&self) -> String {
-        self.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+        self.name.clone()
     }
 }
 

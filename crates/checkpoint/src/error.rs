@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+
+use storage::{Changed, Location};
 
 use crate::fault::{Blame, Fault};
-use crate::source::Changed;
 
 /// Why a checkpoint could not be opened, or a value of it not be read.
 #[derive(thiserror::Error)]
@@ -25,18 +25,18 @@ pub enum Error {
     #[error("misuse of {0}")]
     Misuse(Box<Report>),
     /// It is not what it was when it was opened.
-    #[error("`{}` has changed since it was opened: {how}\nhint: open it again", path.display())]
+    #[error("`{location}` has changed since it was opened: {how}\nhint: open it again")]
     Changed {
         /// The file.
-        path: PathBuf,
+        location: Location,
         /// In what.
         how: Changed,
     },
     /// The operating system refused.
-    #[error("cannot {doing} `{}`: {source}{}", path.display(), Hint(hint.as_deref()))]
+    #[error("cannot {doing} `{location}`: {source}{}", Hint(hint.as_deref()))]
     Io {
         /// The file or directory.
-        path: PathBuf,
+        location: Location,
         /// What was tried, as a verb: `open`, `read`, `list`.
         doing: &'static str,
         /// What the system said.
@@ -55,10 +55,12 @@ impl fmt::Debug for Error {
 
 impl Error {
     /// The file or directory the error is about.
-    pub fn path(&self) -> &Path {
+    pub fn location(&self) -> &Location {
         match self {
-            Error::Io { path, .. } | Error::Changed { path, .. } => path,
-            _ => self.report().map_or(Path::new(""), |r| &r.path),
+            Error::Io { location, .. } | Error::Changed { location, .. } => location,
+            Error::Malformed(r) | Error::Mismatch(r) | Error::Unsupported(r) | Error::Misuse(r) => {
+                &r.location
+            }
         }
     }
 
@@ -83,13 +85,48 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(path: &Path, doing: &'static str, source: io::Error) -> Error {
-        Error::Io { path: path.to_owned(), doing, source, hint: None }
+    pub(crate) fn io(location: impl Into<Location>, doing: &'static str, source: io::Error) -> Error {
+        Error::Io { location: location.into(), doing, source, hint: None }
     }
 
-    /// One problem with the whole of `path`.
-    pub(crate) fn whole(path: &Path, fault: Fault) -> Error {
-        Problem { at: None, subject: Subject::Whole, fault }.of(path)
+    /// One problem with the whole of what is at `location`.
+    pub(crate) fn whole(location: impl Into<Location>, fault: Fault) -> Error {
+        Problem { at: None, subject: Subject::Whole, fault }.of(location)
+    }
+
+    /// Why a storage did not open a file that a directory holds.
+    pub(crate) fn of_member(error: storage::Error) -> Error {
+        Error::of(error, true)
+    }
+
+    /// Why a storage did not list or open something; `member` if a directory holds it, so that the caller did not choose
+    /// it.
+    fn of(error: storage::Error, member: bool) -> Error {
+        use storage::Error as E;
+        match error {
+            E::Io { location, doing, source } => Error::io(location, doing, source),
+            E::Directory { location } => {
+                Error::whole(location, Fault::NotAFile { found: "a directory", member })
+            }
+            E::NotAFile { location, found } => Error::whole(location, Fault::NotAFile { found, member }),
+            E::NotADirectory { location } => {
+                let (wants, found) = ("a directory".to_owned(), "a file".to_owned());
+                Error::whole(location, Fault::Missing { wants, found })
+            }
+            E::Outside { location, name, target } => {
+                let fault = Fault::Outside { member: name, target };
+                Error::whole(location, fault).with_hint("copy the file into the directory")
+            }
+            E::TooMany { location, limit } => {
+                let what = "number of directory entries";
+                Error::whole(location, Fault::Limit { what, found: limit.saturating_add(1), limit })
+            }
+            E::BadName { name } => Error::whole(Location::Named(name.clone()), Fault::NotPlain { name }),
+            other => {
+                let location = other.location().cloned().unwrap_or(Location::Named(String::new()));
+                Error::io(location, "open", io::Error::other(other))
+            }
+        }
     }
 
     pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Error {
@@ -104,12 +141,19 @@ impl Error {
     }
 }
 
+/// Of what the caller chose.
+impl From<storage::Error> for Error {
+    fn from(error: storage::Error) -> Error {
+        Error::of(error, false)
+    }
+}
+
 /// What is wrong with one file or directory: at least one problem, at most [`Report::CAP`] of them.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The file or directory.
-    pub path: PathBuf,
+    pub location: Location,
     /// The problems, in the order of the file.
     pub problems: Vec<Problem>,
     /// How many more were found.
@@ -125,7 +169,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: ", self.path.display())?;
+        write!(f, "`{}`: ", self.location)?;
         if let [only] = &self.problems[..] {
             write!(f, "{only}")?;
         } else {
@@ -155,10 +199,10 @@ pub struct Problem {
 
 impl Problem {
     /// The error that consists of this problem alone.
-    pub(crate) fn of(self, path: &Path) -> Error {
+    pub(crate) fn of(self, location: impl Into<Location>) -> Error {
         let mut problems = Problems::default();
         problems.push(self);
-        problems.into_error(path)
+        problems.into_error(location)
     }
 }
 
@@ -235,15 +279,16 @@ impl Problems {
     }
 
     /// `Ok` if there are none.
-    pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
-        if self.is_empty() { Ok(()) } else { Err(self.into_error(path)) }
+    pub(crate) fn check(self, location: impl Into<Location>) -> Result<(), Error> {
+        if self.is_empty() { Ok(()) } else { Err(self.into_error(location)) }
     }
 
     /// The error that reports them; the worst decides whose fault it is.
-    pub(crate) fn into_error(self, path: &Path) -> Error {
+    pub(crate) fn into_error(self, location: impl Into<Location>) -> Error {
         let blame = self.list.iter().map(|p| p.fault.blame()).max().unwrap_or(Blame::Malformed);
         let hint = self.list.iter().find_map(|p| p.fault.hint()).map(str::to_owned);
-        let report = Box::new(Report { path: path.to_owned(), problems: self.list, more: self.more, hint });
+        let location = location.into();
+        let report = Box::new(Report { location, problems: self.list, more: self.more, hint });
         match blame {
             Blame::Unsupported => Error::Unsupported(report),
             Blame::Misuse => Error::Misuse(report),
@@ -290,6 +335,8 @@ pub(crate) fn a_few<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn duplicate(name: &str) -> Problem {

@@ -1,5 +1,6 @@
 //! The ways in which a file can be wrong, as data. Each knows whose fault it is.
 
+use storage::zstd::Fault as Compressed;
 use tensor::{Dtype, Scheme, SchemeError, Shape};
 
 use crate::error::{Problem, Quoted};
@@ -187,30 +188,9 @@ pub enum Fault {
         /// What its reader says.
         why: String,
     },
-    /// Compressed data that does not fit together.
-    #[error("the zstd data is broken: {why}")]
-    Zstd {
-        /// What is wrong, or what the decoder says.
-        why: String,
-    },
-    /// Compressed data of another length than what it holds wants.
-    #[error("decompresses to {found} bytes, wanted {wants}")]
-    Content {
-        /// Bytes that it has to be.
-        wants: u64,
-        /// Bytes that it is, or says it is.
-        found: u64,
-    },
-    /// A small file that says it holds very much.
-    #[error("{compressed} bytes would decompress to {content}, over the limit of {limit}")]
-    Expands {
-        /// Bytes of the file.
-        compressed: u64,
-        /// Bytes of the content.
-        content: u64,
-        /// The most that is decompressed from as many bytes.
-        limit: u64,
-    },
+    /// Compressed data that is broken, or beyond what is read.
+    #[error(transparent)]
+    Zstd(Compressed),
     /// A pickle that does not do what its format wants.
     #[error("the pickle is broken: {why}")]
     Pickle {
@@ -386,9 +366,10 @@ impl Fault {
             | Fault::Unlisted { .. }
             | Fault::InTwo { .. } => Blame::Mismatch,
             Fault::Member { problem, .. } => problem.fault.blame(),
-            Fault::TypeRemoved { .. } | Fault::TypeUnsupported { .. } | Fault::Unsupported { .. } => {
-                Blame::Unsupported
-            }
+            Fault::TypeRemoved { .. }
+            | Fault::TypeUnsupported { .. }
+            | Fault::Unsupported { .. }
+            | Fault::Zstd(Compressed::Unsupported { .. }) => Blame::Unsupported,
             Fault::NotAFile { member: false, .. }
             | Fault::NoPlace { .. }
             | Fault::Twice
@@ -407,13 +388,17 @@ impl Fault {
             | Fault::Ends { .. }
             | Fault::Truncated { .. }
             | Fault::Zip { .. }
-            | Fault::Zstd { .. } => Some("the download may be incomplete: download the file again"),
+            | Fault::Zstd(Compressed::Data { .. } | Compressed::Ends { .. }) => {
+                Some("the download may be incomplete: download the file again")
+            }
             Fault::Absent { .. } => Some("the download may be incomplete: download the missing files"),
             Fault::InTwo { .. } => {
                 Some("if these are different models, open one of the files by its own path")
             }
             Fault::Member { problem, .. } => problem.fault.hint(),
-            Fault::Expands { .. } => Some("if the file can be trusted, decompress it with `zstd -d`"),
+            Fault::Zstd(Compressed::Expands { .. }) => {
+                Some("if the file can be trusted, decompress it with `zstd -d`")
+            }
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
             Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
             Fault::Harmful { .. } => {

@@ -1,41 +1,41 @@
-//! The directory of a checkpoint: what is in it, and opening that without being led out of it.
+//! A directory of a storage: what is in it, and opening that.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use storage::{Location, MOST_NAMES, Name, Storage};
 
 use crate::error::{Error, a_few};
 use crate::fault::Fault;
-use crate::source::{OpenFile, Trust};
+use crate::file::OpenFile;
 
 /// A directory and the names in it.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    path: PathBuf,
+    storage: Arc<dyn Storage>,
+    dir: Name,
     names: Vec<String>,
 }
 
 impl Folder {
     /// More names than any checkpoint has.
-    pub(crate) const MOST: u32 = 100_000;
+    pub(crate) const MOST: u32 = MOST_NAMES;
 
-    /// Lists `path`. Names that are not UTF-8 are none of ours, and left out.
-    pub(crate) fn list(path: &Path) -> Result<Folder, Error> {
-        let failed = |e| Error::io(path, "list", e);
-        let mut names = Vec::new();
-        for entry in fs::read_dir(path).map_err(failed)? {
-            let limit = u64::from(Self::MOST);
-            if names.len() as u64 == limit {
-                let what = "number of directory entries";
-                return Err(Error::whole(path, Fault::Limit { what, found: limit + 1, limit }));
-            }
-            names.extend(entry.map_err(failed)?.file_name().into_string());
-        }
+    /// Lists `dir`.
+    pub(crate) fn list(storage: &Arc<dyn Storage>, dir: Name) -> Result<Folder, Error> {
+        let mut names = storage.list(&dir)?;
+        // Binary search needs the order that a storage promises.
         names.sort_unstable();
-        Ok(Folder { path: path.to_owned(), names })
+        Ok(Folder { storage: Arc::clone(storage), dir, names })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Where it is.
+    pub(crate) fn location(&self) -> Location {
+        self.storage.location(&self.dir)
+    }
+
+    /// Where the file `name` of it is, or would be.
+    pub(crate) fn location_of(&self, name: &str) -> Location {
+        self.dir.join(name).map_or_else(|_| self.location().join(name), |name| self.storage.location(&name))
     }
 
     /// The names, sorted.
@@ -43,13 +43,14 @@ impl Folder {
         self.names.iter().map(String::as_str)
     }
 
+    /// Whether `name`, one component, is in it.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.binary_search_by(|n| n.as_str().cmp(name)).is_ok()
     }
 
     /// Whether `name` is one component of a path, on any system.
     pub(crate) fn is_plain(name: &str) -> bool {
-        !name.is_empty() && !matches!(name, "." | "..") && !name.contains(['/', '\\', '\0'])
+        Name::parse(name).is_ok_and(|name| name.components().count() == 1)
     }
 
     /// The names that end with `suffix`, which includes the dot. Hidden ones are not meant.
@@ -65,45 +66,28 @@ impl Folder {
         a_few(self.names.iter().map(String::as_str))
     }
 
-    /// Where the regular file `name` of this directory really is.
-    ///
-    /// A symbolic link may point to a file in the directory itself, or anywhere in the `models--*`
-    /// directory of the Hugging Face cache that the directory is in, where `snapshots/REV/NAME` is a link
-    /// to `../../blobs/DIGEST` (huggingface_hub, `file_download.py`, `_create_symlink`). No other is
-    /// followed, and `name` is one plain component.
-    pub(crate) fn resolve(&self, name: &str) -> Result<PathBuf, Error> {
-        let path = self.path.join(name);
-        let failed = |e| Error::io(&path, "open", e);
-        if !fs::symlink_metadata(&path).map_err(failed)?.file_type().is_symlink() {
-            return Ok(path);
-        }
-        let target = fs::canonicalize(&path).map_err(failed)?;
-        let home = fs::canonicalize(&self.path).map_err(|e| Error::io(&self.path, "open", e))?;
-        let allowed = home.ancestors().find(|a| is_hub_model(a)).unwrap_or(&home);
-        if target.starts_with(allowed) {
-            return Ok(target);
-        }
-        let fault = Fault::Outside { member: name.to_owned(), target: target.display().to_string() };
-        Err(Error::whole(&self.path, fault).with_hint("copy the file into the directory"))
-    }
-
     /// Lists the directory `name` of this directory.
     pub(crate) fn inner(&self, name: &str) -> Result<Folder, Error> {
-        let real = self.resolve(name)?;
-        if !real.is_dir() {
-            let (wants, found) = ("a directory".to_owned(), "a file".to_owned());
-            return Err(Error::whole(&self.path.join(name), Fault::Missing { wants, found }));
-        }
-        Folder::list(&self.path.join(name))
+        Folder::list(&self.storage, self.name(name)?)
     }
 
-    /// Opens the regular file `name` of this directory.
+    /// Opens the file `name`, of which ranges will be read: in this directory or below it.
     pub(crate) fn open(&self, name: &str) -> Result<OpenFile, Error> {
-        let file = OpenFile::open(&self.resolve(name)?, Trust::Folder)?;
-        Ok(file.known_as(self.path.join(name)))
+        let name = self.name(name)?;
+        let source = self.storage.open(&name).map_err(Error::of_member)?;
+        Ok(OpenFile::new(&self.storage, name, source))
     }
-}
 
-fn is_hub_model(path: &Path) -> bool {
-    path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("models--"))
+    /// Opens the file `name` of this directory, which is small and will be read whole.
+    pub(crate) fn open_small(&self, name: &str) -> Result<OpenFile, Error> {
+        let name = self.name(name)?;
+        let source = self.storage.open_small(&name).map_err(Error::of_member)?;
+        Ok(OpenFile::new(&self.storage, name, source))
+    }
+
+    fn name(&self, name: &str) -> Result<Name, Error> {
+        self.dir
+            .join(name)
+            .map_err(|_| Error::whole(self.location(), Fault::NotPlain { name: name.to_owned() }))
+    }
 }

@@ -14,18 +14,17 @@ pub(crate) mod squish;
 #[cfg(test)]
 mod toy;
 
-use std::path::Path;
 use std::sync::Arc;
 
+use storage::Location;
 use tensor::Scheme;
 
 use crate::checkpoint::Checkpoint;
 use crate::contents::Contents;
 use crate::error::{Error, Quoted};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
 static FORMATS: &[&dyn Format] = &[
@@ -71,12 +70,12 @@ pub(crate) trait Format: Sync {
     }
 
     /// Reads the headers of what was sniffed or claimed.
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error>;
+    fn open(&self, found: Found) -> Result<Checkpoint, Error>;
 
     /// Reads the header of a file that was sniffed, one of those with the weights of a directory.
-    fn part(&self, file: OpenFile, _: &OpenOptions) -> Result<Part, Error> {
+    fn part(&self, file: OpenFile) -> Result<Part, Error> {
         let what = format!("{} is not read as one file of several", self.name());
-        Err(Error::whole(file.path(), Fault::Unsupported { what }))
+        Err(Error::whole(file.location(), Fault::Unsupported { what }))
     }
 }
 
@@ -89,29 +88,31 @@ pub(crate) struct Part {
     pub(crate) pairs: Vec<(String, String)>,
 }
 
-/// What a path leads to.
+/// What a name leads to.
 #[derive(Debug)]
 pub(crate) enum Found {
     File(OpenFile),
     Folder(Folder),
 }
 
-/// The format of the file at `path`, which starts with `head`.
-pub(crate) fn of_file(path: &Path, head: &[u8]) -> Result<&'static dyn Format, Error> {
-    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+/// The format of the file `name` at `location`, which starts with `head`.
+pub(crate) fn of_file(location: &Location, name: &str, head: &[u8]) -> Result<&'static dyn Format, Error> {
+    let extension =
+        name.rsplit_once('.').map_or("", |(stem, extension)| if stem.is_empty() { "" } else { extension });
+    let extension = extension.to_ascii_lowercase();
     let named = FORMATS.iter().find(|f| f.extensions().contains(&extension.as_str()));
     let holds = FORMATS.iter().find(|f| f.sniff(head));
     match (named, holds) {
         (Some(named), Some(holds)) if named.name() != holds.name() => {
-            Err(Error::whole(path, Fault::Conflict { named: named.name(), holds: holds.name() }))
+            Err(Error::whole(location, Fault::Conflict { named: named.name(), holds: holds.name() }))
         }
         (_, Some(format)) => Ok(*format),
         (Some(named), None) if named.packed(head) => Ok(*named),
         (named, None) => match (foreign::recognise(head), named) {
-            (Some(foreign), _) => Err(foreign.refuse(path)),
+            (Some(foreign), _) => Err(foreign.refuse(location)),
             // It is meant to be of that format, whose reader says what is wrong.
             (None, Some(format)) => Ok(*format),
-            (None, None) => Err(unknown(path, head)),
+            (None, None) => Err(unknown(location, head)),
         },
     }
 }
@@ -125,15 +126,15 @@ pub(crate) fn of_folder(folder: &Folder) -> Option<&'static dyn Format> {
 pub(crate) fn explain_folder(folder: &Folder) -> Error {
     let refuse = |wants: &str| {
         let fault = Fault::Missing { wants: wants.to_owned(), found: folder.describe() };
-        Error::whole(folder.path(), fault)
+        Error::whole(folder.location(), fault)
     };
     let safetensors = folder.ending(".safetensors");
     match (&folder.ending(".gguf")[..], &safetensors[..]) {
         ([first, _, ..], _) => refuse("one GGUF file in the directory")
-            .with_hint(format!("name the file itself: `{}`", folder.path().join(first).display())),
+            .with_hint(format!("name the file itself: `{}`", folder.location_of(first))),
         (_, [first, ..]) => refuse("a `config.json` beside the safetensors file").with_hint(format!(
             "copy the model's `config.json` here, or open `{}` itself for its tensors alone",
-            folder.path().join(first).display()
+            folder.location_of(first)
         )),
         _ => refuse("a `config.json` with a safetensors file, or one GGUF file")
             .with_hint("name the directory that holds the model's files"),
@@ -151,14 +152,14 @@ fn big_endian(scheme: &Arc<Scheme>) -> Arc<Scheme> {
     quant::scheme(&name).unwrap_or_else(|| Arc::new(Scheme { name: name.into(), ..Scheme::clone(scheme) }))
 }
 
-fn unknown(path: &Path, head: &[u8]) -> Error {
+fn unknown(location: &Location, head: &[u8]) -> Error {
     let start: Vec<_> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
     let text: String =
         head.iter().take(8).map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '.' }).collect();
     let what =
         format!("the content is of no known format, it starts with {} ({})", start.join(" "), Quoted(&text));
     let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
-    Error::whole(path, Fault::Unsupported { what })
+    Error::whole(location, Fault::Unsupported { what })
         .with_hint(format!("the formats that are read are {}", known.join(", ")))
 }
 

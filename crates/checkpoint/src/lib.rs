@@ -8,6 +8,9 @@
 //! nothing recurses on content, no path out of the checkpoint's directory is followed. Problems of one
 //! file are reported together, each with its byte offset.
 //!
+//! Files are found and read through a [`Storage`], so that a checkpoint may be in memory or on a server as well:
+//! [`open_from`].
+//!
 //! What does not happen here: tensor data is not read, values are not decoded, names have no meaning.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -23,13 +26,13 @@ mod contents;
 pub mod convention;
 mod error;
 mod fault;
+mod file;
 mod folder;
 mod format;
 mod index;
 mod members;
 mod numbered;
 mod open;
-mod source;
 mod write;
 
 pub use checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata};
@@ -37,6 +40,6 @@ pub use error::{Error, Problem, Report, Subject};
 pub use fault::Fault;
 pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, ValueType, gguf_holds};
 pub use format::hf::{HfFiles, HfMetadata, Member};
-pub use open::{OpenOptions, open, open_with};
-pub use source::{ByteSource, Changed, Identity, Io, Pace};
+pub use open::{OpenOptions, open, open_from, open_with};
+pub use storage::{ByteSource, Changed, Identity, Io, Location, Name, Pace, Storage};
 pub use write::{Draft, Flavour, Outgoing, Split, WriteOptions, Writer};

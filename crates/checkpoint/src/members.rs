@@ -1,9 +1,11 @@
 //! Opening one file of a directory after another, and keeping what is wrong with them.
 
+use std::io;
+
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
-use crate::source::OpenFile;
 
 /// The files of a directory that make one checkpoint, as they are opened.
 pub(crate) struct Members<'f> {
@@ -25,13 +27,19 @@ impl<'f> Members<'f> {
         name: &str,
         read: impl FnOnce(OpenFile) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        if !self.folder.has(name) {
+        let below = name.contains('/');
+        let mut absent = || {
             let fault = Fault::Absent { name: name.to_owned() };
             self.problems.push(Problem { at: None, subject: Subject::Whole, fault });
-            return Ok(None);
+            Ok(None)
+        };
+        if !below && !self.folder.has(name) {
+            return absent();
         }
         match self.folder.open(name).and_then(OpenFile::not_empty).and_then(read) {
             Ok(read) => Ok(Some(read)),
+            // Directories below are not listed.
+            Err(Error::Io { source, .. }) if below && is_absent(source.kind()) => absent(),
             Err(error @ Error::Io { .. }) => Err(error),
             Err(error) => {
                 self.failed.push((name.to_owned(), error));
@@ -54,6 +62,11 @@ impl<'f> Members<'f> {
         for (name, error) in self.failed {
             self.problems.member(&name, error);
         }
-        self.problems.check(self.folder.path())
+        self.problems.check(self.folder.location())
     }
+}
+
+/// Whether an error says that there is no file of a name.
+fn is_absent(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename)
 }

@@ -1,20 +1,21 @@
-//! From a path to a checkpoint: what is there, and who reads it.
+//! From a path, or a name in a storage, to a checkpoint: what is there, and who reads it.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::sync::Arc;
+
+use storage::{Io, LocalFiles, Name, Storage};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::format::{self, Found, hf};
-use crate::source::{Io, OpenFile, Trust};
 
 /// How a checkpoint is opened.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// How its bytes are reached.
+    /// How files of the file system are reached. Other storages have ways of their own.
     pub io: Io,
     /// Only the tensors below this key, joined of several with dots, and called by what follows it: with
     /// `state_dict`, `state_dict.norm.weight` is `norm.weight`. Everything must be sound all the same.
@@ -56,53 +57,99 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
 /// path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if the system refuses.
 pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
     let path = path.as_ref();
-    let about = fs::metadata(path).map_err(|e| missing(path, e))?;
-    let checkpoint = if about.is_dir() { open_folder(path, options) } else { open_file(path, options) }?;
+    let (files, name) = LocalFiles::at(path).map_err(|error| missing_path(path, error))?;
+    open_from(Arc::new(files.with_io(options.io)), &name, options)
+}
+
+/// Opens the checkpoint that is called `name` in `storage`, a file or a directory, as [`open_with`] does one of the file
+/// system.
+///
+/// # Errors
+/// As [`open_with`], and whatever the storage refuses.
+///
+/// ```
+/// # use weighbridge_checkpoint as checkpoint;
+/// use std::sync::Arc;
+///
+/// use checkpoint::{Name, OpenOptions, open_from};
+/// use storage::Memory;
+///
+/// # fn main() -> Result<(), checkpoint::Error> {
+/// let header = br#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+/// let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &1f32.to_le_bytes()].concat();
+/// let name = Name::parse("a.safetensors")?;
+/// let files = Memory::new("memory").with(name.clone(), bytes);
+///
+/// let checkpoint = open_from(Arc::new(files), &name, &OpenOptions::default())?;
+/// assert_eq!(checkpoint.entries()[0].name, "a");
+/// assert_eq!(checkpoint.location().to_string(), "memory/a.safetensors");
+/// # Ok(())
+/// # }
+/// ```
+pub fn open_from(storage: Arc<dyn Storage>, name: &Name, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let checkpoint = match storage.open(name) {
+        Ok(source) => open_file(OpenFile::new(&storage, name.clone(), source))?,
+        Err(storage::Error::Directory { .. }) => open_folder(Folder::list(&storage, name.clone())?)?,
+        Err(error) => return Err(missing(&storage, name, error)),
+    };
     match &options.key {
         Some(key) => checkpoint.below(key),
         None => Ok(checkpoint),
     }
 }
 
-fn open_file(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
-    if path.file_name().and_then(|n| n.to_str()).is_some_and(hf::is_index) {
+fn open_file(file: OpenFile) -> Result<Checkpoint, Error> {
+    if hf::is_index(file.file_name()) {
         // The weights are in the files that it names, beside it.
-        let parent = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
-        return open_folder(parent, options);
+        return open_folder(file.parent().list()?);
     }
-    let file = OpenFile::open(path, Trust::Caller)?.not_empty()?;
+    let file = file.not_empty()?;
     let head = file.head(format::HEAD)?;
-    format::of_file(path, &head)?.open(Found::File(file), options)
+    format::of_file(&file.location(), file.file_name(), &head)?.open(Found::File(file))
 }
 
-fn open_folder(path: &Path, options: &OpenOptions) -> Result<Checkpoint, Error> {
-    let folder = Folder::list(path)?;
+fn open_folder(folder: Folder) -> Result<Checkpoint, Error> {
     match format::of_folder(&folder) {
-        Some(format) => format.open(Found::Folder(folder), options),
+        Some(format) => format.open(Found::Folder(folder)),
         None => Err(format::explain_folder(&folder)),
     }
 }
 
 /// The error for a path that cannot be looked at, with the nearest name in its directory.
-fn missing(path: &Path, error: io::Error) -> Error {
-    let not_found = error.kind() == io::ErrorKind::NotFound;
-    let error = Error::io(path, "open", error);
-    if !not_found {
-        return error;
-    }
+fn missing_path(path: &Path, error: storage::Error) -> Error {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let Some(wanted) = path.file_name().and_then(|n| n.to_str()) else { return error };
-    let Ok(folder) = Folder::list(parent) else {
-        if parent.exists() {
-            return error;
+    let Some(wanted) = path.file_name().and_then(|n| n.to_str()) else { return error.into() };
+    let storage: Arc<dyn Storage> = Arc::new(LocalFiles::new(parent));
+    nearest(&storage, Name::ROOT, wanted, error)
+}
+
+/// The error for a name that cannot be opened, with the nearest name in its directory.
+fn missing(storage: &Arc<dyn Storage>, name: &Name, error: storage::Error) -> Error {
+    nearest(storage, name.parent(), name.file_name(), error)
+}
+
+/// `error`, which is about `wanted` in `dir`, with a hint if nothing is there.
+fn nearest(storage: &Arc<dyn Storage>, dir: Name, wanted: &str, error: storage::Error) -> Error {
+    if !error.is_not_found() {
+        return error.into();
+    }
+    let error = Error::from(error);
+    match storage.list(&dir) {
+        Err(unlisted) if unlisted.is_not_found() => {
+            error.with_hint(format!("there is no directory `{}`", storage.location(&dir)))
         }
-        return error.with_hint(format!("there is no directory `{}`", parent.display()));
-    };
-    match tensor::nearest(wanted, folder.names()) {
-        Some(near) => error.with_hint(format!("did you mean `{}`?", parent.join(near).display())),
-        None => error,
+        Err(_) => error,
+        Ok(names) => match tensor::nearest(wanted, names.iter().map(String::as_str)) {
+            Some(near) => {
+                let near = dir
+                    .join(near)
+                    .map_or_else(|_| near.to_owned(), |name| storage.location(&name).to_string());
+                error.with_hint(format!("did you mean `{near}`?"))
+            }
+            None => error,
+        },
     }
 }

@@ -103,7 +103,7 @@ impl OutputFormat {
             (Some(_), _) if dialect_of(checkpoint).is_none() => Some(format!(
                 "{} says what model it holds, and `{}` is {} and does not say it\nhint: {others}",
                 self.name(),
-                checkpoint.path().display(),
+                checkpoint.location(),
                 checkpoint.format()
             )),
             _ => None,

@@ -1,9 +1,10 @@
 //! What a conversion that continues another must know: that it is about the same, and what the other measured.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use checkpoint::Checkpoint;
+use checkpoint::{Checkpoint, Identity, Location};
 use quant::Difference;
 use serde_json::{Value, json};
 
@@ -26,8 +27,8 @@ pub(crate) fn identity(
         let _ = writeln!(text, "{:?}", mapping.rules);
     }
     for file in checkpoint.files() {
-        let was = file.source.identity().map(|was| (was.len, was.modified));
-        stamp(&mut text, &file.path, was);
+        let was = file.source.identity();
+        stamp(&mut text, &file.location, was.as_ref());
     }
     if let Some(imatrix) = options.imatrix {
         text += &imatrix.digest();
@@ -35,11 +36,24 @@ pub(crate) fn identity(
     text.into_bytes()
 }
 
-/// A file's place, and its length and time when it was opened.
-fn stamp(text: &mut String, path: &Path, was: Option<(u64, (i64, i64))>) {
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+/// A file's place, and its length and time or tag when it was opened.
+fn stamp(text: &mut String, location: &Location, was: Option<&Identity>) {
+    let real =
+        location.path().and_then(|path| path.canonicalize().ok()).map_or(location.clone(), Location::Path);
     // Writing to a `String` cannot fail.
-    let _ = writeln!(text, "{} {was:?}", real.display());
+    let _ = match was {
+        Some(Identity::File { len, modified, .. }) => writeln!(text, "{real} {:?}", Some((len, modified))),
+        Some(other) => writeln!(text, "{real} {other:?}"),
+        // Other bytes may be there next time: nothing that is half done can be continued.
+        None => writeln!(text, "{real} {}", once()),
+    };
+}
+
+/// Text that is another each time, in every process.
+fn once() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{} {now} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// What was measured of a parameter, bit for bit.
@@ -69,6 +83,18 @@ pub(crate) fn difference(note: &Value) -> Option<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_that_can_be_told_are_the_same_again() {
+        let stamped = |was: Option<&Identity>| {
+            let mut text = String::new();
+            stamp(&mut text, &Location::Named("x".to_owned()), was);
+            text
+        };
+        let tagged = Identity::Tagged { len: 1, tag: "\"a\"".into() };
+        assert_eq!(stamped(Some(&tagged)), stamped(Some(&tagged)));
+        assert_ne!(stamped(None), stamped(None));
+    }
 
     #[test]
     fn what_was_measured_is_kept_bit_for_bit() {

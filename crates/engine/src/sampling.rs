@@ -129,7 +129,7 @@ pub fn sampling(checkpoint: &Checkpoint) -> Result<Sampling, Error> {
             let member = hf.generation_config().map(checkpoint::Member::read).transpose()?;
             let said = match member {
                 Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Sampling {
-                    path: checkpoint.path().display().to_string(),
+                    path: checkpoint.location().to_string(),
                     what: format!("`{FILE}` is not JSON: {e}"),
                 })?,
                 None => Value::Null,

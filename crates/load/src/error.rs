@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+
+use checkpoint::Location;
 
 use crate::obstacle::Obstacle;
 
@@ -11,10 +12,10 @@ use crate::obstacle::Obstacle;
 #[non_exhaustive]
 pub enum Error {
     /// The file could not be read.
-    #[error("could not read {bytes} bytes of `{}` at offset {offset}: {source}", path.display())]
+    #[error("could not read {bytes} bytes of `{location}` at offset {offset}: {source}")]
     Io {
         /// The file.
-        path: PathBuf,
+        location: Location,
         /// Where.
         offset: u64,
         /// How much.

@@ -1,8 +1,8 @@
 //! What keeps weights in memory from being updated.
 
 use std::fmt;
-use std::path::PathBuf;
 
+use checkpoint::Location;
 use tensor::{Arrangement, Shape};
 
 /// Why what is in memory cannot be updated: nothing was written.
@@ -72,7 +72,7 @@ pub enum Obstacle {
     /// A file cannot be read to the last byte that is needed.
     File {
         /// The file.
-        path: PathBuf,
+        location: Location,
         /// The end of what is needed, in bytes.
         needed: u64,
         /// Why.
@@ -119,8 +119,8 @@ impl fmt::Display for Obstacle {
                 )
             }
             Obstacle::Changed(error) => error.fmt(f),
-            Obstacle::File { path, needed, source } => {
-                write!(f, "`{}`: {needed} bytes of it are needed: {source}", path.display())
+            Obstacle::File { location, needed, source } => {
+                write!(f, "`{location}`: {needed} bytes of it are needed: {source}")
             }
             Obstacle::InUse => f.write_str(
                 "tensors that were cloned out of it are still in use\nhint: drop them (a decoder holds some)",

@@ -150,7 +150,7 @@ fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obst
         if let Err(changed) = file.unchanged() {
             obstacles.push(Obstacle::Changed(changed));
         } else if let Err(source) = file.source.read_at(needed - 1, &mut [0]) {
-            obstacles.push(Obstacle::File { path: file.path.clone(), needed, source });
+            obstacles.push(Obstacle::File { location: file.location.clone(), needed, source });
         }
     }
     Ok(())

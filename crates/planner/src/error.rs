@@ -175,7 +175,7 @@ impl Error {
 
 /// The path of a checkpoint, as errors have it.
 pub(crate) fn shown(checkpoint: &Checkpoint) -> String {
-    checkpoint.path().display().to_string()
+    checkpoint.location().to_string()
 }
 
 const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output matrix, and the configuration says that the \

@@ -19,11 +19,13 @@
 //! With the feature `engine`, `Runtime` does all of it and runs the model; with `convert`, `Conversion` writes it anew.
 //!
 //! What most programs need is here by name. All else that the items here speak of is in the crates beneath, which are
-//! modules of this one: [`tensor`], [`quant`], [`checkpoint`], [`model`], [`mod@plan`], [`load`], and `engine` with that
-//! feature.
+//! modules of this one: [`tensor`], [`quant`], [`storage`], [`checkpoint`], [`model`], [`mod@plan`], [`load`], and `engine`
+//! with that feature.
+//!
+//! A checkpoint need not be in the file system: [`open_from`] opens it through a [`storage::Storage`].
 
 #[doc(no_inline)]
-pub use ::{check, checkpoint, load, model, plan, planner, quant, tensor, vllm};
+pub use ::{check, checkpoint, load, model, plan, planner, quant, storage, tensor, vllm};
 #[cfg(feature = "convert")]
 #[doc(no_inline)]
 pub use ::convert;
@@ -39,7 +41,7 @@ pub use check::{
     CheckOptions, CheckReport, CheckedFile, Finding, KeyFinding, Listed, ListedKey, Manifest, Verified,
     Wrong, WrongKey, check, load_verified,
 };
-pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions, open, open_with};
+pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions, open, open_from, open_with};
 #[cfg(feature = "convert")]
 pub use convert::{
     Compared, Conversion, ConvertOptions, ConvertReport, Converted, Covered, DiffGroup, DiffReport, Group,

@@ -68,7 +68,7 @@ pub struct Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime")
-            .field("path", &self.checkpoint.path())
+            .field("checkpoint", self.checkpoint.location())
             .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
@@ -80,14 +80,17 @@ impl Runtime {
     /// # Errors
     /// Whatever is wrong with the checkpoint, and what the machine cannot give.
     pub fn start(path: impl AsRef<Path>, options: &Options) -> Result<Runtime, Error> {
-        Runtime::of(path.as_ref(), options)
+        Runtime::start_from(checkpoint::open_with(path, &options.open)?, options)
     }
 
-    fn of(path: &Path, options: &Options) -> Result<Runtime, Error> {
-        let checkpoint = checkpoint::open_with(path, &options.open)?;
+    /// Plans a checkpoint that is open, loads it, and makes ready to run; how it would be opened does not matter.
+    ///
+    /// # Errors
+    /// As [`Runtime::start`].
+    pub fn start_from(checkpoint: Checkpoint, options: &Options) -> Result<Runtime, Error> {
         let model = describe(&checkpoint)?;
         let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
-            path: checkpoint.path().display().to_string(),
+            path: checkpoint.location().to_string(),
             family: model.family.name(),
             why,
         })?;

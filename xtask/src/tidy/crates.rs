@@ -9,6 +9,7 @@ const ORDER: &[&str] = &[
     "derive",
     "tensor",
     "quant",
+    "storage",
     "checkpoint",
     "model",
     "plan",
@@ -22,10 +23,14 @@ const ORDER: &[&str] = &[
     "cli",
 ];
 
-/// What a crate may not use although it stands above it: `plan` knows neither files nor names, and who loads or checks
-/// compiles no engine.
-const FORBIDDEN: &[(&str, &[&str])] =
-    &[("plan", &["checkpoint", "model", "load"]), ("planner", &["engine"]), ("check", &["engine"])];
+/// What a crate may not use although it stands above it: `storage` knows no tensors, `plan` neither files nor names, and who
+/// loads or checks compiles no engine.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("storage", &["tensor", "quant"]),
+    ("plan", &["storage", "checkpoint", "model", "load"]),
+    ("planner", &["engine"]),
+    ("check", &["engine"]),
+];
 
 /// Crates without `unsafe`.
 const SAFE: &[&str] = &["derive", "tensor", "plan"];

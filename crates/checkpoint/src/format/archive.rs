@@ -5,14 +5,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
+use storage::{ByteSource, Location, Reader};
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Problem, Quoted, Subject};
 use crate::fault::Fault;
-use crate::source::{ByteSource, Reader};
 
 /// One member.
 pub(super) struct Member {
@@ -35,16 +34,16 @@ pub(super) fn first_name(head: &[u8]) -> Option<&[u8]> {
     rest.get(26..)?.get(..usize::from(u16::from_le_bytes(*length)))
 }
 
-/// The members of `source`, the file at `path`, in the order of the directory.
-pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<Member>, Error> {
+/// The members of `source`, the file at `location`, in the order of the directory.
+pub(super) fn members(location: &Location, source: &Arc<dyn ByteSource>) -> Result<Vec<Member>, Error> {
     let broken = |at, subject, e| match e {
         zip::result::ZipError::Io(e) if e.kind() != io::ErrorKind::UnexpectedEof => {
-            Error::io(path, "read", e)
+            Error::io(location, "read", e)
         }
-        e => Problem { at, subject, fault: Fault::Zip { why: e.to_string() } }.of(path),
+        e => Problem { at, subject, fault: Fault::Zip { why: e.to_string() } }.of(location),
     };
     let wrong =
-        |at, why| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zip { why } }.of(path);
+        |at, why| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zip { why } }.of(location);
     let reader = io::BufReader::new(Reader::new(Arc::clone(source), 0));
     // The directory is read from its end, which is the end of the file.
     let mut archive = ZipArchive::new(reader).map_err(|e| broken(Some(source.len()), Subject::Whole, e))?;
@@ -71,7 +70,7 @@ pub(super) fn members(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Vec<M
         if data.end > source.len() {
             let (wants, found) = (len, source.len().saturating_sub(start));
             let fault = Fault::Ends { what: "a member of the archive", wants, found };
-            return Err(Problem { at: Some(start), subject: Subject::Key(name), fault }.of(path));
+            return Err(Problem { at: Some(start), subject: Subject::Key(name), fault }.of(location));
         }
         let mut local = vec![0; raw.len()];
         // A name that does not fit before its data is not the one that is there.

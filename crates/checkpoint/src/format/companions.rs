@@ -1,9 +1,9 @@
 //! Quantised weights that lie in several tensors, as `config.json` says.
 
 use std::fmt;
-use std::path::Path;
 
 use serde_json::Value;
+use storage::Location;
 use tensor::TensorEntry;
 
 use super::hf;
@@ -12,9 +12,9 @@ use crate::convention;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 
-/// `contents` of the checkpoint at `path`, with one entry in the place of all that hold one weight together. What is
+/// `contents` of the checkpoint at `location`, with one entry in the place of all that hold one weight together. What is
 /// wrong with `config` itself is a problem of that file, beside the weights.
-pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Result<Contents, Error> {
+pub(super) fn gathered(location: &Location, config: &Value, contents: Contents) -> Result<Contents, Error> {
     let files = contents.files.clone();
     let read = |entry: &TensorEntry| {
         let unread = |e: &dyn fmt::Display| format!("`{}` cannot be read: {e}", entry.name);
@@ -30,21 +30,21 @@ pub(super) fn gathered(path: &Path, config: &Value, contents: Contents) -> Resul
     let Contents { files, entries, by_name, ignored } = contents;
     let before = entries.len();
     let entries = convention::gather(config, entries, &read).map_err(|wrong| {
-        let beside = files.first().map(|file| file.path.with_file_name(hf::CONFIG));
-        let path = match (&wrong[..], &beside) {
+        let beside = files.first().map(|file| file.location.beside(hf::CONFIG));
+        let location = match (&wrong[..], &beside) {
             ([only], Some(config)) if only.module.is_empty() => config,
-            _ => path,
+            _ => location,
         };
         let mut problems = Problems::default();
         for convention::Inconsistent { module, what } in wrong {
             let subject = if module.is_empty() { Subject::Whole } else { Subject::Tensor(module) };
             problems.push(Problem { at: None, subject, fault: Fault::Companions { what } });
         }
-        problems.into_error(path)
+        problems.into_error(location)
     })?;
     let same = entries.len() == before;
     if same {
-        unread(config, &entries).map_or(Ok(()), |fault| Err(Error::whole(path, fault)))?;
+        unread(config, &entries).map_or(Ok(()), |fault| Err(Error::whole(location, fault)))?;
     }
     let contents = Contents { files, entries, by_name, ignored };
     Ok(if same { contents } else { contents.reindexed() })

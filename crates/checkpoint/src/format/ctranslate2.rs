@@ -15,8 +15,7 @@
 //! The reference does not look whether data is as long as the shape wants, takes the first of two variables with one
 //! name, passes over aliases of what is not there, and ignores what follows. All that is refused here.
 
-use std::path::Path;
-
+use storage::{ByteSource, Location};
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::{Format, Found};
@@ -24,10 +23,9 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::index::NameIndex;
-use crate::open::OpenOptions;
-use crate::source::{ByteSource, OpenFile};
 
 /// The CTranslate2 format.
 #[derive(Debug)]
@@ -72,21 +70,21 @@ impl Format for Ctranslate2 {
             && head().is_ok_and(|head| self.sniff(&head))
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        let (path, file) = match found {
-            Found::File(file) => (file.path().to_owned(), file),
-            Found::Folder(folder) => (folder.path().to_owned(), folder.open(MODEL)?.not_empty()?),
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
+        let (location, file) = match found {
+            Found::File(file) => (file.location(), file),
+            Found::Folder(folder) => (folder.location(), folder.open(MODEL)?.not_empty()?),
         };
-        let contents = read(file, options)?;
-        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::None))
+        let contents = read(file)?;
+        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, Metadata::None))
     }
 }
 
-fn read(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
-    let path = file.path().to_owned();
-    let source = file.into_source(options.io)?;
+fn read(file: OpenFile) -> Result<Contents, Error> {
+    let location = file.location();
+    let source = file.into_source();
     let mut listing = Listing {
-        path: &path,
+        location: &location,
         source: &*source,
         at: 0,
         entries: Vec::new(),
@@ -96,13 +94,13 @@ fn read(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
     };
     listing.read()?;
     let Listing { entries, by_name, problems, .. } = listing;
-    problems.check(&path)?;
-    Ok(Contents::of_file(File::new(path, source), entries, by_name))
+    problems.check(&location)?;
+    Ok(Contents::of_file(File::new(location, source), entries, by_name))
 }
 
 /// The variables as they are read.
 struct Listing<'f> {
-    path: &'f Path,
+    location: &'f Location,
     source: &'f dyn ByteSource,
     /// Where the next number is.
     at: u64,
@@ -261,7 +259,7 @@ impl Listing<'_> {
             return Err(self.stop(at, Subject::Whole, Fault::Ends { what, wants, found }));
         }
         let mut text = vec![0; usize::from(len)];
-        self.source.read_at(self.at, &mut text).map_err(|e| Error::io(self.path, "read", e))?;
+        self.source.read_at(self.at, &mut text).map_err(|e| Error::io(self.location, "read", e))?;
         self.at += wants;
         if text.pop() == Some(0) {
             return Ok(text);
@@ -284,7 +282,7 @@ impl Listing<'_> {
             return Err(self.stop(self.at, Subject::Whole, Fault::Ends { what, wants, found }));
         }
         let mut bytes = [0; N];
-        self.source.read_at(self.at, &mut bytes).map_err(|e| Error::io(self.path, "read", e))?;
+        self.source.read_at(self.at, &mut bytes).map_err(|e| Error::io(self.location, "read", e))?;
         self.at += wants;
         Ok(bytes)
     }
@@ -296,6 +294,6 @@ impl Listing<'_> {
     /// The error of all that was found and this, after which nothing can be read.
     fn stop(&mut self, at: u64, subject: Subject, fault: Fault) -> Error {
         self.report(at, subject, fault);
-        std::mem::take(&mut self.problems).into_error(self.path)
+        std::mem::take(&mut self.problems).into_error(self.location)
     }
 }

@@ -1,6 +1,6 @@
 //! Files that are often met where a checkpoint is expected, and what to do about each.
 
-use std::path::Path;
+use storage::Location;
 
 use crate::error::Error;
 use crate::fault::Fault;
@@ -63,8 +63,8 @@ pub(crate) fn recognise(head: &[u8]) -> Option<&'static Foreign> {
 }
 
 impl Foreign {
-    pub(crate) fn refuse(&self, path: &Path) -> Error {
+    pub(crate) fn refuse(&self, location: &Location) -> Error {
         let what = format!("the content is {}", self.what);
-        Error::whole(path, Fault::Unsupported { what }).with_hint(self.hint)
+        Error::whole(location, Fault::Unsupported { what }).with_hint(self.hint)
     }
 }

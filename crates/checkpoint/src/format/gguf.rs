@@ -43,9 +43,8 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
 use crate::contents::Contents;
 use crate::error::{Error, Problems, Quoted};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 use header::{Cursor, Notation, Stop};
 use pairs::Pairs;
 use tensors::Tensors;
@@ -78,21 +77,21 @@ impl Format for Gguf {
         split::only(folder).is_some()
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        let (path, file) = match found {
-            Found::File(file) => (file.path().to_owned(), file),
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
+        let (location, file) = match found {
+            Found::File(file) => (file.location(), file),
             Found::Folder(folder) => {
                 let name = split::only(&folder).unwrap_or_default();
-                (folder.path().to_owned(), folder.open(name)?.not_empty()?)
+                (folder.location(), folder.open(name)?.not_empty()?)
             }
         };
-        let (file_path, parent) = (file.path().to_owned(), file.parent().to_owned());
-        let part = read(file, options)?;
+        let (name, parent) = (file.file_name().to_owned(), file.parent());
+        let part = read(file)?;
         let Read { contents, metadata } = match part.metadata.split()? {
             None => part,
-            Some(split) => split::open(&file_path, part, split, &Folder::list(&parent)?, options)?,
+            Some(split) => split::open(&name, part, split, &parent.list()?)?,
         };
-        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::Gguf(metadata)))
+        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, Metadata::Gguf(metadata)))
     }
 }
 
@@ -104,25 +103,25 @@ struct Read {
 }
 
 /// Reads the header of `file`, and reports all that is wrong with it.
-fn read(file: OpenFile, options: &OpenOptions) -> Result<Read, Error> {
-    let path = file.path().to_owned();
-    let source = file.into_source(options.io)?;
+fn read(file: OpenFile) -> Result<Read, Error> {
+    let location = file.location();
+    let source = file.into_source();
     let mut cursor = Cursor::new(Arc::clone(&source));
     let mut problems = Problems::default();
     let parsed = parse(&mut cursor, &mut problems);
     let Parsed { opening, pairs, alignment, tensors } = match parsed {
         Ok(parsed) => parsed,
-        Err(Stop::Enough) => return Err(problems.into_error(&path)),
-        Err(Stop::Io(error)) => return Err(Error::io(&path, "read", error)),
+        Err(Stop::Enough) => return Err(problems.into_error(&location)),
+        Err(Stop::Io(error)) => return Err(Error::io(&location, "read", error)),
         Err(Stop::Problem(problem)) => {
             problems.push(*problem);
-            return Err(problems.into_error(&path));
+            return Err(problems.into_error(&location));
         }
     };
-    problems.check(&path)?;
+    problems.check(&location)?;
     let header = cursor.into_header();
-    let metadata = GgufMetadata::new(&path, &opening, pairs, alignment, tensors.data_start, header);
-    let contents = Contents::of_file(File::new(path, source), tensors.entries, tensors.by_name);
+    let metadata = GgufMetadata::new(&location, &opening, pairs, alignment, tensors.data_start, header);
+    let contents = Contents::of_file(File::new(location, source), tensors.entries, tensors.by_name);
     Ok(Read { contents, metadata })
 }
 

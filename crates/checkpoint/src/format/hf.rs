@@ -6,17 +6,17 @@ mod shards;
 mod weights;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
+use storage::{Identity, Location, Name, Storage};
 
 use super::{Format, Found, Part, companions, safetensors};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
+use crate::file::{OpenFile, Parent};
 use crate::folder::Folder;
-use crate::open::OpenOptions;
-use crate::source::{Identity, OpenFile, Trust};
 pub(crate) use ranks::rank_parts;
 pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
@@ -46,24 +46,24 @@ impl Format for Hf {
         folder.has(CONFIG) && !other()
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
         match found {
-            Found::Folder(folder) => open_folder(&folder, options),
-            Found::File(file) => safetensors::Safetensors.open(Found::File(file), options),
+            Found::Folder(folder) => open_folder(&folder),
+            Found::File(file) => safetensors::Safetensors.open(Found::File(file)),
         }
     }
 }
 
 /// Opens a directory that has a `config.json`.
-pub(super) fn open_folder(folder: &Folder, options: &OpenOptions) -> Result<Checkpoint, Error> {
+pub(super) fn open_folder(folder: &Folder) -> Result<Checkpoint, Error> {
     let metadata = HfMetadata::read(folder)?;
-    let part = weights::open(folder, options)?;
-    checkpoint(folder.path().to_owned(), part, metadata)
+    let part = weights::open(folder)?;
+    checkpoint(folder.location(), part, metadata)
 }
 
 /// The metadata of the directory `parent` of a file, if that has a `config.json`.
-pub(super) fn beside(parent: &Path) -> Result<Option<HfMetadata>, Error> {
-    match Folder::list(parent) {
+pub(super) fn beside(parent: &Parent) -> Result<Option<HfMetadata>, Error> {
+    match parent.list() {
         Ok(folder) if folder.has(CONFIG) => HfMetadata::read(&folder).map(Some),
         // A directory that this process may not list has no `config.json` for it either.
         Ok(_) | Err(Error::Io { .. }) => Ok(None),
@@ -71,22 +71,22 @@ pub(super) fn beside(parent: &Path) -> Result<Option<HfMetadata>, Error> {
     }
 }
 
-/// The checkpoint at `path`, whose weights are `part`.
-pub(super) fn checkpoint(path: PathBuf, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
+/// The checkpoint at `location`, whose weights are `part`.
+pub(super) fn checkpoint(location: Location, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
     let Part { mut contents, pairs } = part;
     let format = FormatName::new(if metadata.config.is_some() { NAME } else { safetensors::NAME });
     if let Some(config) = &metadata.config {
-        let about = if let [only] = &contents.files[..] { only.path.clone() } else { path.clone() };
+        let about = if let [only] = &contents.files[..] { only.location.clone() } else { location.clone() };
         contents = companions::gathered(&about, config, contents)?;
     }
     let metadata = Metadata::Hf(HfMetadata { safetensors: pairs, ..metadata });
-    Ok(Checkpoint::new(path, format, contents, metadata))
+    Ok(Checkpoint::new(location, format, contents, metadata))
 }
 
 /// The JSON files beside the weights.
 #[derive(Debug)]
 pub struct HfMetadata {
-    dir: PathBuf,
+    dir: Location,
     config: Option<Value>,
     beside: Vec<(&'static str, Member)>,
     safetensors: Vec<(String, String)>,
@@ -121,7 +121,7 @@ impl HfMetadata {
     pub(super) fn read(folder: &Folder) -> Result<HfMetadata, Error> {
         let member = |name| Member::find(folder, name);
         Ok(HfMetadata {
-            dir: folder.path().to_owned(),
+            dir: folder.location(),
             config: Some(config(folder)?),
             beside: BESIDE
                 .iter()
@@ -132,12 +132,12 @@ impl HfMetadata {
     }
 
     /// The metadata of a safetensors file in `dir` without a `config.json`: nothing beside it is read.
-    pub(super) fn alone(dir: &Path) -> HfMetadata {
-        HfMetadata { dir: dir.to_owned(), config: None, beside: Vec::new(), safetensors: Vec::new() }
+    pub(super) fn alone(dir: Location) -> HfMetadata {
+        HfMetadata { dir, config: None, beside: Vec::new(), safetensors: Vec::new() }
     }
 
     /// The directory.
-    pub fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Location {
         &self.dir
     }
 
@@ -187,10 +187,11 @@ impl HfMetadata {
 }
 
 /// A file of a checkpoint's directory: regular, and not led out of it by a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Member {
-    path: PathBuf,
-    was: Identity,
+    storage: Arc<dyn Storage>,
+    name: Name,
+    was: Option<Identity>,
 }
 
 impl Member {
@@ -198,13 +199,13 @@ impl Member {
         if !folder.has(name) {
             return Ok(None);
         }
-        let was = folder.open(name)?.identity();
-        Ok(Some(Member { path: folder.resolve(name)?, was }))
+        let (storage, name, source) = folder.open_small(name)?.into_parts();
+        Ok(Some(Member { storage, name, was: source.identity() }))
     }
 
-    /// Where it really is, links resolved.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it is.
+    pub fn location(&self) -> Location {
+        self.storage.location(&self.name)
     }
 
     /// Its content.
@@ -212,19 +213,20 @@ impl Member {
     /// # Errors
     /// If it is over 256 MiB, is no longer the file that it was when the checkpoint was opened, or cannot be read.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
-        let file = OpenFile::open(&self.path, Trust::Folder)?;
-        match self.was.changed_to(&file.identity()) {
-            Some(how) => Err(Error::Changed { path: self.path.clone(), how }),
-            None => file.read_all(MAX_MEMBER),
+        let source = self.storage.open_small(&self.name).map_err(Error::of_member)?;
+        let now = source.identity();
+        match self.was.as_ref().zip(now.as_ref()).and_then(|(was, now)| was.changed_to(now)) {
+            Some(how) => Err(Error::Changed { location: self.location(), how }),
+            None => OpenFile::new(&self.storage, self.name.clone(), source).read_all(MAX_MEMBER),
         }
     }
 }
 
 fn config(folder: &Folder) -> Result<Value, Error> {
-    let file = folder.open(CONFIG)?;
-    let path = file.path().to_owned();
+    let file = folder.open_small(CONFIG)?;
+    let location = file.location();
     let json = file.read_all(MAX_CONFIG)?;
-    let problem = |at, fault| Problem { at, subject: Subject::Whole, fault }.of(&path);
+    let problem = |at, fault| Problem { at, subject: Subject::Whole, fault }.of(&location);
     let config: Value = serde_json::from_slice(&json).map_err(|e| {
         let (at, fault) = Fault::json("not JSON", &json, 0, &e);
         problem(at, fault)

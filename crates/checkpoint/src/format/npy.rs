@@ -1,14 +1,15 @@
 //! npy: a numpy array, or a directory of them.
 //!
 //! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. Big-endian arrays have
-//! schemes of their own, `f32.be`. What is refused: records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`crate::source::Compressed`]).
+//! schemes of their own, `f32.be`. What is refused: records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`storage::zstd`]).
 
 pub(crate) mod header;
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
+use storage::zstd::{Broken, Compressed, is_zstd};
+use storage::{ByteSource, Location};
 use tensor::{FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::{Format, Found};
@@ -16,10 +17,9 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::members::Members;
-use crate::open::OpenOptions;
-use crate::source::{ByteSource, Compressed, OpenFile, is_zstd};
 
 /// The npy format. A tensor is called as its file is, without the extension.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ impl Format for Npy {
         !files(folder).is_empty() && folder.ending(".safetensors").is_empty()
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        let (path, contents) = match found {
-            Found::File(file) => (file.path().to_owned(), one(file, options)?),
-            Found::Folder(folder) => (folder.path().to_owned(), every(&folder, options)?),
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
+        let (location, contents) = match found {
+            Found::File(file) => (file.location(), one(file)?),
+            Found::Folder(folder) => (folder.location(), every(&folder)?),
         };
-        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::None))
+        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, Metadata::None))
     }
 }
 
@@ -71,23 +71,23 @@ fn stem(name: &str) -> Option<&str> {
     name.strip_suffix(ZSTD).unwrap_or(name).strip_suffix(SUFFIX)
 }
 
-fn every(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
+fn every(folder: &Folder) -> Result<Contents, Error> {
     let mut members = Members::of(folder);
     let mut arrays = vec![];
     for name in files(folder) {
-        arrays.extend(members.open(name, |file| one(file, options))?);
+        arrays.extend(members.open(name, one)?);
     }
     let contents = Contents::join(arrays, &mut members.problems);
     members.check()?;
     Ok(contents)
 }
 
-fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
-    let (file, Array { scheme, shape, bytes, strides }) = open(file, options)?;
+fn one(file: OpenFile) -> Result<Contents, Error> {
+    let (file, Array { scheme, shape, bytes, strides }) = open(file)?;
     let full = file.name();
     let name = stem(&full).unwrap_or(&full).to_owned();
     if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
-        return Err(Error::whole(&file.path, fault));
+        return Err(Error::whole(&file.location, fault));
     }
     let planes = vec![PlaneData { file: FileId(0), bytes }];
     let entries = vec![TensorEntry { name, shape, scheme, planes, strides }];
@@ -95,32 +95,35 @@ fn one(file: OpenFile, options: &OpenOptions) -> Result<Contents, Error> {
 }
 
 /// A file that is one array, in row-major order.
-pub(super) fn read(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
-    let (file, array) = open(file, options)?;
+pub(super) fn read(file: OpenFile) -> Result<(File, Array), Error> {
+    let (file, array) = open(file)?;
     if array.strides.is_none() {
         return Ok((file, array));
     }
     let what = "is in Fortran order: save it after `numpy.ascontiguousarray`".to_owned();
-    Err(Error::whole(&file.path, Fault::Unsupported { what }))
+    Err(Error::whole(&file.location, Fault::Unsupported { what }))
 }
 
 /// A file that is one array, in either order.
-pub(super) fn open(file: OpenFile, options: &OpenOptions) -> Result<(File, Array), Error> {
-    let path = file.path().to_owned();
-    let source = file.into_source(options.io)?;
+pub(super) fn open(file: OpenFile) -> Result<(File, Array), Error> {
+    let location = file.location();
+    let source = file.into_source();
     let mut magic = [0; 4];
     if source.read_at(0, &mut magic).is_ok() && is_zstd(&magic) {
-        return compressed(source, &path).map_err(|problem| problem.of(&path));
+        return compressed(source, &location).map_err(|problem| problem.of(&location));
     }
     let array = array(&*source, 0, source.len())
-        .map_err(|fault| Problem { at: Some(0), subject: Subject::Whole, fault }.of(&path))?;
-    Ok((File::new(path, source), array))
+        .map_err(|fault| Problem { at: Some(0), subject: Subject::Whole, fault }.of(&location))?;
+    Ok((File::new(location, source), array))
 }
 
 /// The array that a compressed file holds. Its source is the content, so that places in it count from its start.
-fn compressed(source: Arc<dyn ByteSource>, path: &Path) -> Result<(File, Array), Box<Problem>> {
-    let compressed = Compressed::open(source)?;
-    let start = compressed.start(usize::try_from(header::MOST).unwrap_or(0))?;
+fn compressed(source: Arc<dyn ByteSource>, location: &Location) -> Result<(File, Array), Box<Problem>> {
+    let broken =
+        |Broken { at, fault }| Problem { at: Some(at), subject: Subject::Whole, fault: Fault::Zstd(fault) };
+    let broken = |wrong| Box::new(broken(wrong));
+    let compressed = Compressed::open(source).map_err(broken)?;
+    let start = compressed.start(usize::try_from(header::MOST).unwrap_or(0)).map_err(broken)?;
     // What is wrong from here on is in the content, of whose bytes the file knows no offsets.
     let wrong = |fault| Box::new(Problem { at: None, subject: Subject::Whole, fault });
     if !start.starts_with(header::MAGIC) {
@@ -131,8 +134,8 @@ fn compressed(source: Arc<dyn ByteSource>, path: &Path) -> Result<(File, Array),
     let bytes = header.bytes().map_err(wrong)?;
     let len =
         data.checked_add(bytes).ok_or_else(|| wrong(Fault::Overflow { shape: header.shape.clone() }))?;
-    let source = compressed.into_source(len)?;
-    Ok((File::new(path.to_owned(), Arc::new(source)), Array::at(header, data..len)))
+    let source = compressed.into_source(len).map_err(broken)?;
+    Ok((File::new(location.to_owned(), Arc::new(source)), Array::at(header, data..len)))
 }
 
 /// What the header of an array says.

@@ -5,9 +5,9 @@
 
 mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 
+use storage::{ByteSource, Location};
 use tensor::{FileId, PlaneData, TensorEntry};
 
 use super::archive::{self, Member};
@@ -18,8 +18,6 @@ use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;
-use crate::open::OpenOptions;
-use crate::source::ByteSource;
 pub(crate) use write::form;
 
 /// The npz format.
@@ -44,22 +42,22 @@ impl Format for Npz {
         arrays || head.starts_with(b"PK\x05\x06")
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        let (path, file) = match found {
-            Found::File(file) => (file.path().to_owned(), file),
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
+        let (location, file) = match found {
+            Found::File(file) => (file.location(), file),
             Found::Folder(folder) => return Err(super::explain_folder(&folder)),
         };
-        let source = file.into_source(options.io)?;
-        let (entries, by_name) = read(&path, &source)?;
-        let contents = Contents::of_file(File::new(path.clone(), source), entries, by_name);
-        Ok(Checkpoint::new(path, FormatName::new(NAME), contents, Metadata::None))
+        let source = file.into_source();
+        let (entries, by_name) = read(&location, &source)?;
+        let contents = Contents::of_file(File::new(location.clone(), source), entries, by_name);
+        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, Metadata::None))
     }
 }
 
-fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, NameIndex), Error> {
+fn read(location: &Location, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, NameIndex), Error> {
     let mut problems = Problems::default();
     let mut entries: Vec<TensorEntry> = Vec::new();
-    for Member { name: full, data, stored } in archive::members(path, source)? {
+    for Member { name: full, data, stored } in archive::members(location, source)? {
         let (start, len) = (data.start, data.end - data.start);
         let Some(name) = full.strip_suffix(SUFFIX).map(str::to_owned) else {
             let what = format!("holds {}, which is no array", Quoted(&full));
@@ -84,7 +82,7 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
             Err(fault) => problems.push(Problem { at: Some(start), subject, fault }),
         }
         if problems.enough() {
-            return Err(problems.into_error(path));
+            return Err(problems.into_error(location));
         }
     }
     entries.sort_by_key(|e| e.planes.first().map_or(0, |p| p.bytes.start));
@@ -99,6 +97,6 @@ fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<(Vec<TensorEntry>, 
             problems.push(Problem { at: Some(bytes.start), subject: subject(), fault });
         }
     }
-    problems.check(path)?;
+    problems.check(location)?;
     Ok((entries, by_name))
 }

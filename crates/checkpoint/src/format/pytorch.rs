@@ -21,8 +21,8 @@ mod view;
 mod walk;
 
 use std::ops::Range;
-use std::path::Path;
 
+use storage::Location;
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
 use super::{Format, Found, Part, hf, npz};
@@ -30,9 +30,8 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata, name_of
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::index::NameIndex;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 use value::{Heap, Node, Storage, Wrong};
 
 /// The PyTorch format.
@@ -60,27 +59,28 @@ impl Format for Pytorch {
         legacy::magic(head).is_some() || in_folder && !npz::Npz.sniff(head)
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
         let file = match found {
             Found::File(file) => file,
-            Found::Folder(folder) => return hf::open_folder(&folder, options),
+            Found::Folder(folder) => return hf::open_folder(&folder),
         };
-        let (path, parent) = (file.path().to_owned(), file.parent().to_owned());
-        let part = self.part(file, options)?;
+        let (location, parent) = (file.location(), file.parent());
+        let part = self.part(file)?;
         Ok(match hf::beside(&parent)? {
-            Some(metadata) => hf::checkpoint(path, part, metadata)?,
-            None => Checkpoint::new(path, FormatName::new(NAME), part.contents, Metadata::None),
+            Some(metadata) => hf::checkpoint(location, part, metadata)?,
+            None => Checkpoint::new(location, FormatName::new(NAME), part.contents, Metadata::None),
         })
     }
 
-    fn part(&self, file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
-        let path = file.path().to_owned();
-        let source = file.into_source(options.io)?;
+    fn part(&self, file: OpenFile) -> Result<Part, Error> {
+        let location = file.location();
+        let source = file.into_source();
         let mut head = [0; 2];
         let zip = source.read_at(0, &mut head).is_ok() && &head == b"PK";
-        let read = if zip { archive::read(&path, &source) } else { legacy::read(&path, &*source) };
+        let read = if zip { archive::read(&location, &source) } else { legacy::read(&location, &*source) };
         let Parts { entries, by_name, ignored } = read?;
-        let contents = Contents { ignored, ..Contents::of_file(File::new(path, source), entries, by_name) };
+        let contents =
+            Contents { ignored, ..Contents::of_file(File::new(location, source), entries, by_name) };
         Ok(Part { contents, pairs: Vec::new() })
     }
 }
@@ -94,7 +94,7 @@ struct Parts {
 
 /// A pickle that was read, and where it lies.
 struct Pickle<'p> {
-    path: &'p Path,
+    location: &'p Location,
     bytes: &'p [u8],
     /// Byte offset of `bytes` in the file.
     start: u64,
@@ -102,7 +102,8 @@ struct Pickle<'p> {
 
 impl Pickle<'_> {
     fn error(&self, wrong: Wrong) -> Error {
-        Problem { at: Some(self.place(wrong.at)), subject: Subject::Whole, fault: wrong.fault }.of(self.path)
+        Problem { at: Some(self.place(wrong.at)), subject: Subject::Whole, fault: wrong.fault }
+            .of(self.location)
     }
 
     fn place(&self, at: usize) -> u64 {
@@ -144,7 +145,7 @@ impl Pickle<'_> {
                 }
             }
             if problems.enough() {
-                return Err(problems.into_error(self.path));
+                return Err(problems.into_error(self.location));
             }
         }
         entries.sort_by_key(|(e, _)| e.planes.first().map_or(0, |p| p.bytes.start));
@@ -161,13 +162,13 @@ impl Pickle<'_> {
                 });
             }
         }
-        problems.check(self.path)?;
+        problems.check(self.location)?;
         Ok(Parts { entries, by_name, ignored })
     }
 
     /// Why there are no tensors.
     fn nothing(&self, ignored: &[Ignored]) -> Error {
-        let refuse = |what| Error::whole(self.path, Fault::Unsupported { what });
+        let refuse = |what| Error::whole(self.location, Fault::Unsupported { what });
         match ignored.iter().max_by_key(|object| object.tensors) {
             Some(object) if object.tensors > 0 => refuse(format!(
                 "all tensors are in objects of classes of the program that saved them, such as {}",

@@ -9,9 +9,9 @@
 mod header;
 mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 
+use storage::{ByteSource, Location};
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::hf::{self, HfMetadata};
@@ -20,9 +20,8 @@ use crate::checkpoint::{Checkpoint, File, name_of};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::index::NameIndex;
-use crate::open::OpenOptions;
-use crate::source::{ByteSource, OpenFile};
 pub(super) use header::Pairs;
 use header::{Header, Info, Kind};
 pub(crate) use write::{form, names};
@@ -54,23 +53,23 @@ impl Format for Safetensors {
         u64::from_le_bytes(*len) <= MAX_HEADER && rest.trim_ascii_start().starts_with(b"{")
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
         match found {
-            Found::Folder(folder) => hf::open_folder(&folder, options),
+            Found::Folder(folder) => hf::open_folder(&folder),
             Found::File(file) => {
-                let (path, parent) = (file.path().to_owned(), file.parent().to_owned());
-                let part = self.part(file, options)?;
-                let metadata = hf::beside(&parent)?.unwrap_or_else(|| HfMetadata::alone(&parent));
-                hf::checkpoint(path, part, metadata)
+                let (location, parent) = (file.location(), file.parent());
+                let part = self.part(file)?;
+                let metadata = hf::beside(&parent)?.unwrap_or_else(|| HfMetadata::alone(parent.location()));
+                hf::checkpoint(location, part, metadata)
             }
         }
     }
 
-    fn part(&self, file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
-        let path = file.path().to_owned();
-        let source = file.into_source(options.io)?;
-        let Read { entries, by_name, pairs } = read(&path, source.as_ref())?;
-        Ok(Part { contents: Contents::of_file(File::new(path, source), entries, by_name), pairs })
+    fn part(&self, file: OpenFile) -> Result<Part, Error> {
+        let location = file.location();
+        let source = file.into_source();
+        let Read { entries, by_name, pairs } = read(&location, source.as_ref())?;
+        Ok(Part { contents: Contents::of_file(File::new(location, source), entries, by_name), pairs })
     }
 }
 
@@ -82,10 +81,10 @@ struct Read {
     pairs: Vec<(String, String)>,
 }
 
-/// Reads the header of `source`, the file at `path`, and reports all that is wrong with it.
-fn read(path: &Path, source: &dyn ByteSource) -> Result<Read, Error> {
-    let stop = |at, fault| Problem { at: Some(at), subject: Subject::Whole, fault }.of(path);
-    let failed = |e| Error::io(path, "read", e);
+/// Reads the header of `source`, the file at `location`, and reports all that is wrong with it.
+fn read(location: &Location, source: &dyn ByteSource) -> Result<Read, Error> {
+    let stop = |at, fault| Problem { at: Some(at), subject: Subject::Whole, fault }.of(location);
+    let failed = |e| Error::io(location, "read", e);
     if source.len() < PREFIX {
         let what = "the length of the header";
         return Err(stop(0, Fault::Ends { what, wants: PREFIX, found: source.len() }));
@@ -110,7 +109,7 @@ fn read(path: &Path, source: &dyn ByteSource) -> Result<Read, Error> {
         &buffer
     };
     let header = Header::parse(json).map_err(|(at, fault)| {
-        Problem { at: at.map(|at| PREFIX + at), subject: Subject::Whole, fault }.of(path)
+        Problem { at: at.map(|at| PREFIX + at), subject: Subject::Whole, fault }.of(location)
     })?;
     let mut problems = Problems::default();
     let data = Data { json, start: PREFIX + json.len() as u64, len: left - json.len() as u64 };
@@ -119,7 +118,7 @@ fn read(path: &Path, source: &dyn ByteSource) -> Result<Read, Error> {
         let fault = Fault::Duplicate { first: data.place(&key, true).unwrap_or(PREFIX) };
         problems.push(Problem { at: data.place(&key, false), subject: Subject::Key(key), fault });
     }
-    problems.check(path)?;
+    problems.check(location)?;
     Ok(Read { entries, by_name, pairs: header.metadata })
 }
 

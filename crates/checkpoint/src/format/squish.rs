@@ -21,10 +21,9 @@ use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Quoted, Subject, a_few};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::members::Members;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 pub(crate) use write::form;
 
 /// The squish format.
@@ -69,29 +68,29 @@ impl Format for Squish {
         folder.has(MANIFEST) && folder.has(TENSORS)
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
         let folder = match found {
             Found::Folder(folder) => folder,
             Found::File(file) => {
                 let what = "is one file, where squish has a directory".to_owned();
-                return Err(Error::whole(file.path(), Fault::Unsupported { what }));
+                return Err(Error::whole(file.location(), Fault::Unsupported { what }));
             }
         };
-        let contents = contents(&folder, options)?;
+        let contents = contents(&folder)?;
         // What squish writes has none, but who puts one there gets a model.
         let config = folder.has(CONFIG).then(|| HfMetadata::read(&folder)).transpose()?;
         let metadata = config.map_or(Metadata::None, Metadata::Hf);
-        Ok(Checkpoint::new(folder.path().to_owned(), FormatName::new(NAME), contents, metadata))
+        Ok(Checkpoint::new(folder.location(), FormatName::new(NAME), contents, metadata))
     }
 }
 
-fn contents(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
+fn contents(folder: &Folder) -> Result<Contents, Error> {
     let manifest = manifest(folder)?;
     let tensors = folder.inner(TENSORS)?;
     let mut members = Members::of(&tensors);
     let mut weights = vec![];
     for (name, key) in &manifest {
-        weights.extend(weight(&tensors, &mut members, name, key, options)?);
+        weights.extend(weight(&tensors, &mut members, name, key)?);
         if members.problems.enough() {
             break;
         }
@@ -103,12 +102,12 @@ fn contents(folder: &Folder, options: &OpenOptions) -> Result<Contents, Error> {
 
 /// Names of tensors and the starts of their files' names: plain, and no two the same.
 fn manifest(folder: &Folder) -> Result<Vec<(String, String)>, Error> {
-    let file = folder.open(MANIFEST)?;
-    let path = file.path().to_owned();
+    let file = folder.open_small(MANIFEST)?;
+    let location = file.location();
     let json = file.read_all(MAX_MANIFEST)?;
     let Pairs { mut list, doubled } = serde_json::from_slice(&json).map_err(|e| {
         let (at, fault) = Fault::json("the manifest", &json, 0, &e);
-        Problem { at, subject: Subject::Whole, fault }.of(&path)
+        Problem { at, subject: Subject::Whole, fault }.of(&location)
     })?;
     let mut problems = Problems::default();
     for name in doubled {
@@ -129,7 +128,7 @@ fn manifest(folder: &Folder) -> Result<Vec<(String, String)>, Error> {
         let fault = Fault::Companions { what: format!("has the same files as {}", Quoted(&one.0)) };
         problems.push(Problem { at: None, subject: Subject::Tensor(other.0.clone()), fault });
     }
-    problems.check(&path)?;
+    problems.check(&location)?;
     Ok(list)
 }
 
@@ -139,7 +138,6 @@ fn weight(
     members: &mut Members<'_>,
     name: &str,
     key: &str,
-    options: &OpenOptions,
 ) -> Result<Option<Contents>, Error> {
     let file = |suffix: &str| {
         let plain = format!("{key}{suffix}{SUFFIX}");
@@ -155,11 +153,11 @@ fn weight(
     let mut arrays = vec![];
     for plane in way.planes {
         let read = if way.scheme.is_empty() { npy::open } else { npy::read };
-        arrays.extend(members.open(&file(plane), |file| read(file, options))?);
+        arrays.extend(members.open(&file(plane), read)?);
     }
     let shape = match &arrays[..] {
         [(_, only)] if way.scheme.is_empty() && !folder.has(&file(SHAPE)) => Some(only.shape.clone()),
-        _ => members.open(&file(SHAPE), |file| shape(file, options))?,
+        _ => members.open(&file(SHAPE), shape)?,
     };
     let Some(shape) = shape.filter(|_| arrays.len() == way.planes.len()) else { return Ok(None) };
     match way.scheme(&shape, &arrays) {
@@ -247,17 +245,17 @@ fn one_row(scheme: &Scheme) -> Arc<Scheme> {
 }
 
 /// The shape that a file of whole numbers says.
-fn shape(file: OpenFile, options: &OpenOptions) -> Result<Shape, Error> {
-    let (file, array) = npy::read(file, options)?;
+fn shape(file: OpenFile) -> Result<Shape, Error> {
+    let (file, array) = npy::read(file)?;
     let wrong =
-        |fault| Problem { at: Some(array.bytes.start), subject: Subject::Whole, fault }.of(&file.path);
+        |fault| Problem { at: Some(array.bytes.start), subject: Subject::Whole, fault }.of(&file.location);
     let axes = array.shape.elements().unwrap_or(u64::MAX);
     if array.scheme.dtype() != Some(Dtype::I64) || axes > MAX_AXES {
         let found = format!("{} {}", array.shape, array.scheme);
         return Err(wrong(Fault::Value { wants: "a shape: i64, at most 64 of them", found }));
     }
     let mut bytes = vec![0; usize::try_from(8 * axes).unwrap_or(0)];
-    file.source.read_at(array.bytes.start, &mut bytes).map_err(|e| Error::io(&file.path, "read", e))?;
+    file.source.read_at(array.bytes.start, &mut bytes).map_err(|e| Error::io(&file.location, "read", e))?;
     let axis = |bytes: &[u8; 8]| {
         let axis = i64::from_le_bytes(*bytes);
         u64::try_from(axis)

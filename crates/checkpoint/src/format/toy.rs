@@ -6,7 +6,6 @@ use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;
-use crate::open::OpenOptions;
 
 /// `TOY1`, then tensors to the end of the file: how long the name is (u8), how many f32 there are (u32), name, data.
 ///
@@ -27,20 +26,20 @@ impl Format for Toy {
         head.starts_with(b"TOY1")
     }
 
-    fn open(&self, found: Found, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    fn open(&self, found: Found) -> Result<Checkpoint, Error> {
         let file = match found {
             Found::File(file) => file,
             Found::Folder(folder) => return Err(super::explain_folder(&folder)),
         };
-        let path = file.path().to_owned();
-        let source = file.into_source(options.io)?;
+        let location = file.location();
+        let source = file.into_source();
         let (mut entries, mut by_name, mut problems) =
             (Vec::new(), NameIndex::default(), Problems::default());
         let mut at = 4;
         while at < source.len() {
             let ends = |what, wants: u64| {
                 let fault = Fault::Ends { what, wants, found: source.len().saturating_sub(at) };
-                Problem { at: Some(at), subject: Subject::Whole, fault }.of(&path)
+                Problem { at: Some(at), subject: Subject::Whole, fault }.of(&location)
             };
             let mut head = [0; 5];
             source.read_at(at, &mut head).map_err(|_| ends("the head of a tensor", 5))?;
@@ -68,8 +67,8 @@ impl Format for Toy {
             }
             at = end;
         }
-        problems.check(&path)?;
-        let contents = Contents::of_file(File::new(path.clone(), source), entries, by_name);
-        Ok(Checkpoint::new(path, FormatName::new("toy"), contents, Metadata::None))
+        problems.check(&location)?;
+        let contents = Contents::of_file(File::new(location.clone(), source), entries, by_name);
+        Ok(Checkpoint::new(location, FormatName::new("toy"), contents, Metadata::None))
     }
 }

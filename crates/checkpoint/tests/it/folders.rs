@@ -33,7 +33,7 @@ fn a_model_directory() {
     let dir = model();
     dir.file("m/tokenizer.json", "{}");
     let checkpoint = open_both(&dir.path("m")).expect("sound");
-    assert_eq!((checkpoint.format().name(), checkpoint.path()), ("hf", dir.path("m").as_path()));
+    assert_eq!((checkpoint.format().name(), checkpoint.location()), ("hf", &dir.path("m").into()));
     let entry = checkpoint.entry("a").expect("there");
     assert_eq!((entry.shape.to_string(), entry.scheme.name.as_ref()), ("[2, 4]".to_owned(), "bf16"));
     assert_eq!(entry.planes[0].bytes, 8 + HEADER.len() as u64..8 + HEADER.len() as u64 + 16);
@@ -42,9 +42,10 @@ fn a_model_directory() {
     assert_eq!(metadata.config().expect("there")["model_type"], "llama");
     assert_eq!(metadata.safetensors(), [("format".to_owned(), "pt".to_owned())]);
     assert_eq!(metadata.tokenizer().expect("there").read().expect("readable"), b"{}");
-    assert_eq!((metadata.tokenizer_config(), metadata.chat_template()), (None, None));
-    assert_eq!((metadata.generation_config(), metadata.dir()), (None, dir.path("m").as_path()));
-    assert_eq!(checkpoint.files()[0].path, dir.path("m/model.safetensors"));
+    assert!(metadata.tokenizer_config().is_none() && metadata.chat_template().is_none());
+    assert!(metadata.generation_config().is_none());
+    assert_eq!(metadata.dir(), &dir.path("m").into());
+    assert_eq!(checkpoint.files()[0].location, dir.path("m/model.safetensors").into());
 }
 
 #[test]
@@ -65,14 +66,20 @@ fn one_safetensors_file_of_another_name_is_the_weights() {
     let dir = Dir::new();
     dir.file("m/config.json", "{}");
     dir.file("m/adapter.safetensors", weights());
-    assert_eq!(open_both(&dir.path("m")).expect("sound").files()[0].path, dir.path("m/adapter.safetensors"));
+    assert_eq!(
+        open_both(&dir.path("m")).expect("sound").files()[0].location,
+        dir.path("m/adapter.safetensors").into()
+    );
     dir.file("m/other.safetensors", weights());
     assert_snapshot!(dir.error("m"), @"
     mismatch in `DIR/m`: tensor `a`: is in `adapter.safetensors` and in `other.safetensors`
     hint: if these are different models, open one of the files by its own path
     ");
     dir.file("m/model.safetensors", weights());
-    assert_eq!(open_both(&dir.path("m")).expect("sound").files()[0].path, dir.path("m/model.safetensors"));
+    assert_eq!(
+        open_both(&dir.path("m")).expect("sound").files()[0].location,
+        dir.path("m/model.safetensors").into()
+    );
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn one_gguf_in_a_directory() {
     dir.file("m/model.Q4_0.gguf", gguf());
     dir.file("m/README.md", "");
     let checkpoint = open_both(&dir.path("m")).expect("sound");
-    assert_eq!((checkpoint.format().name(), checkpoint.path()), ("gguf", dir.path("m").as_path()));
+    assert_eq!((checkpoint.format().name(), checkpoint.location()), ("gguf", &dir.path("m").into()));
     // A config.json alone changes nothing, safetensors with it do.
     dir.file("m/config.json", "{}");
     assert_eq!(open_both(&dir.path("m")).expect("sound").format().name(), "gguf");
@@ -237,7 +244,7 @@ fn links_inside_the_directory_and_inside_a_hub_cache_are_followed() {
     symlink("../../blobs/aa", dir.path(&format!("{snapshot}/config.json"))).unwrap();
     symlink("../../blobs/bb", dir.path(&format!("{snapshot}/model.safetensors"))).unwrap();
     let checkpoint = open_both(&dir.path(&snapshot)).expect("sound");
-    assert_eq!(checkpoint.files()[0].path, dir.path(&format!("{snapshot}/model.safetensors")));
+    assert_eq!(checkpoint.files()[0].location, dir.path(&format!("{snapshot}/model.safetensors")).into());
     assert!(open_both(&dir.path(&format!("{snapshot}/model.safetensors"))).is_ok());
 
     // The cache of another model is out of bounds.
@@ -302,15 +309,15 @@ fn a_path_that_is_not_there() {
 #[test]
 fn a_member_that_grows_or_is_over_the_limit_is_not_read() {
     let dir = model();
-    dir.file("m/tokenizer.json", "{}");
+    let path = dir.file("m/tokenizer.json", "{}");
     let checkpoint = checkpoint::open(dir.path("m")).expect("sound");
     let member = checkpoint.metadata().hf().and_then(|m| m.tokenizer()).expect("there");
-    std::fs::File::create(member.path()).unwrap().set_len((256 << 20) + 1).unwrap();
+    std::fs::File::create(&path).unwrap().set_len((256 << 20) + 1).unwrap();
     assert!(matches!(member.read(), Err(Error::Changed { .. })));
     let long = checkpoint::open(dir.path("m")).expect("sound");
     let long = long.metadata().hf().and_then(|m| m.tokenizer()).expect("there");
     assert!(matches!(long.read(), Err(Error::Malformed(_))));
-    std::fs::remove_file(member.path()).unwrap();
-    symlink("/etc/hostname", member.path()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    symlink("/etc/hostname", &path).unwrap();
     assert!(member.read().is_err());
 }

@@ -11,6 +11,7 @@ mod folders;
 mod golden;
 mod limits;
 mod malformed;
+mod memory;
 mod messages;
 mod metadata;
 mod models;
@@ -24,6 +25,7 @@ mod random;
 mod shards;
 mod split;
 mod strictness;
+mod subfolders;
 mod truncated;
 mod write;
 mod write_again;
@@ -88,9 +90,9 @@ fn open_both(path: &Path) -> Result<Checkpoint, Error> {
     match (&mapped, &read) {
         (Ok(a), Ok(b)) => {
             assert_eq!(a.entries(), b.entries());
-            assert_eq!((a.format(), a.path()), (b.format(), b.path()));
+            assert_eq!((a.format(), a.location()), (b.format(), b.location()));
             for (a, b) in a.files().iter().zip(b.files()) {
-                assert_eq!((&a.path, a.len), (&b.path, b.len));
+                assert_eq!((&a.location, a.len), (&b.location, b.len));
                 let kinds = (a.source.kind(), b.source.kind());
                 assert!(matches!(kinds, ("mmap", "pread") | ("zstd", "zstd")), "{kinds:?}");
             }

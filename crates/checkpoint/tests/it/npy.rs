@@ -32,7 +32,7 @@ fn list(checkpoint: &Checkpoint) -> String {
         let plane = |p: &tensor::PlaneData| {
             let (file, mut first) = (checkpoint.file(p.file), [0]);
             file.source.read_at(p.bytes.start, &mut first).expect("inside");
-            let name = file.path.file_name().and_then(|n| n.to_str()).expect("a name");
+            let name = file.location.file_name();
             format!(" {name} {}x{}", p.bytes.end - p.bytes.start, first[0])
         };
         format!("{} {} {}{}", e.name, e.shape, e.scheme, e.planes.iter().map(plane).collect::<String>())
@@ -67,7 +67,7 @@ fn a_directory_of_arrays() {
     a.weight [4, 4] u8 a.weight.npy 16x1
     b.weight [2] i64 b.weight.npy 16x2
     ");
-    assert_eq!((checkpoint.format().name(), checkpoint.path()), ("npy", dir.path("m").as_path()));
+    assert_eq!((checkpoint.format().name(), checkpoint.location()), ("npy", &dir.path("m").into()));
     let fortran = String::from_utf8(filled("<f4", &[2, 3], 0)[10..128].to_vec()).expect("text");
     let fortran = fortran.replace("False", "True ");
     dir.file("m/f.npy", [b"\x93NUMPY\x01\x00\x76\x00", fortran.as_bytes(), &[0; 24]].concat());

@@ -85,7 +85,7 @@ fn directories_of_them() {
             source.read_at(0, &mut bytes).unwrap();
             bytes
         };
-        assert_eq!(whole(&*a.source), whole(&*b.source), "{}", b.path.display());
+        assert_eq!(whole(&*a.source), whole(&*b.source), "{}", b.location);
     }
     // What was not compressed is taken, as squish does.
     let dir = Dir::new();

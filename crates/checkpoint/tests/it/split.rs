@@ -33,7 +33,7 @@ fn list(checkpoint: &Checkpoint) -> String {
     let line = |e: &tensor::TensorEntry| {
         let (file, mut byte) = (checkpoint.file(e.planes[0].file), [0]);
         file.source.read_at(e.planes[0].bytes.start, &mut byte).expect("inside");
-        format!("{} {} {}", e.name, file.path.file_name().and_then(|n| n.to_str()).expect("a name"), byte[0])
+        format!("{} {} {}", e.name, file.location.file_name(), byte[0])
     };
     checkpoint.entries().iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -48,11 +48,11 @@ fn any_part_and_the_directory_open_the_whole() {
     c x-00002-of-00003.gguf 1
     d x-00003-of-00003.gguf 1
     ");
-    assert_eq!((whole.format().name(), whole.path()), ("gguf", dir.path("m").as_path()));
+    assert_eq!((whole.format().name(), whole.location()), ("gguf", &dir.path("m").into()));
     for no in 1..=3 {
         let path = dir.path(&name(no, 3));
         let checkpoint = open_both(&path).expect("sound");
-        assert_eq!((checkpoint.entries(), checkpoint.path()), (whole.entries(), path.as_path()));
+        assert_eq!((checkpoint.entries(), checkpoint.location()), (whole.entries(), &path.into()));
         let metadata = checkpoint.metadata().gguf().expect("gguf");
         assert_eq!(metadata.str("general.architecture").expect("a text"), Some("llama"));
         assert_eq!(metadata.u64("split.no").expect("a number"), Some(0));

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
 
 fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> String {
     use std::fmt::Write;
-    let mut out = format!("{}\n", style::heading(&checkpoint.path().display().to_string()));
+    let mut out = format!("{}\n", style::heading(&checkpoint.location().to_string()));
     // Writing to a `String` cannot fail.
     let mut say = |text: String| {
         let _ = writeln!(out, "  {text}");
@@ -210,7 +210,7 @@ fn json_text(checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> Stri
     let ignored: Vec<Value> =
         checkpoint.ignored().iter().map(|i| json!({"name": i.name, "class": i.class})).collect();
     let facts = json!({
-        "path": checkpoint.path().display().to_string(),
+        "path": checkpoint.location().to_string(),
         "format": checkpoint.format().name(),
         "good": report.is_good(),
         "tensors": report.tensors,

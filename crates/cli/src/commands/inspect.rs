@@ -56,7 +56,7 @@ fn text(
     let (elements, bytes) = totals(checkpoint);
     let bits = bytes as f64 * 8.0 / elements.max(1) as f64;
     // Writing to a `String` cannot fail.
-    let _ = writeln!(out, "{}", style::heading(&checkpoint.path().display().to_string()));
+    let _ = writeln!(out, "{}", style::heading(&checkpoint.location().to_string()));
     let format = match checkpoint.metadata().gguf() {
         Some(gguf) => {
             let order = if gguf.big_endian() { " big-endian" } else { "" };
@@ -214,7 +214,7 @@ fn tensor(checkpoint: &Checkpoint, e: &TensorEntry) -> Value {
     let planes = e.planes.iter().zip(e.scheme.planes.iter()).map(|(data, spec)| {
         json!({
             "role": spec.role,
-            "file": checkpoint.file(data.file).path.display().to_string(),
+            "file": checkpoint.file(data.file).location.to_string(),
             "offset": data.bytes.start,
             "bytes": data.bytes.end - data.bytes.start,
         })
@@ -242,7 +242,7 @@ fn facts(
         .flat_map(|g| g.iter().map(|(k, v)| (k.to_owned(), json!(v.to_string()))))
         .collect();
     let Value::Object(mut facts) = json!({
-        "path": checkpoint.path().display().to_string(),
+        "path": checkpoint.location().to_string(),
         "format": checkpoint.format().name(),
         "parameters": elements,
         "bytes": bytes,

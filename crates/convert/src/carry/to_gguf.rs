@@ -1,6 +1,6 @@
 //! From the JSON files of an HF directory to GGUF metadata.
 
-use checkpoint::{ArrayBuf, HfMetadata, Member, Metadata, ValueBuf};
+use checkpoint::{ArrayBuf, HfMetadata, Location, Member, Metadata, ValueBuf};
 use engine::text::{self, VocabularyBuf, hf_template};
 use model::{DialectName, Fact, KeyVerdict, Loss, Model};
 use serde_json::Value;
@@ -35,8 +35,11 @@ pub(crate) fn to_gguf(
         }
         if key == "general.architecture" {
             out.put("general.type", ValueBuf::Str("model".to_owned()));
-            let name =
-                hf.dir().canonicalize().ok().and_then(|d| d.file_name().map(|n| n.to_string_lossy().into()));
+            // The directory's, whatever it was called by.
+            let dir = hf.dir();
+            let real =
+                dir.path().and_then(|path| path.canonicalize().ok()).map_or(dir.clone(), Location::Path);
+            let name = Some(real.file_name()).filter(|name| !name.is_empty());
             out.put("general.name", ValueBuf::Str(name.unwrap_or_else(|| "model".to_owned())));
         }
     }

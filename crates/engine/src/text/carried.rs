@@ -131,5 +131,5 @@ pub fn hf_template(hf: &HfMetadata) -> Result<Option<String>, Error> {
 }
 
 fn shown(checkpoint: &Checkpoint) -> String {
-    checkpoint.path().display().to_string()
+    checkpoint.location().to_string()
 }

@@ -59,7 +59,7 @@ impl Reader<'_, '_> {
             let bytes = part.len() as u64;
             file.source.read_at(at, part).map_err(|source| match file.unchanged() {
                 Err(changed) => Error::Changed(changed),
-                Ok(()) => Error::Io { path: file.path.clone(), offset: at, bytes, source },
+                Ok(()) => Error::Io { location: file.location.clone(), offset: at, bytes, source },
             })?;
             if let Some(observe) = self.options.observe {
                 observe(id, at, part);

@@ -36,7 +36,7 @@ fn rewrite(path: &Path, seed: u64) {
 
 fn names_it(error: &Error, path: &Path) {
     let Error::Changed(why) = error else { panic!("{error}") };
-    assert_eq!(why.path(), path);
+    assert_eq!(why.location().path(), Some(path));
     let said = error.to_string();
     assert!(
         said.contains("has changed since it was opened: it was written to\nhint: open it again"),
@@ -107,7 +107,7 @@ fn an_update_from_a_file_that_changes() {
     match model.update(&plan, &[], &mut pool, owned(None)) {
         Err(Error::Update { obstacles }) => {
             let [Obstacle::Changed(error)] = &obstacles[..] else { panic!("{obstacles:?}") };
-            assert_eq!(error.path(), path);
+            assert_eq!(error.location(), &path.clone().into());
         }
         other => panic!("{:?}", other.err()),
     }

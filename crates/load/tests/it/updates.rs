@@ -151,7 +151,7 @@ fn a_file_that_is_cut_short_leaves_all_as_it_was() {
         match model.update(&plan, &[], &mut Pool::new(2), OWNED()) {
             Err(Error::Update { obstacles }) => {
                 assert!(
-                    matches!(&obstacles[..], [Obstacle::Changed(error)] if error.path() == path),
+                    matches!(&obstacles[..], [Obstacle::Changed(error)] if error.location().path() == Some(&path)),
                     "{obstacles:?}"
                 );
             }

@@ -82,7 +82,7 @@ fn poison(path: &Path, tensor: &str, role: &str, offset: u64, bytes: &[u8]) {
     let checkpoint = open(path).unwrap();
     let entry = checkpoint.entry(tensor).unwrap();
     let plane = entry.scheme.planes.iter().position(|p| p.role == role).unwrap();
-    let file: PathBuf = checkpoint.file(entry.planes[plane].file).path.clone();
+    let file: PathBuf = checkpoint.file(entry.planes[plane].file).location.path().unwrap().to_owned();
     let mut file = std::fs::File::options().write(true).open(file).unwrap();
     file.seek(SeekFrom::Start(entry.planes[plane].bytes.start + offset)).unwrap();
     file.write_all(bytes).unwrap();

@@ -32,6 +32,7 @@ fn examples_run_and_say_what_they_should() {
     let runs: Vec<(&str, Vec<&Path>, &str)> = vec![
         ("inspect", vec![&gguf], "gguf of the family llama\n2 layers of 64\n"),
         ("borrow", vec![&gguf], " borrowed, 0 B copied\n"),
+        ("memory", vec![&gguf], "my model/model.gguf: 21 tensors\n"),
         ("own_memory", vec![&gguf], "are there\n"),
         ("own_model", vec![&hf], ""),
         ("ranks", vec![&hf, arg("2")], "rank 1: holds "),
@@ -69,13 +70,15 @@ fn examples_run_and_say_what_they_should() {
 /// What public items speak of has a name in the crate.
 #[test]
 fn what_is_spoken_of_can_be_named() {
-    use weighbridge::{checkpoint, engine, load, model, plan, quant, tensor};
+    use weighbridge::{checkpoint, engine, load, model, plan, quant, storage, tensor};
 
     fn is_named<T: ?Sized>() {}
     is_named::<tensor::Drop>();
     is_named::<tensor::RopeOrder>();
     is_named::<model::Config>();
     is_named::<dyn checkpoint::ByteSource>();
+    is_named::<dyn storage::Storage>();
+    is_named::<(storage::LocalFiles, storage::Memory, storage::Name, storage::Location, storage::Error)>();
     is_named::<(checkpoint::Error, model::Error, load::Error, engine::Error, quant::Error)>();
     is_named::<(plan::Problems, plan::Problem, plan::MapProblems, quant::BadData, model::Undivided)>();
     is_named::<(load::Loaded, load::Slot, checkpoint::File, checkpoint::Identity, engine::text::Error)>();

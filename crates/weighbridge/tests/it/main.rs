@@ -11,6 +11,7 @@ mod exported;
 mod families;
 mod golden;
 mod judged;
+mod memory;
 mod modules;
 mod one_scale;
 mod perturbed;

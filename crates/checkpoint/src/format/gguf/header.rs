@@ -5,9 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use storage::ByteSource;
+
 use crate::error::{Problem, Subject};
 use crate::fault::Fault;
-use crate::source::ByteSource;
 
 /// The longest header that is read: keys, values and tensor infos. The longest real ones, with a large
 /// vocabulary inside, are some tens of MB.

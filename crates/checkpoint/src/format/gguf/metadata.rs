@@ -1,6 +1,6 @@
 //! The metadata of a GGUF file, as its readers ask for it.
 
-use std::path::{Path, PathBuf};
+use storage::Location;
 
 use super::Opening;
 use super::array::{Array, Strings};
@@ -18,7 +18,7 @@ use crate::fault::Fault;
 /// byte offset.
 #[derive(Debug)]
 pub struct GgufMetadata {
-    path: PathBuf,
+    location: Location,
     version: u32,
     big_endian: bool,
     alignment: u64,
@@ -29,7 +29,7 @@ pub struct GgufMetadata {
 
 impl GgufMetadata {
     pub(super) fn new(
-        path: &Path,
+        location: &Location,
         opening: &Opening,
         pairs: Pairs,
         alignment: u64,
@@ -37,8 +37,8 @@ impl GgufMetadata {
         header: Header,
     ) -> GgufMetadata {
         let Opening { version, notation, .. } = *opening;
-        let (path, big_endian) = (path.to_owned(), notation.big);
-        GgufMetadata { path, version, big_endian, alignment, data_start, header, pairs }
+        let (location, big_endian) = (location.to_owned(), notation.big);
+        GgufMetadata { location, version, big_endian, alignment, data_start, header, pairs }
     }
 
     /// The version of the format: 1, 2 or 3.
@@ -217,12 +217,12 @@ impl GgufMetadata {
             Value::Array(_) => format!("{value}"),
             _ => format!("{} {value}", value.kind()),
         };
-        self.problem(key, Fault::Type { wants, found }).of(&self.path)
+        self.problem(key, Fault::Type { wants, found }).of(&self.location)
     }
 
     fn utf8<'a>(&self, key: &str, bytes: &'a [u8]) -> Result<&'a str, Error> {
         std::str::from_utf8(bytes).map_err(|e| {
-            self.problem(key, Fault::NotUtf8 { what: "string", valid: e.valid_up_to() }).of(&self.path)
+            self.problem(key, Fault::NotUtf8 { what: "string", valid: e.valid_up_to() }).of(&self.location)
         })
     }
 

@@ -5,18 +5,15 @@
 //! architecture. As there, names of tensors are in one part only, and their number is that of
 //! `split.tensors.count`.
 
-use std::path::Path;
-
 use super::{GgufMetadata, Read, read};
 use crate::contents::Contents;
 use crate::error::{Error, Problem, Quoted};
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::format::foreign;
 use crate::members::Members;
 use crate::numbered::Numbered;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 
 /// Keys (src/llama-arch.cpp).
 pub(super) const NO: &str = "split.no";
@@ -46,15 +43,9 @@ pub(super) fn only(folder: &Folder) -> Option<&str> {
     (names.len() == 1 || one().is_some()).then_some(first)
 }
 
-/// Opens the other parts of the model that the file at `path` in `folder`, which was read as `part`, is one of.
-pub(super) fn open(
-    path: &Path,
-    part: Read,
-    split: Split,
-    folder: &Folder,
-    options: &OpenOptions,
-) -> Result<Read, Error> {
-    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+/// Opens the other parts of the model that the file `name` in `folder`, which was read as `part`, is one of.
+pub(super) fn open(name: &str, part: Read, split: Split, folder: &Folder) -> Result<Read, Error> {
+    let location = &folder.location_of(name);
     let fits = |n: &Numbered<'_>| u64::from(n.count) == split.count && (1..=n.count).contains(&n.no);
     let Some(numbers) = Numbered::parse(name).filter(fits) else {
         let no = split.no.unwrap_or(0).saturating_add(1);
@@ -63,7 +54,7 @@ pub(super) fn open(
             split.count
         );
         let fault = Fault::Missing { wants, found: Quoted(name).to_string() };
-        return Err(part.metadata.problem(COUNT, fault).of(path));
+        return Err(part.metadata.problem(COUNT, fault).of(location));
     };
     let mut members = Members::of(folder);
     let mut part = Some(part);
@@ -72,7 +63,7 @@ pub(super) fn open(
         let name = numbers.part(no);
         let read = match part.take_if(|_| no == numbers.no) {
             Some(read) => Some(read),
-            None => members.open(&name, |file| other(file, options))?,
+            None => members.open(&name, other)?,
         };
         let Some(read) = read else { continue };
         let problems = misplaced(&read.metadata, no, numbers.count, metadata.first())?;
@@ -94,15 +85,15 @@ pub(super) fn open(
     }
     members.check()?;
     // All parts are there, and the first is one of them.
-    let metadata = metadata.into_iter().next().ok_or_else(|| Error::whole(path, Fault::Empty))?;
+    let metadata = metadata.into_iter().next().ok_or_else(|| Error::whole(location, Fault::Empty))?;
     Ok(Read { contents, metadata })
 }
 
 /// Another part: a page or a pointer in its place is refused by what it is.
-fn other(file: OpenFile, options: &OpenOptions) -> Result<Read, Error> {
+fn other(file: OpenFile) -> Result<Read, Error> {
     match foreign::recognise(&file.head(super::super::HEAD)?) {
-        Some(foreign) => Err(foreign.refuse(file.path())),
-        None => read(file, options),
+        Some(foreign) => Err(foreign.refuse(&file.location())),
+        None => read(file),
     }
 }
 

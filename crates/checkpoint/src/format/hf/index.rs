@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use storage::Name;
 use tensor::TensorEntry;
 
 use crate::checkpoint::File;
@@ -27,15 +28,15 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Reads the index called `name`. Every file that it names is a plain name.
+    /// Reads the index called `name`. Every file that it names is in the directory, or in one below it.
     pub(super) fn read(folder: &Folder, name: &str) -> Result<Index, Error> {
-        let file = folder.open(name)?;
-        let path = file.path().to_owned();
+        let file = folder.open_small(name)?;
+        let location = file.location();
         let json = file.read_all(MAX_INDEX)?;
         let Raw { weight_map: Pairs { list: map, doubled } } =
             serde_json::from_slice(&json).map_err(|e| {
                 let (at, fault) = Fault::json("the index", &json, 0, &e);
-                Problem { at, subject: Subject::Whole, fault }.of(&path)
+                Problem { at, subject: Subject::Whole, fault }.of(&location)
             })?;
         let mut problems = Problems::default();
         for name in doubled {
@@ -44,7 +45,7 @@ impl Index {
             problems.push(Problem { at: last, subject: Subject::Tensor(name), fault });
         }
         for name in map.iter().map(|(_, file)| file).collect::<BTreeSet<_>>() {
-            if !Folder::is_plain(name) {
+            if Name::ROOT.join(name).is_err() {
                 let (at, _) = Fault::places(&json, name);
                 let fault = Fault::NotPlain { name: name.clone() };
                 problems.push(Problem { at, subject: Subject::Whole, fault });
@@ -58,7 +59,7 @@ impl Index {
                 fault: Fault::Value { wants, found },
             });
         }
-        problems.check(&path)?;
+        problems.check(&location)?;
         Ok(Index { map })
     }
 

@@ -86,12 +86,9 @@ pub(super) fn of_one_rank<'n>(
     let Some(first) = files.first().filter(|_| ranks > 1) else { return Ok(()) };
     let of = if stages > 1 { format!(" in each of {stages} stages") } else { String::new() };
     let what = format!("holds what each of {ranks} ranks of vLLM{of} has of a model, under the same names");
-    let first = folder.path().join(first.to_string());
-    let hint = format!(
-        "open the file of one rank: `{}`; or, to load the model, what it was made from",
-        first.display()
-    );
-    Err(Error::whole(folder.path(), Fault::Unsupported { what }).with_hint(hint))
+    let first = folder.location_of(&first.to_string());
+    let hint = format!("open the file of one rank: `{first}`; or, to load the model, what it was made from");
+    Err(Error::whole(folder.location(), Fault::Unsupported { what }).with_hint(hint))
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@ use super::ranks;
 use crate::contents::Contents;
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::format::{self, Part};
 use crate::members::Members;
 use crate::numbered::Numbered;
-use crate::open::OpenOptions;
-use crate::source::OpenFile;
 
 /// How one kind of weight files is called.
 struct Kind {
@@ -61,13 +60,14 @@ pub(crate) fn is_index(name: &str) -> bool {
 }
 
 /// Opens the weights of a directory, and reports all that is wrong with them.
-pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error> {
+pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
     let weights = find(folder)?;
     ranks::of_one_rank(folder, &weights.names)?;
     let mut members = Members::of(folder);
     let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
     for name in &weights.names {
-        if let Some(part) = members.open(name, |file| member(file, options))? {
+        if let Some(mut part) = members.open(name, member)? {
+            part.contents.files.iter_mut().for_each(|file| name.clone_into(&mut file.name));
             opened.insert(name.as_str());
             // Each shard repeats them.
             pairs.get_or_insert(part.pairs);
@@ -84,9 +84,9 @@ pub(super) fn open(folder: &Folder, options: &OpenOptions) -> Result<Part, Error
 
 /// The tensors of a file. Its content says of what format it is: a pointer or a page in its place is refused by
 /// what it is.
-fn member(file: OpenFile, options: &OpenOptions) -> Result<Part, Error> {
+fn member(file: OpenFile) -> Result<Part, Error> {
     let head = file.head(format::HEAD)?;
-    format::of_file(file.path(), &head)?.part(file, options)
+    format::of_file(&file.location(), file.file_name(), &head)?.part(file)
 }
 
 fn find(folder: &Folder) -> Result<Weights, Error> {
@@ -124,11 +124,11 @@ impl Ending {
 
 /// The error for a directory without weights that are read.
 fn nothing(folder: &Folder) -> Error {
-    let refuse = |fault| Error::whole(folder.path(), fault);
+    let refuse = |fault| Error::whole(folder.location(), fault);
     let pickles = [".bin", ".pt", ".pth"].map(|suffix| folder.ending(suffix)).concat();
     if let Some(name) = pickles.first() {
         let wants = "`model.safetensors` or `pytorch_model.bin` beside `config.json`".to_owned();
-        let hint = format!("name the file itself: `{}`", folder.path().join(name).display());
+        let hint = format!("name the file itself: `{}`", folder.location_of(name));
         return refuse(Fault::Missing { wants, found: folder.describe() }).with_hint(hint);
     }
     let wants = "`model.safetensors` or `pytorch_model.bin` beside `config.json`".to_owned();

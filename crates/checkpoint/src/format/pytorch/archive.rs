@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
+
+use storage::{ByteSource, Location};
 
 use super::super::archive::{Member, members};
 use super::super::big_endian;
@@ -11,7 +12,6 @@ use super::value::{Storage, Wrong};
 use super::{MOST_PICKLE, Parts, Pickle, machine};
 use crate::error::{Error, Problem, Quoted, Subject};
 use crate::fault::Fault;
-use crate::source::ByteSource;
 
 /// Versions of the archive that there are.
 ///
@@ -19,9 +19,9 @@ use crate::source::ByteSource;
 /// `kMaxSupportedFileFormatVersion`.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=10;
 
-/// Reads `source`, the zip archive at `path`.
-pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, Error> {
-    let members = members(path, source)?;
+/// Reads `source`, the zip archive at `location`.
+pub(super) fn read(location: &Location, source: &Arc<dyn ByteSource>) -> Result<Parts, Error> {
+    let members = members(location, source)?;
     let root = members.first().and_then(|m| m.name.split_once('/')).map_or("", |(root, _)| root);
     let records: HashMap<&str, &Member> =
         members.iter().filter_map(|m| Some((m.name.strip_prefix(root)?.strip_prefix('/')?, m))).collect();
@@ -33,15 +33,15 @@ pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, E
             ),
             None => "a zip archive of nothing".to_owned(),
         };
-        return Err(Error::whole(path, Fault::Unsupported { what }));
+        return Err(Error::whole(location, Fault::Unsupported { what }));
     };
     if records.contains_key("constants.pkl") {
         let what = "a TorchScript program, not a checkpoint".to_owned();
-        return Err(Error::whole(path, Fault::Unsupported { what })
+        return Err(Error::whole(location, Fault::Unsupported { what })
             .with_hint("save its weights: `torch.save(torch.jit.load(PATH).state_dict(), …)`"));
     }
     let mut big = false;
-    check_mark(path, source, records.get("byteorder").copied(), |mark| match mark {
+    check_mark(location, source, records.get("byteorder").copied(), |mark| match mark {
         b"little" => Ok(()),
         b"big" => {
             big = true;
@@ -49,7 +49,7 @@ pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, E
         }
         other => Err(Fault::Value { wants: "`little` or `big`", found: found(other) }),
     })?;
-    check_mark(path, source, records.get("version").copied(), |mark| {
+    check_mark(location, source, records.get("version").copied(), |mark| {
         let number = std::str::from_utf8(mark).ok().and_then(|text| text.trim_ascii().parse::<u32>().ok());
         match number {
             Some(version) if VERSIONS.contains(&version) => Ok(()),
@@ -59,8 +59,8 @@ pub(super) fn read(path: &Path, source: &Arc<dyn ByteSource>) -> Result<Parts, E
             None => Err(Fault::Value { wants: "a number", found: found(mark) }),
         }
     })?;
-    let bytes = content(path, source, data, MOST_PICKLE)?;
-    let pickle = Pickle { path, bytes: &bytes, start: data.data.start };
+    let bytes = content(location, source, data, MOST_PICKLE)?;
+    let pickle = Pickle { location, bytes: &bytes, start: data.data.start };
     let described = machine::run(&bytes, 0).map_err(|Wrong { at, fault }| {
         // The archive says how long the pickle is: it is not the file that is cut.
         let fault = match fault {
@@ -101,34 +101,40 @@ fn compressed(member: &Member) -> Fault {
 }
 
 /// The content of `member`, at most `most` bytes.
-fn content(path: &Path, source: &Arc<dyn ByteSource>, member: &Member, most: u64) -> Result<Vec<u8>, Error> {
+fn content(
+    location: &Location,
+    source: &Arc<dyn ByteSource>,
+    member: &Member,
+    most: u64,
+) -> Result<Vec<u8>, Error> {
     let refuse = |fault| {
-        Problem { at: Some(member.data.start), subject: Subject::Key(member.name.clone()), fault }.of(path)
+        Problem { at: Some(member.data.start), subject: Subject::Key(member.name.clone()), fault }
+            .of(location)
     };
     if !member.stored {
-        return Err(Error::whole(path, compressed(member)));
+        return Err(Error::whole(location, compressed(member)));
     }
     let found = member.data.end - member.data.start;
     if found > most {
         return Err(refuse(Fault::Limit { what: "length in bytes", found, limit: most }));
     }
     let mut bytes = vec![0; usize::try_from(found).unwrap_or(0)];
-    source.read_at(member.data.start, &mut bytes).map_err(|e| Error::io(path, "read", e))?;
+    source.read_at(member.data.start, &mut bytes).map_err(|e| Error::io(location, "read", e))?;
     Ok(bytes)
 }
 
 /// Checks a member of a few bytes, if it is there.
 fn check_mark(
-    path: &Path,
+    location: &Location,
     source: &Arc<dyn ByteSource>,
     member: Option<&Member>,
     mut check: impl FnMut(&[u8]) -> Result<(), Fault>,
 ) -> Result<(), Error> {
     const MOST: u64 = 64;
     let Some(member) = member else { return Ok(()) };
-    let mark = content(path, source, member, MOST)?;
+    let mark = content(location, source, member, MOST)?;
     let (at, subject) = (Some(member.data.start), Subject::Key(member.name.clone()));
-    check(&mark).map_err(|fault| Problem { at, subject, fault }.of(path))
+    check(&mark).map_err(|fault| Problem { at, subject, fault }.of(location))
 }
 
 fn found(mark: &[u8]) -> String {

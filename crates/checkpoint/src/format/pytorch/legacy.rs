@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
+
+use storage::{ByteSource, Location};
 
 use super::value::{Heap, Node, Storage, Value, Wrong};
 use super::{MOST_PICKLE, Parts, Pickle, machine};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
-use crate::source::ByteSource;
 
 /// What follows the magic number. Source: torch/serialization.py, `PROTOCOL_VERSION`.
 const VERSION: i64 = 1001;
@@ -33,8 +33,8 @@ pub(super) fn magic(head: &[u8]) -> Option<usize> {
     rest.starts_with(BYTES).then(|| head.len() - rest.len() + BYTES.len())
 }
 
-/// Reads `source`, the file at `path`.
-pub(super) fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error> {
+/// Reads `source`, the file at `location`.
+pub(super) fn read(location: &Location, source: &dyn ByteSource) -> Result<Parts, Error> {
     // Pickles say nowhere how long they are: more is read until they end.
     const FIRST: u64 = 1 << 20;
     let mut len = FIRST.min(source.len());
@@ -45,10 +45,10 @@ pub(super) fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error>
             mapped.get(..size).unwrap_or_default()
         } else {
             buffer.resize(size, 0);
-            source.read_at(0, &mut buffer).map_err(|e| Error::io(path, "read", e))?;
+            source.read_at(0, &mut buffer).map_err(|e| Error::io(location, "read", e))?;
             &buffer
         };
-        let pickle = Pickle { path, bytes, start: 0 };
+        let pickle = Pickle { location, bytes, start: 0 };
         match pickles(bytes) {
             Ok(pickles) => return parts(&pickle, source, &pickles),
             Err(Wrong { fault: Fault::Ends { .. }, .. }) if len < source.len() && len < MOST_PICKLE => {
@@ -56,7 +56,10 @@ pub(super) fn read(path: &Path, source: &dyn ByteSource) -> Result<Parts, Error>
             }
             Err(Wrong { fault: Fault::Ends { .. }, .. }) if len < source.len() => {
                 let what = "length of the pickles in bytes";
-                return Err(Error::whole(path, Fault::Limit { what, found: len + 1, limit: MOST_PICKLE }));
+                return Err(Error::whole(
+                    location,
+                    Fault::Limit { what, found: len + 1, limit: MOST_PICKLE },
+                ));
             }
             Err(wrong) => return Err(pickle.error(wrong)),
         }
@@ -100,7 +103,7 @@ fn parts(pickle: &Pickle<'_>, source: &dyn ByteSource, pickles: &Pickles) -> Res
         let key = key.of(pickle.bytes);
         let name = || String::from_utf8_lossy(key).into_owned();
         let refuse =
-            |at, fault| Problem { at: Some(at), subject: Subject::Key(name()), fault }.of(pickle.path);
+            |at, fault| Problem { at: Some(at), subject: Subject::Key(name()), fault }.of(pickle.location);
         let size = kinds.get(key).copied().flatten();
         let size = size.ok_or_else(|| {
             let why = "a storage that no tensor is made of, so that its length is not known".to_owned();
@@ -112,7 +115,7 @@ fn parts(pickle: &Pickle<'_>, source: &dyn ByteSource, pickles: &Pickles) -> Res
             let what = "the length of a storage";
             return Err(refuse(at, Fault::Ends { what, wants: 8, found: left }));
         }
-        source.read_at(at, &mut count).map_err(|e| Error::io(pickle.path, "read", e))?;
+        source.read_at(at, &mut count).map_err(|e| Error::io(pickle.location, "read", e))?;
         let (count, left) = (u64::from_le_bytes(count), left - 8);
         let wants = count.saturating_mul(size);
         if wants > left {
@@ -125,7 +128,7 @@ fn parts(pickle: &Pickle<'_>, source: &dyn ByteSource, pickles: &Pickles) -> Res
     }
     if at < source.len() {
         let fault = Fault::Trailing { found: source.len() - at };
-        return Err(Problem { at: Some(at), subject: Subject::Whole, fault }.of(pickle.path));
+        return Err(Problem { at: Some(at), subject: Subject::Whole, fault }.of(pickle.location));
     }
     pickle.parts(object, |storage| {
         let key = storage.key.of(pickle.bytes);

@@ -46,7 +46,7 @@ fn a_source_that_is_rewritten_during_a_conversion_ends_it() {
         // After the first, in the middle, and when all is copied.
         for at in [1, 5, usize::MAX] {
             let options = ConvertOptions::default();
-            let source = open(source.path()).unwrap();
+            let source = open(source.location().path().unwrap()).unwrap();
             let conversion = Conversion::new(&source, LayoutKind::Source, format, &options).unwrap();
             let done = conversion.run(&to, &mut Pool::new(1), &mut |progress| {
                 if progress.index == at.min(progress.total - 1) {

@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use memmap2::MmapMut;
 
-use super::{ByteSource, Identity, Pace, past_the_end, system};
+use super::system;
+use crate::source::past_the_end;
+use crate::{ByteSource, Identity, Pace};
 
 /// Bytes that are read at once into a buffer of ours, where those of the caller do not lie as the disk wants it: a huge
 /// page, which goes to the disk as one run of memory, where small pages go as 512 (docs/performance.md).
@@ -24,7 +26,7 @@ const COARSEST: u64 = 1 << 16;
 
 /// A file read with `pread` and `O_DIRECT`: at whole blocks, into memory that begins at one.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(super) struct Direct {
     file: File,
     was: Identity,
     remote: bool,
@@ -37,7 +39,7 @@ pub(crate) struct Direct {
 impl Direct {
     /// Reads `file`, which `was` that when it was opened; gives it back if its file system does not take part.
     #[cfg(target_os = "linux")]
-    pub(crate) fn new(file: File, was: Identity, remote: bool) -> Result<Direct, File> {
+    pub(super) fn new(file: File, was: Identity, remote: bool) -> Result<Direct, File> {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
         let Some(align) = alignment(&file) else { return Err(file) };
         let Ok(flags) = fcntl_getfl(&file) else { return Err(file) };
@@ -58,7 +60,7 @@ impl Direct {
 
     /// Gives `file` back: this is done on Linux alone.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn new(file: File, _was: Identity, _remote: bool) -> Result<Direct, File> {
+    pub(super) fn new(file: File, _was: Identity, _remote: bool) -> Result<Direct, File> {
         Err(file)
     }
 
@@ -71,7 +73,7 @@ impl Direct {
     ) -> io::Result<usize> {
         loop {
             match read() {
-                Ok(0) => return Err(past_the_end(offset, len, self.was.len)),
+                Ok(0) => return Err(past_the_end(offset, len, self.was.len())),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
@@ -84,7 +86,7 @@ impl Direct {
         let part = buffer.room((within + buf.len() as u64).next_multiple_of(self.align), self.align)?;
         let read = self.once(offset, buf.len(), || self.file.read_at(part, offset - within))?;
         let found = part.get(size(within)?..read).filter(|found| !found.is_empty());
-        let found = found.ok_or_else(|| past_the_end(offset, buf.len(), self.was.len))?;
+        let found = found.ok_or_else(|| past_the_end(offset, buf.len(), self.was.len()))?;
         Ok(copy(found, buf))
     }
 
@@ -104,7 +106,7 @@ impl Direct {
             Ok(rustix::io::preadv(&self.file, &mut parts, offset - within as u64)?)
         })?;
         let read = read.checked_sub(within).filter(|read| *read > 0);
-        let read = read.ok_or_else(|| past_the_end(offset, len, self.was.len))?;
+        let read = read.ok_or_else(|| past_the_end(offset, len, self.was.len()))?;
         copy(first.get(within..).unwrap_or_default(), head);
         let behind = read.saturating_sub(before + middle);
         copy(last.get(..behind.min(align)).unwrap_or_default(), tail);
@@ -175,12 +177,12 @@ fn alignment(file: &File) -> Option<u64> {
 
 impl ByteSource for Direct {
     fn len(&self) -> u64 {
-        self.was.len
+        self.was.len()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.was.len) {
-            return Err(past_the_end(offset, buf.len(), self.was.len));
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.was.len()) {
+            return Err(past_the_end(offset, buf.len(), self.was.len()));
         }
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = free().pop();
@@ -212,7 +214,7 @@ impl ByteSource for Direct {
     }
 
     fn identity(&self) -> Option<Identity> {
-        Some(self.was)
+        Some(self.was.clone())
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {

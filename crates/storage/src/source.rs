@@ -1,26 +1,10 @@
-//! Where the bytes of a checkpoint come from. A source gives any byte range, at any time, from any thread.
-
-mod direct;
-mod file;
-mod guard;
-mod identity;
-mod mmap;
-mod pread;
-mod reader;
-mod system;
-mod zstd;
+//! An open file. It gives any byte range, at any time, from any thread.
 
 use std::fmt;
 use std::io;
 use std::ops::Range;
 
-pub(crate) use direct::Direct;
-pub(crate) use file::{OpenFile, Trust};
-pub use identity::{Changed, Identity};
-pub(crate) use mmap::Mapped;
-pub(crate) use pread::Pread;
-pub(crate) use reader::Reader;
-pub(crate) use zstd::{Compressed, is_zstd};
+use crate::Identity;
 
 /// The bytes of one file of a checkpoint.
 pub trait ByteSource: fmt::Debug + Send + Sync {
@@ -38,7 +22,18 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     /// If the range is not wholly inside the source, or the system fails to read it.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// All bytes, if the source is mapped into memory.
+    /// Fills every buffer with the bytes from its offset on. The ranges may lie anywhere, in any order.
+    ///
+    /// By default they are read one after the other. A source that can do better with several at once does: a local file
+    /// reads ranges that touch in one call, a server answers several in one request.
+    ///
+    /// # Errors
+    /// As [`ByteSource::read_at`]; what the buffers hold then is not said.
+    fn read_many(&self, fills: &mut [Fill<'_>]) -> io::Result<()> {
+        fills.iter_mut().try_for_each(|fill| self.read_at(fill.offset, fill.buf))
+    }
+
+    /// All bytes, if the source is mapped into memory, or is there already.
     fn mapped(&self) -> Option<&[u8]>;
 
     /// Says that nobody is about to use `range` of the map again: its pages need not count as this process's memory any
@@ -47,7 +42,7 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
         let _ = range;
     }
 
-    /// What it is, for reports: `mmap`, `pread`, `direct`, `zstd`.
+    /// What it is, for reports: `mmap`, `pread`, `direct`, `zstd`, `memory`.
     fn kind(&self) -> &'static str;
 
     /// How it is read at speed.
@@ -67,6 +62,15 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     fn identity_now(&self) -> io::Result<Option<Identity>> {
         Ok(self.identity())
     }
+}
+
+/// A range of a source, and where its bytes go.
+#[derive(Debug)]
+pub struct Fill<'b> {
+    /// Where the range begins, in bytes.
+    pub offset: u64,
+    /// As long as the range is.
+    pub buf: &'b mut [u8],
 }
 
 /// How a source is read at speed.
@@ -105,30 +109,8 @@ impl Pace {
     pub const REMOTE: Pace = Pace { gap: 1 << 20, longest: 16 << 20, beside: 0, depth: 1, block: 1 };
 }
 
-/// How the bytes of a checkpoint are reached.
-///
-/// Whatever it is, what is copied is read with positioned reads; a map only lends what stays in it, and what is cut so
-/// finely that reading it would read along what lies between.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Io {
-    /// [`Io::Mmap`] on a local file system, [`Io::Pread`] with longer reads on one behind a network or a user-space
-    /// server (NFS, SMB, FUSE, 9P, Ceph, Lustre, …), where page faults are slow and may fail. Never [`Io::Direct`],
-    /// which only wins if the file is not in the page cache and is not read again.
-    #[default]
-    Auto,
-    /// The file is mapped, and lends what needs no copy, and runs that lie near each other. If another process shortens it meanwhile, touching the lost
-    /// pages ends this one: by a signal, or with an error that names the file if the program called
-    /// [`Io::guard_maps`].
-    Mmap,
-    /// The file is read with positioned reads. A file that shrinks is an error.
-    Pread,
-    /// The same past the page cache (`O_DIRECT`): what is read once does not push out what others need. Where the
-    /// file system refuses, it is [`Io::Pread`], and [`ByteSource::kind`] says so.
-    Direct,
-}
-
 /// The error of a read past the end.
-fn past_the_end(offset: u64, bytes: usize, len: u64) -> io::Error {
+pub(crate) fn past_the_end(offset: u64, bytes: usize, len: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
         format!("{bytes} bytes at offset {offset} reach past the end, which is at {len}"),

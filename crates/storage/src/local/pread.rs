@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{ByteSource, Identity, Pace, past_the_end, system};
+use super::{system, vectored};
+use crate::source::past_the_end;
+use crate::{ByteSource, Fill, Identity, Pace};
 
 /// A file read with `pread`.
 #[derive(Debug)]
-pub(crate) struct Pread {
+pub(super) struct Pread {
     file: File,
     was: Identity,
     remote: bool,
@@ -17,19 +19,19 @@ pub(crate) struct Pread {
 
 impl Pread {
     /// Reads `file`, which `was` that when it was opened.
-    pub(crate) fn new(file: File, was: Identity, remote: bool) -> Pread {
+    pub(super) fn new(file: File, was: Identity, remote: bool) -> Pread {
         Pread { file, was, remote, kind: "pread" }
     }
 
     /// Reads `file`, for which the page cache cannot be passed by.
-    pub(crate) fn instead_of_direct(file: File, was: Identity, remote: bool) -> Pread {
+    pub(super) fn instead_of_direct(file: File, was: Identity, remote: bool) -> Pread {
         Pread { kind: "pread (O_DIRECT is refused)", ..Pread::new(file, was, remote) }
     }
 }
 
 impl ByteSource for Pread {
     fn len(&self) -> u64 {
-        self.was.len
+        self.was.len()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -37,6 +39,10 @@ impl ByteSource for Pread {
             return Err(past_the_end(offset, buf.len(), self.len()));
         }
         self.file.read_exact_at(buf, offset)
+    }
+
+    fn read_many(&self, fills: &mut [Fill<'_>]) -> io::Result<()> {
+        vectored::read(&self.file, self.len(), fills)
     }
 
     fn mapped(&self) -> Option<&[u8]> {
@@ -52,7 +58,7 @@ impl ByteSource for Pread {
     }
 
     fn identity(&self) -> Option<Identity> {
-        Some(self.was)
+        Some(self.was.clone())
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {

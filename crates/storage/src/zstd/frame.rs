@@ -2,8 +2,8 @@
 //!
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
-use crate::fault::Fault;
-use crate::source::ByteSource;
+use super::Fault;
+use crate::ByteSource;
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The longest header: magic, descriptor, window, dictionary, content size.
@@ -47,7 +47,7 @@ pub(super) const LAST: u8 = 1;
 pub(super) const CHECKSUM: u8 = 1 << 2;
 
 /// Whether a file that starts with `head` is compressed with zstd.
-pub(crate) fn is_zstd(head: &[u8]) -> bool {
+pub fn is_zstd(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) || head.first_chunk().is_some_and(|magic| is_skippable(*magic))
 }
 
@@ -145,5 +145,5 @@ impl Block {
 }
 
 pub(super) fn broken(why: String) -> Fault {
-    Fault::Zstd { why }
+    Fault::Data { why }
 }

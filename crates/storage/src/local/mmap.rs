@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::guard::Registration;
-use super::{ByteSource, Identity, Pace, past_the_end, system};
+use super::{system, vectored};
+use crate::source::past_the_end;
+use crate::{ByteSource, Fill, Identity, Pace};
 
 /// Files that are kept open for reading beside their maps: others' descriptors have to find room too (1024 is the usual
 /// limit), and directories of a thousand arrays are real.
@@ -20,7 +22,7 @@ const KEPT: i32 = 512;
 /// The map lends. Long runs are copied by reading the file: that costs no page faults, what was copied does not count as
 /// this process's memory, and a file that shrinks is an error.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(super) struct Mapped {
     /// Goes before the map does: the addresses may be another's at once.
     _registered: Option<Registration>,
     map: memmap2::Mmap,
@@ -33,7 +35,7 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Maps the whole of `file`, which must be regular and not empty, `was` that when it was opened, and is called `path`
     /// should its pages go.
-    pub(crate) fn new(file: File, was: Identity, path: &Path, remote: bool) -> io::Result<Mapped> {
+    pub(super) fn new(file: File, was: Identity, path: &Path, remote: bool) -> io::Result<Mapped> {
         // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
         // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
@@ -65,6 +67,13 @@ impl ByteSource for Mapped {
         }
     }
 
+    fn read_many(&self, fills: &mut [Fill<'_>]) -> io::Result<()> {
+        match &self.file {
+            Ok(file) => vectored::read(file, self.len(), fills),
+            Err(_) => fills.iter_mut().try_for_each(|fill| self.read_at(fill.offset, fill.buf)),
+        }
+    }
+
     fn mapped(&self) -> Option<&[u8]> {
         Some(&self.map)
     }
@@ -89,7 +98,7 @@ impl ByteSource for Mapped {
     }
 
     fn identity(&self) -> Option<Identity> {
-        Some(self.was)
+        Some(self.was.clone())
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {

@@ -17,10 +17,83 @@ use std::sync::{Arc, OnceLock};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use self::frame::{Block, CHECKSUM, Frame, LAST, MAX_WINDOW, Part, broken};
-use super::{ByteSource, Identity, Reader, past_the_end};
-use crate::error::{Problem, Subject};
-use crate::fault::Fault;
-pub(crate) use frame::is_zstd;
+use crate::source::past_the_end;
+use crate::{ByteSource, Identity, Reader};
+pub use frame::is_zstd;
+
+/// What is wrong with a compressed file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} (at byte {at})")]
+pub struct Broken {
+    /// Byte offset in the compressed file.
+    pub at: u64,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// What can be wrong with compressed data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It does not fit together.
+    #[error("the zstd data is broken: {why}")]
+    Data {
+        /// What is wrong, or what the decoder says.
+        why: String,
+    },
+    /// Fewer bytes than something needs.
+    #[error("the file ends inside {what}: {wants} bytes wanted, {found} left")]
+    Ends {
+        /// What needs them.
+        what: &'static str,
+        /// How many it needs.
+        wants: u64,
+        /// How many are left.
+        found: u64,
+    },
+    /// Something else where a frame has to begin.
+    #[error("wanted {wants}, found {found}")]
+    Value {
+        /// What has to be there.
+        wants: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A number over the limit of this reader.
+    #[error("{what} of {found}, over the limit of {limit}")]
+    Limit {
+        /// What is too large, with its unit.
+        what: &'static str,
+        /// Its size.
+        found: u64,
+        /// The most that is allowed.
+        limit: u64,
+    },
+    /// Another length than what it holds wants.
+    #[error("decompresses to {found} bytes, wanted {wants}")]
+    Content {
+        /// Bytes that it has to be.
+        wants: u64,
+        /// Bytes that it is, or says it is.
+        found: u64,
+    },
+    /// A small file that says it holds very much.
+    #[error("{compressed} bytes would decompress to {content}, over the limit of {limit}")]
+    Expands {
+        /// Bytes of the file.
+        compressed: u64,
+        /// Bytes of the content.
+        content: u64,
+        /// The most that is decompressed from as many bytes.
+        limit: u64,
+    },
+    /// Sound, but beyond what is read.
+    #[error("{what}")]
+    Unsupported {
+        /// What it is.
+        what: String,
+    },
+}
 
 /// Bytes that any file may hold.
 const FREE: u64 = 64 << 20;
@@ -35,7 +108,7 @@ const STEP: usize = 1 << 20;
 
 /// A compressed file whose first frame has been looked at.
 #[derive(Debug)]
-pub(crate) struct Compressed {
+pub struct Compressed {
     source: Arc<dyn ByteSource>,
     /// Where the first frame that is not skipped begins.
     at: u64,
@@ -44,7 +117,7 @@ pub(crate) struct Compressed {
 
 impl Compressed {
     /// Looks at `source`, which [`is_zstd`].
-    pub(crate) fn open(source: Arc<dyn ByteSource>) -> Result<Compressed, Box<Problem>> {
+    pub fn open(source: Arc<dyn ByteSource>) -> Result<Compressed, Broken> {
         let mut at = 0;
         for _ in 0..MAX_FRAMES {
             if at >= source.len() {
@@ -59,7 +132,7 @@ impl Compressed {
     }
 
     /// The first bytes of the content: at least `enough`, unless the first frame has not so many.
-    pub(crate) fn start(&self, enough: usize) -> Result<Vec<u8>, Box<Problem>> {
+    pub fn start(&self, enough: usize) -> Result<Vec<u8>, Broken> {
         // As many blocks as are needed are read as if they were all.
         let mut stream = self.frame.header.clone();
         if let Some(flags) = stream.get_mut(4) {
@@ -93,7 +166,7 @@ impl Compressed {
     }
 
     /// The file as the source of its content, which has to be `len` bytes.
-    pub(crate) fn into_source(self, len: u64) -> Result<Zstd, Box<Problem>> {
+    pub fn into_source(self, len: u64) -> Result<Zstd, Broken> {
         let Compressed { source, at, frame } = self;
         let compressed = source.len();
         let limit = compressed.saturating_mul(TIMES).saturating_add(FREE);
@@ -109,19 +182,19 @@ impl Compressed {
 }
 
 /// The content of a compressed file.
-pub(crate) struct Zstd {
+pub struct Zstd {
     source: Arc<dyn ByteSource>,
     len: u64,
-    content: OnceLock<Result<Vec<u8>, Box<Problem>>>,
+    content: OnceLock<Result<Vec<u8>, Broken>>,
 }
 
 impl Zstd {
     /// All of it, decompressed now if it was not before.
-    fn content(&self) -> Result<&[u8], &Problem> {
-        self.content.get_or_init(|| self.decompress()).as_deref().map_err(|problem| &**problem)
+    fn content(&self) -> Result<&[u8], &Broken> {
+        self.content.get_or_init(|| self.decompress()).as_deref()
     }
 
-    fn decompress(&self) -> Result<Vec<u8>, Box<Problem>> {
+    fn decompress(&self) -> Result<Vec<u8>, Broken> {
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
         let mut content = Vec::new();
         content.try_reserve_exact(len).map_err(|_| {
@@ -233,9 +306,8 @@ fn decode(reader: &mut impl io::Read, mut take: impl FnMut(&[u8]), room: usize) 
     }
 }
 
-#[expect(clippy::unnecessary_box_returns, reason = "errors are boxed, and are made here alone")]
-fn problem(at: u64, fault: Fault) -> Box<Problem> {
-    Box::new(Problem { at: Some(at), subject: Subject::Whole, fault })
+fn problem(at: u64, fault: Fault) -> Broken {
+    Broken { at, fault }
 }
 
 fn too_many() -> Fault {

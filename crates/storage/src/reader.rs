@@ -3,17 +3,18 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use super::ByteSource;
+use crate::ByteSource;
 
 /// The bytes of a source from a place on.
-pub(crate) struct Reader {
+#[derive(Debug)]
+pub struct Reader {
     source: Arc<dyn ByteSource>,
     at: u64,
 }
 
 impl Reader {
     /// Reads `source` from byte `at` on.
-    pub(crate) fn new(source: Arc<dyn ByteSource>, at: u64) -> Reader {
+    pub fn new(source: Arc<dyn ByteSource>, at: u64) -> Reader {
         Reader { source, at }
     }
 }

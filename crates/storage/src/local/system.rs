@@ -39,6 +39,6 @@ pub(super) fn is_remote(_file: &File) -> bool {
 }
 
 /// How a file is read at speed.
-pub(super) fn pace(remote: bool) -> super::Pace {
-    if remote { super::Pace::REMOTE } else { super::Pace::LOCAL }
+pub(super) fn pace(remote: bool) -> crate::Pace {
+    if remote { crate::Pace::REMOTE } else { crate::Pace::LOCAL }
 }
