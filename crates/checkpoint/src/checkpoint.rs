@@ -26,11 +26,11 @@ use crate::index::NameIndex;
 pub struct Checkpoint(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    location: Location,
-    format: FormatName,
-    contents: Contents,
-    metadata: Arc<Metadata>,
+pub(crate) struct Inner {
+    pub(crate) location: Location,
+    pub(crate) format: FormatName,
+    pub(crate) contents: Contents,
+    pub(crate) metadata: Arc<Metadata>,
 }
 
 impl Checkpoint {
@@ -162,6 +162,18 @@ impl Checkpoint {
             contents,
             metadata: Arc::clone(metadata),
         })))
+    }
+
+    pub(crate) fn of(inner: Inner) -> Checkpoint {
+        Checkpoint(Arc::new(inner))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.0.contents
     }
 
     /// The checkpoint at `location`.

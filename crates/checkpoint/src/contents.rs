@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::index::NameIndex;
 
 /// Files, and the tensors in them; no name twice.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) files: Vec<File>,
     /// In the order of the files, and of the data in them. Planes name files by their place in `files`.

@@ -26,6 +26,8 @@ use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::folder::Folder;
 
+pub(crate) use companions::gathered;
+
 /// Every format, in the order in which they are asked: a directory goes to the first that claims it.
 static FORMATS: &[&dyn Format] = &[
     #[cfg(test)]

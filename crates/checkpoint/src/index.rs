@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 /// A table of names that are kept elsewhere: it holds their hashes and positions only. Seeded, so that no
 /// file can choose names that collide.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NameIndex {
     table: HashTable<(u64, u32)>,
     seed: RandomState,

@@ -1,6 +1,6 @@
 //! From a path, or a name in a storage, to a checkpoint: what is there, and who reads it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use storage::{Io, LocalFiles, Name, Storage};
@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::format::{self, Found, hf};
+use crate::more::More;
 
 /// How a checkpoint is opened.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct OpenOptions {
     /// Only the tensors below this key, joined of several with dots, and called by what follows it: with
     /// `state_dict`, `state_dict.norm.weight` is `norm.weight`. Everything must be sound all the same.
     pub key: Option<String>,
+    /// Other checkpoints of the file system whose tensors join these, in this order: see [`Checkpoint::with_more`].
+    pub more: Vec<More>,
 }
 
 impl OpenOptions {
@@ -32,6 +35,22 @@ impl OpenOptions {
     #[must_use]
     pub fn with_key(self, key: impl Into<String>) -> OpenOptions {
         OpenOptions { key: Some(key.into()), ..self }
+    }
+
+    /// The same, with the tensors of the checkpoint at `path` too, with `prefix` in front of their names.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), weighbridge_checkpoint::Error> {
+    /// # use weighbridge_checkpoint as checkpoint;
+    /// let options = checkpoint::OpenOptions::default().with_more("vision_tower.", "clip/");
+    /// let both = checkpoint::open_with("language-model/", &options)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_more(mut self, prefix: impl Into<String>, path: impl Into<PathBuf>) -> OpenOptions {
+        self.more.push(More::new(prefix, path));
+        self
     }
 }
 
@@ -52,8 +71,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
 /// says nothing, and is an error where it says another.
 ///
 /// # Errors
-/// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing or a name
-/// belies the content, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
+/// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing, a name
+/// belies the content, or two checkpoints have a tensor of one name, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
 /// path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if the system refuses.
 pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
     let path = path.as_ref();
@@ -92,10 +111,15 @@ pub fn open_from(storage: Arc<dyn Storage>, name: &Name, options: &OpenOptions) 
         Err(storage::Error::Directory { .. }) => open_folder(Folder::list(&storage, name.clone())?)?,
         Err(error) => return Err(missing(&storage, name, error)),
     };
-    match &options.key {
-        Some(key) => checkpoint.below(key),
-        None => Ok(checkpoint),
+    let mut checkpoint = match &options.key {
+        Some(key) => checkpoint.below(key)?,
+        None => checkpoint,
+    };
+    for more in &options.more {
+        let opened = open_with(&more.path, &OpenOptions::with_io(options.io))?;
+        checkpoint = checkpoint.with_more(&more.prefix, &opened)?;
     }
+    Ok(checkpoint)
 }
 
 fn open_file(file: OpenFile) -> Result<Checkpoint, Error> {

@@ -2,18 +2,18 @@
 
 mod convert;
 mod encoding;
+mod open;
 mod run;
 mod size;
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use weighbridge::{
-    Adapter, BackendKind, DialectName, ExpertPlacement, Io, LayoutKind, Mesh, OpenOptions, Options, Pattern,
-};
+use weighbridge::{Adapter, BackendKind, DialectName, ExpertPlacement, LayoutKind, Mesh, Options, Pattern};
 
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
+pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
 pub(crate) use run::RunArgs;
 use size::size;
 
@@ -75,9 +75,8 @@ pub(crate) struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to read the file
-    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
-    pub(crate) io: IoArg,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
 }
 
 /// `plan`.
@@ -130,9 +129,8 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to read the file
-    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
-    pub(crate) io: IoArg,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
 }
 
 /// What a user says about a checkpoint that it does not say itself.
@@ -254,9 +252,8 @@ pub(crate) struct LoadArgs {
     /// Compare the tensors with what the manifest FILE says they are, as they are read
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub(crate) verify: Option<Option<PathBuf>>,
-    /// How to read the files
-    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
-    pub(crate) io: IoArg,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
     /// Threads [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
@@ -322,9 +319,8 @@ pub(crate) struct ModelArgs {
     /// Positions to reserve [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ctx: Option<u32>,
-    /// How to read the file
-    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
-    io: IoArg,
+    #[command(flatten)]
+    open: OpenArgs,
     /// Go without what `weighbridge tune` found
     #[arg(long)]
     no_tune: bool,
@@ -337,32 +333,6 @@ enum BackendArg {
     Cpu,
     /// Naive f32 on one thread: the oracle
     Reference,
-}
-
-/// A way to read by name.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum IoArg {
-    /// Whichever suits the file
-    Auto,
-    /// Map the file into memory
-    Mmap,
-    /// Read into memory (`read` is the same)
-    #[value(alias = "read")]
-    Pread,
-    /// Read past the page cache, where the file system takes part: fastest from a cold disk, but nothing of it is there next time
-    Direct,
-}
-
-impl IoArg {
-    /// The options to open a checkpoint with.
-    pub(crate) fn open(self) -> OpenOptions {
-        OpenOptions::with_io(match self {
-            IoArg::Auto => Io::Auto,
-            IoArg::Mmap => Io::Mmap,
-            IoArg::Pread => Io::Pread,
-            IoArg::Direct => Io::Direct,
-        })
-    }
 }
 
 impl ModelArgs {
@@ -378,7 +348,7 @@ impl ModelArgs {
             threads,
             context: self.ctx.map(|n| n as usize),
             encoding: self.encoding.encoding(),
-            open: self.io.open(),
+            open: self.open.options(),
             access: if self.no_tune { None } else { tuned::read(threads)? },
         })
     }
@@ -488,6 +458,8 @@ pub(crate) struct BenchArgs {
 pub(crate) struct CheckArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) also: AlsoArgs,
     /// Read all values: which are not finite, and which scales and companions cannot be meant
     #[arg(long)]
     pub(crate) deep: bool,

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 
 /// `contents` of the checkpoint at `location`, with one entry in the place of all that hold one weight together. What is
 /// wrong with `config` itself is a problem of that file, beside the weights.
-pub(super) fn gathered(location: &Location, config: &Value, contents: Contents) -> Result<Contents, Error> {
+pub(crate) fn gathered(location: &Location, config: &Value, contents: Contents) -> Result<Contents, Error> {
     let files = contents.files.clone();
     let read = |entry: &TensorEntry| {
         let unread = |e: &dyn fmt::Display| format!("`{}` cannot be read: {e}", entry.name);

@@ -15,6 +15,7 @@ mod memory;
 mod messages;
 mod metadata;
 mod models;
+mod more;
 mod notations;
 mod npy;
 mod npy_zst;

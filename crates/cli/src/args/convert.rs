@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::{OutputFormat, Split};
 
-use super::{AdapterArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
+use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
 /// `convert`.
 #[derive(ClapArgs)]
@@ -35,6 +35,8 @@ pub(crate) struct ConvertArgs {
     /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
     #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
+    #[command(flatten)]
+    pub(crate) also: AlsoArgs,
     #[command(flatten)]
     pub(crate) mesh: MeshArgs,
     #[command(flatten)]

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use weighbridge::{
-    Bytes, CheckOptions, CheckReport, CheckedFile, Checkpoint, Finding, Io, Manifest, OpenOptions, Pool,
-    Wrong, WrongKey,
+    Bytes, CheckOptions, CheckReport, CheckedFile, Checkpoint, Finding, Io, Manifest, Pool, Wrong, WrongKey,
 };
 
 use super::inspect::count;
@@ -30,7 +29,7 @@ enum Kept {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let path_of = |file: &Option<PathBuf>| file.clone().unwrap_or_else(|| Manifest::beside(&args.path));
     // Read, not mapped: what is done with leaves memory at once.
-    let checkpoint = weighbridge::open_with(&args.path, &OpenOptions::with_io(Io::Pread))?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.also.options(Io::Pread))?;
     let wanted = args.verify.as_ref().map(path_of);
     let manifest = wanted.as_deref().map(Manifest::read).transpose()?;
     let options =

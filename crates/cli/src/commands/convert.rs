@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use weighbridge::{
-    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Encoding, Imatrix, Io, Left, OpenOptions,
-    Pool, Progress,
+    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Encoding, Imatrix, Io, Left, Pool, Progress,
 };
 
 use crate::args::ConvertArgs;
@@ -21,7 +20,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let format = args.format().map_err(Failure::Usage)?;
     let layout = args.layout.kind().map_err(Failure::Usage)?;
     // Read, not mapped: what is done with leaves memory at once.
-    let checkpoint = weighbridge::open_with(&args.source, &OpenOptions::with_io(Io::Pread))?;
+    let checkpoint = weighbridge::open_with(&args.source, &args.also.options(Io::Pread))?;
     let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let Encoding { rules, preset } = args.encoding.encoding();
     let options = ConvertOptions {

@@ -13,7 +13,7 @@ use crate::keys::Doubts;
 use crate::style;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
     // A file of an unknown family can still be looked at.
     let model = weighbridge::describe(&checkpoint);
     let doubts = match &model {

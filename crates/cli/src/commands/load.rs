@@ -47,7 +47,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
 
     let from_disk = bytes_from_disk();
     let started = Instant::now();
-    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
     let opened = started.elapsed().as_secs_f64();
     let planned = PlanBuilder::new(&checkpoint)
         .layout(layout)

@@ -16,7 +16,7 @@ use crate::style;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
-    let checkpoint = weighbridge::open_with(&args.path, &args.io.open())?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
     let doubts =

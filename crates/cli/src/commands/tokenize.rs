@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 
 use serde_json::{Value, json};
-use weighbridge::{EncodeOptions, SpecialText, TextError, Tokenizer};
+use weighbridge::{EncodeOptions, OpenOptions, SpecialText, TextError, Tokenizer};
 
 use crate::args::TokenizeArgs;
 use crate::failure::Failure;
 use crate::style;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
-    let tokenizer = weighbridge::open_tokenizer(&args.path, &args.io.open())?;
+    let tokenizer = weighbridge::open_tokenizer(&args.path, &OpenOptions::with_io(args.io.io()))?;
     let text = match args.text.as_deref() {
         Some(text) if text != "-" => text.to_owned(),
         _ => {

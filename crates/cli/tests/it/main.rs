@@ -1,6 +1,7 @@
 //! Whole runs of `weighbridge`, as a user sees them.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod also;
 mod broken;
 mod check;
 mod commands;

@@ -1,0 +1,82 @@
+//! Several checkpoints as one: more tensors for the same model, from elsewhere.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tensor::TensorEntry;
+
+use crate::checkpoint::{Checkpoint, Ignored, Inner};
+use crate::contents::Contents;
+use crate::error::{Error, Problem, Problems, Subject};
+use crate::fault::Fault;
+use crate::format::gathered;
+
+/// Another checkpoint of the file system, whose tensors join the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct More {
+    /// What its names get in front: `vision_tower.` makes `blocks.0.weight` `vision_tower.blocks.0.weight`. It may be
+    /// empty.
+    pub prefix: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl More {
+    /// The checkpoint at `path`, with `prefix` in front of its names.
+    pub fn new(prefix: impl Into<String>, path: impl Into<PathBuf>) -> More {
+        More { prefix: prefix.into(), path: path.into() }
+    }
+}
+
+impl Checkpoint {
+    /// This checkpoint and the tensors of `more`, with `prefix` in front of their names.
+    ///
+    /// This one is the model: its configuration, its tokenizer and its format count. `more` says only how its own weights
+    /// are stored, if it has a `config.json`; if it has none, this checkpoint's configuration says so.
+    ///
+    /// Source for what it means: `Source` and `secondary_weights` of vLLM 0.33, model_executor/model_loader/default_loader.py.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with every name that both have, and the files that hold them; and as opening, if weights of
+    /// several tensors do not fit this checkpoint's configuration.
+    pub fn with_more(&self, prefix: &str, more: &Checkpoint) -> Result<Checkpoint, Error> {
+        let (first, second) = (self.contents(), more.contents().prefixed(prefix));
+        let own = more.metadata().hf().and_then(|hf| hf.config());
+        let second = match self.metadata().hf().and_then(|hf| hf.config()).filter(|_| own.is_none()) {
+            Some(config) => gathered(more.location(), config, second)?,
+            None => second,
+        };
+        let mut problems = Problems::default();
+        for (id, entry) in (0..).zip(&second.entries) {
+            let Some(same) = first.find(&entry.name) else { continue };
+            let fault = Fault::InTwo { first: first.location(same), second: second.location(id) };
+            problems.push(Problem { at: None, subject: Subject::Tensor(entry.name.clone()), fault });
+        }
+        problems
+            .check(self.location())
+            .map_err(|error| error.with_hint("give the names of the second checkpoint a prefix"))?;
+        let contents = Contents::join(vec![first.clone(), second], &mut Problems::default());
+        let Inner { location, format, metadata, .. } = self.inner();
+        let (location, metadata) = (location.clone(), Arc::clone(metadata));
+        Ok(Checkpoint::of(Inner { location, format: *format, contents, metadata }))
+    }
+}
+
+impl Contents {
+    /// The same with `prefix` in front of every name.
+    fn prefixed(&self, prefix: &str) -> Contents {
+        let long = |name: &str| format!("{prefix}{name}");
+        let entries = self.entries.iter().map(|e| TensorEntry { name: long(&e.name), ..e.clone() });
+        let ignored = self.ignored.iter().map(|i| Ignored { name: long(&i.name), ..i.clone() });
+        let (entries, ignored, files) = (entries.collect(), ignored.collect(), self.files.clone());
+        Contents { files, entries, ignored, ..Contents::default() }.reindexed()
+    }
+
+    /// Where the file is that holds the entry at a position.
+    fn location(&self, id: u32) -> String {
+        let entry = self.entries.get(id as usize);
+        let file = entry.and_then(|e| e.planes.first()).and_then(|p| self.files.get(p.file.0 as usize));
+        file.map(|file| file.location.to_string()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,86 @@
+//! How a checkpoint is opened.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use weighbridge::checkpoint::More;
+use weighbridge::{Io, OpenOptions};
+
+/// How a checkpoint is opened and read.
+#[derive(ClapArgs)]
+pub(crate) struct OpenArgs {
+    #[command(flatten)]
+    also: AlsoArgs,
+    /// How to read the files
+    #[arg(long, value_enum, default_value_t = IoArg::Auto)]
+    io: IoArg,
+}
+
+impl OpenArgs {
+    /// The options of the library.
+    pub(crate) fn options(&self) -> OpenOptions {
+        self.also.options(self.io.io())
+    }
+}
+
+/// What else belongs to a checkpoint.
+#[derive(ClapArgs)]
+pub(crate) struct AlsoArgs {
+    /// Another checkpoint whose tensors join these, with PREFIX before their names; several: repeat. The configuration is
+    /// the first one's. A path with `=` in it is `=PATH`
+    #[arg(long, value_name = "[PREFIX=]PATH", value_parser = more)]
+    also: Vec<More>,
+}
+
+impl AlsoArgs {
+    /// The options of the library, with files reached as `io` says.
+    pub(crate) fn options(&self, io: Io) -> OpenOptions {
+        let options = OpenOptions::with_io(io);
+        self.also.iter().fold(options, |options, more| options.with_more(&more.prefix, &more.path))
+    }
+}
+
+/// `PATH`, or `PREFIX=PATH`.
+fn more(text: &str) -> Result<More, String> {
+    let (prefix, path) = text.split_once('=').unwrap_or(("", text));
+    if path.is_empty() { Err("wanted PATH or PREFIX=PATH".to_owned()) } else { Ok(More::new(prefix, path)) }
+}
+
+/// A way to read by name.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum IoArg {
+    /// Whichever suits the file
+    Auto,
+    /// Map the file into memory
+    Mmap,
+    /// Read into memory (`read` is the same)
+    #[value(alias = "read")]
+    Pread,
+    /// Read past the page cache, where the file system takes part: fastest from a cold disk, but nothing of it is there next time
+    Direct,
+}
+
+impl IoArg {
+    /// The library's.
+    pub(crate) fn io(self) -> Io {
+        match self {
+            IoArg::Auto => Io::Auto,
+            IoArg::Mmap => Io::Mmap,
+            IoArg::Pread => Io::Pread,
+            IoArg::Direct => Io::Direct,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_at_the_first_equals_sign() {
+        for (text, prefix, path) in
+            [("a/b", "", "a/b"), ("x.=a", "x.", "a"), ("=a=b", "", "a=b"), ("x=a=b", "x", "a=b")]
+        {
+            assert_eq!(more(text), Ok(More::new(prefix, path)));
+        }
+        assert!(more("").is_err() && more("x=").is_err());
+    }
+}
