@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+pub mod corpus;
 mod fetch;
 pub mod fixture;
 mod gpt2;
@@ -20,7 +21,7 @@ mod store;
 mod table;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result};
@@ -45,6 +46,11 @@ pub fn model(name: &str) -> PathBuf {
     let found = found.clone();
     drop(asked);
     found.unwrap_or_else(|why| panic!("this test needs the model `{name}`, which cannot be fetched: {why}"))
+}
+
+/// A file or a folder of `golden/`, which holds what reference implementations made.
+pub fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)
 }
 
 /// The row called `name`.

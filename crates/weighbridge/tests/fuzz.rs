@@ -2,12 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
-#[path = "../../checkpoint/tests/corpus/mod.rs"]
-#[allow(dead_code, reason = "the library's tests use more of what makes files")]
-mod corpus;
-#[path = "../../../fuzz/src/seeds.rs"]
-#[allow(unreachable_pub, reason = "the fuzz crate shows it")]
-mod seeds;
 #[path = "../../../fuzz/src/sound.rs"]
 #[allow(unreachable_pub, reason = "the fuzz crate shows it")]
 mod sound;
@@ -20,6 +14,8 @@ use std::thread;
 use std::time::Instant;
 
 use targets::{TARGETS, Target};
+use testkit::Rng;
+use testkit::corpus::seeds;
 
 /// Inputs of each target, besides its seeds: as many as `WEIGHBRIDGE_FUZZ_RUNS` says, or a second's worth.
 fn runs() -> usize {
@@ -27,52 +23,36 @@ fn runs() -> usize {
     asked.map_or(if cfg!(debug_assertions) { 200 } else { 2000 }, |n| n.parse().unwrap())
 }
 
-/// SplitMix64. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % (n as u64).max(1)).unwrap()
-    }
-
-    /// `seed` with a few changes, of which some are pieces of `other`.
-    fn change(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
-        /// Numbers that parsers stumble over.
-        const NUMBERS: [u64; 8] = [0, 1, u64::MAX, 1 << 63, 1 << 62, 1 << 32, 1 << 31, 255];
-        /// Characters that mean something to one of them.
-        const SIGNS: &[u8] = b"\0\xff0123456789-{}[]\",:.eE()%'\n";
-        let mut out = seed.to_vec();
-        for _ in 0..=self.below(4) {
-            let at = self.below(out.len() + 1);
-            let len = self.below(17).min(out.len() - at);
-            match self.below(6) {
-                0 => out.iter_mut().skip(at).take(1).for_each(|b| *b ^= 1 << self.below(8)),
-                1 => {
-                    let number = NUMBERS[self.below(NUMBERS.len())].to_le_bytes();
-                    out.iter_mut().skip(at).take([4, 8][self.below(2)]).zip(number).for_each(|(b, n)| *b = n);
-                }
-                2 => drop(out.drain(at..at + len)),
-                3 => {
-                    let again = out[at..at + len].to_vec();
-                    out.splice(at..at, again);
-                }
-                4 => {
-                    let from = self.below(other.len() + 1);
-                    let len = self.below(65).min(other.len() - from);
-                    out.splice(at..at, other[from..from + len].iter().copied());
-                }
-                _ => out.insert(at, SIGNS[self.below(SIGNS.len())]),
+/// `seed` with a few changes, of which some are pieces of `other`.
+fn changed(chance: &mut Rng, seed: &[u8], other: &[u8]) -> Vec<u8> {
+    /// Numbers that parsers stumble over.
+    const NUMBERS: [u64; 8] = [0, 1, u64::MAX, 1 << 63, 1 << 62, 1 << 32, 1 << 31, 255];
+    /// Characters that mean something to one of them.
+    const SIGNS: &[u8] = b"\0\xff0123456789-{}[]\",:.eE()%'\n";
+    let mut out = seed.to_vec();
+    for _ in 0..=chance.index(4) {
+        let at = chance.index(out.len() + 1);
+        let len = chance.index(17).min(out.len() - at);
+        match chance.index(6) {
+            0 => out.iter_mut().skip(at).take(1).for_each(|b| *b ^= 1 << chance.index(8)),
+            1 => {
+                let number = NUMBERS[chance.index(NUMBERS.len())].to_le_bytes();
+                out.iter_mut().skip(at).take([4, 8][chance.index(2)]).zip(number).for_each(|(b, n)| *b = n);
             }
+            2 => drop(out.drain(at..at + len)),
+            3 => {
+                let again = out[at..at + len].to_vec();
+                out.splice(at..at, again);
+            }
+            4 => {
+                let from = chance.index(other.len() + 1);
+                let len = chance.index(65).min(other.len() - from);
+                out.splice(at..at, other[from..from + len].iter().copied());
+            }
+            _ => out.insert(at, SIGNS[chance.index(SIGNS.len())]),
         }
-        out
     }
+    out
 }
 
 #[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
@@ -90,11 +70,11 @@ fn run((name, target): &Target) {
     for seed in &seeds {
         attempt(seed);
     }
-    let mut chance = Chance(0);
+    let mut chance = Rng(0);
     let runs = runs();
     for _ in 0..runs {
-        let (seed, other) = (chance.below(seeds.len()), chance.below(seeds.len()));
-        attempt(&chance.change(&seeds[seed], &seeds[other]));
+        let (seed, other) = (chance.index(seeds.len()), chance.index(seeds.len()));
+        attempt(&changed(&mut chance, &seeds[seed], &seeds[other]));
     }
     println!("{name}: {} seeds and {runs} changes in {:?}", seeds.len(), start.elapsed());
 }

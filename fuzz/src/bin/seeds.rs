@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use weighbridge_fuzz::{seeds, targets};
+use testkit::corpus::seeds;
+use weighbridge_fuzz::targets;
 
 fn main() -> std::io::Result<()> {
     for (name, _) in targets::TARGETS {

@@ -1,7 +1,7 @@
 //! CTranslate2's `model.bin`: what the library writes, what older versions of it wrote, and what is broken.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use checkpoint::{Checkpoint, Error};
 use insta::assert_snapshot;
@@ -10,7 +10,7 @@ use tensor::TensorEntry;
 use crate::{Dir, open_both};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/ctranslate2")
+    testkit::golden("ctranslate2")
 }
 
 fn bytes(checkpoint: &Checkpoint, entry: &TensorEntry) -> Vec<u8> {

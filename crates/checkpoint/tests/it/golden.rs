@@ -1,17 +1,15 @@
 //! What the reference readers say about files, against what we say: see `golden/gguf` and
 //! `golden/safetensors` for the scripts that wrote the listings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use checkpoint::{Array, Checkpoint, Value};
 use serde_json::{Value as Json, json};
 
+use testkit::golden;
+
 use crate::open_both;
 use testkit::model;
-
-pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)
-}
 
 pub(crate) fn listing(name: &str) -> Json {
     let text = std::fs::read(golden(name)).expect("the listing is in git");

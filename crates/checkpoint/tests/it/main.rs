@@ -4,8 +4,6 @@ extern crate weighbridge_checkpoint as checkpoint;
 
 mod companions;
 mod config_keys;
-#[path = "../corpus/mod.rs"]
-mod corpus;
 mod ctranslate2;
 mod folders;
 mod golden;
@@ -37,7 +35,7 @@ use std::time::Duration;
 
 use checkpoint::{Checkpoint, Error, Io, OpenOptions};
 
-use corpus::build;
+use testkit::corpus::build;
 
 /// A directory that is gone after the test.
 struct Dir(tempfile::TempDir);

@@ -2,8 +2,8 @@
 
 use checkpoint::Error;
 
-use crate::corpus::{Blame, corpus};
 use crate::{Dir, open_both};
+use testkit::corpus::{Blame, corpus};
 
 #[test]
 fn every_broken_checkpoint_is_refused_in_words_that_name_the_fault() {

@@ -9,9 +9,9 @@ use checkpoint::{ByteSource, Checkpoint, Error, Location, Name, OpenOptions, Sto
 use storage::Memory;
 
 use crate::build::Gguf;
-use crate::corpus::{Case, Made, corpus};
 use crate::shards::{index, shard};
 use crate::{Dir, open_both};
+use testkit::corpus::{Case, Made, corpus};
 
 fn name(text: &str) -> Name {
     Name::parse(text).expect("a name")
@@ -164,10 +164,7 @@ fn a_checkpoint_in_memory_is_what_it_is_in_files() {
             .pair("split.tensors.count", crate::build::kind::I32, 2i32.to_le_bytes());
         part.f32(tensor, &[8]).build()
     };
-    let golden = |file: &str| {
-        std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(file))
-            .expect(file)
-    };
+    let golden = |file: &str| std::fs::read(testkit::golden(file)).expect(file);
     let cases: Vec<Files> = vec![
         ("x.gguf", vec![("x.gguf", Gguf::new().str("k", "v").f32("a", &[4]).f32("b", &[2, 2]).build())]),
         ("s", vec![("s/x-00001-of-00002.gguf", split(0, "a")), ("s/x-00002-of-00002.gguf", split(1, "b"))]),

@@ -4,7 +4,9 @@ use checkpoint::{Draft, Value};
 use insta::assert_snapshot;
 
 use crate::build::{Gguf, kind};
-use crate::golden::{golden, listing, pair, tensors};
+use testkit::golden;
+
+use crate::golden::{listing, pair, tensors};
 use crate::{Dir, open_both};
 
 /// A length and bytes, as version 1 has them.

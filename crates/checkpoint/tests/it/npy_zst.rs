@@ -2,18 +2,15 @@
 //! or when the first value is read, in memory that the file earns.
 
 use std::fs;
-use std::path::Path;
 
 use checkpoint::{Checkpoint, Error};
 use insta::assert_snapshot;
 use tensor::TensorEntry;
 
+use testkit::golden;
+
 use crate::npy::npy;
 use crate::{Dir, open_both, timed};
-
-fn golden(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)
-}
 
 fn bytes(checkpoint: &Checkpoint, entry: &TensorEntry) -> std::io::Result<Vec<u8>> {
     let plane = &entry.planes[0];

@@ -1,7 +1,7 @@
 //! npz: what numpy writes is read, what we write numpy reads (golden/npz/make.py), and what is broken is refused.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use checkpoint::{Checkpoint, Draft, Outgoing};
 use insta::assert_snapshot;
@@ -11,7 +11,7 @@ use tensor::{Dtype, Scheme};
 use crate::{Dir, open_both};
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/npz").join(name)
+    testkit::golden("npz").join(name)
 }
 
 fn hex(checkpoint: &Checkpoint, name: &str) -> String {

@@ -7,7 +7,7 @@ mod hostile;
 mod models;
 mod zips;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use checkpoint::{Checkpoint, OpenOptions};
 use insta::assert_snapshot;
@@ -17,7 +17,7 @@ use tensor::TensorEntry;
 use crate::{Dir, open_both};
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/pytorch").join(name)
+    testkit::golden("pytorch").join(name)
 }
 
 /// The elements of `entry`, in row-major order.

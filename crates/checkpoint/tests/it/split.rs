@@ -65,7 +65,7 @@ fn any_part_and_the_directory_open_the_whole() {
 
 #[test]
 fn gguf_py_splits_so() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/gguf/split");
+    let folder = testkit::golden("gguf/split");
     let whole = open_both(&folder).expect("sound");
     assert_snapshot!(list(&whole), @"
     token_embd.weight tiny-00002-of-00003.gguf 1

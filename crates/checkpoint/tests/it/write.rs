@@ -1,16 +1,14 @@
 //! What is written is read back as it was meant, byte for byte; and nothing half-written is ever to be seen.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use checkpoint::{Checkpoint, Draft, Error, Flavour, GgufMetadata, Outgoing, Value};
 use insta::assert_snapshot;
 
-use crate::{Dir, open_both};
+use testkit::golden;
 
-pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name)
-}
+use crate::{Dir, open_both};
 
 /// All tensors of a checkpoint, as they are written.
 pub(crate) fn outgoing(checkpoint: &Checkpoint) -> Vec<Outgoing> {

@@ -10,7 +10,9 @@ use insta::assert_snapshot;
 use serde_json::json;
 
 use crate::Dir;
-use crate::write::{bytes, files, golden, outgoing, pairs};
+use testkit::golden;
+
+use crate::write::{bytes, files, outgoing, pairs};
 
 /// Durable after every few tensors.
 fn often() -> WriteOptions {

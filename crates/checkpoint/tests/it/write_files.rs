@@ -8,7 +8,9 @@ use checkpoint::{Checkpoint, Draft, Flavour, Outgoing, Split, Value};
 use insta::assert_snapshot;
 use tensor::{Dtype, Scheme};
 
-use crate::write::{bytes, files, golden, outgoing, pairs};
+use testkit::golden;
+
+use crate::write::{bytes, files, outgoing, pairs};
 use crate::{Dir, open_both};
 
 /// Writes all tensors of `source`, and gives what is read back, the same.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::corpus::models::{Absurd, absurd};
-use crate::corpus::{Blame, Case, corpus};
+use testkit::corpus::models::{Absurd, absurd};
+use testkit::corpus::{Blame, Case, corpus};
 
 /// Address space of a run in KiB: it bounds what is allocated, mapped and in memory, the program of 20 MiB included.
 const MEMORY: u32 = (256 + 24) << 10;

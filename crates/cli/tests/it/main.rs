@@ -6,9 +6,6 @@ mod broken;
 mod check;
 mod commands;
 mod convert;
-#[path = "../../../checkpoint/tests/corpus/mod.rs"]
-#[allow(dead_code, reason = "the library's tests use more of what makes files")]
-mod corpus;
 mod diff;
 mod encoding;
 mod files;
@@ -32,7 +29,7 @@ use std::process::{Command, Output};
 use testkit::model;
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/models")
+    testkit::golden("models")
 }
 
 /// Runs the binary.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::corpus::build::{Gguf, safetensors};
 use crate::{golden, model};
+use testkit::corpus::build::{Gguf, safetensors};
 
 /// Time after which a program hangs, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 use testkit::Rng;
 
 use serde_json::Value;
@@ -16,7 +15,7 @@ const TEXTS: u64 = 300;
 
 /// The lines of a file of `golden/tokenizer`.
 fn lines(name: &str) -> Vec<Value> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer");
+    let golden = testkit::golden("tokenizer");
     let file = std::fs::File::open(golden.join(name)).unwrap();
     let mut text = String::new();
     ruzstd::decoding::StreamingDecoder::new(file).unwrap().read_to_string(&mut text).unwrap();
@@ -24,7 +23,7 @@ fn lines(name: &str) -> Vec<Value> {
 }
 
 fn fragments() -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer/fragments.json");
+    let path = testkit::golden("tokenizer/fragments.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

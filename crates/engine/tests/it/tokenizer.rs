@@ -1,6 +1,5 @@
 //! Tokens are llama.cpp's.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -93,7 +92,7 @@ fn gemma4_cases() {
 
 /// What `golden/tokenizer/tokens.py` wrote.
 fn golden(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/tokenizer").join(name);
+    let path = testkit::golden("tokenizer").join(name);
     let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(cases.len() > 70);
     cases

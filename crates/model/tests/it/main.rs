@@ -7,7 +7,7 @@ mod names;
 mod verdicts;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use weighbridge_model::{DialectName, Fact, Facts};
 
@@ -48,7 +48,7 @@ impl Facts for Gguf {
 
 /// What golden/families says of every family: config.json, and the metadata of a GGUF file where there is one.
 fn families() -> Vec<(String, serde_json::Value, Option<Gguf>)> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/families");
+    let dir = testkit::golden("families");
     let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
     files.sort();

@@ -1,7 +1,6 @@
 //! No key of the reference ends without a verdict (golden/config/fields.json, gguf_keys.json).
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use weighbridge_model::{Fact, Facts, Model, Verdict};
@@ -9,7 +8,7 @@ use weighbridge_model::{Fact, Facts, Model, Verdict};
 use crate::{Gguf, families};
 
 fn golden(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/config").join(name);
+    let path = testkit::golden("config").join(name);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

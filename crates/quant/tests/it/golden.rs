@@ -1,7 +1,6 @@
 //! Decode against vectors that the reference implementation made: `golden/blocks.py`.
 
 use std::fs;
-use std::path::Path;
 
 /// Every NaN in the vectors.
 const NAN: u32 = 0x7fc0_0000;
@@ -14,7 +13,7 @@ const NAMES: &[&str] = &[
 ];
 
 pub(crate) fn golden(scheme: &str, file: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(scheme).join(file);
+    let path = testkit::golden(scheme).join(file);
     fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 

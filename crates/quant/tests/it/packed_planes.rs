@@ -1,7 +1,6 @@
 //! Schemes of several planes against vectors that their own implementations made: `golden/<scheme>/cases.json`.
 
 use std::fs;
-use std::path::Path;
 
 use half::{bf16, f16};
 use quant::{Codes, Matrix};
@@ -20,7 +19,7 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn all(folder: &str) -> Vec<Case> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(folder);
+        let path = testkit::golden(folder);
         let read = |file: &str| fs::read(path.join(file));
         let (mut planes, mut values) = (read("planes.bin").unwrap(), read("values.bin").unwrap());
         let mut codes = read("codes.bin").unwrap_or_default();

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 
 use quant::{Codec, Matrix};
 use serde_json::Value;
@@ -84,8 +83,7 @@ struct Vectors {
 impl Vectors {
     fn open(name: &str) -> Vectors {
         let file = if name.contains(':') { name.replace(':', "/") } else { format!("{name}/vectors") };
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(format!("{file}.safetensors"));
+        let path = testkit::golden(&format!("{file}.safetensors"));
         let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let (header, data) = bytes[8..].split_at(len);

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use crate::{Noise, Planes};
 
@@ -51,7 +50,7 @@ fn interleaved(name: &str, r: usize) -> Option<(String, String)> {
 
 #[test]
 fn other_bytes_have_another_revision() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/revisions.tsv");
+    let path = testkit::golden("revisions.tsv");
     let golden = std::fs::read_to_string(&path).unwrap();
     let known: BTreeMap<&str, &str> = golden
         .lines()

@@ -24,7 +24,7 @@ struct Family {
 }
 
 fn families() -> Vec<Family> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/families");
+    let dir = testkit::golden("families");
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "json"));
     files.sort();
@@ -306,7 +306,7 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
 /// Names and shapes on rank 0 of one and of two, against what vLLM builds of the same config.json.
 #[test]
 fn layers_of_vllm_are_called_as_it_calls_them() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm_names.json");
+    let path = testkit::golden("vllm_names.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let (mut wrong, mut compared) = (vec![], 0);
     for family in families() {

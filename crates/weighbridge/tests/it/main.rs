@@ -26,13 +26,13 @@ mod staged;
 mod vllm;
 mod wrappers;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use testkit::model;
 
 /// The repository's `golden/models`.
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/models")
+    testkit::golden("models")
 }
 
 /// The index of the largest, the lowest of equals.

@@ -14,7 +14,7 @@ use crate::vllm;
 
 /// A file of golden/vllm.
 fn golden(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm").join(name);
+    let path = testkit::golden("vllm").join(name);
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 

@@ -172,7 +172,7 @@ fn compare(checkpoint: &Checkpoint, mesh: Mesh, ranks: &[Value], pool: &mut Pool
 
 #[test]
 fn every_rank_holds_what_vllm_holds() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm");
+    let folder = testkit::golden("vllm");
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|e| e == "json"));
     names.sort();
@@ -214,7 +214,7 @@ fn every_rank_holds_what_vllm_holds() {
 /// Written for vLLM's `sharded_state` loader: each rank's files hold what golden/vllm says, plane for plane.
 #[test]
 fn what_is_written_for_each_rank_is_what_it_holds() {
-    let golden_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm");
+    let golden_folder = testkit::golden("vllm");
     for (name, tensor) in [
         ("llama-bf16", "model.layers.0.self_attn.qkv_proj.weight"),
         ("llama-fp8", "model.layers.0.self_attn.qkv_proj.weight_scale_inv"),
@@ -270,7 +270,7 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
 /// Keys of GGUF's DeepSeek are decoded, since they lie across what vLLM holds: each rank reads those of its heads.
 #[test]
 fn what_is_decoded_first_is_read_in_part() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm/deepseek_v3-q8_0.json");
+    let golden = testkit::golden("vllm/deepseek_v3-q8_0.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = checkpoint(&golden, folder.path());

@@ -41,7 +41,7 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/wrappers");
+    let golden = testkit::golden("wrappers");
     let mut files: Vec<PathBuf> = std::fs::read_dir(golden).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "json"));
     files.sort();
@@ -139,7 +139,7 @@ fn a_backbone_without_its_output_matrix_says_so() {
 
 /// A small llama, its tensors under `rename`d names; several names make copies.
 fn llama(dir: &Path, rename: impl Fn(&str) -> Vec<String>) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/wrappers/compile.json");
+    let golden = testkit::golden("wrappers/compile.json");
     let json: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
     let mut tensors = vec![];
     for (place, tensor) in json["plain"].as_array().unwrap().iter().enumerate() {

@@ -3,8 +3,8 @@
 
 use checkpoint::Error;
 
-use crate::corpus::pickle::{Pickle, legacy, zip};
 use crate::{Dir, open_both, timed};
+use testkit::corpus::pickle::{Pickle, legacy, zip};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Blame {

@@ -3,8 +3,8 @@
 use insta::assert_snapshot;
 
 use super::assembler::members;
-use crate::corpus::pickle::{Pickle, zip};
 use crate::{Dir, open_both};
+use testkit::corpus::pickle::{Pickle, zip};
 
 fn archive(extra: &[(&str, &[u8])]) -> Vec<u8> {
     let pickle = Pickle::dict("w", Pickle::fine);

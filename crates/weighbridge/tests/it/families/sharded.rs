@@ -28,7 +28,7 @@ const NAMELESS: &[&str] = &["bert", "bert-masked-lm", "bert-released", "whisper"
 /// each of two.
 #[test]
 fn files_for_vllm_hold_what_its_loader_asks_for() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/vllm_stages.json");
+    let path = testkit::golden("vllm_stages.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let (mut wrong, mut compared) = (vec![], 0);
     for family in families().iter().filter(|f| f.name != RAGGED) {

@@ -1,8 +1,8 @@
 //! What each fuzz target starts from: the corpus of malformed checkpoints, and what is sound.
 
-use crate::corpus::build::Gguf;
-use crate::corpus::models::{self, absurd};
-use crate::corpus::{Made, corpus, pickle};
+use super::build::Gguf;
+use super::models::{self, absurd};
+use super::{Made, corpus, pickle};
 
 /// The seeds of the target `name`.
 pub fn of(name: &str) -> Vec<Vec<u8>> {

@@ -8,7 +8,8 @@ fn gguf() -> Gguf {
     Gguf::new().str("general.architecture", "llama")
 }
 
-pub(crate) fn one() -> Gguf {
+/// A sound file with one tensor.
+pub fn one() -> Gguf {
     gguf().f32("a.weight", &[2, 4])
 }
 

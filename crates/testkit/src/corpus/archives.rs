@@ -4,8 +4,8 @@ use super::Blame::{Malformed, Unsupported};
 use super::OneFile;
 
 /// A member of an archive. Every field can be set to a lie.
-#[derive(Clone)]
-pub(crate) struct Member {
+#[derive(Debug, Clone)]
+pub struct Member {
     name: Vec<u8>,
     /// Instead of the name, in the member's own header.
     local: Option<Vec<u8>>,
@@ -21,7 +21,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(name: impl AsRef<[u8]>, data: impl Into<Vec<u8>>) -> Member {
+    /// A stored member.
+    pub fn new(name: impl AsRef<[u8]>, data: impl Into<Vec<u8>>) -> Member {
         Member {
             name: name.as_ref().to_vec(),
             local: None,
@@ -35,7 +36,7 @@ impl Member {
     }
 
     /// The same with one change.
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut Member)) -> Member {
+    pub fn with(mut self, change: impl FnOnce(&mut Member)) -> Member {
         change(&mut self);
         self
     }
@@ -51,7 +52,7 @@ struct End {
 }
 
 /// An archive. Source: APPNOTE.TXT 6.3.10, 4.3.7, 4.3.12 and 4.3.16.
-pub(crate) fn archive(members: &[Member]) -> Vec<u8> {
+pub fn archive(members: &[Member]) -> Vec<u8> {
     archive_with(members, &End::default())
 }
 
@@ -97,14 +98,14 @@ fn crc(data: &[u8]) -> u32 {
 }
 
 /// An array file whose header is `text`.
-pub(crate) fn npy(text: &str, data: usize) -> Vec<u8> {
+pub fn npy(text: &str, data: usize) -> Vec<u8> {
     let text = format!("{text}\n");
     let len = u16::try_from(text.len()).expect("short").to_le_bytes();
     [b"\x93NUMPY\x01\x00", &len[..], text.as_bytes(), &vec![7; data]].concat()
 }
 
 /// An array of f32 zeros, as numpy writes it.
-pub(crate) fn array(shape: &str, data: usize) -> Vec<u8> {
+pub fn array(shape: &str, data: usize) -> Vec<u8> {
     npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), data)
 }
 

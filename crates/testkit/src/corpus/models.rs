@@ -4,18 +4,20 @@ use super::Made;
 use super::build::{Gguf, Pair, Plane, array, kind, safetensors_of, string};
 
 /// An absurd model.
-pub(crate) struct Absurd {
-    pub(crate) family: &'static str,
+#[derive(Debug)]
+pub struct Absurd {
+    /// What kind of fault it is.
+    pub family: &'static str,
     /// What is wrong with it.
-    pub(crate) name: String,
+    pub name: String,
     /// Paths and what is made there.
-    pub(crate) made: Vec<(&'static str, Made)>,
+    pub made: Vec<(&'static str, Made)>,
     /// The path that is opened.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// The commands that refuse it; the others have no use for what is wrong.
-    pub(crate) refuse: &'static [&'static str],
+    pub refuse: &'static [&'static str],
     /// What they say.
-    pub(crate) says: &'static str,
+    pub says: &'static str,
 }
 
 const RUN: &[&str] = &["run"];
@@ -32,7 +34,7 @@ fn who_refuses(says: &str) -> &'static [&'static str] {
 }
 
 /// All of them.
-pub(crate) fn absurd() -> Vec<Absurd> {
+pub fn absurd() -> Vec<Absurd> {
     let gguf = |family, name: &str, model: &Gguf, refuse, says| Absurd {
         family,
         name: name.to_owned(),
@@ -56,7 +58,7 @@ pub(crate) fn absurd() -> Vec<Absurd> {
 const TOKENS: usize = 3 + 256 + 4;
 
 /// A llama of one layer, of zeros, with a vocabulary of bytes and a template that says what the user says.
-pub(crate) fn model() -> Gguf {
+pub fn model() -> Gguf {
     let bytes = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>"));
     let ends = ["<unk>", "<s>", "</s>"].map(str::to_owned);
     let tokens: Vec<_> =
@@ -326,7 +328,7 @@ fn vocabularies() -> Vec<(&'static str, Gguf, &'static str)> {
 }
 
 /// Programs of strangers. Each ends, with an error: what is held is bounded where it is run.
-pub(crate) fn templates() -> Vec<(&'static str, String, &'static str)> {
+pub fn templates() -> Vec<(&'static str, String, &'static str)> {
     let grow = |step: &str| {
         format!(
             "{{% set ns = namespace(s='xxxxxxxxxxxxxxxx', l=[1]) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.s|length }}}}"

@@ -3,48 +3,53 @@
 use super::archives::{Member, archive};
 
 /// A pickle in the making.
-#[derive(Clone, Default)]
-pub(crate) struct Pickle(pub(crate) Vec<u8>);
+#[derive(Debug, Clone, Default)]
+pub struct Pickle(pub Vec<u8>);
 
 impl Pickle {
     /// Protocol 2, as torch writes it.
-    pub(crate) fn new() -> Pickle {
+    pub fn new() -> Pickle {
         Pickle(vec![0x80, 2])
     }
 
-    pub(crate) fn op(mut self, bytes: &[u8]) -> Pickle {
+    /// With these bytes more.
+    pub fn op(mut self, bytes: &[u8]) -> Pickle {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    pub(crate) fn repeat(self, n: usize, bytes: &[u8]) -> Pickle {
+    /// With these bytes `n` times more.
+    pub fn repeat(self, n: usize, bytes: &[u8]) -> Pickle {
         self.op(&bytes.repeat(n))
     }
 
-    pub(crate) fn text(self, text: &str) -> Pickle {
+    /// With a string more.
+    pub fn text(self, text: &str) -> Pickle {
         self.op(b"X").op(&u32::try_from(text.len()).expect("short").to_le_bytes()).op(text.as_bytes())
     }
 
-    pub(crate) fn global(self, module: &str, name: &str) -> Pickle {
+    /// With a name of a module more.
+    pub fn global(self, module: &str, name: &str) -> Pickle {
         self.op(format!("c{module}\n{name}\n").as_bytes())
     }
 
-    pub(crate) fn int(self, n: i64) -> Pickle {
+    /// With a number more.
+    pub fn int(self, n: i64) -> Pickle {
         self.op(b"\x8a\x08").op(&n.to_le_bytes())
     }
 
     /// A tuple of integers.
-    pub(crate) fn ints(self, numbers: &[i64]) -> Pickle {
+    pub fn ints(self, numbers: &[i64]) -> Pickle {
         numbers.iter().fold(self.op(b"("), |p, n| p.int(*n)).op(b"t")
     }
 
     /// A storage by its persistent id.
-    pub(crate) fn storage(self, class: &str, key: &str, elements: i64) -> Pickle {
+    pub fn storage(self, class: &str, key: &str, elements: i64) -> Pickle {
         self.op(b"(").text("storage").global("torch", class).text(key).text("cpu").int(elements).op(b"tQ")
     }
 
     /// A tensor of 4 f32, of a storage of so many elements.
-    pub(crate) fn tensor(self, elements: i64, offset: i64, shape: &[i64], strides: &[i64]) -> Pickle {
+    pub fn tensor(self, elements: i64, offset: i64, shape: &[i64], strides: &[i64]) -> Pickle {
         self.global("torch._utils", "_rebuild_tensor_v2")
             .op(b"(")
             .storage("FloatStorage", "0", elements)
@@ -55,18 +60,18 @@ impl Pickle {
     }
 
     /// A tensor that fits the record of [`zip`].
-    pub(crate) fn fine(self) -> Pickle {
+    pub fn fine(self) -> Pickle {
         self.tensor(4, 0, &[2, 2], &[2, 1])
     }
 
     /// `{name: what}` and the end.
-    pub(crate) fn dict(name: &str, what: impl FnOnce(Pickle) -> Pickle) -> Pickle {
+    pub fn dict(name: &str, what: impl FnOnce(Pickle) -> Pickle) -> Pickle {
         what(Pickle::new().op(b"}").text(name)).op(b"s.")
     }
 }
 
 /// A file as torch writes it, with one storage `0` of 16 bytes.
-pub(crate) fn zip(pickle: &Pickle) -> Vec<u8> {
+pub fn zip(pickle: &Pickle) -> Vec<u8> {
     archive(&[
         Member::new("archive/data.pkl", pickle.0.clone()),
         Member::new("archive/byteorder", *b"little"),
@@ -76,7 +81,7 @@ pub(crate) fn zip(pickle: &Pickle) -> Vec<u8> {
 }
 
 /// A file as torch wrote it before 1.6: the object, the list of keys, and what follows.
-pub(crate) fn legacy(object: &Pickle, keys: &Pickle, storages: &[u8]) -> Vec<u8> {
+pub fn legacy(object: &Pickle, keys: &Pickle, storages: &[u8]) -> Vec<u8> {
     let magic = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
     [&magic[..], b"\x80\x02M\xe9\x03.", b"\x80\x02}.", &object.0, &keys.0, storages].concat()
 }

@@ -1,16 +1,22 @@
 //! Malformed checkpoints, one fault each, as data: the library's tests open them, and those of the command line
 //! run the program on them.
 
-pub(crate) mod archives;
-pub(crate) mod build;
+#![allow(
+    clippy::return_self_not_must_use,
+    clippy::new_without_default,
+    reason = "tests build files step by step, and what they drop they see"
+)]
+
+pub mod archives;
+pub mod build;
 mod folders;
-pub(crate) mod gguf;
-#[allow(dead_code, reason = "only the tests of the program run models")]
-pub(crate) mod models;
-pub(crate) mod pickle;
+pub mod gguf;
+pub mod models;
+pub mod pickle;
 mod pickles;
 mod quantized;
-pub(crate) mod safetensors;
+pub mod safetensors;
+pub mod seeds;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,9 +27,12 @@ use build::safetensors as safetensors_file;
 
 /// Whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blame {
+pub enum Blame {
+    /// The file contradicts itself.
     Malformed,
+    /// The files contradict each other, or the model.
     Mismatch,
+    /// It is well-formed, and nothing here reads it.
     Unsupported,
     /// The caller's, who named what is no file.
     Misuse,
@@ -33,38 +42,43 @@ pub(crate) enum Blame {
 use Blame::{Mismatch, Unsupported};
 
 /// One file: what is wrong, its content, whose fault it is, and what the error must say.
-pub(crate) type OneFile = (&'static str, Vec<u8>, Blame, &'static str);
+pub type OneFile = (&'static str, Vec<u8>, Blame, &'static str);
 
 /// A broken checkpoint.
 #[derive(Debug)]
-pub(crate) struct Case {
-    pub(crate) family: &'static str,
+pub struct Case {
+    /// What kind of fault it is.
+    pub family: &'static str,
     /// What is wrong with it.
-    pub(crate) name: String,
+    pub name: String,
     /// Paths and what is made there, in this order.
-    pub(crate) made: Vec<(String, Made)>,
+    pub made: Vec<(String, Made)>,
     /// The path that is opened, one of those or a directory above them.
-    pub(crate) path: String,
-    pub(crate) blame: Blame,
+    pub path: String,
+    /// Whose fault it is.
+    pub blame: Blame,
     /// What the error must say.
-    pub(crate) says: String,
+    pub says: String,
 }
 
 /// What is made at a path.
 #[derive(Debug)]
-pub(crate) enum Made {
+pub enum Made {
+    /// A file of this content.
     File(Vec<u8>),
     /// A file that starts so, and is zeros up to this length in bytes.
     Long(Vec<u8>, u64),
     /// A symbolic link to that path, `DIR` being the directory of the case.
     Link(&'static str),
+    /// A named pipe.
     Pipe,
+    /// A directory.
     Folder,
 }
 
 impl Case {
     /// Makes it in the empty directory `dir`, and gives the path to open.
-    pub(crate) fn make(&self, dir: &Path) -> PathBuf {
+    pub fn make(&self, dir: &Path) -> PathBuf {
         for (path, made) in &self.made {
             made.make(dir, path);
         }
@@ -74,7 +88,7 @@ impl Case {
 
 impl Made {
     /// Makes it at `path` below `dir`.
-    pub(crate) fn make(&self, dir: &Path, path: &str) {
+    pub fn make(&self, dir: &Path, path: &str) {
         let path = dir.join(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("directories are made");
         match self {
@@ -98,7 +112,7 @@ impl Made {
 }
 
 /// All of them.
-pub(crate) fn corpus() -> Vec<Case> {
+pub fn corpus() -> Vec<Case> {
     let mut all = Vec::new();
     let mut files = |family: &'static str, extension: &str, cases: Vec<OneFile>| {
         all.extend(
