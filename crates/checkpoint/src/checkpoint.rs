@@ -7,7 +7,7 @@ use std::sync::Arc;
 use storage::{ByteSource, Location};
 use tensor::{FileId, TensorEntry};
 
-use crate::contents::Contents;
+use crate::contents::{Contents, File, Ignored};
 use crate::error::{Error, Quoted};
 use crate::fault::Fault;
 use crate::format::gguf::GgufMetadata;
@@ -184,61 +184,6 @@ impl Checkpoint {
         metadata: Metadata,
     ) -> Checkpoint {
         Checkpoint(Arc::new(Inner { location, format, contents, metadata: Arc::new(metadata) }))
-    }
-}
-
-/// The name at a position of `entries`, as [`NameIndex`] asks for it.
-pub(crate) fn name_of(entries: &[TensorEntry], id: u32) -> &[u8] {
-    entries.get(id as usize).map_or(&[][..], |e| e.name.as_bytes())
-}
-
-/// An object in a checkpoint of a class that means nothing here. It was not made, and nothing of it was run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ignored {
-    /// The keys that lead to it, joined with dots; empty if it is the whole.
-    pub name: String,
-    /// Its class, or the function that would have made it: `omegaconf.listconfig.ListConfig`.
-    pub class: String,
-    /// Tensors in it that have no name elsewhere, and so are no entries.
-    pub tensors: u64,
-}
-
-/// One file that holds tensor data.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct File {
-    /// Where it is.
-    pub location: Location,
-    /// Its length in bytes.
-    pub len: u64,
-    /// Its bytes.
-    pub source: Arc<dyn ByteSource>,
-    /// Its name within the checkpoint's directory.
-    pub(crate) name: String,
-}
-
-impl File {
-    pub(crate) fn new(location: Location, source: Arc<dyn ByteSource>) -> File {
-        File { name: location.file_name(), location, len: source.len(), source }
-    }
-
-    /// That it is still what it was when it was opened.
-    ///
-    /// # Errors
-    /// [`Error::Changed`] if it is not, [`Error::Io`] if the system does not say.
-    pub fn unchanged(&self) -> Result<(), Error> {
-        let now = self.source.identity_now().map_err(|e| Error::io(&self.location, "look at", e))?;
-        match self.source.identity().zip(now).and_then(|(was, now)| was.changed_to(&now)) {
-            Some(how) => Err(Error::Changed { location: self.location.clone(), how }),
-            None => Ok(()),
-        }
-    }
-
-    /// Its name within the checkpoint's directory: the last component of its location, or more where it is in a directory
-    /// of that.
-    pub(crate) fn name(&self) -> String {
-        self.name.clone()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The tensors of one file, or of several as one list.
 
+use std::sync::Arc;
+
+use storage::{ByteSource, Location};
 use tensor::{FileId, TensorEntry};
 
-use crate::checkpoint::{File, Ignored, name_of};
-use crate::error::{Problem, Problems, Subject};
+use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;
 
@@ -73,4 +75,59 @@ impl Contents {
         let file = entry.and_then(|e| e.planes.first()).and_then(|p| self.files.get(p.file.0 as usize));
         file.map(File::name).unwrap_or_default()
     }
+}
+
+/// The name at a position of `entries`, as [`NameIndex`] asks for it.
+pub(crate) fn name_of(entries: &[TensorEntry], id: u32) -> &[u8] {
+    entries.get(id as usize).map_or(&[][..], |e| e.name.as_bytes())
+}
+
+/// One file that holds tensor data.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct File {
+    /// Where it is.
+    pub location: Location,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its bytes.
+    pub source: Arc<dyn ByteSource>,
+    /// Its name within the checkpoint's directory.
+    pub(crate) name: String,
+}
+
+impl File {
+    pub(crate) fn new(location: Location, source: Arc<dyn ByteSource>) -> File {
+        File { name: location.file_name(), location, len: source.len(), source }
+    }
+
+    /// That it is still what it was when it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if it is not, [`Error::Io`] if the system does not say.
+    pub fn unchanged(&self) -> Result<(), Error> {
+        let now = self.source.identity_now().map_err(|e| Error::io(&self.location, "look at", e))?;
+        match self.source.identity().zip(now).and_then(|(was, now)| was.changed_to(&now)) {
+            Some(how) => Err(Error::Changed { location: self.location.clone(), how }),
+            None => Ok(()),
+        }
+    }
+
+    /// Its name within the checkpoint's directory: the last component of its location, or more where it is in a directory
+    /// of that.
+    pub(crate) fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// An object in a checkpoint of a class that means nothing here. It was not made, and nothing of it was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ignored {
+    /// The keys that lead to it, joined with dots; empty if it is the whole.
+    pub name: String,
+    /// Its class, or the function that would have made it: `omegaconf.listconfig.ListConfig`.
+    pub class: String,
+    /// Tensors in it that have no name elsewhere, and so are no entries.
+    pub tensors: u64,
 }

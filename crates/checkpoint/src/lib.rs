@@ -36,7 +36,8 @@ mod numbered;
 mod open;
 mod write;
 
-pub use checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata};
+pub use checkpoint::{Checkpoint, FormatName, Metadata};
+pub use contents::{File, Ignored};
 pub use error::{Error, Problem, Report, Subject};
 pub use fault::Fault;
 pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, ValueType, gguf_holds};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tensor::TensorEntry;
 
-use crate::checkpoint::{Checkpoint, Ignored, Inner};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, Inner};
+use crate::contents::{Contents, Ignored};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::format::gathered;

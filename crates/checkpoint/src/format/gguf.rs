@@ -39,8 +39,8 @@ pub fn gguf_holds(scheme: &tensor::Scheme) -> bool {
 }
 
 use super::{Format, Found};
-use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
+use crate::contents::{Contents, File};
 use crate::error::{Error, Problems, Quoted};
 use crate::fault::Fault;
 use crate::file::OpenFile;

@@ -13,8 +13,8 @@ use storage::{ByteSource, Location};
 use tensor::{FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::{Format, Found};
-use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
+use crate::contents::{Contents, File};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 use crate::file::OpenFile;

@@ -26,8 +26,8 @@ use storage::Location;
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
 use super::{Format, Found, Part, hf, npz};
-use crate::checkpoint::{Checkpoint, File, FormatName, Ignored, Metadata, name_of};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
+use crate::contents::{Contents, File, Ignored, name_of};
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 use crate::file::OpenFile;

@@ -16,8 +16,8 @@ use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::hf::{self, HfMetadata};
 use super::{Format, Found, Part};
-use crate::checkpoint::{Checkpoint, File, name_of};
-use crate::contents::Contents;
+use crate::checkpoint::Checkpoint;
+use crate::contents::{Contents, File, name_of};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::file::OpenFile;

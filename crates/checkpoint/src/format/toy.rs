@@ -1,8 +1,8 @@
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::{Format, Found};
-use crate::checkpoint::{Checkpoint, File, FormatName, Metadata, name_of};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
+use crate::contents::{Contents, File, name_of};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;

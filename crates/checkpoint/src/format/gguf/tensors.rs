@@ -8,7 +8,7 @@ use super::header::{Cursor, Stop};
 use super::pairs::text;
 use super::types::Types;
 use super::{MAX_DIMS, MAX_NAME};
-use crate::checkpoint::name_of;
+use crate::contents::name_of;
 use crate::error::{Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::index::NameIndex;

@@ -10,8 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor}
 use storage::Name;
 use tensor::TensorEntry;
 
-use crate::checkpoint::File;
-use crate::contents::Contents;
+use crate::contents::{Contents, File};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;

@@ -2,7 +2,7 @@
 
 use super::build::class_of;
 use super::value::{Heap, Node, NodeId, Value, Wrong};
-use crate::checkpoint::Ignored;
+use crate::contents::Ignored;
 use crate::fault::Fault;
 
 /// A tensor and its name.
