@@ -30,12 +30,25 @@ mod write;
 mod write_again;
 mod write_files;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use checkpoint::{Checkpoint, Error, Io, OpenOptions};
 
+use tensor::PlaneData;
 use testkit::corpus::build;
+
+/// The bytes of one plane of a tensor.
+fn plane(checkpoint: &Checkpoint, plane: &PlaneData) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(plane.bytes.end - plane.bytes.start).expect("small")];
+    checkpoint.file(plane.file).source.read_at(plane.bytes.start, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
 
 /// A directory that is gone after the test.
 struct Dir(tempfile::TempDir);

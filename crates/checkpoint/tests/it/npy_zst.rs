@@ -5,19 +5,11 @@ use std::fs;
 
 use checkpoint::{Checkpoint, Error};
 use insta::assert_snapshot;
-use tensor::TensorEntry;
 
 use testkit::golden;
 
 use crate::npy::npy;
-use crate::{Dir, open_both, timed};
-
-fn bytes(checkpoint: &Checkpoint, entry: &TensorEntry) -> std::io::Result<Vec<u8>> {
-    let plane = &entry.planes[0];
-    let mut bytes = vec![0; usize::try_from(plane.bytes.end - plane.bytes.start).expect("small")];
-    checkpoint.file(plane.file).source.read_at(plane.bytes.start, &mut bytes)?;
-    Ok(bytes)
-}
+use crate::{Dir, open_both, plane, timed};
 
 /// Blocks stored as they are, in one frame: what zstd writes for noise. `flags` are those of its descriptor.
 fn stored(flags: u8, content: Option<u64>, data: &[u8]) -> Vec<u8> {
@@ -44,13 +36,18 @@ fn every_way_of_writing_is_read() {
         let [found] = read.entries() else { panic!("one tensor") };
         assert_eq!((&found.name, &found.shape, &found.scheme), (&entry.name, &entry.shape, &entry.scheme));
         assert_eq!(found.strides, entry.strides, "{}", entry.name);
-        assert_eq!(bytes(&read, found).unwrap(), bytes(&wanted, entry).unwrap(), "{}", entry.name);
+        assert_eq!(
+            plane(&read, &found.planes[0]).unwrap(),
+            plane(&wanted, &entry.planes[0]).unwrap(),
+            "{}",
+            entry.name
+        );
         let source = &read.files()[0].source;
         assert_eq!((source.kind(), source.mapped(), source.len()), ("zstd", None, read.files()[0].len));
         assert!(source.read_at(source.len(), &mut [0]).is_err());
     }
     let sparse = checkpoint::open(golden("npy-zst/sparse.npy.zst")).expect("sound");
-    let values = bytes(&sparse, &sparse.entries()[0]).unwrap();
+    let values = plane(&sparse, &sparse.entries()[0].planes[0]).unwrap();
     let (values, _) = values.as_chunks::<4>();
     assert_eq!(values.len(), 400_000);
     assert!((0..).zip(values).all(|(i, v)| i32::from_le_bytes(*v) == if i % 1000 == 7 { 3 } else { 0 }));
@@ -97,7 +94,7 @@ fn said(dir: &Dir, content: &[u8]) -> String {
     let path = dir.file("x.npy.zst", content);
     match open_both(&path) {
         Err(error) => dir.text(&error),
-        Ok(checkpoint) => match bytes(&checkpoint, &checkpoint.entries()[0]) {
+        Ok(checkpoint) => match plane(&checkpoint, &checkpoint.entries()[0].planes[0]) {
             Err(error) => format!("reading: {error}"),
             Ok(bytes) => format!("{} bytes", bytes.len()),
         },
@@ -247,7 +244,7 @@ fn no_damage_makes_it_panic() {
                 refused += 1;
                 continue;
             };
-            refused += usize::from(bytes(&checkpoint, &checkpoint.entries()[0]).is_err());
+            refused += usize::from(plane(&checkpoint, &checkpoint.entries()[0].planes[0]).is_err());
         }
         assert!(refused > times / 3, "{name}: {refused}");
     }

@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 use serde_json::Value;
 use tensor::{Dtype, Scheme};
 
-use crate::{Dir, open_both};
+use crate::{Dir, open_both, plane};
 
 fn golden(name: &str) -> PathBuf {
     testkit::golden("npz").join(name)
@@ -16,10 +16,7 @@ fn golden(name: &str) -> PathBuf {
 
 fn hex(checkpoint: &Checkpoint, name: &str) -> String {
     let entry = checkpoint.entry(name).unwrap();
-    let at = &entry.planes[0];
-    let mut bytes = vec![0; usize::try_from(at.bytes.end - at.bytes.start).unwrap()];
-    checkpoint.file(at.file).source.read_at(at.bytes.start, &mut bytes).unwrap();
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    crate::hex(&plane(checkpoint, &entry.planes[0]).unwrap())
 }
 
 #[test]

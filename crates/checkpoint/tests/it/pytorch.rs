@@ -14,7 +14,7 @@ use insta::assert_snapshot;
 use serde_json::Value;
 use tensor::TensorEntry;
 
-use crate::{Dir, open_both};
+use crate::{Dir, hex, open_both, plane};
 
 fn golden(name: &str) -> PathBuf {
     testkit::golden("pytorch").join(name)
@@ -22,9 +22,7 @@ fn golden(name: &str) -> PathBuf {
 
 /// The elements of `entry`, in row-major order.
 fn content(checkpoint: &Checkpoint, entry: &TensorEntry) -> Vec<u8> {
-    let at = &entry.planes[0];
-    let mut bytes = vec![0; usize::try_from(at.bytes.end - at.bytes.start).unwrap()];
-    checkpoint.file(at.file).source.read_at(at.bytes.start, &mut bytes).unwrap();
+    let bytes = plane(checkpoint, &entry.planes[0]).unwrap();
     let Some(strides) = &entry.strides else { return bytes };
     let mut places = vec![0];
     for (n, stride) in entry.shape.iter().zip(strides) {
@@ -80,10 +78,6 @@ fn is_what_torch_says(checkpoint: &Checkpoint, facts: &Value, digest: (&str, fn(
         assert_eq!(entry.scheme.name, dtype(fact["dtype"].as_str().unwrap()), "{name}");
         assert_eq!(digest.1(&content(checkpoint, entry)), fact[digest.0], "{name}");
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 
 use testkit::golden;
 
-use crate::{Dir, open_both};
+use crate::{Dir, open_both, plane};
 
 /// All tensors of a checkpoint, as they are written.
 pub(crate) fn outgoing(checkpoint: &Checkpoint) -> Vec<Outgoing> {
@@ -21,12 +21,7 @@ pub(crate) fn outgoing(checkpoint: &Checkpoint) -> Vec<Outgoing> {
 }
 
 pub(crate) fn bytes(checkpoint: &Checkpoint, entry: &tensor::TensorEntry) -> Vec<Vec<u8>> {
-    let read = |p: &tensor::PlaneData| {
-        let mut bytes = vec![0; usize::try_from(p.bytes.end - p.bytes.start).unwrap()];
-        checkpoint.file(p.file).source.read_at(p.bytes.start, &mut bytes).unwrap();
-        bytes
-    };
-    entry.planes.iter().map(read).collect()
+    entry.planes.iter().map(|p| plane(checkpoint, p).unwrap()).collect()
 }
 
 /// Writes every tensor of `source` to `path`, and checks that they are read back the same.
