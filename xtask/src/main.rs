@@ -20,7 +20,7 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 pub(crate) const TASKS: &[(&str, &str)] = &[
     ("demo", "fetch the small model `smollm2` and run it"),
     ("test", "run every test, on each instruction set; tests fetch the models that they ask for"),
-    ("tidy", "check crate order, file sizes, names, words and documentation links"),
+    ("tidy", "check crate order, circles of files, file sizes, names, words and documentation links"),
     ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder; `--list` says their sizes"),
     (
         "bench",

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: what no compiler checks.
 
+mod circles;
 mod crates;
 mod links;
 mod sizes;
@@ -44,6 +45,7 @@ pub(crate) fn run() -> Result<()> {
     let files = workspace::files()?;
     let texts: Vec<Text> = files.iter().filter_map(read).collect();
     let mut problems = crates::check(&workspace::metadata()?, &texts);
+    problems.extend(circles::check(&texts));
     problems.extend(sizes::check(&texts));
     problems.extend(words::check(&texts));
     problems.extend(words::check_names(&files));
