@@ -12,6 +12,12 @@ pub enum Error {
         /// The runtime parameter.
         name: String,
     },
+    /// A module does not say what it computes, or says something else than its place asks for.
+    #[error("`{path}` does not say what it computes")]
+    Unsaid {
+        /// The module.
+        path: String,
+    },
     /// The layout takes entries as they are stored, whatever they mean.
     #[error(
         "what was loaded does not say in which order the rows of q and k lie, which the engine must know"

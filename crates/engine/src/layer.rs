@@ -14,18 +14,18 @@ use crate::weights::{NormWeights, Projection};
 pub(crate) use attention::Attention;
 pub(crate) use feed_forward::FeedForward;
 
-/// A layer and what stands around it: `x += post_norm(body(norm(x)))`.
-pub(crate) struct Layer {
-    /// Before the body.
+/// One step of the residual stream: `x += post_norm(layer(norm(x)))`.
+pub(crate) struct Branch {
+    /// Before the layer.
     pub(crate) norm: NormWeights,
     /// What it computes.
-    pub(crate) body: Box<dyn Body>,
-    /// After the body.
+    pub(crate) layer: Box<dyn Layer>,
+    /// After the layer.
     pub(crate) post_norm: Option<NormWeights>,
 }
 
-/// What a layer computes. Adding a kind is a file here, and a line where layers are made ([`Model::new`](crate::Model::new)).
-pub(crate) trait Body: Send + Sync {
+/// What a branch computes. A kind is a file here and a line in `Builder::layer`.
+pub(crate) trait Layer: Send + Sync {
     /// Its matrices, in the order in which they run. The widest of them say how much room [`Pass::wide`] and
     /// [`Pass::narrow`] have.
     fn projections(&self) -> Vec<&Arc<Projection>>;
@@ -64,8 +64,8 @@ pub(crate) struct Pass<'a, 'b> {
     pub(crate) segments: &'a [Segment],
     /// Of all segments together.
     pub(crate) rows: usize,
-    /// Which layer runs now.
-    pub(crate) layer: usize,
+    /// Which branch runs now: its state in each session has this number.
+    pub(crate) branch: usize,
     /// For each rotary embedding of the model.
     pub(crate) rotations: &'a [Rotation],
     /// Room for the results of any projection: `[rows, widest output]`.

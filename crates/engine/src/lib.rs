@@ -31,6 +31,7 @@
 
 pub mod backend;
 mod batch;
+mod build;
 mod error;
 mod generate;
 mod layer;

@@ -56,7 +56,7 @@ impl Runner {
     /// If the buffers do not fit the address space.
     pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
         let zeros = |n: usize| BATCH.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
-        let projections = || model.layers().iter().flat_map(|layer| layer.body.projections());
+        let projections = || model.branches().iter().flat_map(|branch| branch.layer.projections());
         let buffers = Buffers {
             x: zeros(model.hidden())?,
             h: zeros(model.hidden())?,
@@ -120,7 +120,7 @@ impl Runner {
         let Buffers { wide, narrow, h, logits, .. } = &mut self.buffers;
         for start in (0..tokens).step_by(BATCH) {
             let rows = (tokens - start).min(BATCH);
-            for projection in self.model.layers().iter().flat_map(|layer| layer.body.projections()) {
+            for projection in self.model.branches().iter().flat_map(|branch| branch.layer.projections()) {
                 let x = &narrow[..rows * projection.input];
                 self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
             }
@@ -180,12 +180,13 @@ impl Runner {
         let Buffers { x, h, added, wide, narrow, .. } = buffers;
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
 
+        let (table, scale) = &model.token_embedding;
         for segment in &*segments {
             let (part, count) = (&parts[segment.part], segment.tokens.len());
             let (tokens, position) = (&part.tokens[segment.tokens.clone()], part.session.position());
             let within = segment.row * hidden..segment.rows().end * hidden;
             let (x, h) = (&mut x[within.clone()], &mut h[within]);
-            backend.embed(&model.token_embedding, tokens, model.architecture().embedding_scale, x);
+            backend.embed(table, tokens, *scale, x);
             if let Some(table) = &model.position_embedding {
                 for (h, position) in h.chunks_exact_mut(hidden).zip(position..) {
                     table.decode_row(position, h);
@@ -196,12 +197,12 @@ impl Runner {
                 rotation.fill(frequencies, segment.row, position, count);
             }
         }
-        let mut pass = Pass { backend, parts, segments, rows, layer: 0, rotations, wide, narrow };
-        for (n, layer) in model.layers().iter().enumerate() {
-            pass.layer = n;
-            pass.backend.norm(&layer.norm, x, h);
-            layer.body.run(&mut pass, h, added);
-            match &layer.post_norm {
+        let mut pass = Pass { backend, parts, segments, rows, branch: 0, rotations, wide, narrow };
+        for (n, branch) in model.branches().iter().enumerate() {
+            pass.branch = n;
+            pass.backend.norm(&branch.norm, x, h);
+            branch.layer.run(&mut pass, h, added);
+            match &branch.post_norm {
                 Some(post) => {
                     pass.backend.norm(post, added, h);
                     pass.backend.add(x, h);
@@ -237,7 +238,7 @@ impl Runner {
             }
             let logits = &mut logits[..count * vocab];
             backend.linear(&model.output, &h[..count * hidden], count, logits);
-            if let Some(cap) = model.architecture().logit_soft_cap {
+            if let Some(cap) = model.architecture().decoder.logit_soft_cap {
                 for l in logits.iter_mut() {
                     *l = cap * (*l / cap).tanh();
                 }

@@ -11,7 +11,7 @@ use crate::{Error, Model};
 /// Sessions of one [`Model`] share its weights and nothing else.
 pub struct Session {
     model: Arc<Model>,
-    /// One for each layer.
+    /// One for each branch of the model.
     pub(crate) states: Vec<State>,
     /// Positions that count.
     pub(crate) position: usize,
@@ -41,7 +41,7 @@ impl Session {
         let bytes =
             model.state_bytes(capacity).and_then(|n| usize::try_from(n).ok()).ok_or_else(too_large)?;
         Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| too_large())?;
-        let states = model.layers().iter().map(|layer| layer.body.state(capacity));
+        let states = model.branches().iter().map(|branch| branch.layer.state(capacity));
         let states = states.collect::<Result<Vec<_>, Error>>()?;
         Ok(Session { model: Arc::clone(model), states, position: 0, capacity })
     }

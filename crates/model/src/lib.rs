@@ -1,8 +1,7 @@
 //! Names and meaning, no bytes: what a model's configuration says, which parameters it has, how each
 //! ecosystem names and stores them, and how a runtime wants them.
 //!
-//! - A **family** ([`Family`]) declares hyper-parameters, canonical parameters and the block that the
-//!   engine runs. One file in `family/`, one line in [`FAMILIES`].
+//! - A **family** ([`Family`]) declares hyper-parameters and modules: what each owns, and what it computes. One file in `family/`, one line in [`FAMILIES`].
 //! - A **dialect** ([`Dialect`]) says how an ecosystem names and lays out those parameters.
 //! - A **layout** ([`Layout`]) says how a runtime wants them, as expressions over canonical names.
 
@@ -19,6 +18,7 @@ use std::fmt;
 
 mod activation;
 mod architecture;
+mod computes;
 mod config;
 mod dialect;
 mod ecosystem;
@@ -32,7 +32,8 @@ mod param;
 mod rope;
 
 pub use activation::Activation;
-pub use architecture::{Architecture, Attention, Norm, NotRun, Positions};
+pub use architecture::{Architecture, Matrix};
+pub use computes::{Computes, Norm, NotRun};
 pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
 pub use dialect::{Ambiguous, Dialect, Fit, How, Rule, add_one, better_fit};

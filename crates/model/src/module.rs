@@ -29,6 +29,7 @@ use tensor::{Expr, Presence};
 
 use crate::param::{ParamSpec, Place};
 
+pub use crate::computes::{Attention, Branch, Computes, Decoder, FeedForward, Norm, NotRun};
 pub use layers::{
     ColumnParallelLinear, Embedding, Linear, MergedColumnParallelLinear, ParallelLmHead, Part,
     QkvParallelLinear, RowParallelLinear, VocabParallelEmbedding,
@@ -37,6 +38,8 @@ pub use moe::FusedMoe;
 pub use vectors::{LayerNorm, RmsNorm, Table};
 
 /// A part of a model that owns parameters, or parts that do. Usually derived.
+///
+/// What it computes is said beside what it owns ([`Computes`]), so that an engine needs no second description.
 pub trait Module {
     /// Declares what it owns.
     fn declare(&self, tree: &mut Tree);
@@ -100,6 +103,7 @@ pub struct TwoOwners {
 pub struct Tree {
     declared: Vec<Declared>,
     held: Vec<Held>,
+    computed: Vec<(String, Result<Computes, NotRun>)>,
     path: Vec<String>,
     owner: Vec<&'static str>,
     place: Option<Place>,
@@ -140,6 +144,17 @@ impl Tree {
     /// What the modules hold, in the order of declaration.
     pub fn held(&self) -> &[Held] {
         &self.held
+    }
+
+    /// What the modules compute, by path, or why the engine does not run it, in the order of declaration. The model's own path
+    /// is empty.
+    pub fn computed(&self) -> &[(String, Result<Computes, NotRun>)] {
+        &self.computed
+    }
+
+    /// The module computes this.
+    pub fn computes(&mut self, what: Result<Computes, NotRun>) {
+        self.computed.push((self.path.join("."), what));
     }
 
     /// Declares a child under `name`.
@@ -275,4 +290,25 @@ impl<M: Module + ?Sized> Module for Box<M> {
 /// What the absence of a parameter means, as a change to its declaration.
 fn with_presence(spec: ParamSpec, presence: &Presence) -> ParamSpec {
     ParamSpec { presence: presence.clone(), ..spec }
+}
+
+/// A module that owns nothing: a field of this type, with `#[module(flatten)]`, says of the module around it what it computes.
+impl Module for Computes {
+    fn declare(&self, tree: &mut Tree) {
+        tree.computes(Ok(self.clone()));
+    }
+}
+
+/// The same, where the engine does not run the module around it.
+impl Module for NotRun {
+    fn declare(&self, tree: &mut Tree) {
+        tree.computes(Err(self.clone()));
+    }
+}
+
+/// Either.
+impl Module for Result<Computes, NotRun> {
+    fn declare(&self, tree: &mut Tree) {
+        tree.computes(self.clone());
+    }
 }

@@ -114,7 +114,7 @@ impl Runtime {
         let loaded = loaded?;
         let context = options
             .context
-            .unwrap_or_else(|| usize::try_from(arch.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
+            .unwrap_or_else(|| usize::try_from(arch.decoder.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
         let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
@@ -166,7 +166,7 @@ impl Runtime {
         &self.session
     }
 
-    /// The same, to take a snapshot's place.
+    /// The same, to restore a snapshot.
     pub fn session_mut(&mut self) -> &mut Session {
         &mut self.session
     }

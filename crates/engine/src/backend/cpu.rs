@@ -69,7 +69,7 @@ impl Cpu {
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
         // Most that any attention asks for: rows of scores, values of their queries, elements of a head.
         let (mut score_rows, mut queries, mut head) = (0, 0, 0);
-        for attention in model.layers().iter().filter_map(|layer| layer.body.attention()) {
+        for attention in model.branches().iter().filter_map(|branch| branch.layer.attention()) {
             let group = attention.heads / attention.kv_heads;
             let rows = rows_together(group) * group;
             score_rows = score_rows.max(rows);
@@ -180,8 +180,9 @@ impl Backend for Cpu {
         let wanted = self.score_rows.checked_mul(positions).ok_or_else(too_large)?;
         for Local { scores, .. } in &mut self.locals {
             if wanted > scores.len() {
-                scores.try_reserve_exact(wanted - scores.len()).map_err(|_| too_large())?;
-                scores.resize(wanted, 0.0);
+                // As in a cache: asked for first, so that a failure is an error, and touched when it is used.
+                Vec::<f32>::new().try_reserve_exact(wanted).map_err(|_| too_large())?;
+                *scores = vec![0.0; wanted];
             }
         }
         Ok(())
@@ -382,11 +383,7 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
 fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     let weight = norm.weight.as_f32();
     match (norm.kind, &norm.bias) {
-        (Norm::Rms { eps }, None) => vector::rms_norm(isa, x, weight, eps, out),
-        (Norm::Rms { eps }, Some(bias)) => {
-            vector::rms_norm(isa, x, weight, eps, out);
-            vector::add(isa, out, bias.as_f32());
-        }
+        (Norm::Rms { eps }, _) => vector::rms_norm(isa, x, weight, eps, out),
         (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
         (Norm::Layer { .. }, None) => unreachable!("a LayerNorm is not made without its bias"),
     }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tensor::RopeOrder;
 
-use super::{Body, Pass};
+use super::{Layer, Pass};
 use crate::backend::{Attend, Heads};
+use crate::build::{Builder, size};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache};
@@ -36,7 +37,31 @@ pub(crate) struct Attention {
     pub(crate) output: Arc<Projection>,
 }
 
-impl Body for Attention {
+impl Attention {
+    /// The attention at `path`.
+    pub(crate) fn new(
+        path: &str,
+        says: &::model::module::Attention,
+        build: &mut Builder<'_>,
+    ) -> Result<Attention, Error> {
+        let at = |child: &str| format!("{path}.{child}");
+        Ok(Attention {
+            heads: size(says.heads)?,
+            kv_heads: size(says.kv_heads)?,
+            head_dim: size(says.head_dim)?,
+            window: says.window.map(|window| usize::try_from(window).unwrap_or(usize::MAX)),
+            scale: says.scale,
+            rope: says.rope.as_ref().map(|rope| build.rope(rope)),
+            rope_order: build.rope_order,
+            qkv: build.projection(&at("qkv"))?,
+            q_norm: build.optional_norm(&at("q_norm"))?,
+            k_norm: build.optional_norm(&at("k_norm"))?,
+            output: build.projection(&at("output"))?,
+        })
+    }
+}
+
+impl Layer for Attention {
     fn projections(&self) -> Vec<&Arc<Projection>> {
         vec![&self.qkv, &self.output]
     }
@@ -77,7 +102,7 @@ impl Body for Attention {
         for segment in pass.segments {
             let session = &mut *pass.parts[segment.part].session;
             let position = session.position();
-            let State::Kv(cache) = &mut session.states[pass.layer] else {
+            let State::Kv(cache) = &mut session.states[pass.branch] else {
                 unreachable!("`state` has made a cache for this layer")
             };
             let qkv = &qkv[segment.row * width..][..segment.tokens.len() * width];

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use model::Activation;
 
-use super::{Body, Pass};
+use super::{Layer, Pass};
+use crate::Error;
+use crate::build::Builder;
 use crate::weights::Projection;
 
 /// A feed-forward network; it has no state.
@@ -19,7 +21,24 @@ pub(crate) struct FeedForward {
     pub(crate) down: Arc<Projection>,
 }
 
-impl Body for FeedForward {
+impl FeedForward {
+    /// The network at `path`.
+    pub(crate) fn new(
+        path: &str,
+        says: ::model::module::FeedForward,
+        build: &Builder<'_>,
+    ) -> Result<FeedForward, Error> {
+        let up = if says.gated { "gate_up" } else { "up" };
+        Ok(FeedForward {
+            activation: says.activation,
+            gated: says.gated,
+            gate_up: build.projection(&format!("{path}.{up}"))?,
+            down: build.projection(&format!("{path}.down"))?,
+        })
+    }
+}
+
+impl Layer for FeedForward {
     fn projections(&self) -> Vec<&Arc<Projection>> {
         vec![&self.gate_up, &self.down]
     }

@@ -7,7 +7,7 @@ use derive::Module;
 
 use crate::Fact;
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
+use crate::computes::NotRun;
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys};
@@ -80,14 +80,15 @@ impl Family for Bert {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let hidden = Axis::Hidden.of(*c.hidden);
-        let block = |_| BertBlock {
-            attention: Attention::new(c, Bias::Yes, Bias::Yes),
+        let block = |n| BertBlock {
+            attention: Attention::new(c, n, Bias::Yes, Bias::Yes),
             attention_output_norm: LayerNorm::new(hidden),
             ffn: Ffn::new(c, Bias::Yes),
             output_norm: LayerNorm::new(hidden),
         };
         let head = |outputs: u64| Linear::new(hidden, outputs).with_bias().optional();
         Box::new(BertModel {
+            not_run: NotRun::new("it is an encoder"),
             token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
             // Divided as vLLM does it, vllm/model_executor/models/bert.py, `BertEmbedding`.
             position_embedding: VocabParallelEmbedding::new(*c.context, hidden),
@@ -109,10 +110,6 @@ impl Family for Bert {
         }
     }
 
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("it is an encoder"))
-    }
-
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => {
@@ -125,6 +122,8 @@ impl Family for Bert {
 
 #[derive(Module)]
 struct BertModel {
+    #[module(flatten)]
+    not_run: NotRun,
     token_embedding: VocabParallelEmbedding,
     position_embedding: VocabParallelEmbedding,
     token_type_embedding: VocabParallelEmbedding,

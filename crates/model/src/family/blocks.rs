@@ -4,8 +4,9 @@ use derive::Module;
 
 use crate::config::verdict::Needless;
 use crate::module::{
-    Embedding, FusedMoe, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, ParallelLmHead, Part,
-    QkvParallelLinear, RmsNorm, RowParallelLinear, Table, Tree, VocabParallelEmbedding,
+    self, Branch, Computes, Embedding, FeedForward, FusedMoe, LayerNorm, Layers, Linear,
+    MergedColumnParallelLinear, Module, NotRun, ParallelLmHead, Part, QkvParallelLinear, RmsNorm,
+    RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
 use crate::{Config, Moe};
@@ -23,6 +24,8 @@ pub(super) static GGUF_NEEDLESS: &Needless = &[
 /// A decoder.
 #[derive(Module)]
 pub(super) struct Decoder {
+    #[module(flatten)]
+    computes: Computes,
     pub(super) token_embedding: VocabParallelEmbedding,
     pub(super) position_embedding: Option<Embedding>,
     pub(super) layers: Layers<Block>,
@@ -36,7 +39,15 @@ impl Decoder {
     pub(super) fn new(c: &Config, norm: fn(&Config) -> Norm, block: impl Fn(u64) -> Block) -> Decoder {
         let hidden = Axis::Hidden.of(*c.hidden);
         let output = ParallelLmHead::new(hidden, *c.vocab);
+        let computes = module::Decoder {
+            vocab: *c.vocab,
+            hidden: *c.hidden,
+            context: *c.context,
+            layers: *c.layers,
+            logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
+        };
         Decoder {
+            computes: Computes::Decoder(computes),
             token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
             position_embedding: None,
             layers: Layers((0..*c.layers).map(block).collect()),
@@ -48,6 +59,11 @@ impl Decoder {
             },
             rope_factors: None,
         }
+    }
+
+    /// With token embeddings that are multiplied by `scale`.
+    pub(super) fn with_scaled_embedding(self, scale: f32) -> Decoder {
+        Decoder { token_embedding: self.token_embedding.scaled(scale), ..self }
     }
 
     /// With learned positions.
@@ -65,6 +81,8 @@ impl Decoder {
 /// One layer.
 #[derive(Module)]
 pub(super) struct Block {
+    #[module(flatten)]
+    computes: Computes,
     pub(super) attention_norm: Norm,
     pub(super) attention: Box<dyn Module>,
     pub(super) attention_post_norm: Option<Norm>,
@@ -82,6 +100,10 @@ impl Block {
         ffn: impl Module + 'static,
     ) -> Block {
         Block {
+            computes: Computes::Residual(vec![
+                Branch { norm: "attention_norm", layer: "attention", post_norm: None },
+                Branch { norm: "ffn_norm", layer: "ffn", post_norm: None },
+            ]),
             attention_norm: norm(c),
             attention: Box::new(attention),
             attention_post_norm: None,
@@ -93,7 +115,16 @@ impl Block {
 
     /// With norms after both, too.
     pub(super) fn with_post_norms(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
-        Block { attention_post_norm: Some(norm(c)), ffn_post_norm: Some(norm(c)), ..self }
+        let (attention, ffn) = ("attention_post_norm", "ffn_post_norm");
+        Block {
+            computes: Computes::Residual(vec![
+                Branch { norm: "attention_norm", layer: "attention", post_norm: Some(attention) },
+                Branch { norm: "ffn_norm", layer: "ffn", post_norm: Some(ffn) },
+            ]),
+            attention_post_norm: Some(norm(c)),
+            ffn_post_norm: Some(norm(c)),
+            ..self
+        }
     }
 }
 
@@ -105,11 +136,11 @@ pub(super) enum Norm {
 
 impl Norm {
     pub(super) fn rms(c: &Config) -> Norm {
-        Norm::Rms(RmsNorm::new(Axis::Hidden.of(*c.hidden)))
+        Norm::Rms(RmsNorm::new(Axis::Hidden.of(*c.hidden)).with_eps(*c.norm_eps as f32))
     }
 
     pub(super) fn layer(c: &Config) -> Norm {
-        Norm::Layer(LayerNorm::new(Axis::Hidden.of(*c.hidden)))
+        Norm::Layer(LayerNorm::new(Axis::Hidden.of(*c.hidden)).with_eps(*c.norm_eps as f32))
     }
 }
 
@@ -161,6 +192,8 @@ macro_rules! with {
 /// Attention with grouped queries.
 #[derive(Module)]
 pub(super) struct Attention {
+    #[module(flatten)]
+    computes: Result<Computes, NotRun>,
     qkv: QkvParallelLinear,
     q_norm: Option<RmsNorm>,
     k_norm: Option<RmsNorm>,
@@ -169,11 +202,12 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// With biases of queries, keys and values, and of the output.
-    pub(super) fn new(c: &Config, qkv: Bias, output: Bias) -> Attention {
+    /// Of layer `n`, with biases of queries, keys and values, and of the output.
+    pub(super) fn new(c: &Config, n: u64, qkv: Bias, output: Bias) -> Attention {
         let hidden = Axis::Hidden.of(*c.hidden);
         let heads = Axis::Heads.of_units(*c.heads, *c.head_dim);
         Attention {
+            computes: Ok(Computes::Attention(module::Attention::of(c, n))),
             qkv: with!(
                 QkvParallelLinear::new(hidden, *c.heads, *c.kv_heads, *c.head_dim).named(["q", "k", "v"]),
                 qkv
@@ -185,9 +219,15 @@ impl Attention {
         }
     }
 
+    /// With the rotary embedding of layer `n`.
+    pub(super) fn rotary(self, c: &Config, n: u64) -> Attention {
+        let computes = module::Attention::of(c, n).rotary(c, n).map(Computes::Attention);
+        Attention { computes, ..self }
+    }
+
     /// With norms of each head's query and key.
     pub(super) fn with_head_norms(self, c: &Config) -> Attention {
-        let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)));
+        let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)).with_eps(*c.norm_eps as f32));
         Attention { q_norm: norm(), k_norm: norm(), ..self }
     }
 
@@ -198,13 +238,16 @@ impl Attention {
 
     /// With a score for each head that goes to no position.
     pub(super) fn with_sinks(self, c: &Config) -> Attention {
-        Attention { sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
+        let computes = Err(NotRun::new("its attention has sinks"));
+        Attention { computes, sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
     }
 }
 
 /// A gated feed-forward network: `down(act(gate(x)) · up(x))`.
 #[derive(Module)]
 pub(super) struct GatedFfn {
+    #[module(flatten)]
+    computes: Computes,
     gate_up: MergedColumnParallelLinear,
     down: RowParallelLinear,
 }
@@ -214,6 +257,7 @@ impl GatedFfn {
         let (hidden, ffn) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(ffn));
         let parts = [Part::new("gate", ffn), Part::new("up", ffn)];
         GatedFfn {
+            computes: Computes::FeedForward(FeedForward { activation: *c.activation, gated: true }),
             gate_up: with!(MergedColumnParallelLinear::new(hidden, parts), bias),
             down: with!(RowParallelLinear::new(ffn, hidden), bias),
         }
@@ -223,6 +267,8 @@ impl GatedFfn {
 /// A feed-forward network without a gate: `down(act(up(x)))`.
 #[derive(Module)]
 pub(super) struct Ffn {
+    #[module(flatten)]
+    computes: Computes,
     up: crate::module::ColumnParallelLinear,
     down: RowParallelLinear,
 }
@@ -231,6 +277,7 @@ impl Ffn {
     pub(super) fn new(c: &Config, bias: Bias) -> Ffn {
         let (hidden, ffn): (Along, Along) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(*c.ffn));
         Ffn {
+            computes: Computes::FeedForward(FeedForward { activation: *c.activation, gated: false }),
             up: with!(crate::module::ColumnParallelLinear::new(hidden, ffn), bias),
             down: with!(RowParallelLinear::new(ffn, hidden), bias),
         }
@@ -240,6 +287,8 @@ impl Ffn {
 /// A mixture of experts: a router, experts in a stack, and perhaps a network that every token is sent to.
 #[derive(Module)]
 pub(super) struct MoeFfn {
+    #[module(flatten)]
+    not_run: NotRun,
     router: Router,
     experts: FusedMoe,
     shared: Option<GatedFfn>,
@@ -251,7 +300,8 @@ impl MoeFfn {
         let experts = FusedMoe::new(*moe.experts, hidden, *moe.ffn).named(["gate", "down", "up"]);
         let router = Router { scores: Linear::new(hidden, *moe.experts), correction: None };
         let shared = (*moe.shared > 0).then(|| GatedFfn::new(c, *moe.shared * *moe.ffn, Bias::No));
-        MoeFfn { router, experts, shared }
+        let not_run = NotRun::new("its feed-forward networks are mixtures of experts");
+        MoeFfn { not_run, router, experts, shared }
     }
 
     /// With biases of the router and of the experts.

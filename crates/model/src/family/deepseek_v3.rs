@@ -11,7 +11,7 @@ use derive::Module;
 use tensor::Expr;
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
+use crate::computes::NotRun;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
@@ -137,10 +137,6 @@ impl Family for DeepseekV3 {
             DialectName::Gguf => GGUF_NEEDLESS,
             DialectName::Hf => NEEDLESS,
         }
-    }
-
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("its attention is low-rank, its feed-forward networks mixtures of experts"))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
@@ -273,6 +269,8 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
 /// Attention through latent vectors.
 #[derive(Module)]
 struct LatentAttention {
+    #[module(flatten)]
+    not_run: NotRun,
     /// Both ways into latent vectors, where queries have one.
     qkv_a: Option<MergedColumnParallelLinear>,
     q_a_norm: Option<RmsNorm>,
@@ -293,6 +291,7 @@ impl LatentAttention {
         let low = *latent.q_rank > 0;
         let parts = || [Part::whole("q_a", q_rank), Part::whole("kv_a", kv_a)];
         LatentAttention {
+            not_run: NotRun::new("its attention is low-rank"),
             qkv_a: low.then(|| MergedColumnParallelLinear::new(hidden, parts())),
             q_a_norm: low.then(|| RmsNorm::new(q_rank)),
             q_b: low.then(|| ColumnParallelLinear::new(q_rank, queries)),

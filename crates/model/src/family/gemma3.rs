@@ -5,7 +5,6 @@
 
 use crate::Fact;
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
@@ -140,21 +139,14 @@ impl Family for Gemma3 {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
+        let block = |n| {
             let bias = Bias::from(*c.attention_bias);
-            let attention = Attention::new(c, bias, bias).with_head_norms(c);
+            let attention = Attention::new(c, n, bias, bias).rotary(c, n).with_head_norms(c);
             Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
                 .with_post_norms(c, blocks::Norm::rms)
         };
-        Box::new(Decoder::new(c, blocks::Norm::rms, block))
-    }
-
-    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        Ok(Architecture {
-            embedding_scale: (*c.hidden as f32).sqrt(),
-            logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
-            ..Architecture::rotary(c)?
-        })
+        let decoder = Decoder::new(c, blocks::Norm::rms, block);
+        Box::new(decoder.with_scaled_embedding((*c.hidden as f32).sqrt()))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

@@ -3,7 +3,6 @@
 //! Source: transformers `GPT2LMHeadModel`; llama.cpp src/models/gpt2.cpp@0c1e57098.
 
 use crate::activation::Activation;
-use crate::architecture::{self, Architecture, Norm, NotRun, Positions};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Keys, Reader, keys};
@@ -97,21 +96,15 @@ impl Family for Gpt2 {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
+        let block = |n| {
             Block::new(
                 c,
                 blocks::Norm::layer,
-                Attention::new(c, Bias::Yes, Bias::Yes),
+                Attention::new(c, n, Bias::Yes, Bias::Yes),
                 Ffn::new(c, Bias::Yes),
             )
         };
         Box::new(Decoder::new(c, blocks::Norm::layer, block).with_positions(c))
-    }
-
-    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        let norm = Norm::Layer { eps: *c.norm_eps as f32 };
-        let layers = (0..*c.layers).map(|n| architecture::Attention::of(c, n, None)).collect();
-        Ok(Architecture { positions: Positions::Learned, ..Architecture::new(c, norm, layers) })
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

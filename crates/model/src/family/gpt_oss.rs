@@ -10,7 +10,6 @@ use tensor::Expr;
 
 use crate::Fact;
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
@@ -124,16 +123,12 @@ impl Family for GptOss {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
-            let attention = Attention::new(c, Bias::Yes, Bias::Yes).with_sinks(c);
+        let block = |n| {
+            let attention = Attention::new(c, n, Bias::Yes, Bias::Yes).rotary(c, n).with_sinks(c);
             let experts = c.moe.as_ref().map(|moe| MoeFfn::new(c, moe).with_biases());
             Block::new(c, blocks::Norm::rms, attention, experts)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
-    }
-
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("its attention has sinks, its feed-forward networks are mixtures of experts"))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

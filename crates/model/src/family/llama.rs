@@ -5,7 +5,6 @@
 use tensor::RopeOrder;
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Field, Reader, keys, windows};
@@ -85,16 +84,12 @@ impl Family for Llama {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
+        let block = |n| {
             let bias = Bias::from(*c.attention_bias);
             let ffn = GatedFfn::new(c, *c.ffn, Bias::from(*c.ffn_bias));
-            Block::new(c, blocks::Norm::rms, Attention::new(c, bias, bias), ffn)
+            Block::new(c, blocks::Norm::rms, Attention::new(c, n, bias, bias).rotary(c, n), ffn)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
-    }
-
-    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        Architecture::rotary(c)
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

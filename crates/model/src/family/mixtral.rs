@@ -5,7 +5,6 @@
 use tensor::RopeOrder;
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::rope::Rotary;
@@ -78,15 +77,11 @@ impl Family for Mixtral {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
-            let attention = Attention::new(c, Bias::No, Bias::No);
+        let block = |n| {
+            let attention = Attention::new(c, n, Bias::No, Bias::No).rotary(c, n);
             Block::new(c, blocks::Norm::rms, attention, c.moe.as_ref().map(|moe| MoeFfn::new(c, moe)))
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block).with_rope_factors(c))
-    }
-
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("its feed-forward networks are mixtures of experts"))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

@@ -37,7 +37,7 @@ pub trait Family: Sync {
     /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same. `own` says whether a
     /// canonical parameter is there and shares its bytes with none before it.
     fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
-    /// The modules that own the canonical parameters.
+    /// The modules that own the canonical parameters, and say what they compute.
     fn module(&self, config: &Config) -> Box<dyn Module>;
     /// Whether a checkpoint that calls itself by a name of this family is of it: two families share one in GGUF.
     fn claims(&self, _facts: &Reader) -> bool {
@@ -47,11 +47,6 @@ pub trait Family: Sync {
     fn needless(&self, _dialect: DialectName) -> &'static Needless {
         &[]
     }
-    /// The block that the engine runs.
-    ///
-    /// # Errors
-    /// If it does not run it, as it is or at all: why.
-    fn architecture(&self, config: &Config) -> Result<Architecture, NotRun>;
     /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family.
     fn dialect(&self, name: DialectName) -> Option<Dialect>;
     /// The order in which an ecosystem's files have the rows of q and k.
@@ -65,6 +60,14 @@ impl dyn Family + '_ {
     pub fn tree(&self, config: &Config) -> Tree {
         // A family whose modules own a name twice is a bug of ours, which the tests of every family would show.
         Tree::canonical(&*self.module(config)).unwrap_or_default()
+    }
+
+    /// What the engine runs.
+    ///
+    /// # Errors
+    /// If it does not run the family, as it is configured or at all: why.
+    pub fn architecture(&self, config: &Config) -> Result<Architecture, NotRun> {
+        Architecture::of(&self.tree(config))
     }
 
     /// The canonical parameters, with logical axes.

@@ -7,7 +7,6 @@
 use derive::Module;
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::rope::Rotary;
 use crate::config::verdict::Needless;
@@ -87,8 +86,8 @@ impl Family for Phi3 {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
-            let attention = Attention::new(c, Bias::No, Bias::No);
+        let block = |n| {
+            let attention = Attention::new(c, n, Bias::No, Bias::No).rotary(c, n);
             Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
         };
         let factors = || Some(Table::new(Axis::HeadDim.of(*c.rope_dims / 2)).optional());
@@ -97,10 +96,6 @@ impl Family for Phi3 {
             rope_factors_short: factors(),
             rope_factors_long: factors(),
         })
-    }
-
-    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        Architecture::rotary(c)
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

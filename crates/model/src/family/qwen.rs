@@ -5,7 +5,6 @@
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen2.py and qwen3.py, v0.33.0.
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::verdict::Needless;
 use crate::config::{Config, Reader, keys, windows};
@@ -22,7 +21,7 @@ pub(super) struct Qwen {
     name: &'static [&'static str; 1],
     /// In config.json, by its class, by that of its backbone, and by its type.
     hf: &'static [&'static str; 3],
-    attention: fn(&Config) -> Attention,
+    attention: fn(&Config, u64) -> Attention,
     /// Whether config.json says if there are biases.
     says_bias: bool,
     /// Elements of a head where config.json does not say it; `None`: the residual stream shared out.
@@ -32,7 +31,7 @@ pub(super) struct Qwen {
 pub(super) static QWEN2: Qwen = Qwen {
     name: &["qwen2"],
     hf: &["Qwen2ForCausalLM", "Qwen2Model", "qwen2"],
-    attention: |c| Attention::new(c, Bias::Yes, Bias::No),
+    attention: |c, n| Attention::new(c, n, Bias::Yes, Bias::No).rotary(c, n),
     says_bias: false,
     head_dim_absent: None,
 };
@@ -40,9 +39,9 @@ pub(super) static QWEN2: Qwen = Qwen {
 pub(super) static QWEN3: Qwen = Qwen {
     name: &["qwen3"],
     hf: &["Qwen3ForCausalLM", "Qwen3Model", "qwen3"],
-    attention: |c| {
+    attention: |c, n| {
         let bias = Bias::from(*c.attention_bias);
-        Attention::new(c, bias, bias).with_head_norms(c)
+        Attention::new(c, n, bias, bias).rotary(c, n).with_head_norms(c)
     },
     says_bias: true,
     head_dim_absent: Some(128),
@@ -102,15 +101,11 @@ impl Family for Qwen {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
+        let block = |n| {
             let ffn = GatedFfn::new(c, *c.ffn, Bias::No);
-            Block::new(c, blocks::Norm::rms, (self.attention)(c), ffn)
+            Block::new(c, blocks::Norm::rms, (self.attention)(c, n), ffn)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
-    }
-
-    fn architecture(&self, c: &Config) -> Result<Architecture, NotRun> {
-        Architecture::rotary(c)
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

@@ -4,7 +4,6 @@
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/qwen3_moe.py, v0.33.0.
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::verdict::Needless;
@@ -89,16 +88,12 @@ impl Family for Qwen3Moe {
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
-        let block = |_| {
+        let block = |n| {
             let bias = Bias::from(*c.attention_bias);
-            let attention = Attention::new(c, bias, bias).with_head_norms(c);
+            let attention = Attention::new(c, n, bias, bias).rotary(c, n).with_head_norms(c);
             Block::new(c, blocks::Norm::rms, attention, c.moe.as_ref().map(|moe| MoeFfn::new(c, moe)))
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
-    }
-
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("its feed-forward networks are mixtures of experts"))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {

@@ -7,7 +7,7 @@
 use derive::Module;
 
 use crate::activation::Activation;
-use crate::architecture::{Architecture, NotRun};
+use crate::computes::NotRun;
 use crate::config::describe::Description;
 use crate::config::verdict::Needless;
 use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
@@ -91,9 +91,9 @@ impl Family for Whisper {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let hidden = Axis::Hidden.of(*c.hidden);
-        let block = |_| DecoderBlock {
+        let block = |n| DecoderBlock {
             attention_norm: LayerNorm::new(hidden),
-            attention: Attention::new(c, Bias::Yes, Bias::Yes).without_key_bias(),
+            attention: Attention::new(c, n, Bias::Yes, Bias::Yes).without_key_bias(),
             cross_attn_norm: LayerNorm::new(hidden),
             cross_attn: CrossAttention::new(c),
             ffn_norm: LayerNorm::new(hidden),
@@ -111,10 +111,6 @@ impl Family for Whisper {
 
     fn needless(&self, _: DialectName) -> &'static Needless {
         NEEDLESS
-    }
-
-    fn architecture(&self, _: &Config) -> Result<Architecture, NotRun> {
-        Err(NotRun::new("its decoder looks at an encoder"))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
@@ -149,6 +145,8 @@ struct DecoderBlock {
 /// Attention whose keys and values are of the encoder.
 #[derive(Module)]
 struct CrossAttention {
+    #[module(flatten)]
+    not_run: NotRun,
     q: ColumnParallelLinear,
     kv: MergedColumnParallelLinear,
     output: RowParallelLinear,
@@ -159,6 +157,7 @@ impl CrossAttention {
         let (hidden, heads) = (Axis::Hidden.of(*c.hidden), Axis::Heads.of_units(*c.heads, *c.head_dim));
         let parts = [Part::new("k", heads).without_bias(), Part::new("v", heads)];
         CrossAttention {
+            not_run: NotRun::new("its decoder looks at an encoder"),
             q: ColumnParallelLinear::new(hidden, heads).with_bias(),
             kv: MergedColumnParallelLinear::new(hidden, parts).with_bias(),
             output: RowParallelLinear::new(heads, hidden).with_bias(),
@@ -187,9 +186,9 @@ impl EncoderModel {
             ffn: encoder.ffn.clone(),
             ..c.clone()
         };
-        let block = |_| EncoderBlock {
+        let block = |n| EncoderBlock {
             attention_norm: LayerNorm::new(hidden),
-            attention: Attention::new(&own, Bias::Yes, Bias::Yes).without_key_bias(),
+            attention: Attention::new(&own, n, Bias::Yes, Bias::Yes).without_key_bias(),
             ffn_norm: LayerNorm::new(hidden),
             ffn: Ffn::new(&own, Bias::Yes),
         };

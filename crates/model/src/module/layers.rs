@@ -4,7 +4,7 @@
 
 use tensor::{Expr, Presence};
 
-use super::{Module, Tree, with_presence};
+use super::{Computes, Module, Tree, with_presence};
 use crate::param::{Along, Axis, ParamSpec, Role};
 
 /// Whether a linear layer has a bias.
@@ -247,18 +247,26 @@ impl Module for QkvParallelLinear {
 pub struct Embedding {
     rows: Along,
     width: Along,
+    scale: f32,
 }
 
 impl Embedding {
-    /// So many rows of so many elements.
+    /// `rows` rows of `width` elements.
     pub fn new(rows: impl Into<Along>, width: impl Into<Along>) -> Embedding {
-        Embedding { rows: rows.into(), width: width.into() }
+        Embedding { rows: rows.into(), width: width.into(), scale: 1.0 }
+    }
+
+    /// The same, whose rows are multiplied by `scale` when they are looked up.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> Embedding {
+        Embedding { scale, ..self }
     }
 }
 
 impl Module for Embedding {
     fn declare(&self, tree: &mut Tree) {
         tree.param("weight", ParamSpec::new(Role::Embedding, [self.rows, self.width]));
+        tree.computes(Ok(Computes::Embedding { scale: self.scale }));
     }
 }
 
@@ -270,6 +278,12 @@ impl VocabParallelEmbedding {
     /// So many tokens.
     pub fn new(vocab: u64, hidden: impl Into<Along>) -> VocabParallelEmbedding {
         VocabParallelEmbedding(Embedding::new(Axis::Vocab.of(vocab), hidden))
+    }
+
+    /// The same, whose rows are multiplied by `scale` when they are looked up.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> VocabParallelEmbedding {
+        VocabParallelEmbedding(self.0.scaled(scale))
     }
 }
 

@@ -2,47 +2,72 @@
 
 use tensor::Presence;
 
-use super::{Module, Tree, with_presence};
+use super::{Computes, Module, Norm, Tree, with_presence};
 use crate::param::{Along, ParamSpec, Role};
 
 /// `x / sqrt(mean(x²) + eps) · weight`.
 #[derive(Clone, Debug)]
-pub struct RmsNorm(Along);
+pub struct RmsNorm {
+    width: Along,
+    eps: Option<f32>,
+}
 
 impl RmsNorm {
     /// Of so many elements.
     pub fn new(width: impl Into<Along>) -> RmsNorm {
-        RmsNorm(width.into())
+        RmsNorm { width: width.into(), eps: None }
+    }
+
+    /// The same, which says what it computes.
+    #[must_use]
+    pub fn with_eps(self, eps: f32) -> RmsNorm {
+        RmsNorm { eps: Some(eps), ..self }
     }
 }
 
 impl Module for RmsNorm {
     fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", ParamSpec::vector(self.0));
+        tree.param("weight", ParamSpec::vector(self.width));
+        if let Some(eps) = self.eps {
+            tree.computes(Ok(Computes::Norm(Norm::Rms { eps })));
+        }
     }
 }
 
 /// `(x - mean) / sqrt(var + eps) · weight + bias`.
 #[derive(Clone, Debug)]
-pub struct LayerNorm(Along, Presence);
+pub struct LayerNorm {
+    width: Along,
+    eps: Option<f32>,
+    presence: Presence,
+}
 
 impl LayerNorm {
     /// Of so many elements.
     pub fn new(width: impl Into<Along>) -> LayerNorm {
-        LayerNorm(width.into(), Presence::Required)
+        LayerNorm { width: width.into(), eps: None, presence: Presence::Required }
+    }
+
+    /// The same, which says what it computes.
+    #[must_use]
+    pub fn with_eps(self, eps: f32) -> LayerNorm {
+        LayerNorm { eps: Some(eps), ..self }
     }
 
     /// The same, but the model does without it.
     #[must_use]
     pub fn optional(self) -> LayerNorm {
-        LayerNorm(self.0, Presence::Optional)
+        LayerNorm { presence: Presence::Optional, ..self }
     }
 }
 
 impl Module for LayerNorm {
     fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", with_presence(ParamSpec::vector(self.0), &self.1));
-        tree.param("bias", with_presence(ParamSpec::vector(self.0), &self.1));
+        tree.param("weight", with_presence(ParamSpec::vector(self.width), &self.presence));
+        tree.param("bias", with_presence(ParamSpec::vector(self.width), &self.presence));
+        if let Some(eps) = self.eps {
+            tree.computes(Ok(Computes::Norm(Norm::Layer { eps })));
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Numbers, where they come from, and what is wrong with them.
 
 use serde_json::json;
-use weighbridge_model::{Fact, Facts, Model, Origin, RopeScaling};
+use weighbridge_model::{
+    Architecture, Computes, Fact, Facts, Model, Module, Norm, Origin, RopeScaling, Tree, module,
+};
 
 use crate::{Gguf, llama};
 
@@ -133,16 +135,18 @@ fn gemma3_alternates_local_and_global_layers() {
     });
     let check = |config: &serde_json::Value| {
         let arch = model(config).architecture().unwrap();
-        for (layer, n) in arch.layers.iter().zip(1..) {
-            let global = n % 6 == 0;
-            assert_eq!(layer.window, (!global).then_some(512), "layer {n}");
-            assert!(
-                (layer.rope.as_ref().unwrap().theta - if global { 1e6 } else { 1e4 }).abs() < 1e-9,
-                "layer {n}"
-            );
+        for n in 0..13 {
+            let global = (n + 1) % 6 == 0;
+            let Some(Computes::Attention(attention)) = arch.get(&format!("layers.{n}.attention")) else {
+                panic!("layer {n}")
+            };
+            assert_eq!(attention.window, (!global).then_some(512), "layer {n}");
+            let theta = attention.rope.as_ref().unwrap().theta;
+            assert!((theta - if global { 1e6 } else { 1e4 }).abs() < 1e-9, "layer {n}");
+            assert!((attention.scale - 1.0 / 16.0).abs() < 1e-9);
+            assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (4, 1, 32));
         }
-        assert!((arch.layers[0].scale - 1.0 / 16.0).abs() < 1e-9);
-        assert!((arch.embedding_scale - 8.0).abs() < 1e-9);
+        assert_eq!(arch.get("token_embedding"), Some(&Computes::Embedding { scale: 8.0 }));
     };
     check(&config);
     let types: Vec<&str> =
@@ -151,4 +155,48 @@ fn gemma3_alternates_local_and_global_layers() {
     check(&config);
     config["layer_types"] = json!(["full_attention", "sliding_attention"]);
     assert!(wrong(&config).contains("for each of 13 layers"));
+}
+
+/// What the engine needs is said by the modules: where each branch is, which norm stands before it, and what its matrices
+/// are made of.
+#[test]
+fn modules_say_what_they_compute() {
+    let arch = model(&llama()).architecture().unwrap();
+    assert_eq!(arch.decoder.layers, 2);
+    let Some(Computes::Residual(branches)) = arch.get("layers.1") else { panic!("a block") };
+    let names: Vec<_> = branches.iter().map(|b| (b.norm, b.layer, b.post_norm)).collect();
+    assert_eq!(names, [("attention_norm", "attention", None), ("ffn_norm", "ffn", None)]);
+    assert!(matches!(arch.get("layers.1.ffn_norm"), Some(Computes::Norm(Norm::Rms { .. }))));
+    assert!(matches!(arch.get("layers.1.ffn"), Some(Computes::FeedForward(ffn)) if ffn.gated));
+    assert_eq!(arch.get("layers.1.attention.q_norm"), None);
+    let qkv = arch.matrix("layers.1.attention.qkv").unwrap();
+    let stems: Vec<_> = qkv.parts.iter().map(|(stem, _)| &**stem).collect();
+    assert_eq!(stems, ["layers.1.attention.q", "layers.1.attention.k", "layers.1.attention.v"]);
+    let whole = arch.matrix("layers.1.attention.output").unwrap();
+    assert_eq!(whole.parts[0].0, "layers.1.attention.output");
+}
+
+/// A model of one's own runs if it says what it computes, and says what is missing if it does not.
+#[test]
+fn a_module_that_says_nothing_is_not_run() {
+    struct Half(bool);
+    impl Module for Half {
+        fn declare(&self, tree: &mut Tree) {
+            if self.0 {
+                let (vocab, hidden, context, layers) = (8, 4, 16, 1);
+                tree.computes(Ok(Computes::Decoder(module::Decoder {
+                    vocab,
+                    hidden,
+                    context,
+                    layers,
+                    logit_soft_cap: None,
+                })));
+            }
+            tree.child("token_embedding", &module::Embedding::new(8, 4));
+            tree.child("layers", &module::Layers(vec![module::RmsNorm::new(4)]));
+        }
+    }
+    let why = |module: &dyn Module| Architecture::of(&Tree::of(module).unwrap()).unwrap_err().why;
+    assert_eq!(why(&Half(false)), "its modules do not say what they compute");
+    assert_eq!(why(&Half(true)), "`layers.0` does not say what it computes");
 }

@@ -422,7 +422,7 @@ fn what_is_not_run_is_refused_by_name_and_why() {
         }
     }
     let experts = "its feed-forward networks are mixtures of experts";
-    let deepseek = "its attention is low-rank, its feed-forward networks mixtures of experts";
+    let deepseek = "its attention is low-rank, its feed-forward networks are mixtures of experts";
     let wanted = [
         ("bert", "it is an encoder"),
         ("bert-masked-lm", "it is an encoder"),
