@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::layer::{Segment, Sessions};
+use crate::state::State;
 use crate::{Error, Session};
 
 /// Which of its tokens a session wants logits after.
@@ -61,6 +63,13 @@ impl Part<'_> {
     }
 }
 
+impl Sessions for &mut [Part<'_>] {
+    fn state(&mut self, part: usize, branch: usize) -> (usize, &mut State) {
+        let session = &mut *self[part].session;
+        (session.position(), &mut session.states[branch])
+    }
+}
+
 /// What many sessions of one model do in one step: each has one part, with the tokens that it takes now.
 ///
 /// One session may take a prompt while others take a token each. All rows go through each matrix together; each session
@@ -85,24 +94,6 @@ impl<'a> Batch<'a> {
     /// Adds a part: `session` takes `tokens` at its next positions. Parts are counted from 0.
     pub fn add(&mut self, session: &'a mut Session, tokens: &'a [u32], logits: Logits) {
         self.parts.push(Part { session, tokens, logits });
-    }
-}
-
-/// Some tokens of one part, and their rows in a pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    /// Which part.
-    pub(crate) part: usize,
-    /// Which of its tokens.
-    pub(crate) tokens: Range<usize>,
-    /// The first row.
-    pub(crate) row: usize,
-}
-
-impl Segment {
-    /// Its rows in the pass.
-    pub(crate) fn rows(&self) -> Range<usize> {
-        self.row..self.row + self.tokens.len()
     }
 }
 

@@ -3,11 +3,11 @@
 mod attention;
 mod feed_forward;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
 use crate::backend::Backend;
-use crate::batch::{Part, Segment};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
 
@@ -54,13 +54,37 @@ pub(crate) trait Layer: Send + Sync {
     }
 
     /// Runs the rows `h` of a pass, `[rows, hidden]`, to `out`, of the same shape.
-    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]);
+    fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]);
+}
+
+/// The sessions of the parts of a batch, as layers see them.
+pub(crate) trait Sessions {
+    /// The positions that the session of part `part` has filled, and its state for branch `branch`.
+    fn state(&mut self, part: usize, branch: usize) -> (usize, &mut State);
+}
+
+/// Some tokens of one part, and their rows in a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Which part.
+    pub(crate) part: usize,
+    /// Which of its tokens.
+    pub(crate) tokens: Range<usize>,
+    /// The first row.
+    pub(crate) row: usize,
+}
+
+impl Segment {
+    /// Its rows in the pass.
+    pub(crate) fn rows(&self) -> Range<usize> {
+        self.row..self.row + self.tokens.len()
+    }
 }
 
 /// One way of all rows through the layers.
-pub(crate) struct Pass<'a, 'b> {
+pub(crate) struct Pass<'a> {
     pub(crate) backend: &'a mut dyn Backend,
-    pub(crate) parts: &'a mut [Part<'b>],
+    pub(crate) sessions: &'a mut dyn Sessions,
     pub(crate) segments: &'a [Segment],
     /// Of all segments together.
     pub(crate) rows: usize,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Ceiling};
-use crate::batch::{Cursor, Part, Segment};
-use crate::layer::{Pass, Rotation};
+use crate::batch::{Cursor, Part};
+use crate::layer::{Pass, Rotation, Segment};
 use crate::{Batch, Error, Logits, Model, Session};
 
 /// Rows that one pass takes through the layers at most: prompts go in passes of this.
@@ -131,7 +131,8 @@ impl Runner {
 
     /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
     pub fn ceiling(&mut self) -> Option<Ceiling> {
-        self.backend.ceiling(&self.model)
+        let projections: Vec<_> = self.model.projections().map(|projection| &**projection).collect();
+        self.backend.ceiling(&projections)
     }
 
     fn run_parts(
@@ -174,7 +175,7 @@ impl Runner {
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
-    fn pass(&mut self, parts: &mut [Part<'_>], rows: usize) {
+    fn pass(&mut self, mut parts: &mut [Part<'_>], rows: usize) {
         let Runner { model, backend, buffers, rotations, segments } = self;
         let (hidden, backend) = (model.hidden(), &mut **backend);
         let Buffers { x, h, added, wide, narrow, .. } = buffers;
@@ -197,7 +198,8 @@ impl Runner {
                 rotation.fill(frequencies, segment.row, position, count);
             }
         }
-        let mut pass = Pass { backend, parts, segments, rows, branch: 0, rotations, wide, narrow };
+        let sessions = &mut parts;
+        let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow };
         for (n, branch) in model.branches().iter().enumerate() {
             pass.branch = n;
             pass.backend.norm(&branch.norm, x, h);

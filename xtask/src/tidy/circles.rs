@@ -18,9 +18,6 @@ use source::{Path, Source};
 /// The most files that may be on one circle.
 const MOST: usize = 3;
 
-/// Where circles only warn, until they are mended: the engine's model, its layers, sessions and batches.
-const WARNED: &[&str] = &["crates/engine/src/"];
-
 /// Finds the circles of every crate.
 pub(super) fn check(texts: &[Text]) -> Vec<Problem> {
     let roots = texts.iter().filter_map(|text| {
@@ -166,9 +163,7 @@ impl<'t> Crate<'t> {
             edges.collect::<String>()
         );
         let first = circle.first().and_then(|module| self.files.get(*module));
-        let problem = Problem::new(first.map_or("", |file| file.path), 0, what);
-        let fatal = !WARNED.iter().any(|folder| problem.path.starts_with(folder));
-        Problem { fatal, ..problem }
+        Problem::new(first.map_or("", |file| file.path), 0, what)
     }
 }
 

@@ -7,7 +7,7 @@ use load::Pool;
 use quant::Isa;
 use quant::ceiling::{Reading, multiply, read};
 
-use crate::Model;
+use crate::weights::Projection;
 
 /// Rates that no backend on this machine exceeds.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,8 @@ const ROUNDS: usize = 50_000;
 const TIMES: usize = 3;
 
 /// Reads the weights and multiplies, on the threads of `pool`.
-pub(super) fn measure(pool: &mut Pool, isa: Isa, model: &Model) -> Ceiling {
-    let linears = model.projections().flat_map(|projection| &projection.parts);
+pub(super) fn measure(pool: &mut Pool, isa: Isa, projections: &[&Projection]) -> Ceiling {
+    let linears = projections.iter().flat_map(|projection| &projection.parts);
     let mut pieces: Vec<&[u8]> = vec![];
     let mut bytes = 0;
     'all: for linear in linears {

@@ -351,8 +351,8 @@ impl Backend for Cpu {
         vector::add(self.isa, x, y);
     }
 
-    fn ceiling(&mut self, model: &Model) -> Option<Ceiling> {
-        Some(ceiling::measure(&mut self.pool, self.isa, model))
+    fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
+        Some(ceiling::measure(&mut self.pool, self.isa, projections))
     }
 }
 

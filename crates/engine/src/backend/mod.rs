@@ -17,7 +17,7 @@ use model::Activation;
 use tensor::RopeOrder;
 
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache, Model};
+use crate::{Error, KvCache};
 use load::Tensor;
 
 pub use ceiling::Ceiling;
@@ -118,9 +118,9 @@ pub trait Backend {
     /// `x += y`.
     fn add(&mut self, x: &mut [f32], y: &[f32]);
 
-    /// Measures what bounds it on this machine; `None` if nothing does but itself. Takes a good part of a second.
-    fn ceiling(&mut self, model: &Model) -> Option<Ceiling> {
-        let _ = model;
+    /// Measures what bounds it on this machine, with the matrices of a model; `None` if nothing does but itself. Takes a good part of a second.
+    fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
+        let _ = projections;
         None
     }
 }

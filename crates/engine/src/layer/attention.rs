@@ -84,7 +84,7 @@ impl Layer for Attention {
         Some(self)
     }
 
-    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]) {
+    fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
         let heads = Heads {
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -100,9 +100,7 @@ impl Layer for Attention {
         pass.backend.linear(&self.qkv, h, pass.rows, qkv);
         pass.backend.rotate(&heads, qkv, pass.rows);
         for segment in pass.segments {
-            let session = &mut *pass.parts[segment.part].session;
-            let position = session.position();
-            let State::Kv(cache) = &mut session.states[pass.branch] else {
+            let (position, State::Kv(cache)) = pass.sessions.state(segment.part, pass.branch) else {
                 unreachable!("`state` has made a cache for this layer")
             };
             let qkv = &qkv[segment.row * width..][..segment.tokens.len() * width];

@@ -43,7 +43,7 @@ impl Layer for FeedForward {
         vec![&self.gate_up, &self.down]
     }
 
-    fn run(&self, pass: &mut Pass<'_, '_>, h: &[f32], out: &mut [f32]) {
+    fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
         let gate_up = &mut pass.wide[..pass.rows * self.gate_up.out];
         let activated = &mut pass.narrow[..pass.rows * self.down.input];
         pass.backend.linear(&self.gate_up, h, pass.rows, gate_up);
