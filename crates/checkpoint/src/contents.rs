@@ -64,6 +64,12 @@ impl Contents {
         Contents { by_name, ..self }
     }
 
+    /// The same with `prefix` before every name.
+    pub(crate) fn prefixed(mut self, prefix: &str) -> Contents {
+        self.entries.iter_mut().for_each(|entry| entry.name.insert_str(0, prefix));
+        self.reindexed()
+    }
+
     /// The position of the tensor called `name`.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         self.by_name.find(name.as_bytes(), |i| name_of(&self.entries, i))

@@ -14,6 +14,8 @@ pub(crate) struct Folder {
     storage: Arc<dyn Storage>,
     dir: Name,
     names: Vec<String>,
+    /// Files of several ranks are those of one checkpoint.
+    all_ranks: bool,
 }
 
 impl Folder {
@@ -25,7 +27,17 @@ impl Folder {
         let mut names = storage.list(&dir)?;
         // Binary search needs the order that a storage promises.
         names.sort_unstable();
-        Ok(Folder { storage: Arc::clone(storage), dir, names })
+        Ok(Folder { storage: Arc::clone(storage), dir, names, all_ranks: false })
+    }
+
+    /// The same, where files of several ranks are those of one checkpoint.
+    pub(crate) fn of_all_ranks(self) -> Folder {
+        Folder { all_ranks: true, ..self }
+    }
+
+    /// Whether files of several ranks are those of one checkpoint.
+    pub(crate) fn is_of_all_ranks(&self) -> bool {
+        self.all_ranks
     }
 
     /// Where it is.

@@ -25,6 +25,7 @@ use crate::error::{Error, Quoted};
 use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::folder::Folder;
+use crate::format::hf::RankFiles;
 
 pub(crate) use companions::gathered;
 
@@ -88,6 +89,8 @@ pub(crate) struct Part {
     pub(crate) contents: Contents,
     /// What it says besides.
     pub(crate) pairs: Vec<(String, String)>,
+    /// The ranks that it holds the files of, if it holds those of all.
+    pub(crate) ranks: Option<RankFiles>,
 }
 
 /// What a name leads to.

@@ -21,6 +21,9 @@ pub struct OpenOptions {
     /// Only the tensors below this key, joined of several with dots, and called by what follows it: with
     /// `state_dict`, `state_dict.norm.weight` is `norm.weight`. Everything must be sound all the same.
     pub key: Option<String>,
+    /// A directory of files that vLLM's ranks hold is opened as the files of all of them: tensor `NAME` of rank `R` of stage
+    /// `S` is called `S.R.NAME`. Without it, such a directory is refused: its names stand for parts of several ranks.
+    pub all_ranks: bool,
     /// Other checkpoints of the file system whose tensors join these, in this order: see [`Checkpoint::with_more`].
     pub more: Vec<More>,
 }
@@ -108,7 +111,10 @@ pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkp
 pub fn open_from(storage: Arc<dyn Storage>, name: &Name, options: &OpenOptions) -> Result<Checkpoint, Error> {
     let checkpoint = match storage.open(name) {
         Ok(source) => open_file(OpenFile::new(&storage, name.clone(), source))?,
-        Err(storage::Error::Directory { .. }) => open_folder(Folder::list(&storage, name.clone())?)?,
+        Err(storage::Error::Directory { .. }) => {
+            let folder = Folder::list(&storage, name.clone())?;
+            open_folder(if options.all_ranks { folder.of_all_ranks() } else { folder })?
+        }
         Err(error) => return Err(missing(&storage, name, error)),
     };
     let mut checkpoint = match &options.key {

@@ -149,6 +149,7 @@ impl AdapterArgs {
     /// The library's.
     pub(crate) fn adapter(&self) -> Result<Adapter, weighbridge::Error> {
         Ok(Adapter {
+            bindings: None,
             mapping: self.rules.as_deref().map(weighbridge::read_rules).transpose()?,
             allow_missing: self.allow_missing.iter().map(Pattern::new).collect(),
             drops: vec![],

@@ -19,6 +19,9 @@ use planner::encoding::Choice;
 use planner::{Adapter, EncodeRule, Encoding, LayoutKind, PlanBuilder, Preset, Ranks, Request, describe};
 use tensor::{Dtype, Scheme, Shape, Step};
 
+use vllm::Rejoined;
+
+use crate::agreement::Agreement;
 use crate::carry::{self, Beside, Carried, Made};
 use crate::report::{ConvertReport, Converted};
 use crate::{Error, Imatrix, Left, gguf, requantize, resume};
@@ -230,6 +233,8 @@ pub struct Conversion<'a> {
     draft: Draft,
     /// What the values depend on.
     identity: Vec<u8>,
+    /// What files of ranks must agree about.
+    agreement: Option<Agreement>,
 }
 
 impl fmt::Debug for Conversion<'_> {
@@ -250,22 +255,39 @@ impl<'a> Conversion<'a> {
         format: OutputFormat,
         options: &'a ConvertOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
-        if let Some(what) = format.refuses(checkpoint, layout).or_else(|| options.refuses(format, layout)) {
+        let of_ranks = checkpoint.metadata().hf().is_some_and(|hf| hf.ranks().is_some());
+        if of_ranks && !matches!(layout, LayoutKind::Source | LayoutKind::Named(_)) {
+            let what =
+                format!("files of ranks are put together as files, not in the layout `{}`", layout.name());
             return Err(Error::Convert { what });
         }
-        let own = dialect_of(checkpoint);
+        let refused = format.refuses(checkpoint, layout);
+        if let Some(what) = refused.or_else(|| options.refuses(format, layout).filter(|_| !of_ranks)) {
+            return Err(Error::Convert { what });
+        }
+        // Files of ranks have names of their own.
+        let own = dialect_of(checkpoint).filter(|_| !of_ranks);
         // From one ecosystem to another, everything gets the names that it has there.
         let layout = match (layout, format.dialect()) {
             (LayoutKind::Source, Some(home)) if own != Some(home) => LayoutKind::Named(home),
+            (LayoutKind::Source, None) if of_ranks => LayoutKind::Named(DialectName::Hf),
             (LayoutKind::Named(home), _) if own == Some(home) => LayoutKind::Source,
             (layout, _) => layout,
         };
         let model = (layout != LayoutKind::Source).then(|| describe(checkpoint)).transpose()?;
-        if let Some(what) = model.as_ref().and_then(|model| vllm::rank_files::refuses(&options.mesh, model)) {
+        let rejoined = match &model {
+            Some(model) if of_ranks => Some(Rejoined::of(checkpoint, model, &options.mesh)?),
+            _ => None,
+        };
+        // The mesh of files of ranks is the source's: the result is whole.
+        let mesh = if of_ranks { Mesh::default() } else { options.mesh };
+        if let Some(what) = model.as_ref().and_then(|model| vllm::rank_files::refuses(&mesh, model)) {
             return Err(Error::Convert { what });
         }
-        let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(options.mesh);
-        let builder = builder.adapter(options.adapter.clone());
+        let adapter = rejoined
+            .as_ref()
+            .map_or_else(|| options.adapter.clone(), |rejoined| rejoined.adapter(&options.adapter));
+        let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(mesh).adapter(adapter);
         let shared = match &model {
             Some(model) => builder.model(model).ranks()?,
             None => builder.ranks()?,
@@ -356,7 +378,7 @@ impl<'a> Conversion<'a> {
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
                     let as_source = own == Some(DialectName::Hf) && params.iter().copied().all(moved);
-                    let stages = in_stages(&counts, &options.mesh);
+                    let stages = in_stages(&counts, &mesh);
                     Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
                 } else {
                     Draft::directory(tensors, files, flavour, options.max_shard)?
@@ -376,7 +398,8 @@ impl<'a> Conversion<'a> {
         };
         let mut identity = resume::identity(checkpoint, layout, format, options);
         identity.extend(made.iter().flat_map(|m| &m.bytes));
-        Ok(Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity })
+        let agreement = rejoined.map(|rejoined| Agreement::of(checkpoint, &rejoined)).transpose()?;
+        Ok(Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity, agreement })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -407,7 +430,11 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity } = self;
+        let Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity, agreement } =
+            self;
+        if let Some(agreement) = agreement {
+            agreement.check(pool)?;
+        }
         let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));

@@ -3,6 +3,7 @@
 //! A [`Conversion`] writes one as a file of another format or of other encodings; [`diff`] says in what two differ;
 //! [`coverage`] gives the verdict on every key that one has besides its tensors.
 
+mod agreement;
 mod carry;
 mod conversion;
 mod coverage;

@@ -135,13 +135,15 @@ pub fn resolve_reading(
     work.tied_by_rule(bindings, &mut params);
     work.problems.splice(0..0, missing.problems);
     work.unknown_patterns(bindings);
-    let dropped = work.unused(bindings);
+    let mut dropped = work.unused(bindings);
     if !work.problems.is_empty() {
         let used = work.used_names();
         work.problems = shortened(work.problems, bindings, &used, reading.mapped.is_some());
     }
     if work.problems.is_empty() && reading.mapped.is_none() {
-        work.problems = partly_used(&params, &work.sources);
+        let (problems, partly) = partly_used(&params, &work.sources, &bindings.drops);
+        work.problems = problems;
+        dropped.extend(partly);
     }
     Problems::none(work.problems)?;
     Ok(Resolved { params, dropped, absent: work.absent })

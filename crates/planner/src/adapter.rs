@@ -1,6 +1,7 @@
 //! How a checkpoint is read besides what its dialect says: rules of the user's, and what may be absent.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use model::{Model, better_fit};
@@ -14,6 +15,8 @@ use crate::error::{Error, shown};
 pub struct Adapter {
     /// How its entries become the tensors that a dialect, or one's own modules, look for.
     pub mapping: Option<Mapping>,
+    /// How the model's parameters are made of the entries, where they are stored as no dialect says.
+    pub bindings: Option<Arc<Bindings>>,
     /// Parameters, or entries, that may be absent; the plan lists those that are.
     pub allow_missing: Vec<Pattern>,
     /// Tensors that may stay in the checkpoint, and why nothing is lost; the plan lists them.
@@ -28,7 +31,7 @@ impl Adapter {
     pub fn resolve(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
         let mapped = self.mapped(checkpoint)?;
         let names = names(checkpoint, mapped.as_ref());
-        let bindings = bindings(checkpoint, model, &names)?;
+        let bindings = self.bindings(checkpoint, model, &names)?;
         self.matched(checkpoint, mapped.as_ref(), bindings, Some(model.family.name())).map_err(|mut e| {
             if let Error::Misfit { fit, backbone, problems, .. } = &mut e {
                 let claimed = Some((model.family.name(), model.dialect));
@@ -44,7 +47,7 @@ impl Adapter {
         let mut resolved = self.resolve(checkpoint, model)?;
         let Some(mapped) = self.mapped(checkpoint)? else { return Ok(resolved) };
         let names = names(checkpoint, Some(&mapped));
-        let bindings = bindings(checkpoint, model, &names)?.bindings;
+        let bindings = self.bindings(checkpoint, model, &names)?.bindings;
         let mut made: HashMap<String, Expr> = bindings.into_iter().map(|b| (b.name, b.expr)).collect();
         for param in &mut resolved.params {
             param.expr = made.remove(&param.name).unwrap_or_else(|| param.expr.clone());
@@ -78,6 +81,14 @@ impl Adapter {
             }
         };
         Ok((self.matched(checkpoint, mapped.as_ref(), bindings, None)?, targets))
+    }
+
+    /// What the parameters are made of.
+    fn bindings(&self, checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
+        match &self.bindings {
+            Some(bindings) => Ok(Bindings::clone(bindings)),
+            None => bindings(checkpoint, model, names),
+        }
     }
 
     /// What the rules make of the checkpoint, if there are rules.

@@ -39,6 +39,6 @@ pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use pipeline::{plan, plan_as_stored, resolve};
-pub use ranks::Ranks;
+pub use ranks::{Ranks, runtime_layouts};
 pub use request::Request;
 pub use rules::{RulesProblems, parse_rules, read_rules};

@@ -8,7 +8,7 @@ use checkpoint::Checkpoint;
 use load::Plan;
 use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
-use tensor::{Arrangement, OneWay, RopeOrder, Target};
+use tensor::{Arrangement, Dtype, OneWay, RopeOrder, Scheme, Target};
 
 use crate::encoding::{Choice, Chooser, Held, Misfits, Parts, Subject, roles};
 use crate::error::shown;
@@ -208,4 +208,53 @@ impl Ranks {
         let names = self.resolved.params.iter().map(|p| p.name.as_str());
         shared.shares(names, &self.mesh, rank, self.layout.holding(model.map(|m| m.family)))
     }
+}
+
+/// What `layout` wants of the shares that a rank has.
+fn on_rank(
+    layout: LayoutKind,
+    model: &Model,
+    params: &[Param],
+    shares: &HashMap<&str, Share>,
+) -> Result<RuntimeLayout, OneWay> {
+    let mut wanted = layout.targets(model, params)?;
+    for target in &mut wanted.targets {
+        cut(target, shares);
+    }
+    Ok(wanted)
+}
+
+/// What `layout` wants on each rank of `mesh` of a model that has the canonical parameters `names`, whatever checkpoint they
+/// come from.
+///
+/// # Errors
+/// Every parameter that cannot be divided, and a layout that cannot be made of them.
+pub fn runtime_layouts(
+    model: &Model,
+    layout: LayoutKind,
+    mesh: &Mesh,
+    names: &[&str],
+) -> Result<Vec<RuntimeLayout>, Error> {
+    let shared = Shared::of(&model.tree());
+    let float = Scheme::plain(Dtype::F32);
+    let one = |rank| {
+        let shares = shared.shares(names.iter().copied(), mesh, rank, layout.holding(Some(model.family)))?;
+        let param = |name: &&str| {
+            Some(Param {
+                name: (*name).to_owned(),
+                shape: shares.get(name)?.shape.clone(),
+                scheme: Arc::clone(&float),
+                steps: vec![],
+                tied_to: None,
+            })
+        };
+        let params: Vec<Param> = names.iter().filter_map(param).collect();
+        on_rank(layout, model, &params, &shares).map_err(|OneWay { name, why }| Error::NoWayBack {
+            path: model.family.name().to_owned(),
+            layout: layout.name(),
+            name,
+            why,
+        })
+    };
+    (0..mesh.ranks().ok_or_else(Error::no_mesh)?).map(one).collect()
 }

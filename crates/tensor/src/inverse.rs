@@ -1,6 +1,6 @@
 //! The way back: given how parameters are made from entries, how the entries are made from the parameters.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::{Expr, Shape, Step};
@@ -41,35 +41,84 @@ pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
 /// # Errors
 /// As [`invert`].
 pub fn invert_knowing(made: &[Made], find: &dyn Fn(&str) -> Option<Shape>) -> Result<Vec<Made>, OneWay> {
+    let Inverse { sources, copies, padding } = take_apart(made, find)?;
+    let one_way = |name: &str, why| Err(OneWay { name: name.to_owned(), why });
+    match (copies.first(), padding.first()) {
+        (Some(copy), _) if copy.whole => one_way(&copy.of, "is used whole more than once"),
+        (Some(copy), _) => one_way(&copy.of, "is cut with gaps or overlaps"),
+        (None, Some(padding)) => one_way(&padding.name, "is padding"),
+        (None, None) => Ok(sources),
+    }
+}
+
+/// What is known of the sources of expressions, of which several may hold the same part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inverse {
+    /// Every source, in order of appearance, as an expression over what is made from it.
+    pub sources: Vec<Made>,
+    /// What is made of parts that others are made of too.
+    pub copies: Vec<Copies>,
+    /// What must be zero: the names are of what is made.
+    pub padding: Vec<Made>,
+}
+
+/// Two expressions over what is made that are the same part of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// The source, or one of the tensors that have parts of it.
+    pub of: String,
+    /// Whether it is the whole source.
+    pub whole: bool,
+    /// The one that the source is made of.
+    pub first: Made,
+    /// The other.
+    pub other: Made,
+}
+
+/// The way back where several tensors hold the same part of a source, as ranks do, and zeros beside it.
+///
+/// # Errors
+/// [`OneWay`] for a change of encoding, for slices with gaps, and for axes of unknown extents.
+pub fn take_apart(made: &[Made], find: &dyn Fn(&str) -> Option<Shape>) -> Result<Inverse, OneWay> {
     let mut open: Vec<Undone<'_>> = made
         .iter()
         .map(|m| Undone { name: &m.name, expr: Expr::source(&m.name), shape: m.shape.to_vec(), of: &m.expr })
         .collect();
-    let mut sources: Vec<Made> = Vec::new();
-    let mut found_names = HashSet::new();
+    let mut inverse = Inverse::default();
+    let mut found_names: HashMap<String, usize> = HashMap::new();
     let mut cuts: Vec<Cut<'_>> = Vec::new();
     loop {
         // Parts of a stack are new work, so the list may grow; the first goes first.
         let mut next = 0;
         while next < open.len() {
             match open[next].clone().step(&mut open, find)? {
-                Stop::Source(found) if !found_names.insert(found.name.clone()) => {
-                    return Err(OneWay { name: found.name, why: "is used whole more than once" });
-                }
-                Stop::Source(found) => sources.push(found),
+                Stop::Source(found) => match found_names.get(&found.name) {
+                    Some(at) => {
+                        let of = found.name.clone();
+                        let first = inverse.sources[*at].clone();
+                        inverse.copies.push(Copies { of, whole: true, first, other: found });
+                    }
+                    None => {
+                        found_names.insert(found.name.clone(), inverse.sources.len());
+                        inverse.sources.push(found);
+                    }
+                },
+                Stop::Slice(_, range, _) if range.is_empty() => {}
                 Stop::Slice(axis, range, undone) => cuts.push(Cut { axis, range, undone }),
+                Stop::Padding(zeros) => inverse.padding.push(zeros),
                 Stop::Parts => {}
             }
             next += 1;
         }
         open.clear();
-        let Some(first) = cuts.first() else { return Ok(sources) };
+        let Some(first) = cuts.first() else { return Ok(inverse) };
         let (axis, of) = (first.axis, first.undone.of);
         let (mut parts, others): (Vec<_>, Vec<_>) =
             cuts.drain(..).partition(|c| c.axis == axis && c.undone.of == of);
         cuts = others;
-        parts.sort_by_key(|c| c.range.start);
-        open.push(joined(axis, parts)?);
+        // Stable: of copies, the first that appeared is the one.
+        parts.sort_by_key(|c| (c.range.start, c.range.end));
+        open.push(joined(axis, parts, &mut inverse.copies)?);
     }
 }
 
@@ -97,6 +146,8 @@ struct Cut<'a> {
 enum Stop<'a> {
     Source(Made),
     Slice(usize, Range<u64>, Undone<'a>),
+    /// It is made of nothing.
+    Padding(Made),
     /// It went on in several.
     Parts,
 }
@@ -171,30 +222,43 @@ impl<'a> Undone<'a> {
                     }
                     return Ok(Stop::Parts);
                 }
-                Expr::Zero(_) => return stuck("is padding"),
+                Expr::Zero(_) => {
+                    return Ok(Stop::Padding(Made { name: name.to_owned(), shape: shape.into(), expr }));
+                }
             };
         }
     }
 }
 
-/// The whole that `parts`, sorted, are slices of.
-fn joined(axis: usize, parts: Vec<Cut<'_>>) -> Result<Undone<'_>, OneWay> {
+/// The whole that `parts`, sorted, are slices of; of equal slices the first.
+fn joined<'a>(axis: usize, parts: Vec<Cut<'a>>, copies: &mut Vec<Copies>) -> Result<Undone<'a>, OneWay> {
     let mut whole: Option<Undone<'_>> = None;
-    let (mut exprs, mut end) = (Vec::with_capacity(parts.len()), 0);
+    let mut exprs: Vec<Made> = Vec::with_capacity(parts.len());
+    let mut last = 0..0;
     for Cut { range, undone, .. } in parts {
-        if range.start != end {
-            return Err(OneWay { name: undone.name.to_owned(), why: "is cut with gaps or overlaps" });
+        let name = undone.name.to_owned();
+        let made = Made { name, shape: undone.shape.clone().into(), expr: undone.expr.clone() };
+        match exprs.last() {
+            Some(first) if range == last => {
+                let (of, first) = (made.name.clone(), first.clone());
+                copies.push(Copies { of, whole: false, first, other: made });
+                continue;
+            }
+            _ if range.start != last.end => {
+                return Err(OneWay { name: made.name, why: "is cut with gaps or overlaps" });
+            }
+            _ => {}
         }
-        end = range.end;
-        exprs.push(undone.expr.clone());
+        last = range;
+        exprs.push(made);
         whole.get_or_insert(undone);
     }
     let Some(mut whole) = whole else {
         return Err(OneWay { name: String::new(), why: "has no parts" });
     };
-    whole.shape[axis] = end;
+    whole.shape[axis] = last.end;
     if exprs.len() > 1 {
-        whole.expr = Expr::concat(axis, exprs);
+        whole.expr = Expr::concat(axis, exprs.into_iter().map(|made| made.expr).collect());
     }
     Ok(whole)
 }
@@ -308,6 +372,35 @@ mod tests {
         assert_eq!(back, [made("q", &[6, 3], q), made("k", &[3, 2], k)]);
         // And together again.
         assert_eq!(invert(&back).unwrap(), [qkv()]);
+    }
+
+    #[test]
+    fn what_several_hold_is_told_apart() {
+        // Two ranks have a half of `w` each, a head of `k` that is the same, and all of `norm`; the second is padded.
+        let k = || s("k").slice(0, 0..2);
+        let rank = |r: u64| {
+            let w = s("w").slice(0, 2 * r..(2 * r + 2).min(3));
+            let w = if r == 1 { Expr::concat(0, vec![w, Expr::Zero([1, 5].into())]) } else { w };
+            [
+                made(&format!("{r}.w"), &[2, 5], w),
+                made(&format!("{r}.qk"), &[3, 5], Expr::concat(0, vec![s("q").slice(0, r..r + 1), k()])),
+                made(&format!("{r}.norm"), &[5], s("norm")),
+            ]
+        };
+        let ranks: Vec<Made> = (0..2).flat_map(rank).collect();
+        let found = take_apart(&ranks, &|_| None).unwrap();
+        let named = |name: &str| found.sources.iter().find(|m| m.name == name).unwrap();
+        let both = |a: Expr, b: Expr| Expr::concat(0, vec![a, b]);
+        assert_eq!(named("w").expr, both(s("0.w"), s("1.w").slice(0, 0..1)));
+        assert_eq!(named("w").shape, [3, 5].into());
+        assert_eq!(named("q").expr, both(s("0.qk").slice(0, 0..1), s("1.qk").slice(0, 0..1)));
+        assert_eq!(named("k").expr, s("0.qk").slice(0, 1..3));
+        assert_eq!(named("norm").expr, s("0.norm"));
+        assert_eq!(found.padding, [made("1.w", &[1, 5], s("1.w").slice(0, 1..2))]);
+        let copies: Vec<(Expr, Expr)> =
+            found.copies.iter().map(|c| (c.first.expr.clone(), c.other.expr.clone())).collect();
+        let head = |r: u64| s(&format!("{r}.qk")).slice(0, 1..3);
+        assert_eq!(copies, [(s("0.norm"), s("1.norm")), (head(0), head(1))]);
     }
 
     #[test]

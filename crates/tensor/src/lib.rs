@@ -21,7 +21,7 @@ pub use binding::{Binding, Bindings, Drop, Presence, Target};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};
-pub use inverse::{Made, OneWay, invert, invert_knowing};
+pub use inverse::{Copies, Inverse, Made, OneWay, invert, invert_knowing, take_apart};
 pub use mapping::{MapRule, MapStep, Mapping, Outcome};
 pub use name::{Pattern, nearest, nearness};
 pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};

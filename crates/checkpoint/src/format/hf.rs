@@ -17,6 +17,7 @@ use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 use crate::file::{OpenFile, Parent};
 use crate::folder::Folder;
+pub use ranks::RankFiles;
 pub(crate) use ranks::rank_parts;
 pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
@@ -73,13 +74,13 @@ pub(super) fn beside(parent: &Parent) -> Result<Option<HfMetadata>, Error> {
 
 /// The checkpoint at `location`, whose weights are `part`.
 pub(super) fn checkpoint(location: Location, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
-    let Part { mut contents, pairs } = part;
+    let Part { mut contents, pairs, ranks } = part;
     let format = FormatName::new(if metadata.config.is_some() { NAME } else { safetensors::NAME });
     if let Some(config) = &metadata.config {
         let about = if let [only] = &contents.files[..] { only.location.clone() } else { location.clone() };
         contents = companions::gathered(&about, config, contents)?;
     }
-    let metadata = Metadata::Hf(HfMetadata { safetensors: pairs, ..metadata });
+    let metadata = Metadata::Hf(HfMetadata { safetensors: pairs, ranks, ..metadata });
     Ok(Checkpoint::new(location, format, contents, metadata))
 }
 
@@ -90,6 +91,7 @@ pub struct HfMetadata {
     config: Option<Value>,
     beside: Vec<(&'static str, Member)>,
     safetensors: Vec<(String, String)>,
+    ranks: Option<RankFiles>,
 }
 
 /// The files beside the weights that say what these mean: the configuration, the tokenizer in its several forms, the chat
@@ -128,17 +130,23 @@ impl HfMetadata {
                 .filter_map(|name| member(name).map(|found| found.map(|m| (*name, m))).transpose())
                 .collect::<Result<_, _>>()?,
             safetensors: Vec::new(),
+            ranks: None,
         })
     }
 
     /// The metadata of a safetensors file in `dir` without a `config.json`: nothing beside it is read.
     pub(super) fn alone(dir: Location) -> HfMetadata {
-        HfMetadata { dir, config: None, beside: Vec::new(), safetensors: Vec::new() }
+        HfMetadata { dir, config: None, beside: Vec::new(), safetensors: Vec::new(), ranks: None }
     }
 
     /// The directory.
     pub fn dir(&self) -> &Location {
         &self.dir
+    }
+
+    /// The ranks whose files these are, if the directory was opened as those of all of them.
+    pub fn ranks(&self) -> Option<RankFiles> {
+        self.ranks
     }
 
     /// `config.json`, always an object; `None` for a safetensors file that has none beside it.

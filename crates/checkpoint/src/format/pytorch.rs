@@ -81,7 +81,7 @@ impl Format for Pytorch {
         let Parts { entries, by_name, ignored } = read?;
         let contents =
             Contents { ignored, ..Contents::of_file(File::new(location, source), entries, by_name) };
-        Ok(Part { contents, pairs: Vec::new() })
+        Ok(Part { contents, pairs: Vec::new(), ranks: None })
     }
 }
 

@@ -69,7 +69,8 @@ impl Format for Safetensors {
         let location = file.location();
         let source = file.into_source();
         let Read { entries, by_name, pairs } = read(&location, source.as_ref())?;
-        Ok(Part { contents: Contents::of_file(File::new(location, source), entries, by_name), pairs })
+        let contents = Contents::of_file(File::new(location, source), entries, by_name);
+        Ok(Part { contents, pairs, ranks: None })
     }
 }
 

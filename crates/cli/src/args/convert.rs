@@ -7,6 +7,13 @@ use weighbridge::{OutputFormat, Split};
 
 use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
+/// Whose ranks hold the files.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum FromArg {
+    /// `model-rank-R-part-P.safetensors`, as `--layout vllm` writes them
+    Vllm,
+}
+
 /// `convert`.
 #[derive(ClapArgs)]
 #[command(
@@ -35,6 +42,10 @@ pub(crate) struct ConvertArgs {
     /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
     #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
+    /// The source is a directory of files that ranks hold, and is put together again; how experts were dealt must be said
+    /// (`--whole-experts`, `--experts`), the number of ranks not
+    #[arg(long, value_enum, value_name = "ENGINE", conflicts_with_all = ["tp", "pp", "ep"])]
+    pub(crate) from: Option<FromArg>,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
     #[command(flatten)]

@@ -20,7 +20,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let format = args.format().map_err(Failure::Usage)?;
     let layout = args.layout.kind().map_err(Failure::Usage)?;
     // Read, not mapped: what is done with leaves memory at once.
-    let checkpoint = weighbridge::open_with(&args.source, &args.also.options(Io::Pread))?;
+    let mut open = args.also.options(Io::Pread);
+    open.all_ranks = args.from.is_some();
+    let checkpoint = weighbridge::open_with(&args.source, &open)?;
     let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let Encoding { rules, preset } = args.encoding.encoding();
     let options = ConvertOptions {

@@ -6,11 +6,13 @@
 mod family;
 mod layout;
 pub mod rank_files;
+mod rejoin;
 mod sharded_state;
 
 use planner::LayoutKind;
 
 pub use layout::Vllm;
+pub use rejoin::Rejoined;
 pub(crate) use sharded_state::ShardedState;
 
 /// As vLLM's layers hold the parameters.

@@ -15,7 +15,7 @@ use planner::Request;
 use crate::family;
 
 /// The scales that attention has for its cache.
-const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
+pub(crate) const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
 /// Who has parameters for them too, which are -1 where a checkpoint has none:
 /// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::safetensors;
@@ -73,6 +73,47 @@ pub(crate) fn rank_parts(
         }
     }
     Ok(parts)
+}
+
+/// The ranks whose files a directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankFiles {
+    /// Stages that run the layers one after the other.
+    pub stages: usize,
+    /// Ranks that share each layer.
+    pub ranks: usize,
+}
+
+/// The ranks of the files called `names`, of which none may be missing.
+///
+/// # Errors
+/// If some file is not one of a rank, and for each rank that has none.
+pub(super) fn of_all(folder: &Folder, names: &BTreeSet<String>) -> Result<RankFiles, Error> {
+    let files: BTreeSet<(usize, usize)> =
+        names.iter().filter_map(|name| Name::parse(name)).map(|n| (n.stage.unwrap_or(0), n.rank)).collect();
+    let most =
+        |of: fn(&(usize, usize)) -> usize| files.iter().map(of).max().map_or(0, |n| n.saturating_add(1));
+    let found = RankFiles { stages: most(|f| f.0), ranks: most(|f| f.1) };
+    let named = names.iter().filter(|name| Name::parse(name).is_none());
+    if let Some(other) = named.take(1).next().or_else(|| names.first().filter(|_| files.is_empty())) {
+        let wants = "files of vLLM's ranks, such as `model-rank-0-part-0.safetensors`".to_owned();
+        return Err(Error::whole(folder.location(), Fault::Missing { wants, found: format!("`{other}`") }));
+    }
+    let mut problems = Problems::default();
+    // Names are many at most; a number in one of them may be anything.
+    let wanted = (0..found.stages).flat_map(|stage| (0..found.ranks).map(move |rank| (stage, rank)));
+    for (stage, rank) in wanted.filter(|at| !files.contains(at)).take(8) {
+        let stage = (found.stages > 1).then_some(stage);
+        let name = Name { stage, rank, part: 0 }.to_string();
+        problems.push(Problem { at: None, subject: Subject::Whole, fault: Fault::Absent { name } });
+    }
+    problems.check(folder.location())?;
+    Ok(found)
+}
+
+/// What the tensors of the file called `name` are called by, before their own names.
+pub(super) fn prefix(name: &str) -> String {
+    Name::parse(name).map_or(String::new(), |name| format!("{}.{}.", name.stage.unwrap_or(0), name.rank))
 }
 
 /// That the files called `names` are not those of several ranks of a stage, which hold tensors of the same names.

@@ -62,7 +62,12 @@ pub(crate) fn is_index(name: &str) -> bool {
 /// Opens the weights of a directory, and reports all that is wrong with them.
 pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
     let weights = find(folder)?;
-    ranks::of_one_rank(folder, &weights.names)?;
+    let ranks = if folder.is_of_all_ranks() {
+        Some(ranks::of_all(folder, &weights.names)?)
+    } else {
+        ranks::of_one_rank(folder, &weights.names)?;
+        None
+    };
     let mut members = Members::of(folder);
     let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
     for name in &weights.names {
@@ -71,7 +76,10 @@ pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
             opened.insert(name.as_str());
             // Each shard repeats them.
             pairs.get_or_insert(part.pairs);
-            parts.push(part.contents);
+            parts.push(match ranks {
+                Some(_) => part.contents.prefixed(&ranks::prefix(name)),
+                None => part.contents,
+            });
         }
     }
     let contents = Contents::join(parts, &mut members.problems);
@@ -79,7 +87,7 @@ pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
         index.check(&contents, &opened, &mut members.problems);
     }
     members.check()?;
-    Ok(Part { contents, pairs: pairs.unwrap_or_default() })
+    Ok(Part { contents, pairs: pairs.unwrap_or_default(), ranks })
 }
 
 /// The tensors of a file. Its content says of what format it is: a pointer or a page in its place is refused by

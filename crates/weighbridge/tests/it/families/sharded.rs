@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use weighbridge::{
-    Conversion, ConvertOptions, LayoutKind, Mesh, OutputFormat, Plan, PlanBuilder, Pool, open,
+    Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OpenOptions, OutputFormat, Plan,
+    PlanBuilder, Pool, open, open_with,
 };
 
 use super::{RAGGED, families, family, shape};
@@ -139,4 +140,118 @@ fn files_of_stages_hold_what_ranks_load() {
         let refused = open(&to).err().unwrap().to_string();
         assert!(refused.contains("2 ranks of vLLM in each of 2 stages"), "{refused}");
     }
+}
+
+/// Every tensor of a checkpoint: shape, scheme and bytes.
+fn tensors(path: &Path) -> BTreeMap<String, (Vec<u64>, String, Vec<u8>)> {
+    let plan = weighbridge::plan_as_stored(&open(path).unwrap()).unwrap();
+    let loaded = plan.load(&mut Pool::new(1)).unwrap();
+    let one = |p: &weighbridge::plan::PlannedParam| {
+        let slots = loaded.get(&p.name).unwrap().slots();
+        let bytes = slots.iter().flat_map(|slot| slot.bytes().to_vec()).collect();
+        (p.name.clone(), (p.shape.to_vec(), p.scheme.name.to_string(), bytes))
+    };
+    plan.params().iter().map(one).collect()
+}
+
+fn whole(ranks: &Path, to: &Path, mesh: Mesh) -> Result<(), weighbridge::Error> {
+    let mut all = OpenOptions::default();
+    all.all_ranks = true;
+    let options = ConvertOptions { mesh, ..ConvertOptions::default() };
+    let checkpoint = open_with(ranks, &all)?;
+    let conversion = Conversion::new(&checkpoint, LayoutKind::Source, OutputFormat::Hf, &options)?;
+    conversion.run(to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(()))?;
+    Ok(())
+}
+
+/// What ranks hold, put together again, is what it was made from, bit for bit.
+#[test]
+fn files_of_ranks_are_put_together_again() {
+    let (mut wrong, mut done) = (vec![], BTreeMap::<&str, usize>::new());
+    let meshes = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)].map(|(tp, pp)| Mesh { tp, pp, ..Mesh::default() });
+    let whole_experts = Mesh { tp: 2, whole_experts: true, ..Mesh::default() };
+    let dealt = Mesh { experts: ExpertPlacement::RoundRobin, ..whole_experts };
+    let all = families();
+    for family in all.iter().filter(|f| f.name != RAGGED) {
+        let dir = tempfile::tempdir().unwrap();
+        family.write_hf(&dir.path().join("hf"));
+        let hf = open(dir.path().join("hf")).unwrap();
+        let source = tensors(&dir.path().join("hf"));
+        for (i, mesh) in meshes.iter().chain([&whole_experts, &dealt]).enumerate() {
+            let options = ConvertOptions { mesh: *mesh, ..ConvertOptions::default() };
+            // What cannot be shared so, or has no names in vLLM, is refused, which other tests hold.
+            let Ok(conversion) = Conversion::new(&hf, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options)
+            else {
+                continue;
+            };
+            let (ranks, back) = (dir.path().join(format!("ranks{i}")), dir.path().join(format!("back{i}")));
+            conversion.run(&ranks, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
+            if let Err(error) = whole(&ranks, &back, *mesh) {
+                wrong.push(format!("{} by {mesh}: {error}", family.name));
+                continue;
+            }
+            let back = tensors(&back);
+            for name in source.keys().chain(back.keys()).collect::<BTreeSet<_>>() {
+                if source.get(name) != back.get(name) {
+                    let about =
+                        |t: Option<&(Vec<u64>, String, Vec<u8>)>| t.map(|t| (t.0.clone(), t.1.clone()));
+                    let (was, is) = (about(source.get(name)), about(back.get(name)));
+                    wrong.push(format!("{} by {mesh}: `{name}` was {was:?}, is {is:?}", family.name));
+                }
+            }
+            *done.entry(&family.name).or_default() += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {done:?}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(done.values().sum::<usize>() >= 40, "{done:?}");
+}
+
+/// Files of ranks that are not of one model, or not all there, are not put together.
+#[test]
+fn files_of_ranks_must_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    family("llama").write_hf(&dir.path().join("hf"));
+    let (ranks, back) = (dir.path().join("ranks"), dir.path().join("back"));
+    let mesh = Mesh { tp: 2, ..Mesh::default() };
+    let options = ConvertOptions { mesh, ..ConvertOptions::default() };
+    let hf = open(dir.path().join("hf")).unwrap();
+    let conversion = Conversion::new(&hf, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options).unwrap();
+    conversion.run(&ranks, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
+    let file = ranks.join("model-rank-1-part-0.safetensors");
+    let good = std::fs::read(&file).unwrap();
+    let with = |tensor: &str, byte: &dyn Fn(usize) -> usize| {
+        let data = 8 + usize::try_from(u64::from_le_bytes(good[..8].try_into().unwrap())).unwrap();
+        let header: Value = serde_json::from_slice(&good[8..data]).unwrap();
+        let ends: Vec<usize> = header[tensor]["data_offsets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|n| n.as_u64().unwrap().try_into().unwrap())
+            .collect();
+        let mut bad = good.clone();
+        bad[data + ends[0] + byte(ends[1] - ends[0])] ^= 1;
+        std::fs::write(&file, bad).unwrap();
+        let error = whole(&ranks, &back, mesh).unwrap_err().to_string();
+        assert!(!back.exists(), "{error}");
+        error
+    };
+    let norm = "model.layers.1.input_layernorm.weight";
+    assert_eq!(
+        with(norm, &|_| 5),
+        format!(
+            "the files of the ranks are not of one model, or its experts are dealt otherwise:\n\
+             `0.0.{norm}` and `0.1.{norm}` are not the same there"
+        )
+    );
+    let padding = with("lm_head.weight", &|len| len - 4);
+    assert!(padding.ends_with("`0.1.lm_head.weight` is not zero where it pads"), "{padding}");
+    std::fs::remove_file(&file).unwrap();
+    // One rank alone is a model of half the size, which the configuration belies.
+    let alone = whole(&ranks, &back, mesh).unwrap_err().to_string();
+    assert!(alone.contains("does not fit") || alone.contains("elements"), "{alone}");
+    std::fs::write(ranks.join("model-rank-3-part-0.safetensors"), &good).unwrap();
+    let missing = whole(&ranks, &back, mesh).unwrap_err().to_string();
+    assert!(missing.contains("`model-rank-1-part-0.safetensors`"), "{missing}");
+    assert!(missing.contains("`model-rank-2-part-0.safetensors`"), "{missing}");
+    assert!(!back.exists());
 }

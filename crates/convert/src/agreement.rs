@@ -1,0 +1,80 @@
+//! What files of ranks must agree about before they are put together: what several have is the same, padding is zero.
+
+use checkpoint::Checkpoint;
+use load::{Plan, Pool};
+use planner::{LayoutKind, PlanBuilder};
+use tensor::{Copies, Expr, Made, Target};
+use vllm::Rejoined;
+
+use crate::Error;
+
+/// Parts of files of ranks that are held against each other, or against zero.
+pub(crate) struct Agreement {
+    plan: Plan,
+    copies: Vec<Copies>,
+    padding: Vec<Made>,
+}
+
+impl Agreement {
+    pub(crate) fn of(checkpoint: &Checkpoint, rejoined: &Rejoined) -> Result<Agreement, Error> {
+        let mut request = PlanBuilder::new(checkpoint).layout(LayoutKind::Source).request()?;
+        let target = |name: String, expr: &Expr| Target { name, expr: expr.clone(), scheme: None };
+        let (copies, padding) = (rejoined.copies.clone(), rejoined.padding.clone());
+        request.targets.clear();
+        for (i, copy) in copies.iter().enumerate() {
+            request.targets.push(target(format!("{i}.first"), &copy.first.expr));
+            request.targets.push(target(format!("{i}.other"), &copy.other.expr));
+        }
+        for (i, zeros) in padding.iter().enumerate() {
+            request.targets.push(target(format!("{i}.padding"), &zeros.expr));
+        }
+        Ok(Agreement { plan: request.compile()?, copies, padding })
+    }
+
+    /// Reads all of it, a part at a time.
+    pub(crate) fn check(&self, pool: &mut Pool) -> Result<(), Error> {
+        let mut wrong = vec![];
+        for (i, copy) in self.copies.iter().enumerate() {
+            if self.bytes(2 * i, pool)? != self.bytes(2 * i + 1, pool)? {
+                let (first, other) = (held_in(&copy.first.expr), held_in(&copy.other.expr));
+                wrong.push(format!("`{first}` and `{other}` are not the same there"));
+            }
+        }
+        for (i, zeros) in self.padding.iter().enumerate() {
+            if self.bytes(2 * self.copies.len() + i, pool)?.iter().any(|byte| *byte != 0) {
+                wrong.push(format!("`{}` is not zero where it pads", zeros.name));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        const SHOWN: usize = 8;
+        let more = wrong.len().saturating_sub(SHOWN);
+        wrong.truncate(SHOWN);
+        if more > 0 {
+            wrong.push(format!("and {more} more"));
+        }
+        wrong.insert(
+            0,
+            "the files of the ranks are not of one model, or its experts are dealt otherwise:".to_owned(),
+        );
+        Err(Error::Convert { what: wrong.join("\n") })
+    }
+
+    /// The bytes of the target at `index`, its planes one after the other.
+    fn bytes(&self, index: usize, pool: &mut Pool) -> Result<Vec<u8>, Error> {
+        let plan = self.plan.one(index);
+        let loaded = plan.load(pool)?;
+        let slots = plan.params().first().and_then(|p| loaded.get(&p.name)).map(load::Tensor::slots);
+        Ok(slots.unwrap_or_default().iter().flat_map(|slot| slot.bytes().iter().copied()).collect())
+    }
+}
+
+/// The first tensor that `expr` is made of.
+fn held_in(expr: &Expr) -> String {
+    let mut first = None;
+    expr.for_each_source(&mut |name| {
+        first.get_or_insert_with(|| name.to_owned());
+    });
+    first.unwrap_or_default()
+}
