@@ -8,6 +8,9 @@ use vllm::Rejoined;
 
 use crate::Error;
 
+/// Disagreements that an error names.
+const SHOWN: usize = 8;
+
 /// Parts of files of ranks that are held against each other, or against zero.
 pub(crate) struct Agreement {
     plan: Plan,
@@ -48,7 +51,6 @@ impl Agreement {
         if wrong.is_empty() {
             return Ok(());
         }
-        const SHOWN: usize = 8;
         let more = wrong.len().saturating_sub(SHOWN);
         wrong.truncate(SHOWN);
         if more > 0 {

@@ -44,7 +44,9 @@ pub(crate) fn partly_used(
 fn each_use<'e>(expr: &'e Expr, sources: &Sources<'_>, each: &mut dyn FnMut(&'e str, Option<u64>)) {
     match expr {
         Expr::Concat { parts, .. } | Expr::Stack(parts) => {
-            parts.iter().for_each(|part| each_use(part, sources, each));
+            for part in parts {
+                each_use(part, sources, each);
+            }
         }
         Expr::Split { of, .. }
         | Expr::Merge { of, .. }
@@ -60,7 +62,9 @@ fn each_use<'e>(expr: &'e Expr, sources: &Sources<'_>, each: &mut dyn FnMut(&'e 
                 }
                 _ => None,
             };
-            names.into_iter().for_each(|name| each(name, part));
+            for name in names {
+                each(name, part);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use checkpoint::Checkpoint;
+use checkpoint::{Checkpoint, HfMetadata};
 use model::{Mesh, Model};
 use planner::{Adapter, runtime_layouts};
 use tensor::{
@@ -35,7 +35,7 @@ impl Rejoined {
     /// If it was not opened so, or what the ranks hold cannot be what `model` is cut into.
     pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Refused> {
         let refused = |what: String| Refused { what };
-        let Some(files) = checkpoint.metadata().hf().and_then(|hf| hf.ranks()) else {
+        let Some(files) = checkpoint.metadata().hf().and_then(HfMetadata::ranks) else {
             return Err(refused("these are not the files of all of vLLM's ranks".to_owned()));
         };
         let Some(names) = family::names(model.family.name()) else {
@@ -65,7 +65,7 @@ impl Rejoined {
                     let held = named.into_iter().find_map(|n| Some((n.to_owned(), *there.get(n)?)));
                     match held {
                         Some((name, shape)) => {
-                            made.push(Made { name, shape: Shape::clone(shape), expr: target.expr })
+                            made.push(Made { name, shape: Shape::clone(shape), expr: target.expr });
                         }
                         None => target.expr.for_each_source(&mut |name| {
                             absent.insert(name.to_owned());
