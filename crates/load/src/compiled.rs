@@ -36,6 +36,21 @@ impl Plan {
         Ok(Plan { checkpoint: checkpoint.clone(), pieces, arrangement, nameless: vec![] })
     }
 
+    /// The same, each parameter in memory at a multiple of as many bytes as `align` says. What shares a slot is where all of
+    /// them can be.
+    #[must_use]
+    pub fn aligned(mut self, align: impl Fn(&PlannedParam) -> u64) -> Plan {
+        for i in 0..self.pieces.params.len() {
+            let wanted = align(&self.pieces.params[i]);
+            let root = self.pieces.params[i].tied_to.unwrap_or(i);
+            for at in [i, root] {
+                let param = &mut self.pieces.params[at];
+                param.align = param.align.max(wanted);
+            }
+        }
+        self
+    }
+
     /// The same, with the canonical parameters that the layout has no name for.
     #[must_use]
     pub fn with_nameless(self, nameless: Vec<String>) -> Plan {

@@ -138,6 +138,11 @@ impl<'a> Sum<'a> {
         for plane in &param.planes {
             self.plane(plane);
         }
+        // Plans without it have the digests that they had.
+        if param.align > 1 {
+            self.text("align");
+            self.number(param.align);
+        }
         self.count(param.staged.len());
         for staged in &param.staged {
             self.param(staged);

@@ -44,7 +44,7 @@ pub use family::{FAMILIES, Family};
 pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
-pub use param::{Along, Axis, ParamSpec, Place, Role};
+pub use param::{Along, Axis, Contract, ParamSpec, Place, Role};
 pub use rope::{Rope, RopeScaling, Yarn};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.

@@ -186,6 +186,34 @@ impl Mesh {
         Ok(Some(share))
     }
 
+    /// Where each row of several regions is among the rows of all ranks, one rank's after the other's: what ranks compute of
+    /// them, logits, is put in order with it. Padding is left out.
+    ///
+    /// Source: vllm/model_executor/layers/vocab_parallel_embedding.py, v0.33.0, `get_sharded_to_full_mapping`.
+    ///
+    /// # Errors
+    /// If a region cannot be divided.
+    pub fn gathered(&self, regions: &[Along], holding: Holding) -> Result<Vec<u64>, Undivided> {
+        let mut rows: Vec<Vec<u64>> = vec![vec![]; regions.len()];
+        let mut at = 0;
+        for tp in 0..self.tp {
+            for (region, rows) in regions.iter().zip(&mut rows) {
+                let cut = self.cut(region, Rank { tp, pp: 0, ep: 0 }, holding);
+                let (range, padding) = match cut {
+                    Ok(Cut::Range { range, padding }) => (range, padding),
+                    Ok(_) => (0..region.extent, 0),
+                    Err((what, ranks, wanted)) => {
+                        return Err(Undivided { name: "the vocabulary".to_owned(), what, ranks, wanted });
+                    }
+                };
+                let held = range.end - range.start;
+                rows.extend(at..at + held);
+                at += held + padding;
+            }
+        }
+        Ok(rows.concat())
+    }
+
     /// The mesh of whole experts: groups of them, and within each a number of ranks that would share a layer.
     fn of_experts(&self, rank: Rank) -> (Mesh, Rank) {
         let mesh = Mesh { tp: 1, ep: self.ep * self.tp, ..*self };

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 use tensor::{Expr, Presence};
 
-use crate::param::{ParamSpec, Place};
+use crate::param::{Contract, ParamSpec, Place};
 
 pub use crate::computes::{Attention, Branch, Computes, Decoder, FeedForward, Norm, NotRun};
 pub use layers::{
@@ -113,6 +113,8 @@ pub struct Tree {
     by_entries: bool,
     names: HashMap<String, String>,
     problems: Vec<TwoOwners>,
+    /// What the parameters that are declared now are held as, where they do not say it themselves.
+    contract: Contract,
 }
 
 impl Tree {
@@ -166,6 +168,13 @@ impl Tree {
         self.path.pop();
     }
 
+    /// Declares what `module` has, held as `contract` says where a parameter says nothing itself.
+    fn held_by(&mut self, contract: Contract, module: &dyn Module) {
+        let before = std::mem::replace(&mut self.contract, contract);
+        module.declare(self);
+        self.contract = before;
+    }
+
     /// The module holds a parameter, `{path}.{name}`, as a checkpoint has it.
     pub fn param(&mut self, name: &str, spec: ParamSpec) {
         let full = self.full(name);
@@ -195,7 +204,9 @@ impl Tree {
     /// The module holds `{path}.{name}`, made of declared parameters by `expr`.
     pub fn held_as(&mut self, name: &str, expr: Expr) {
         let full = self.full(name);
-        if expr != Expr::source(&full) {
+        let mut of_itself = false;
+        expr.for_each_source(&mut |part| of_itself |= part == full);
+        if !of_itself {
             self.own(&full);
         }
         self.hold(full, expr);
@@ -212,7 +223,12 @@ impl Tree {
 
     fn declare(&mut self, name: String, spec: ParamSpec, stored: Option<Expr>) {
         let place = self.place.unwrap_or(if self.layered { Place::After } else { Place::Before });
-        self.declared.push(Declared { spec: ParamSpec { name, place, ..spec }, stored, owner: self.owner() });
+        let contract = Contract {
+            dtype: spec.contract.dtype.or(self.contract.dtype),
+            align: spec.contract.align.or(self.contract.align),
+        };
+        let spec = ParamSpec { name, place, contract, ..spec };
+        self.declared.push(Declared { spec, stored, owner: self.owner() });
     }
 
     fn hold(&mut self, name: String, expr: Expr) {
@@ -233,6 +249,25 @@ impl Tree {
         } else {
             format!("`{}` ({kind})", self.path.join("."))
         }
+    }
+}
+
+/// A module whose parameters are held in a dtype, or at multiples of so many bytes, as its code wants them.
+#[derive(Clone, Debug)]
+pub struct HeldAs<M> {
+    /// The module.
+    pub module: M,
+    /// What its parameters are held as.
+    pub contract: Contract,
+}
+
+impl<M: Module> Module for HeldAs<M> {
+    fn declare(&self, tree: &mut Tree) {
+        tree.held_by(self.contract, &self.module);
+    }
+
+    fn kind(&self) -> &'static str {
+        self.module.kind()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Canonical parameters: a name, logical axes, and what the parameter is for.
 
-use tensor::{Presence, Shape};
+use tensor::{Dtype, Presence, Shape};
 
 /// What a logical axis ranges over, which decides how ranks share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +99,32 @@ pub struct ParamSpec {
     pub place: Place,
     /// It is added once to what all ranks of a tensor-parallel group have summed up: the bias of a row-parallel layer.
     pub once: bool,
+    /// What it is held as, and where.
+    pub contract: Contract,
+}
+
+/// What a module's code relies on beyond a parameter's shape. It is checked before a byte is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contract {
+    /// The dtype that the parameter is held in. One that is stored otherwise is a problem, unless it is encoded as this.
+    pub dtype: Option<Dtype>,
+    /// Each plane begins in memory at a multiple of this many bytes: a power of two up to 4096.
+    pub align: Option<u64>,
 }
 
 impl ParamSpec {
     /// A required parameter; its module gives it a name and a place.
     pub fn new(role: Role, axes: impl Into<Vec<Along>>) -> ParamSpec {
         let (name, presence, place) = (String::new(), Presence::Required, Place::Before);
-        ParamSpec { name, axes: axes.into(), role, presence, place, once: false }
+        ParamSpec {
+            name,
+            axes: axes.into(),
+            role,
+            presence,
+            place,
+            once: false,
+            contract: Contract::default(),
+        }
     }
 
     /// A required `[out, in]` matrix.
@@ -128,6 +147,12 @@ impl ParamSpec {
     #[must_use]
     pub fn tied_to(self, name: impl Into<String>) -> ParamSpec {
         ParamSpec { presence: Presence::TiedTo(name.into()), ..self }
+    }
+
+    /// The same, held as `contract` says.
+    #[must_use]
+    pub fn held(self, contract: Contract) -> ParamSpec {
+        ParamSpec { contract, ..self }
     }
 
     /// The shape.

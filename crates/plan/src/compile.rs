@@ -57,6 +57,8 @@ pub struct PlannedParam {
     pub planes: Vec<PlannedPlane>,
     /// Index of the earlier parameter whose slot this one shares.
     pub tied_to: Option<usize>,
+    /// Each plane begins in memory at a multiple of this many bytes, a power of two, beside what its elements want.
+    pub align: u64,
     /// Entries that must be decoded or encoded before they can be moved, each as a parameter of its own. If there are any,
     /// the pieces of `planes` come from these, by their place here, and not from entries.
     pub staged: Vec<PlannedParam>,
@@ -407,6 +409,7 @@ impl Compiler<'_> {
             step_fidelity,
             planes: vec![],
             tied_to: None,
+            align: 1,
             staged: vec![],
             expr: movement,
         })

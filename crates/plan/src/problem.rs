@@ -179,6 +179,22 @@ pub enum Problem {
         /// The parameter.
         absent: String,
     },
+    /// A parameter is held in another dtype than its module was written for.
+    Dtype {
+        /// Name of the target.
+        param: String,
+        /// What its module wants.
+        wanted: String,
+        /// What it would be.
+        found: String,
+    },
+    /// A parameter cannot be placed in memory as its module wants.
+    Align {
+        /// Name of the target.
+        param: String,
+        /// Bytes that it is to begin at a multiple of.
+        align: u64,
+    },
     /// Ties go round in a circle.
     Circle {
         /// A parameter on it.
@@ -204,6 +220,7 @@ impl Problem {
             | Problem::Unused { .. }
             | Problem::Renamed { .. }
             | Problem::PartlyUsed { .. }
+            | Problem::Dtype { .. }
             | Problem::Shape { .. } => Fault::Mismatch,
             Problem::Mixed { .. }
             | Problem::Encoding { .. }
@@ -215,6 +232,7 @@ impl Problem {
             | Problem::Steps { .. }
             | Problem::Unknown { .. }
             | Problem::Torn { .. }
+            | Problem::Align { .. }
             | Problem::NothingToAllow { .. }
             | Problem::Circle { .. } => Fault::Misuse,
         }

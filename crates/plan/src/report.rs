@@ -213,6 +213,8 @@ fn subject(problem: &Problem) -> &str {
         | Problem::TooFine { param, .. }
         | Problem::Unknown { param, .. }
         | Problem::Torn { param, .. }
+        | Problem::Dtype { param, .. }
+        | Problem::Align { param, .. }
         | Problem::Circle { param }
         | Problem::Unproven { param, .. } => param,
         Problem::Duplicate { name, .. } => name,
@@ -393,6 +395,14 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                 (format!("`{}`", name(param)), format!(": there is no parameter `{}`", name(n)))
             }
         }
+        Problem::Dtype { param, wanted, found } => {
+            hints.push(format!("encode it on the way: `{}={wanted}`", name(param).replace("{n}", "*")));
+            (format!("`{}`", name(param)), format!(": its module wants {wanted}, found {found}"))
+        }
+        Problem::Align { param, align } => (
+            format!("`{}`", name(param)),
+            format!(": wanted a power of two up to 4096 to align it to, found {align}"),
+        ),
         Problem::Torn { param, absent } => {
             hints.push("a layout of separate parts does without: canonical, in-place, gguf, hf".into());
             (

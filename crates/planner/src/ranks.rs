@@ -111,7 +111,9 @@ impl Ranks {
         untorn(&model.tree(), &resolved, &targets)
             .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
         let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
-        Ok(Request { checkpoint: self.checkpoint.clone(), resolved, targets, nameless, arrangement, family })
+        let contracts = shared.contracts(&targets);
+        let checkpoint = self.checkpoint.clone();
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
     }
 
     fn of_module(&self, shared: &Shared, tree: &Tree, rank: u64) -> Result<Request, Error> {
@@ -129,7 +131,8 @@ impl Ranks {
             .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
         let arrangement = self.layout.arrangement(RopeOrder::Half, &self.mesh, rank);
         let (checkpoint, resolved) = (self.checkpoint.clone(), encoded.resolved);
-        Ok(Request { checkpoint, resolved, targets, nameless: vec![], arrangement, family })
+        let (nameless, contracts) = (vec![], shared.contracts(&targets));
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
     }
 
     fn as_stored(
@@ -144,7 +147,8 @@ impl Ranks {
         let resolved = self.encoding.of(&self.resolved, parts, shape)?.resolved;
         let arrangement = Arrangement::stored(checkpoint.format().name());
         let (checkpoint, targets) = (checkpoint.clone(), targets.to_vec());
-        Ok(Request { checkpoint, resolved, targets, nameless: vec![], arrangement, family: None })
+        let (nameless, family, contracts) = (vec![], None, HashMap::new());
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
     }
 
     /// What becomes of each parameter of `plans`, which were compiled from `requests`, one a rank, by its name there: rules

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use load::Plan;
-use model::{Param, Share, Tree};
-use plan::{Codecs as _, Problem, Problems, Resolved};
+use model::{Contract, Param, Share, Tree};
+use plan::{Codecs as _, PlannedParam, Problem, Problems, Resolved};
 use tensor::{Arrangement, Dtype, Expr, Scheme, Target};
 
 use crate::Error;
@@ -27,6 +27,8 @@ pub struct Request {
     pub(crate) arrangement: Arrangement,
     /// The family, if there is a model.
     pub(crate) family: Option<&'static str>,
+    /// What the modules want of the targets beyond their shapes, by name.
+    pub(crate) contracts: HashMap<String, Contract>,
 }
 
 impl Request {
@@ -36,7 +38,26 @@ impl Request {
     /// Every target that cannot be made of what the checkpoint has.
     pub fn compile(&self) -> Result<Plan, Error> {
         let plan = self.lowered(&self.targets)?;
+        self.kept(&plan)?;
+        let align = |p: &PlannedParam| self.contracts.get(&p.name).and_then(|c| c.align).unwrap_or(1);
+        let plan = if self.contracts.is_empty() { plan } else { plan.aligned(align) };
         Ok(plan.with_nameless(self.nameless.clone()))
+    }
+
+    /// That `plan` holds each parameter as its module wants.
+    fn kept(&self, plan: &Plan) -> Result<(), Error> {
+        let mut problems = vec![];
+        for param in plan.params() {
+            let Some(contract) = self.contracts.get(&param.name) else { continue };
+            if let Some(wanted) = contract.dtype.filter(|dtype| param.scheme.dtype() != Some(*dtype)) {
+                let (wanted, found) = (wanted.name().to_owned(), param.scheme.to_string());
+                problems.push(Problem::Dtype { param: param.name.clone(), wanted, found });
+            }
+            if let Some(align) = contract.align.filter(|align| !align.is_power_of_two() || *align > 4096) {
+                problems.push(Problem::Align { param: param.name.clone(), align });
+            }
+        }
+        Problems::none(problems).map_err(|problems| misfit(&self.checkpoint, self.family, problems))
     }
 
     /// The plan of one target more, and of no other.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::{Holding, Mesh, ParamSpec, Place, Role, Share, Tree};
+use model::{Contract, Holding, Mesh, ParamSpec, Place, Role, Share, Tree};
 use plan::Resolved;
+use tensor::Target;
 
 use crate::encoding::{Encoded, Held, Parts};
 use crate::{Encoding, Error, Preset};
@@ -25,6 +26,24 @@ impl Shared {
         };
         let layers = specs.values().filter_map(layer).max().unwrap_or(0);
         Shared { specs, layers }
+    }
+
+    /// What the modules want of `targets`: of what is fused, all that is wanted of any part.
+    pub(crate) fn contracts(&self, targets: &[Target]) -> HashMap<String, Contract> {
+        if self.specs.values().all(|spec| spec.contract == Contract::default()) {
+            return HashMap::new();
+        }
+        let mut contracts = HashMap::new();
+        for target in targets {
+            let mut all = Contract::default();
+            target.expr.for_each_source(&mut |name| {
+                let Some(one) = self.specs.get(name).map(|spec| spec.contract) else { return };
+                all.dtype = all.dtype.or(one.dtype);
+                all.align = all.align.max(one.align);
+            });
+            contracts.insert(target.name.clone(), all);
+        }
+        contracts
     }
 
     /// The role of the parameter called `name`.

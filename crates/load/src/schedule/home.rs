@@ -51,9 +51,10 @@ pub(crate) fn lent(checkpoint: &Checkpoint, plane: &PlannedPlane) -> Option<(Fil
     Some((data.file, start..start.checked_add(plane.bytes)?))
 }
 
-/// A plain dtype is read as such; blocks are read bytewise.
+/// A plain dtype is read as such; blocks are read bytewise, if nothing more is wanted.
 pub(crate) fn alignment(param: &PlannedParam) -> usize {
-    param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8))
+    let own = param.scheme.dtype().map_or(1, |d| usize::try_from(d.bytes()).unwrap_or(8));
+    usize::try_from(param.align).unwrap_or(PAGE).max(own)
 }
 
 /// Bytes of each plane of a parameter's slot.
@@ -81,7 +82,7 @@ pub(crate) fn places(
             let start = match straight(param, index, checkpoint, home) {
                 // As far past a multiple of the block.
                 Some((at, block)) => end.checked_add(at.wrapping_sub(end) % block)?,
-                None => end.checked_next_multiple_of(ALIGN)?,
+                None => end.checked_next_multiple_of(ALIGN.max(alignment(param)))?,
             };
             end = start.checked_add(len)?;
             Some(start..end)

@@ -272,12 +272,24 @@ impl Module for Embedding {
 
 /// The token embedding, `weight` `[vocab, hidden]`, whose rows ranks share.
 #[derive(Clone, Debug)]
-pub struct VocabParallelEmbedding(Embedding);
+pub struct VocabParallelEmbedding {
+    vocab: u64,
+    hidden: Along,
+    added: u64,
+}
 
 impl VocabParallelEmbedding {
     /// So many tokens.
     pub fn new(vocab: u64, hidden: impl Into<Along>) -> VocabParallelEmbedding {
-        VocabParallelEmbedding(Embedding::new(Axis::Vocab.of(vocab), hidden))
+        VocabParallelEmbedding { vocab, hidden: hidden.into(), added: 0 }
+    }
+
+    /// The same with `tokens` tokens that were added to the vocabulary, as `LoRA` does: a checkpoint has them as
+    /// `added.weight`. They are a region of their own: each rank has its share of the vocabulary, padded, and then its share
+    /// of these. [`Mesh::gathered`](crate::Mesh::gathered) says where the rows of all ranks are then.
+    #[must_use]
+    pub fn with_added(self, tokens: u64) -> VocabParallelEmbedding {
+        VocabParallelEmbedding { added: tokens, ..self }
     }
 
     /// The same, whose rows are multiplied by `scale` when they are looked up.
@@ -289,41 +301,78 @@ impl VocabParallelEmbedding {
 
 impl Module for VocabParallelEmbedding {
     fn declare(&self, tree: &mut Tree) {
-        self.0.declare(tree);
+        let spec = |vocab: u64| ParamSpec::new(Role::Embedding, [Axis::Vocab.of(vocab), self.hidden]);
+        regions(tree, "weight", spec(self.vocab), (self.added > 0).then(|| spec(self.added)));
     }
+}
+
+/// A parameter, with the rows of `added` in a region of their own if there are some.
+fn regions(tree: &mut Tree, name: &str, own: ParamSpec, added: Option<ParamSpec>) {
+    let Some(added) = added else { return tree.param(name, own) };
+    let parts = [tree.part(name, own), tree.part(&format!("added.{name}"), added)];
+    tree.held_as(name, Expr::concat(0, parts.map(Expr::source).to_vec()));
 }
 
 /// The output matrix, `weight` `[vocab, hidden]`, whose rows ranks share.
 #[derive(Clone, Debug)]
-pub struct ParallelLmHead(Linear);
+pub struct ParallelLmHead {
+    linear: Linear,
+    added: u64,
+}
 
 impl ParallelLmHead {
     /// A matrix of its own.
     pub fn new(hidden: impl Into<Along>, vocab: u64) -> ParallelLmHead {
-        ParallelLmHead(Linear::new(hidden, Axis::Vocab.of(vocab)))
+        ParallelLmHead { linear: Linear::new(hidden, Axis::Vocab.of(vocab)), added: 0 }
     }
 
     /// The same, but if it is absent it is the parameter called `name`, by its whole name.
     #[must_use]
     pub fn tied_to(self, name: impl Into<String>) -> ParallelLmHead {
-        ParallelLmHead(self.0.tied_to(name))
+        ParallelLmHead { linear: self.linear.tied_to(name), ..self }
     }
 
     /// The same with a bias.
     #[must_use]
     pub fn with_bias(self) -> ParallelLmHead {
-        ParallelLmHead(self.0.with_bias())
+        ParallelLmHead { linear: self.linear.with_bias(), ..self }
     }
 
     /// The same with a bias if a checkpoint has one.
     #[must_use]
     pub fn with_optional_bias(self) -> ParallelLmHead {
-        ParallelLmHead(self.0.with_optional_bias())
+        ParallelLmHead { linear: self.linear.with_optional_bias(), ..self }
+    }
+
+    /// The same with `tokens` tokens that were added to the vocabulary: see [`VocabParallelEmbedding::with_added`]. What a
+    /// tied head is absent of is absent in both regions.
+    #[must_use]
+    pub fn with_added(self, tokens: u64) -> ParallelLmHead {
+        ParallelLmHead { added: tokens, ..self }
     }
 }
 
 impl Module for ParallelLmHead {
     fn declare(&self, tree: &mut Tree) {
-        self.0.declare(tree);
+        let own = &self.linear;
+        let added = Linear { output: Axis::Vocab.of(self.added), ..own.clone() };
+        // The tokens that were added to the embedding are those of a tied head.
+        let added = match &own.presence {
+            Presence::TiedTo(name) => added.tied_to(added_to(name)),
+            _ => added,
+        };
+        let has_added = self.added > 0;
+        regions(tree, "weight", own.weight(), has_added.then(|| added.weight()));
+        if let Some(bias) = own.bias() {
+            regions(tree, "bias", bias, added.bias().filter(|_| has_added));
+        }
+    }
+}
+
+/// The region of added tokens of the parameter called `name`.
+fn added_to(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((module, name)) => format!("{module}.added.{name}"),
+        None => format!("added.{name}"),
     }
 }
