@@ -57,7 +57,7 @@ impl Request {
                 problems.push(Problem::Align { param: param.name.clone(), align });
             }
         }
-        Problems::none(problems).map_err(|problems| misfit(&self.checkpoint, self.family, problems))
+        Problems::none(problems).map_err(|problems| Error::misfit(&self.checkpoint, self.family, problems))
     }
 
     /// The plan of one target more, and of no other.

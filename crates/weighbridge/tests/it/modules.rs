@@ -1,10 +1,14 @@
 //! A model of the user's own, put together from modules, on one rank and on several.
 
+use std::path::Path;
+
 use weighbridge::module::{
     ColumnParallelLinear, Layers, MergedColumnParallelLinear, Part, QkvParallelLinear, RmsNorm,
     RowParallelLinear, VocabParallelEmbedding,
 };
-use weighbridge::{Checkpoint, LayoutKind, Loaded, Mesh, Module, Plan, PlanBuilder, Pool, Tree, Whole, open};
+use weighbridge::{
+    Checkpoint, Dtype, LayoutKind, Loaded, Mesh, Module, Plan, PlanBuilder, Pool, Tree, Whole, open,
+};
 
 use crate::golden;
 
@@ -363,4 +367,164 @@ fn fused_modules_are_not_torn() {
     let said =
         "`model.layers.0.mlp.gate_up_proj.weight`: wanted `model.layers.0.mlp.up_proj.weight` for it too";
     assert!(error.contains(said), "{error}");
+}
+
+/// A safetensors file of f32 tensors, each value another.
+fn floats(dir: &Path, tensors: &[(&str, Vec<u64>)]) -> Checkpoint {
+    let mut all = vec![];
+    for (i, (name, shape)) in tensors.iter().enumerate() {
+        let count = shape.iter().product::<u64>();
+        let values = (0..count).map(|n| (i as u64 * 1_000_000 + n) as f32).collect();
+        all.push(((*name).to_owned(), shape.clone(), values));
+    }
+    let dir = dir.join("floats");
+    crate::wrappers::write(&dir, &serde_json::json!({}), &all);
+    open(dir.join("model.safetensors")).unwrap()
+}
+
+#[derive(Module)]
+struct Grown {
+    embed: VocabParallelEmbedding,
+    head: weighbridge::module::ParallelLmHead,
+}
+
+/// Tokens that were added to a vocabulary are a region of their own on every rank: what each rank holds, and where its rows are
+/// among those of all, is what vLLM says (golden/vllm_vocab.py).
+#[test]
+fn added_tokens_are_a_region_of_their_own() {
+    const HIDDEN: u64 = 8;
+    let path = golden().join("../vllm_vocab.json");
+    let cases: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let cases = cases.as_array().unwrap();
+    assert!(cases.len() >= 18);
+    for case in cases {
+        let [org, added, tp] = ["org", "added", "tp"].map(|key| case[key].as_u64().unwrap());
+        let mesh = Mesh { tp, ..Mesh::default() };
+        let holding = weighbridge::model::Holding { vocab: Some(64), ..Default::default() };
+        let regions = [org, added].map(|n| weighbridge::Axis::Vocab.of(n));
+        let gathered = mesh.gathered(&regions, holding).unwrap();
+        let wanted: Vec<u64> =
+            case["gathered"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+        assert_eq!(gathered, wanted, "{org} + {added} on {tp}");
+        // One rank alone pads nothing in this layout.
+        if tp == 1 {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut tensors = vec![("embed.weight", vec![org, HIDDEN]), ("head.weight", vec![org, HIDDEN])];
+        if added > 0 {
+            tensors.push(("embed.added.weight", vec![added, HIDDEN]));
+            tensors.push(("head.added.weight", vec![added, HIDDEN]));
+        }
+        let checkpoint = floats(dir.path(), &tensors);
+        let module = Grown {
+            embed: VocabParallelEmbedding::new(org, HIDDEN).with_added(added),
+            head: weighbridge::module::ParallelLmHead::new(HIDDEN, org).with_added(added),
+        };
+        let stored = loaded(&weighbridge::plan_as_stored(&checkpoint).unwrap());
+        for name in ["embed", "head"] {
+            let rows = |part: &str| stored.get(&format!("{name}.{part}weight")).map(|t| t.bytes().to_vec());
+            let mut all = vec![];
+            for rank in 0..tp {
+                let plan =
+                    PlanBuilder::new(&checkpoint).module(&module).mesh(mesh).rank(rank).build().unwrap();
+                let held = loaded(&plan).get(&format!("{name}.weight")).unwrap().bytes().to_vec();
+                let of = &case["ranks"][usize::try_from(rank).unwrap()];
+                let mut wanted = vec![];
+                for (key, part, start) in [("org", "", 0), ("added", "added.", org)] {
+                    let numbers: Vec<u64> =
+                        of[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+                    let at = |n: u64| usize::try_from(n * HIDDEN * 4).unwrap();
+                    if let Some(rows) = rows(part) {
+                        wanted.extend(&rows[at(numbers[0] - start)..at(numbers[1] - start)]);
+                    }
+                    wanted.extend(vec![0u8; at(numbers[2])]);
+                }
+                assert!(held == wanted, "{name}: {org} + {added}, rank {rank} of {tp}");
+                all.extend(held);
+            }
+            // What all ranks hold, in the order of the map, is the vocabulary.
+            let row = usize::try_from(HIDDEN * 4).unwrap();
+            let in_order: Vec<u8> = gathered
+                .iter()
+                .flat_map(|at| all[usize::try_from(*at).unwrap() * row..][..row].to_vec())
+                .collect();
+            assert!(
+                in_order == [rows(""), rows("added.")].into_iter().flatten().flatten().collect::<Vec<u8>>()
+            );
+        }
+    }
+}
+
+/// A head that is tied to an embedding with added tokens is tied in both regions.
+#[test]
+fn a_tied_head_is_tied_in_both_regions() {
+    let dir = tempfile::tempdir().unwrap();
+    let tensors = [("embed.weight", vec![100, 8]), ("embed.added.weight", vec![3, 8])];
+    let checkpoint = floats(dir.path(), &tensors);
+    let module = Grown {
+        embed: VocabParallelEmbedding::new(100, 8).with_added(3),
+        head: weighbridge::module::ParallelLmHead::new(8, 100).tied_to("embed.weight").with_added(3),
+    };
+    let plan = PlanBuilder::new(&checkpoint).module(&module).build().unwrap();
+    assert_eq!(plan.find("head.weight").unwrap().tied_to, Some(0));
+    assert_eq!(plan.find("embed.weight").unwrap().shape, [103, 8].into());
+}
+
+#[derive(Module)]
+struct Strict {
+    table: weighbridge::module::HeldAs<weighbridge::module::Embedding>,
+    norm: RmsNorm,
+}
+
+fn strict(dtype: Option<Dtype>, align: Option<u64>) -> Strict {
+    let module = weighbridge::module::Embedding::new(10, 7);
+    let contract = weighbridge::model::Contract { dtype, align };
+    Strict { table: weighbridge::module::HeldAs { module, contract }, norm: RmsNorm::new(7) }
+}
+
+/// What a module says of the dtype of its parameters is checked before a byte is read.
+#[test]
+fn a_declared_dtype_is_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = floats(dir.path(), &[("table.weight", vec![10, 7]), ("norm.weight", vec![7])]);
+    let plan = |module: &Strict| PlanBuilder::new(&checkpoint).module(module).build();
+    plan(&strict(Some(Dtype::F32), None)).unwrap();
+    let narrow = strict(Some(Dtype::BF16), None);
+    insta::assert_snapshot!(plan(&narrow).unwrap_err().to_string().replace(&dir.path().join("floats").display().to_string(), "."), @"
+    `./model.safetensors` does not fit its model (the caller's):
+    `table.weight`: its module wants bf16, found f32
+    hint: encode it on the way: `table.weight=bf16`
+    ");
+    // The hint works when it is followed.
+    let rule = "table.weight=bf16".parse().unwrap();
+    let plan = PlanBuilder::new(&checkpoint).module(&narrow).encode([rule]).build().unwrap();
+    assert_eq!(plan.find("table.weight").unwrap().scheme.dtype(), Some(Dtype::BF16));
+}
+
+/// Memory begins where a module says, whether it is a file's, our own or the caller's.
+#[test]
+fn a_declared_alignment_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = floats(dir.path(), &[("norm.weight", vec![7]), ("table.weight", vec![10, 7])]);
+    for align in [1, 64, 256, 4096] {
+        let module = strict(None, Some(align));
+        let plan = PlanBuilder::new(&checkpoint).module(&module).build().unwrap();
+        let mut pool = Pool::new(1);
+        for owned in [false, true] {
+            let options = weighbridge::LoadOptions { owned, ..Default::default() };
+            let loaded = plan.load_with(&mut pool, options).unwrap();
+            let address = loaded.get("table.weight").unwrap().bytes().as_ptr().addr();
+            assert!(address.is_multiple_of(usize::try_from(align).unwrap()), "{align}: {address:#x}");
+        }
+        assert_eq!(plan.find("table.weight").unwrap().align, align);
+    }
+    let plan = |align| PlanBuilder::new(&checkpoint).module(&strict(None, Some(align))).build();
+    assert_ne!(plan(256).unwrap().digest(), plan(64).unwrap().digest());
+    for wrong in [3, 8192, 0] {
+        let error = plan(wrong).unwrap_err().to_string();
+        let wanted =
+            format!("`table.weight`: wanted a power of two up to 4096 to align it to, found {wrong}");
+        assert!(error.ends_with(&wanted), "{error}");
+    }
 }
