@@ -64,10 +64,13 @@ impl Contents {
         Contents { by_name, ..self }
     }
 
-    /// The same with `prefix` before every name.
-    pub(crate) fn prefixed(mut self, prefix: &str) -> Contents {
-        self.entries.iter_mut().for_each(|entry| entry.name.insert_str(0, prefix));
-        self.reindexed()
+    /// The same with `prefix` in front of every name.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Contents {
+        let long = |name: &str| format!("{prefix}{name}");
+        let entries = self.entries.iter().map(|e| TensorEntry { name: long(&e.name), ..e.clone() });
+        let ignored = self.ignored.iter().map(|i| Ignored { name: long(&i.name), ..i.clone() });
+        let (entries, ignored, files) = (entries.collect(), ignored.collect(), self.files.clone());
+        Contents { files, entries, ignored, ..Contents::default() }.reindexed()
     }
 
     /// The position of the tensor called `name`.

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tensor::TensorEntry;
-
 use crate::checkpoint::{Checkpoint, Inner};
-use crate::contents::{Contents, Ignored};
+use crate::contents::Contents;
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::format::gathered;
@@ -64,15 +62,6 @@ impl Checkpoint {
 }
 
 impl Contents {
-    /// The same with `prefix` in front of every name.
-    fn prefixed(&self, prefix: &str) -> Contents {
-        let long = |name: &str| format!("{prefix}{name}");
-        let entries = self.entries.iter().map(|e| TensorEntry { name: long(&e.name), ..e.clone() });
-        let ignored = self.ignored.iter().map(|i| Ignored { name: long(&i.name), ..i.clone() });
-        let (entries, ignored, files) = (entries.collect(), ignored.collect(), self.files.clone());
-        Contents { files, entries, ignored, ..Contents::default() }.reindexed()
-    }
-
     /// Where the file is that holds the entry at a position.
     fn location(&self, id: u32) -> String {
         let entry = self.entries.get(id as usize);
