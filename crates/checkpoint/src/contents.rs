@@ -44,6 +44,14 @@ impl Contents {
         all
     }
 
+    /// The same with `entries`, whose planes name its files. A name that is there twice is a problem.
+    pub(crate) fn and_entries(mut self, entries: Vec<TensorEntry>, problems: &mut Problems) -> Contents {
+        for entry in entries {
+            self.push(entry, problems);
+        }
+        self
+    }
+
     /// Adds an entry of a file that is there already.
     fn push(&mut self, entry: TensorEntry, problems: &mut Problems) {
         self.entries.push(entry);

@@ -34,6 +34,7 @@ mod members;
 mod more;
 mod numbered;
 mod open;
+mod own;
 mod write;
 
 pub use checkpoint::{Checkpoint, FormatName, Metadata};

@@ -23,6 +23,12 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// A scheme has this name already.
+    #[error("there is a scheme called `{name}` already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
 }
 
 /// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.

@@ -69,5 +69,5 @@ pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
 pub use kernel::{Kernel, kernel, kernel_with};
 #[cfg(feature = "products")]
 pub use quants::{Quant, quants};
-pub use registry::{codec, names, scheme};
+pub use registry::{codec, names, register, scheme};
 pub use repack::{repack, repack_with};

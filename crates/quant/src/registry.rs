@@ -4,10 +4,11 @@
 //! comes in many sizes, add it to [`FAMILIES`].
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use tensor::{Dtype, Scheme};
 
+use crate::Error;
 use crate::codec::{Codec, Family};
 use crate::interleave;
 use crate::scheme as s;
@@ -121,7 +122,37 @@ fn member(name: &str) -> Option<Member> {
 pub fn scheme(name: &str) -> Option<Arc<Scheme>> {
     let one = SCHEMES.iter().find(|s| s.name == name).cloned();
     let one = one.or_else(|| interleave::form(name).map(Codec::scheme));
-    one.or_else(|| member(name).map(|m| m.scheme))
+    one.or_else(|| member(name).map(|m| m.scheme)).or_else(|| own(name).map(|m| m.scheme))
+}
+
+/// Schemes that programs have added.
+static OWN: RwLock<Vec<Member>> = RwLock::new(Vec::new());
+
+/// The scheme called `name` that a program has added.
+fn own(name: &str) -> Option<Member> {
+    let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
+    own.iter().find(|member| member.codec.name() == name).cloned()
+}
+
+/// Adds a scheme of the caller's own: from now on it is found by its name, in every part of the program, and is planned,
+/// sharded, decoded and, if it has an encoder, encoded as any other. Kernels multiply it by way of floats.
+///
+/// Its name is one that no scheme here has; a prefix such as `acme-` keeps it so in later versions.
+///
+/// # Errors
+/// If a scheme has that name already.
+pub fn register(codec: &'static dyn Codec) -> Result<(), Error> {
+    let name = codec.name();
+    let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
+    if own.iter().any(|member| member.codec.name() == name)
+        || SCHEMES.iter().any(|s| s.name == name)
+        || member(name).is_some()
+        || interleave::form(name).is_some()
+    {
+        return Err(Error::Taken { name: name.to_owned() });
+    }
+    own.push(Member { codec, scheme: codec.scheme() });
+    Ok(())
 }
 
 /// The codec of the scheme called `name`, if it can be decoded.
@@ -132,7 +163,7 @@ pub fn codec(name: &str) -> Option<&'static dyn Codec> {
 /// The same but for interleaved forms.
 pub(crate) fn stored(name: &str) -> Option<&'static dyn Codec> {
     let one = CODECS.iter().copied().find(|c| c.name() == name);
-    one.or_else(|| member(name).map(|m| m.codec))
+    one.or_else(|| member(name).map(|m| m.codec)).or_else(|| own(name).map(|m| m.codec))
 }
 
 /// The names of all schemes that can be decoded, but for interleaved forms: those of one size, and of each
@@ -143,7 +174,9 @@ pub fn names() -> impl Iterator<Item = String> {
         let family = f.name();
         f.usual().iter().map(move |params| format!("{family}:{params}"))
     };
-    one.chain(FAMILIES.iter().flat_map(usual))
+    let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
+    let own: Vec<String> = own.iter().map(|member| member.codec.name().to_owned()).collect();
+    one.chain(FAMILIES.iter().flat_map(usual)).chain(own)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod merge;
 mod packed_planes;
 mod planes;
 mod products;
+mod register;
 mod repack;
 mod revisions;
 mod vector;

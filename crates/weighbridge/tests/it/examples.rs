@@ -39,6 +39,8 @@ fn examples_run_and_say_what_they_should() {
         ("update", vec![&hf, &hf], "parameters in "),
         ("progress", vec![&gguf], "100 %\n"),
         ("scale", vec![&hf, arg("2")], "0 planes not taken whole\n"),
+        ("own_scheme", vec![&hf], "acme-b32: "),
+        ("own_format", vec![dir.path()], "rank 1: down.weight [16, 32] of acme\n"),
     ];
     for (name, arguments, wanted) in runs {
         let said = said(name, &arguments);
