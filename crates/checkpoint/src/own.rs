@@ -5,8 +5,8 @@ use std::sync::Arc;
 use storage::{ByteSource, Location};
 use tensor::{SchemeError, TensorEntry};
 
-use crate::checkpoint::{Checkpoint, File, FormatName, Metadata};
-use crate::contents::Contents;
+use crate::checkpoint::{Checkpoint, FormatName, Metadata};
+use crate::contents::{Contents, File};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 

@@ -1,4 +1,9 @@
 //! Checkpoints whose entries the caller has found: what cannot be is refused, all of it at once.
+#![allow(clippy::unwrap_used, reason = "a test fails so")]
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "a list of the ranges of planes, of which there may be one"
+)]
 
 use std::ops::Range;
 use std::sync::Arc;

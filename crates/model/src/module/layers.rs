@@ -273,15 +273,20 @@ impl Module for Embedding {
 /// The token embedding, `weight` `[vocab, hidden]`, whose rows ranks share.
 #[derive(Clone, Debug)]
 pub struct VocabParallelEmbedding {
-    vocab: u64,
-    hidden: Along,
+    table: Embedding,
     added: u64,
 }
 
 impl VocabParallelEmbedding {
     /// So many tokens.
     pub fn new(vocab: u64, hidden: impl Into<Along>) -> VocabParallelEmbedding {
-        VocabParallelEmbedding { vocab, hidden: hidden.into(), added: 0 }
+        VocabParallelEmbedding { table: Embedding::new(Axis::Vocab.of(vocab), hidden), added: 0 }
+    }
+
+    /// The same, whose rows are multiplied by `scale` when they are looked up.
+    #[must_use]
+    pub fn scaled(self, scale: f32) -> VocabParallelEmbedding {
+        VocabParallelEmbedding { table: self.table.scaled(scale), ..self }
     }
 
     /// The same with `tokens` tokens that were added to the vocabulary, as `LoRA` does: a checkpoint has them as
@@ -291,18 +296,17 @@ impl VocabParallelEmbedding {
     pub fn with_added(self, tokens: u64) -> VocabParallelEmbedding {
         VocabParallelEmbedding { added: tokens, ..self }
     }
-
-    /// The same, whose rows are multiplied by `scale` when they are looked up.
-    #[must_use]
-    pub fn scaled(self, scale: f32) -> VocabParallelEmbedding {
-        VocabParallelEmbedding(self.0.scaled(scale))
-    }
 }
 
 impl Module for VocabParallelEmbedding {
     fn declare(&self, tree: &mut Tree) {
-        let spec = |vocab: u64| ParamSpec::new(Role::Embedding, [Axis::Vocab.of(vocab), self.hidden]);
-        regions(tree, "weight", spec(self.vocab), (self.added > 0).then(|| spec(self.added)));
+        if self.added == 0 {
+            return self.table.declare(tree);
+        }
+        let spec = |rows: Along| ParamSpec::new(Role::Embedding, [rows, self.table.width]);
+        let added = spec(Axis::Vocab.of(self.added));
+        regions(tree, "weight", spec(self.table.rows), Some(added));
+        tree.computes(Ok(Computes::Embedding { scale: self.table.scale }));
     }
 }
 
