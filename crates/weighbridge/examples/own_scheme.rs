@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // From now on it is found by its name, in rules too.
     quant::register(&Block32)?;
     let checkpoint = weighbridge::open(path)?;
-    let rule = "layers.*.ffn.*.weight=acme-b32";
+    let rule = "layers.*.ffn.gate.weight=acme-b32";
     let mesh = Mesh { tp: 2, ..Mesh::default() };
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).encode([rule.parse()?]).mesh(mesh);
     let plan = plan.rank(1).build()?;
