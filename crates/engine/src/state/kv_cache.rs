@@ -1,13 +1,17 @@
 //! Keys and values of the positions seen so far.
 
-use crate::Error;
 use std::fmt;
+
+use memmap2::MmapMut;
+
+use crate::Error;
 
 /// The keys and values of one layer: `[key | value][kv_head][position][head_dim]`, f32.
 ///
 /// Positions are explicit: a row is written at the position that it is for, and the session says how many count.
 pub struct KvCache {
-    data: Vec<f32>,
+    /// Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
+    data: MmapMut,
     kv_heads: usize,
     head_dim: usize,
     capacity: usize,
@@ -30,10 +34,8 @@ impl KvCache {
             .try_fold(1usize, usize::checked_mul)
             .filter(|n| n.checked_mul(4).is_some_and(|bytes| isize::try_from(bytes).is_ok()))
             .ok_or(Error::CacheTooLarge { capacity })?;
-        // `vec![0.0; n]` asks for zeroed pages, which the kernel hands out one by one as they are touched;
-        // the reservation before it makes a failure an error instead of an abort.
-        Vec::<f32>::new().try_reserve_exact(size).map_err(|_| Error::CacheTooLarge { capacity })?;
-        Ok(KvCache { data: vec![0.0; size], kv_heads, head_dim, capacity })
+        let data = MmapMut::map_anon(4 * size).map_err(|_| Error::CacheTooLarge { capacity })?;
+        Ok(KvCache { data, kv_heads, head_dim, capacity })
     }
 
     /// An empty cache of the same heads for `capacity` positions.
@@ -43,7 +45,15 @@ impl KvCache {
 
     /// Bytes reserved.
     pub fn bytes(&self) -> usize {
-        self.data.len() * 4
+        self.data.len()
+    }
+
+    fn floats(&self) -> &[f32] {
+        bytemuck::cast_slice(&self.data)
+    }
+
+    fn floats_mut(&mut self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(&mut self.data)
     }
 
     fn start(&self, value: usize, head: usize) -> usize {
@@ -58,7 +68,7 @@ impl KvCache {
         for head in 0..self.kv_heads {
             for (value, row) in [(0, keys), (1, values)] {
                 let at = self.start(value, head) + position * d;
-                self.data[at..at + d].copy_from_slice(&row[head * d..(head + 1) * d]);
+                self.floats_mut()[at..at + d].copy_from_slice(&row[head * d..(head + 1) * d]);
             }
         }
     }
@@ -67,11 +77,10 @@ impl KvCache {
     pub(crate) fn copy_from(&mut self, other: &KvCache, positions: usize) {
         assert!((self.kv_heads, self.head_dim) == (other.kv_heads, other.head_dim));
         assert!(positions <= self.capacity && positions <= other.capacity);
-        let n = positions * self.head_dim;
-        for (value, head) in [0, 1].into_iter().flat_map(|value| (0..self.kv_heads).map(move |h| (value, h)))
-        {
+        let (n, heads) = (positions * self.head_dim, self.kv_heads);
+        for (value, head) in [0, 1].into_iter().flat_map(|value| (0..heads).map(move |head| (value, head))) {
             let (to, from) = (self.start(value, head), other.start(value, head));
-            self.data[to..to + n].copy_from_slice(&other.data[from..from + n]);
+            self.floats_mut()[to..to + n].copy_from_slice(&other.floats()[from..from + n]);
         }
     }
 
@@ -81,7 +90,7 @@ impl KvCache {
         let rows = positions.start * self.head_dim..positions.end * self.head_dim;
         let part = |value| {
             let start = self.start(value, head);
-            &self.data[start + rows.start..start + rows.end]
+            &self.floats()[start + rows.start..start + rows.end]
         };
         (part(0), part(1))
     }
