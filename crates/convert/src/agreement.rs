@@ -3,7 +3,7 @@
 use checkpoint::Checkpoint;
 use load::{Plan, Pool};
 use planner::{LayoutKind, PlanBuilder};
-use tensor::{Copies, Expr, Made, Target};
+use tensor::{Copies, Dtype, Expr, Made, Scheme, Target};
 use vllm::Rejoined;
 
 use crate::Error;
@@ -16,6 +16,7 @@ pub(crate) struct Agreement {
     plan: Plan,
     copies: Vec<Copies>,
     padding: Vec<Made>,
+    constants: Vec<(String, f32)>,
 }
 
 impl Agreement {
@@ -31,7 +32,14 @@ impl Agreement {
         for (i, zeros) in padding.iter().enumerate() {
             request.targets.push(target(format!("{i}.padding"), &zeros.expr));
         }
-        Ok(Agreement { plan: request.compile()?, copies, padding })
+        let constants = rejoined.constants.clone();
+        for (i, (name, _)) in constants.iter().enumerate() {
+            let float = Some(Scheme::plain(Dtype::F32));
+            request
+                .targets
+                .push(Target { scheme: float, ..target(format!("{i}.constant"), &Expr::source(name)) });
+        }
+        Ok(Agreement { plan: request.compile()?, copies, padding, constants })
     }
 
     /// Reads all of it, a part at a time.
@@ -46,6 +54,12 @@ impl Agreement {
         for (i, zeros) in self.padding.iter().enumerate() {
             if self.bytes(2 * self.copies.len() + i, pool)?.iter().any(|byte| *byte != 0) {
                 wrong.push(format!("`{}` is not zero where it pads", zeros.name));
+            }
+        }
+        let constants = 2 * self.copies.len() + self.padding.len();
+        for (i, (name, value)) in self.constants.iter().enumerate() {
+            if self.bytes(constants + i, pool)? != value.to_le_bytes() {
+                wrong.push(format!("`{name}` is not the {value} that vLLM gives it, and would be lost"));
             }
         }
         if wrong.is_empty() {

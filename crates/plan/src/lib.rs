@@ -61,6 +61,7 @@ pub use problem::{End, Fault, Problem, Problems};
 pub use prove::{Unproven, prove};
 pub use reads::{Read, reads, reads_along, reads_of};
 pub use resolve::{Absent, Reading, Resolved, ResolvedParam, resolve, resolve_reading};
+pub use shapes::shape_of;
 pub use sources::Sources;
 pub use steps::Clash;
 pub use summary::{CodecUse, Summary, summary};

@@ -11,7 +11,7 @@ use crate::why::Why;
 ///
 /// # Errors
 /// [`Why::Shape`] or [`Why::Overflow`].
-pub(crate) fn shape_of(expr: &Expr, find: &dyn Fn(&str) -> Option<Shape>) -> Result<Shape, Why> {
+pub fn shape_of(expr: &Expr, find: &dyn Fn(&str) -> Option<Shape>) -> Result<Shape, Why> {
     bounded(expr, find, DEPTH)
 }
 

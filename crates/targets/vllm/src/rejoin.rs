@@ -25,6 +25,8 @@ pub struct Rejoined {
     pub copies: Vec<Copies>,
     /// What is there beside the parameters: it must be zero.
     pub padding: Vec<Made>,
+    /// Scales of attention's cache, and the values that vLLM gives them where a checkpoint has none: they must have these.
+    pub constants: Vec<(String, f32)>,
 }
 
 impl Rejoined {
@@ -83,6 +85,19 @@ impl Rejoined {
             }
         }
         let shapes: HashMap<&str, Shape> = specs.iter().map(|s| (s.name.as_str(), s.shape())).collect();
+        // Rows too many would be lost, and other axes cannot be followed.
+        let mut wrong = vec![];
+        for Made { name, shape, expr } in &made {
+            match plan::shape_of(expr, &|source| shapes.get(source).cloned()) {
+                Ok(wanted) if wanted == *shape => {}
+                Ok(wanted) => wrong.push(format!("`{name}`: wanted {wanted}, found {shape}")),
+                Err(_) => wrong.push(format!("`{name}`: {shape} is no part of the model")),
+            }
+        }
+        if !wrong.is_empty() {
+            wrong.insert(0, "the files of the ranks are not what the model is cut into so:".to_owned());
+            return Err(refused(wrong.join("\n")));
+        }
         let Inverse { mut sources, mut copies, padding } =
             take_apart(&made, &|name| shapes.get(name).cloned())
                 .map_err(|OneWay { name, why }| refused(format!("`{name}` {why}")))?;
@@ -113,10 +128,12 @@ impl Rejoined {
         // By pattern of names: layers and ranks are many.
         let used: HashSet<&str> = made.iter().map(|m| m.name.as_str()).collect();
         let mut drops: HashMap<String, &str> = HashMap::new();
+        let mut constants = vec![];
         for name in there.keys() {
             let why = match name.rsplit_once('.') {
                 _ if used.contains(name) => "held against what another rank has of it",
                 Some((_, last)) if CACHE.contains(&last.trim_start_matches('_')) => {
+                    constants.push(((*name).to_owned(), if last.starts_with('_') { 1.0 } else { -1.0 }));
                     "a scale of attention's cache, which vLLM makes itself"
                 }
                 _ => continue,
@@ -129,7 +146,7 @@ impl Rejoined {
         }
         let drop = |(name, why): (String, &str)| Drop { pattern: Pattern::new(name), why: why.to_owned() };
         let drops = drops.into_iter().map(drop).collect();
-        Ok(Rejoined { bindings: Arc::new(Bindings { bindings, drops }), copies, padding })
+        Ok(Rejoined { bindings: Arc::new(Bindings { bindings, drops }), copies, padding, constants })
     }
 
     /// `adapter` with these bindings.

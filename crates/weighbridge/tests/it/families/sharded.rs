@@ -245,10 +245,13 @@ fn files_of_ranks_must_agree() {
     );
     let padding = with("lm_head.weight", &|len| len - 4);
     assert!(padding.ends_with("`0.1.lm_head.weight` is not zero where it pads"), "{padding}");
+    let scale = with("model.layers.0.self_attn.attn._k_scale", &|len| len - 1);
+    assert!(scale.contains("`0.1.model.layers.0.self_attn.attn._k_scale` is not the 1"), "{scale}");
     std::fs::remove_file(&file).unwrap();
-    // One rank alone is a model of half the size, which the configuration belies.
+    // One rank alone has half of what the configuration says: every tensor that is too small is named.
     let alone = whole(&ranks, &back, mesh).unwrap_err().to_string();
-    assert!(alone.contains("does not fit") || alone.contains("elements"), "{alone}");
+    assert!(alone.contains("not what the model is cut into"), "{alone}");
+    assert!(alone.contains("`0.0.model.layers.1.mlp.down_proj.weight`: wanted "), "{alone}");
     std::fs::write(ranks.join("model-rank-3-part-0.safetensors"), &good).unwrap();
     let missing = whole(&ranks, &back, mesh).unwrap_err().to_string();
     assert!(missing.contains("`model-rank-1-part-0.safetensors`"), "{missing}");
