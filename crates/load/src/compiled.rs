@@ -174,8 +174,9 @@ impl Plan {
     /// What it takes on so many threads. Nothing is read, and no memory is taken.
     ///
     /// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
-    /// is refused. For a caller's sink, whose memory may begin elsewhere within huge pages, work may be cut elsewhere, and
-    /// each thread may take up to 1 MiB more or less (4 MiB from a server).
+    /// is refused. A caller's sink may lend memory that begins elsewhere within huge pages: work may then be cut elsewhere, and
+    /// each thread may take up to 1 MiB more or less (4 MiB from a server). What a sink takes by `write` waits in buffers, which
+    /// are not foreseen here: [`LoadReport::scratch_predicted`] has them.
     ///
     /// # Errors
     /// If a codec is missing, or sizes are beyond what this machine addresses.
@@ -183,11 +184,11 @@ impl Plan {
         needs(&self.pieces, &self.checkpoint, options, threads)
     }
 
-    /// Runs it into the memory that `sink` gives. Nothing is borrowed.
+    /// Runs it into `sink`: into memory that it lends, or by its `write`. Nothing is borrowed from a map.
     ///
     /// # Errors
-    /// As [`Plan::load_with`], and if the sink refuses. What is in the sink's memory then is of no use, but for the
-    /// parameters that it was told of, unless a file has changed: then none is.
+    /// As [`Plan::load_with`], and if the sink refuses or fails. Only the parameters that the sink was told of are whole then;
+    /// none is if a file has changed.
     pub fn load_into(
         &self,
         sink: &mut dyn Sink<'_>,

@@ -142,12 +142,26 @@ pub enum Error {
         /// The least limit that would do.
         least: u64,
     },
-    /// The caller's sink gives no memory, or not what is needed.
+    /// The caller's sink has no place for a parameter, or memory that does not fit.
     #[error("no memory for `{param}`: {why}")]
     Sink {
         /// The parameter.
         param: String,
         /// What the sink said, or what is wrong with what it gave: wanted and found.
+        why: String,
+    },
+    /// The caller's sink could not write a parameter.
+    #[error("could not write `{param}`: {why}")]
+    Write {
+        /// The parameter.
+        param: String,
+        /// What the sink said.
+        why: String,
+    },
+    /// The caller's sink could not finish: what it was given may not be durable.
+    #[error("could not finish what was written: {why}")]
+    Unfinished {
+        /// What the sink said.
         why: String,
     },
     /// The caller ended it.

@@ -2,7 +2,7 @@
 //!
 //! A parameter's life is in the types: planned ([`Plan`], which holds the checkpoint that it was compiled against),
 //! [`Allocated`] (its address is fixed, nothing can be read), [`Loaded`]. [`Plan::load`] goes from the first to the last;
-//! [`Plan::load_into`] fills memory of the caller's [`Sink`]; [`Loaded::update`] puts other values of the same shapes in
+//! [`Plan::load_into`] fills the caller's [`Sink`], which lends memory or takes the bytes as they are made; [`Loaded::update`] puts other values of the same shapes in
 //! the same places.
 
 mod allocated;
@@ -30,7 +30,7 @@ pub use digest::Digest;
 pub use error::Error;
 pub use export::export;
 pub use loaded::Loaded;
-pub use memory::sink::{Place, Sink};
+pub use memory::sink::{Destination, Place, Sink};
 pub use memory::slot::Slot;
 pub use memory::tensor::Tensor;
 pub use obstacle::Obstacle;

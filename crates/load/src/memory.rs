@@ -2,6 +2,7 @@
 
 pub(crate) mod ledger;
 pub(crate) mod pages;
+pub(crate) mod region;
 pub(crate) mod sink;
 pub(crate) mod slot;
 pub(crate) mod tensor;

@@ -9,7 +9,7 @@ use plan::{LoadPlan, PlannedParam};
 use tensor::{Pattern, nearest};
 
 use crate::loaded::Loaded;
-use crate::memory::sink::{Place, Sink};
+use crate::memory::sink::{Destination, Place, Sink};
 use crate::memory::slot::Arena;
 use crate::schedule::sources::{extent, files_of, place_of};
 use crate::{Error, LoadReport, Obstacle, Options, Plan, Pool, Tensor};
@@ -199,12 +199,12 @@ impl<'m> Sink<'m> for InPlace<'m, '_> {
     fn place(
         &mut self,
         param: &Place<'_>,
-    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Destination<'m>, Box<dyn std::error::Error + Send + Sync>> {
         let mut planes = self.planes.remove(param.name).unwrap_or_default().into_iter();
         // Empty ones have no place of their own.
         let mut plane = |len: &usize| if *len == 0 { Some(<&mut [u8]>::default()) } else { planes.next() };
         let planes = param.planes.iter().map(&mut plane).collect::<Option<_>>();
-        planes.ok_or_else(|| "it has no place".into())
+        Ok(Destination::Memory(planes.ok_or("it has no place")?))
     }
 
     fn done(&self, param: &Place<'_>) {

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weighbridge::load::Destination;
 use weighbridge::{LayoutKind, LoadOptions, Place, PlanBuilder, Pool, Sink};
 
 /// One parameter after the other.
@@ -16,7 +17,7 @@ struct Packed<'m> {
 }
 
 impl<'m> Sink<'m> for Packed<'m> {
-    fn place(&mut self, param: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Box<dyn Error + Send + Sync>> {
+    fn place(&mut self, param: &Place<'_>) -> Result<Destination<'m>, Box<dyn Error + Send + Sync>> {
         let mut planes = vec![];
         for len in param.planes {
             let gap = self.rest.as_ptr().align_offset(param.align);
@@ -26,7 +27,7 @@ impl<'m> Sink<'m> for Packed<'m> {
             self.rest = rest;
             planes.push(plane);
         }
-        Ok(planes)
+        Ok(Destination::Memory(planes))
     }
 
     fn done(&self, _: &Place<'_>) {

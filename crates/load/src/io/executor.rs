@@ -16,7 +16,8 @@ use quant::{Difference, Matrix};
 use crate::io::read::{Own, Reader};
 use crate::memory::ledger::{Buffers, Ledger};
 use crate::memory::pages::Pages;
-use crate::memory::sink::{Place, Sink};
+use crate::memory::region::{Region, Slice};
+use crate::memory::sink::{Destination, Place, Sink};
 use crate::options::Options;
 use crate::report::peak_rss;
 use crate::schedule::cut::Cut;
@@ -36,7 +37,11 @@ pub(crate) fn execute_into(
     options: Options<'_>,
 ) -> Result<LoadReport, Error> {
     let homes = homes(plan, checkpoint, false)?;
-    fill(plan, checkpoint, &homes, sink, None, pool, options)
+    let started = Instant::now();
+    let mut report = fill(plan, checkpoint, &homes, sink, None, pool, options)?;
+    sink.finish().map_err(|why| Error::Unfinished { why: why.to_string() })?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
 }
 
 /// A parameter that wants memory, and what of it is still to be done.
@@ -55,10 +60,12 @@ impl Placed<'_> {
 }
 
 /// What all threads see of a run.
-struct Run<'a, 'o> {
+struct Run<'a, 'o, 'm> {
     reader: Reader<'a, 'o>,
     fresh: Option<&'a Pages>,
     ledger: Ledger,
+    sink: &'a dyn Sink<'m>,
+    placed: &'a [Option<Placed<'a>>],
 }
 
 /// One thread's own.
@@ -123,7 +130,7 @@ pub(crate) fn fill<'m>(
         done: AtomicU64::new(0),
         total: report.owned_bytes,
     };
-    let run = Run { reader, fresh, ledger: Ledger::new(limit) };
+    let run = Run { reader, fresh, ledger: Ledger::new(limit), sink, placed: &placed };
     let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
     let mut scratch: Vec<Scratch<'_>> = (0..pool.threads()).map(|_| Scratch::default()).collect();
     pool.chunks(&mut scratch, &mut works, 1, |scratch, at, works| {
@@ -131,13 +138,7 @@ pub(crate) fn fill<'m>(
             if run.reader.stop.load(Ordering::Relaxed) {
                 return;
             }
-            let complete = |item: &Item<'_, &mut [u8]>| {
-                let one = placed.get(item.index).and_then(Option::as_ref);
-                if let Some(one) = one.filter(|one| one.left.fetch_sub(1, Ordering::AcqRel) == 1) {
-                    sink.done(&one.place(item.index));
-                }
-            };
-            if let Err(error) = run.work(at, work, scratch, complete) {
+            if let Err(error) = run.work(at, work, scratch) {
                 run.reader.stop.store(true, Ordering::Relaxed);
                 // The first in the order of the work: those before it were all begun, and so come to an end.
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,10 +180,12 @@ pub(crate) fn fill<'m>(
     for (one, _) in later {
         run.reader.pulse()?;
         let index = one.index;
-        let bytes = one.targets.iter().map(|t| t.len() as u64).sum();
-        one.run(checkpoint, pool, options, &mut report)?;
+        let Some(Some(there)) = placed.get(index) else { continue };
+        let place = there.place(index);
+        let bytes = one.targets.iter().map(|t| t.bytes() as u64).sum();
+        one.run(checkpoint, sink, &place, pool, options, &mut report)?;
         run.reader.done.fetch_add(bytes, Ordering::Relaxed);
-        placed.get(index).into_iter().flatten().for_each(|one| sink.done(&one.place(index)));
+        sink.done(&place);
     }
     unchanged(checkpoint, &files)?;
     let overflowed = |d: &Difference| (d.overflowed > 0).then_some(d.overflowed);
@@ -202,10 +205,16 @@ pub(crate) fn fill<'m>(
     Ok(report)
 }
 
-/// The memory that the sink gives for one parameter, as it has to be.
-fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Error> {
+/// Where the planes of one parameter go: memory is as the plan wants it.
+fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<Slice<'m>>, Error> {
     let refuse = |why: String| Error::Sink { param: want.name.to_owned(), why };
-    let planes = sink.place(want).map_err(|e| refuse(e.to_string()))?;
+    let planes = match sink.place(want).map_err(|e| refuse(e.to_string()))? {
+        Destination::Memory(planes) => planes,
+        Destination::Write => {
+            let ranges = want.planes.iter().enumerate();
+            return Ok(ranges.map(|(plane, len)| Slice::Written { plane, range: 0..*len }).collect());
+        }
+    };
     let found: Vec<usize> = planes.iter().map(|p| p.len()).collect();
     if found != want.planes {
         return Err(refuse(format!("wanted planes of {:?} bytes, found {found:?}", want.planes)));
@@ -216,20 +225,31 @@ fn given<'m>(sink: &mut dyn Sink<'m>, want: &Place<'_>) -> Result<Vec<&'m mut [u
             want.align,
             plane.as_ptr().addr()
         ))),
-        None => Ok(planes),
+        None => Ok(planes.into_iter().map(Slice::Lent).collect()),
     }
 }
 
-impl Run<'_, '_> {
+/// Hands `bytes` to a sink that takes them by `write`.
+pub(crate) fn write(
+    sink: &dyn Sink<'_>,
+    place: &Place<'_>,
+    plane: usize,
+    at: usize,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    let written = sink.write(place, plane, at as u64, bytes);
+    written.map_err(|why| Error::Write { param: place.name.to_owned(), why: why.to_string() })
+}
+
+impl Run<'_, '_, '_> {
     fn work<'i>(
         &self,
         at: usize,
-        work: &mut Work<'i, &mut [u8]>,
+        work: &mut Work<'i, Slice<'_>>,
         scratch: &mut Scratch<'i>,
-        complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         let mut buffers = self.ledger.take(work.need);
-        let done = self.items(at, &mut work.items, &mut buffers, scratch, complete);
+        let done = self.items(at, &mut work.items, &mut buffers, scratch);
         self.ledger.give(buffers);
         done
     }
@@ -237,34 +257,55 @@ impl Run<'_, '_> {
     fn items<'i>(
         &self,
         at: usize,
-        mut items: &mut [Item<'i, &mut [u8]>],
+        mut items: &mut [Item<'i, Slice<'_>>],
         buffers: &mut Buffers,
         scratch: &mut Scratch<'i>,
-        complete: impl Fn(&Item<'_, &mut [u8]>),
     ) -> Result<(), Error> {
         while !items.is_empty() {
             let near = near(self.reader.checkpoint, items, buffers.read.room);
             let (now, rest) = std::mem::take(&mut items).split_at_mut(near.max(1));
             items = rest;
             if let Some(pages) = self.fresh {
-                now.iter_mut().flat_map(|item| &mut item.target).for_each(|target| pages.ready(target));
+                for target in now.iter_mut().flat_map(|item| &mut item.target) {
+                    if let Slice::Lent(bytes) = target {
+                        pages.ready(bytes);
+                    }
+                }
             }
+            let bytes = now.iter().map(Item::bytes).sum();
             match &mut *now {
                 [item] => self.item(at, item, buffers, scratch)?,
                 several => self.several(several, buffers, scratch)?,
             }
-            let bytes = now.iter().map(Item::bytes).sum();
             self.reader.done.fetch_add(bytes, Ordering::Relaxed);
-            now.iter().for_each(&complete);
+            for item in now.iter() {
+                self.complete(item);
+            }
             self.reader.pulse()?;
         }
         Ok(())
     }
 
+    /// One more item of its parameter is done.
+    fn complete(&self, item: &Item<'_, Slice<'_>>) {
+        let one = self.placed.get(item.index).and_then(Option::as_ref);
+        if let Some(one) = one.filter(|one| one.left.fetch_sub(1, Ordering::AcqRel) == 1) {
+            self.sink.done(&one.place(item.index));
+        }
+    }
+
+    /// Hands bytes of the parameter at `index` to a sink that takes them by `write`.
+    fn write(&self, index: usize, plane: usize, at: usize, bytes: &[u8]) -> Result<(), Error> {
+        match self.placed.get(index) {
+            Some(Some(one)) => write(self.sink, &one.place(index), plane, at, bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// Small items, in one read.
     fn several(
         &self,
-        items: &mut [Item<'_, &mut [u8]>],
+        items: &mut [Item<'_, Slice<'_>>],
         buffers: &mut Buffers,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), Error> {
@@ -273,8 +314,12 @@ impl Run<'_, '_> {
         self.reader.read(file, start, bytes, &mut scratch.own)?;
         for item in items {
             let (Some((_, span)), [target]) = (&item.span, &mut item.target[..]) else { continue };
-            target.copy_from_slice(&bytes[size(span.start - start)..][..target.len()]);
-            scratch.bytes_copied += target.len() as u64;
+            let from = &bytes[size(span.start - start)..][..target.bytes()];
+            match target {
+                Slice::Lent(to) => to.copy_from_slice(from),
+                Slice::Written { plane, range } => self.write(item.index, *plane, range.start, from)?,
+            }
+            scratch.bytes_copied += from.len() as u64;
         }
         Ok(())
     }
@@ -282,16 +327,50 @@ impl Run<'_, '_> {
     fn item<'i>(
         &self,
         at: usize,
-        item: &mut Item<'i, &mut [u8]>,
+        item: &mut Item<'i, Slice<'_>>,
+        buffers: &mut Buffers,
+        scratch: &mut Scratch<'i>,
+    ) -> Result<(), Error> {
+        let waiting = item.target.iter().filter(|t| t.is_written()).map(Region::bytes).sum();
+        let mut written = std::mem::take(&mut buffers.written);
+        written.resize(written.len().max(waiting), 0);
+        let mut rest = &mut written[..waiting];
+        let mut slices = std::mem::take(&mut item.target);
+        let mut targets: Vec<&mut [u8]> = Vec::with_capacity(slices.len());
+        for slice in &mut slices {
+            targets.push(match slice {
+                Slice::Lent(bytes) => bytes,
+                Slice::Written { range, .. } => rest.split_off_mut(..range.len()).unwrap_or_default(),
+            });
+        }
+        self.make(at, item, &mut targets, buffers, scratch)?;
+        let mut rest = &written[..waiting];
+        for slice in &slices {
+            if let Slice::Written { plane, range } = slice {
+                let bytes = rest.split_off(..range.len()).unwrap_or_default();
+                self.write(item.index, *plane, range.start, bytes)?;
+            }
+        }
+        buffers.written = written;
+        Ok(())
+    }
+
+    /// Reads what an item is made of, and makes it in `targets`.
+    fn make<'i>(
+        &self,
+        at: usize,
+        item: &Item<'i, Slice<'_>>,
+        targets: &mut [&mut [u8]],
         buffers: &mut Buffers,
         scratch: &mut Scratch<'i>,
     ) -> Result<(), Error> {
         let param = &item.param.name;
         let Buffers { read, moved, values, .. } = buffers;
         let own = &mut scratch.own;
+        let bytes: u64 = targets.iter().map(|t| t.len() as u64).sum();
         if item.change.is_none() {
-            let ([(plane, range)], [target]) = (&item.moved[..], &mut item.target[..]) else { return Ok(()) };
-            scratch.bytes_copied += target.len() as u64;
+            let ([(plane, range)], [target]) = (&item.moved[..], targets) else { return Ok(()) };
+            scratch.bytes_copied += bytes;
             self.reader.fill(plane, range, target, read, own)?;
             return self.reader.agree(param, plane, range, target, read, own);
         }
@@ -308,10 +387,10 @@ impl Run<'_, '_> {
         }
         let importance = self.reader.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
-        let changed = item.change.apply(matrix, importance, &mut item.target, values);
+        let changed = item.change.apply(matrix, importance, targets, values);
         let changed = changed.map_err(|why| why.of(param, &item.param.scheme))?;
         scratch.encoded.extend(changed.map(|d| (item.index, at, param.as_str(), d)));
-        scratch.bytes_encoded += item.bytes();
+        scratch.bytes_encoded += bytes;
         Ok(())
     }
 

@@ -9,16 +9,19 @@ use quant::Difference;
 
 use crate::allocated::Allocated;
 use crate::io::executor::fill;
-use crate::memory::sink::{Place, Sink};
+use crate::memory::region::Slice;
+use crate::memory::sink::{Destination, Place, Sink};
 use crate::schedule::home::homes;
 use crate::schedule::staged::{Later, in_memory, moving, staged_bytes, staging};
 use crate::{Error, LoadReport, Options, Pool, Slot, Tensor};
 
-impl Later<'_, &mut [u8]> {
+impl<'m> Later<'_, Slice<'m>> {
     /// Decodes what it is made of, moves that, and encodes it. That there is room for it has been checked.
     pub(crate) fn run(
         self,
         checkpoint: &Checkpoint,
+        sink: &dyn Sink<'m>,
+        place: &Place<'_>,
         pool: &mut Pool,
         options: Options<'_>,
         report: &mut LoadReport,
@@ -33,7 +36,7 @@ impl Later<'_, &mut [u8]> {
         let tensor = |staged: &PlannedParam| decoded.get(&staged.name).cloned();
         let memory = in_memory(param, |staged| Arc::new(Staged(tensor(staged))));
         let second = moving(param);
-        let mut sink = Given(Mutex::new(Some(targets)));
+        let mut sink = Given { planes: Mutex::new(Some(targets)), sink, place };
         let options = Options { observe: None, ..options };
         let moved = fill(&second, &memory, &homes(&second, &memory, false)?, &mut sink, None, pool, options)?;
         let before = decoded.report();
@@ -50,16 +53,34 @@ impl Later<'_, &mut [u8]> {
     }
 }
 
-/// Memory that is there already.
-struct Given<'m>(Mutex<Option<Vec<&'m mut [u8]>>>);
+/// The place of a parameter in another sink, which has been asked for it.
+struct Given<'m, 's> {
+    planes: Mutex<Option<Vec<Slice<'m>>>>,
+    sink: &'s dyn Sink<'m>,
+    place: &'s Place<'s>,
+}
 
-impl<'m> Sink<'m> for Given<'m> {
-    fn place(
-        &mut self,
+impl<'m> Sink<'m> for Given<'m, '_> {
+    fn place(&mut self, _: &Place<'_>) -> Result<Destination<'m>, Box<dyn std::error::Error + Send + Sync>> {
+        let planes = self.planes.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut lent = vec![];
+        for plane in planes.ok_or("it was given before")? {
+            match plane {
+                Slice::Lent(bytes) => lent.push(bytes),
+                Slice::Written { .. } => return Ok(Destination::Write),
+            }
+        }
+        Ok(Destination::Memory(lent))
+    }
+
+    fn write(
+        &self,
         _: &Place<'_>,
-    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
-        let planes = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        planes.ok_or_else(|| "it was given before".into())
+        plane: usize,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.sink.write(self.place, plane, at, bytes)
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Need {
     pub(crate) moved: u64,
     /// Values of f32.
     pub(crate) values: u64,
+    /// Bytes that wait to be written to the sink.
+    pub(crate) written: u64,
     /// What a source takes beside.
     pub(crate) beside: u64,
 }
@@ -19,7 +21,7 @@ impl Need {
     /// All of it, in bytes.
     pub(crate) fn bytes(self) -> u64 {
         let values = self.values.saturating_mul(4);
-        self.read.saturating_add(self.moved).saturating_add(values).saturating_add(self.beside)
+        [self.moved, values, self.written, self.beside].into_iter().fold(self.read, u64::saturating_add)
     }
 
     /// Enough for either.
@@ -28,6 +30,7 @@ impl Need {
             read: self.read.max(other.read),
             moved: self.moved.max(other.moved),
             values: self.values.max(other.values),
+            written: self.written.max(other.written),
             beside: self.beside.max(other.beside),
         }
     }
@@ -44,6 +47,7 @@ pub(crate) struct Buffers {
     pub(crate) read: Window,
     pub(crate) moved: Vec<u8>,
     pub(crate) values: Vec<f32>,
+    pub(crate) written: Vec<u8>,
 }
 
 impl Buffers {
@@ -54,6 +58,7 @@ impl Buffers {
             read: Window { bytes: Vec::with_capacity(size(need.read)), room: need.read },
             moved: Vec::with_capacity(size(need.moved)),
             values: Vec::with_capacity(size(need.values)),
+            written: Vec::with_capacity(size(need.written)),
         }
     }
 }

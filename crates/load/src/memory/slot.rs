@@ -9,7 +9,7 @@ use checkpoint::ByteSource;
 use memmap2::MmapMut;
 
 use crate::Error;
-use crate::memory::sink::{Place, Sink};
+use crate::memory::sink::{Destination, Place, Sink};
 use crate::sizes::PAGE;
 
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
@@ -132,7 +132,7 @@ impl<'m> Sink<'m> for ArenaSink<'m, '_> {
     fn place(
         &mut self,
         param: &Place<'_>,
-    ) -> Result<Vec<&'m mut [u8]>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<Destination<'m>, Box<dyn std::error::Error + Send + Sync>> {
         let mut give = |range: &Range<usize>| {
             let gap = range.start.checked_sub(self.at)?;
             let (_, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(gap)?;
@@ -142,6 +142,6 @@ impl<'m> Sink<'m> for ArenaSink<'m, '_> {
         };
         let places = self.places.get(param.index).map(Vec::as_slice).unwrap_or_default();
         let planes = places.iter().map(&mut give).collect::<Option<_>>();
-        planes.ok_or_else(|| "the arena is smaller than the plan".into())
+        Ok(Destination::Memory(planes.ok_or("the arena is smaller than the plan")?))
     }
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use checkpoint::{ByteSource, Checkpoint};
 use plan::{LoadPlan, PlannedParam};
 
+use crate::memory::region::{Planned, Region};
 use crate::schedule::home::{Home, homes, places};
-use crate::schedule::item::{Cutter, Space, Work, together};
+use crate::schedule::item::{Cutter, Work, together};
 use crate::schedule::needs::{Needs, ReadSizes};
 use crate::schedule::reads::Reads;
 use crate::schedule::sources::{Ways, threads as at_once};
@@ -29,7 +30,7 @@ pub(crate) struct Cut<'a, S> {
     pub(crate) neediest: Option<(&'a str, u64)>,
 }
 
-impl<'a, S: Space> Cut<'a, S> {
+impl<'a, S: Region> Cut<'a, S> {
     /// Cuts `plan`, whose parameters' planes go to `spaces`: none of those that have no memory of their own.
     pub(crate) fn new(
         plan: &'a LoadPlan,
@@ -85,10 +86,14 @@ pub(crate) fn needs(
     threads: usize,
 ) -> Result<Needs, Error> {
     let homes = homes(plan, checkpoint, !options.owned)?;
-    let spaces = places(plan, checkpoint, &homes)?;
+    let spaces = planned(places(plan, checkpoint, &homes)?);
     let Foreseen { mut needs, sizes } = foresee(plan, checkpoint, &homes, spaces, options, threads)?;
     needs.reads = ReadSizes::of(sizes);
     Ok(needs)
+}
+
+fn planned(places: Vec<Vec<Range<usize>>>) -> Vec<Vec<Planned>> {
+    places.into_iter().map(|planes| planes.into_iter().map(Planned::from).collect()).collect()
 }
 
 /// What is foreseen of a load, and how long each read is.
@@ -102,13 +107,13 @@ fn foresee(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
     homes: &[Home],
-    spaces: Vec<Vec<Range<usize>>>,
+    spaces: Vec<Vec<Planned>>,
     options: Options<'_>,
     threads: usize,
 ) -> Result<Foreseen, Error> {
     let threads = at_once(checkpoint, threads);
     let mut needs = Needs { threads, ..Needs::default() };
-    needs.owned = spaces.iter().flatten().map(|r| r.len() as u64).sum();
+    needs.owned = spaces.iter().flatten().map(|r| r.bytes() as u64).sum();
     for (param, home) in plan.params.iter().zip(homes) {
         match home {
             Home::Borrowed(slots) => {
@@ -145,7 +150,7 @@ fn foresee(
 }
 
 /// What a parameter takes whose entries are decoded or encoded before they are moved.
-pub(crate) fn foresee_later<S: Space>(
+pub(crate) fn foresee_later<S: Region>(
     param: &PlannedParam,
     targets: &[S],
     checkpoint: &Checkpoint,
@@ -157,10 +162,10 @@ pub(crate) fn foresee_later<S: Space>(
     let options = Options { owned: true, memory, ..options };
     let plan = staging(param);
     let decoded = homes(&plan, checkpoint, false)?;
-    let spaces = places(&plan, checkpoint, &decoded)?;
+    let spaces = planned(places(&plan, checkpoint, &decoded)?);
     let first = foresee(&plan, checkpoint, &decoded, spaces, options, threads)?;
     let (plan, memory) = (moving(param), in_memory(param, |staged| Arc::new(Hollow(staged.slot_bytes()))));
-    let spaces = vec![targets.iter().map(Space::place).collect()];
+    let spaces = vec![targets.iter().map(Region::planned).collect()];
     let options = Options { observe: None, ..options };
     let then = foresee(&plan, &memory, &homes(&plan, &memory, false)?, spaces, options, threads)?.needs;
     let Foreseen { needs: first, sizes } = first;

@@ -9,6 +9,7 @@ use tensor::FileId;
 use crate::Error;
 use crate::change::Change;
 use crate::memory::ledger::Need;
+use crate::memory::region::Region;
 use crate::schedule::sources::{Ways, clip, extent, is_straight, place_of, ranges};
 use crate::sizes::{PAGE, SMALL, WINDOW};
 
@@ -19,56 +20,6 @@ const BAND: u64 = 1 << 20;
 const WHOLE: u64 = 256 << 20;
 /// Bytes of a buffer that runs are copied out of, at least.
 const LEAST_WINDOW: u64 = 64 << 10;
-/// What items write to: memory, or places in some that is not there yet, for who only wants to know what a load takes.
-pub(crate) trait Space: Default {
-    /// How many bytes.
-    fn bytes(&self) -> usize;
-    /// Bytes from the first on to where a page begins.
-    fn to_page(&self) -> usize;
-    /// Where it is.
-    fn place(&self) -> Range<usize>;
-    /// The first `bytes`, and the others.
-    fn split(self, bytes: usize) -> (Self, Self);
-}
-
-impl Space for &mut [u8] {
-    fn bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn to_page(&self) -> usize {
-        self.as_ptr().align_offset(PAGE)
-    }
-
-    fn place(&self) -> Range<usize> {
-        let range = self.as_ptr_range();
-        range.start.addr()..range.end.addr()
-    }
-
-    fn split(self, bytes: usize) -> (Self, Self) {
-        self.split_at_mut(bytes)
-    }
-}
-
-/// Places in memory that will begin with a page.
-impl Space for Range<usize> {
-    fn bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn to_page(&self) -> usize {
-        self.start.next_multiple_of(PAGE) - self.start
-    }
-
-    fn place(&self) -> Range<usize> {
-        self.clone()
-    }
-
-    fn split(self, bytes: usize) -> (Self, Self) {
-        let at = self.start + bytes;
-        (self.start..at, at..self.end)
-    }
-}
 
 /// Some rows of one matrix of one parameter, or some bytes of one plane, and where they go.
 pub(crate) struct Item<'a, S> {
@@ -90,7 +41,7 @@ pub(crate) struct Item<'a, S> {
     pub(crate) need: Need,
 }
 
-impl<S: Space> Item<'_, S> {
+impl<S: Region> Item<'_, S> {
     /// Bytes that it writes.
     pub(crate) fn bytes(&self) -> u64 {
         self.target.iter().map(|t| t.bytes() as u64).sum()
@@ -108,7 +59,7 @@ pub(crate) struct Cutter<'a> {
 
 impl<'a> Cutter<'a> {
     /// Cuts one parameter, whose planes are `targets`, and adds its items.
-    pub(crate) fn cut<S: Space>(
+    pub(crate) fn cut<S: Region>(
         &mut self,
         index: usize,
         param: &'a PlannedParam,
@@ -139,7 +90,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Items that only move one plane: some of its bytes each.
-    fn moves<S: Space>(
+    fn moves<S: Region>(
         &self,
         param: &'a PlannedParam,
         change: &'a Change,
@@ -147,22 +98,35 @@ impl<'a> Cutter<'a> {
         mut target: S,
         items: &mut Vec<Item<'a, S>>,
     ) -> Option<()> {
-        let step = self.pace(&plane.copy).longest.max(1);
+        let pace = self.pace(&plane.copy);
+        let (step, beside) = (pace.longest.max(1), pace.beside);
         let straight = plane.copy.iter().all(is_straight);
-        let whole =
+        let mut whole =
             !plane.equal.is_empty() || !straight && (plane.bytes <= step || self.repeats(plane, step));
+        // What waits to be written takes a buffer.
+        let mut longest = usize::MAX;
+        if target.is_written() {
+            let room = (self.share.min(WHOLE).saturating_sub(beside) / 2).max(LEAST_WINDOW);
+            whole &= plane.bytes <= room;
+            longest = usize::try_from(room).unwrap_or(usize::MAX);
+        }
         let mut start = 0;
         while target.bytes() > 0 {
             let page = target.to_page();
             let first = if page == 0 { usize::try_from(step).ok()? } else { page };
-            let len = if whole { target.bytes() } else { first.min(target.bytes()) };
+            let len = if whole { target.bytes() } else { first.min(longest).min(target.bytes()) };
             let (part, rest) = target.split(len);
             target = rest;
             let end = start + len as u64;
             let range = start..end;
             start = end;
-            let beside = self.pace(&plane.copy).beside;
-            let need = Need { read: self.window(plane, &range, beside), beside, ..Need::default() };
+            let written = if part.is_written() { len as u64 } else { 0 };
+            let need = Need {
+                read: self.window(plane, &range, beside + written),
+                beside,
+                written,
+                ..Need::default()
+            };
             items.push(Item {
                 index: 0,
                 param,
@@ -180,7 +144,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Items that change values: a band of rows of one matrix each.
-    fn changes<S: Space>(
+    fn changes<S: Region>(
         &self,
         param: &'a PlannedParam,
         change: &'a Change,
@@ -201,12 +165,19 @@ impl<'a> Cutter<'a> {
             };
             param.planes.iter().enumerate().map(part).collect()
         };
+        let sizes: Vec<u64> = targets.iter().map(|t| t.bytes() as u64 / matrices).collect();
+        let is_written = targets.iter().any(Region::is_written);
         let need = |band: &Range<u64>| {
             let parts = parts(0, band);
             let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
             let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
             let values = change.values(band.end - band.start, k);
-            let fixed = Need { read: 0, moved, values, beside };
+            let written = |(i, bytes): (usize, &u64)| {
+                let range = target.band_bytes(i, *bytes, rows, band);
+                if is_written { range.end - range.start } else { 0 }
+            };
+            let written = sizes.iter().enumerate().map(written).sum();
+            let fixed = Need { read: 0, moved, values, written, beside };
             let windows = parts.iter().map(|(p, range)| self.window(p, range, fixed.bytes()));
             Need { read: windows.max().unwrap_or(0), ..fixed }
         };
@@ -227,7 +198,6 @@ impl<'a> Cutter<'a> {
         while step > unit && need(&(0..step.min(rows))).bytes() > share {
             step = (step / 2).checked_next_multiple_of(unit)?.min(step - unit).max(unit);
         }
-        let sizes: Vec<u64> = targets.iter().map(|t| t.bytes() as u64 / matrices).collect();
         let needed = need(&(0..step.min(rows)));
         for matrix in 0..matrices {
             for row in (0..rows).step_by(usize::try_from(step).ok()?) {
@@ -326,7 +296,7 @@ pub(crate) struct Work<'a, S> {
 
 /// Puts items in the order of the files, and small ones that follow each other together: they share pages of memory,
 /// and reads.
-pub(crate) fn together<'a, S: Space>(
+pub(crate) fn together<'a, S: Region>(
     mut items: Vec<Item<'a, S>>,
     checkpoint: &Checkpoint,
     share: u64,
@@ -349,7 +319,7 @@ pub(crate) fn together<'a, S: Space>(
                 if let (Some(file), true) = (file, size <= SMALL) {
                     // Gaps may be read along.
                     let gap = checkpoint.file(file).source.pace().gap * work.items.len() as u64;
-                    let room = WINDOW.min(share.saturating_sub(work.need.beside));
+                    let room = WINDOW.min(share.saturating_sub(work.need.beside + work.need.written));
                     work.need.read = work.need.read.max((bytes + size + gap).min(room));
                 }
                 work.items.push(item);

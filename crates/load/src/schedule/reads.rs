@@ -3,7 +3,8 @@
 use plan::Piece;
 use tensor::FileId;
 
-use crate::schedule::item::{Item, Space, Work, near, span};
+use crate::memory::region::Region;
+use crate::schedule::item::{Item, Work, near, span};
 use crate::schedule::sources::{Way, Ways, clip, gap, place_of, ranges, taken};
 
 /// What the executor will read.
@@ -16,7 +17,7 @@ pub(crate) struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    pub(crate) fn work<S: Space>(&mut self, work: &Work<'_, S>) {
+    pub(crate) fn work<S: Region>(&mut self, work: &Work<'_, S>) {
         let (mut items, room) = (&work.items[..], work.need.read);
         while !items.is_empty() {
             let (now, rest) = items.split_at(near(self.ways.checkpoint, items, room).max(1));
@@ -29,7 +30,7 @@ impl Reads<'_> {
         }
     }
 
-    fn item<S: Space>(&mut self, item: &Item<'_, S>, room: u64) {
+    fn item<S: Region>(&mut self, item: &Item<'_, S>, room: u64) {
         for (plane, range) in &item.moved {
             let mut pieces = vec![];
             clip(&plane.copy, range, &mut pieces);

@@ -13,7 +13,7 @@ use testkit::Rng;
 use crate::{folder, open};
 
 /// A file with `w`, `[rows, k]` in f32, and its values: of many sizes, the largest anywhere.
-fn floats(dir: &Path, rows: u64, k: u64) -> (PathBuf, Vec<f32>) {
+pub(crate) fn floats(dir: &Path, rows: u64, k: u64) -> (PathBuf, Vec<f32>) {
     let mut rng = Rng((rows << 20) ^ k);
     let values: Vec<f32> = (0..rows * k).map(|_| rng.float().powi(3)).collect();
     let mut header = format!(

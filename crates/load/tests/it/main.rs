@@ -14,6 +14,7 @@ mod needs;
 mod pool;
 mod sinks;
 mod updates;
+mod written;
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -74,7 +74,7 @@ fn agree(needs: &Needs, report: &LoadReport, what: &str) {
 }
 
 /// Everything that is done in another way: borrowed, straight, in windows, out of the map, together, in bands, whole.
-fn all_ways(checkpoint: &Checkpoint) -> Plan {
+pub(crate) fn all_ways(checkpoint: &Checkpoint) -> Plan {
     let s = Expr::source;
     let plain = [
         ("as it is", s("tall")),
@@ -102,7 +102,7 @@ fn all_ways(checkpoint: &Checkpoint) -> Plan {
     crate::compile(checkpoint, &resolved, &targets)
 }
 
-fn matrices() -> Vec<Matrix> {
+pub(crate) fn matrices() -> Vec<Matrix> {
     vec![
         Matrix::new("tall", &[3000, 500], 1),
         Matrix::new("wide", &[500, 5000], 2),
@@ -215,7 +215,7 @@ fn what_is_observed_is_foreseen_too() {
 
 /// Bytes in memory, as a file.
 #[derive(Debug)]
-struct Memory(Vec<u8>);
+pub(crate) struct Memory(pub(crate) Vec<u8>);
 
 impl ByteSource for Memory {
     fn len(&self) -> u64 {

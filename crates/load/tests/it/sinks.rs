@@ -5,7 +5,7 @@ use std::error::Error as Any;
 use std::sync::Mutex;
 
 use checkpoint::Io;
-use load::{Error, Options, Place, Pool, Sink};
+use load::{Destination, Error, Options, Place, Pool, Sink};
 use tensor::Expr;
 
 use crate::{Matrix, as_stored, file, folder, halves, open, plan_of};
@@ -17,9 +17,9 @@ struct Vectors<'m> {
 }
 
 impl<'m> Sink<'m> for Vectors<'m> {
-    fn place(&mut self, param: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Box<dyn Any + Send + Sync>> {
+    fn place(&mut self, param: &Place<'_>) -> Result<Destination<'m>, Box<dyn Any + Send + Sync>> {
         let planes = self.memory.get_mut(param.name).ok_or("nobody knows it")?;
-        Ok(planes.map(Vec::as_mut_slice).collect())
+        Ok(Destination::Memory(planes.map(Vec::as_mut_slice).collect()))
     }
 
     fn done(&self, param: &Place<'_>) {
@@ -104,7 +104,7 @@ fn addresses_are_known_before_anything_is_read_and_do_not_move() {
 struct Full;
 
 impl<'m> Sink<'m> for Full {
-    fn place(&mut self, _: &Place<'_>) -> Result<Vec<&'m mut [u8]>, Box<dyn Any + Send + Sync>> {
+    fn place(&mut self, _: &Place<'_>) -> Result<Destination<'m>, Box<dyn Any + Send + Sync>> {
         Err("the device is full".into())
     }
 }

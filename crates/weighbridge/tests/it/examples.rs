@@ -34,6 +34,7 @@ fn examples_run_and_say_what_they_should() {
         ("borrow", vec![&gguf], " borrowed, 0 B copied\n"),
         ("memory", vec![&gguf], "my model/model.gguf: 21 tensors\n"),
         ("own_memory", vec![&gguf], "are there\n"),
+        ("remote_rank", vec![&hf, arg("2")], "rank 1: "),
         ("own_model", vec![&hf], ""),
         ("ranks", vec![&hf, arg("2")], "rank 1: holds "),
         ("update", vec![&hf, &hf], "parameters in "),
