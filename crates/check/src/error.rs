@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 use crate::finding::Finding;
 use crate::keys::KeyFinding;
 
@@ -54,14 +56,29 @@ pub enum Error {
     Load(#[from] load::Error),
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
 impl Error {
+    /// What it says, problem by problem, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        match self {
+            Error::Checkpoint(error) => error.diagnostics(),
+            Error::Plan(error) => error.diagnostics(),
+            Error::Load(error) => error.diagnostics(),
+            _ => Diagnostics::of(self, None),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
+
     /// Whether the caller asked for what cannot be: neither the checkpoint nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use storage::{Changed, Location};
+use tensor::Diagnostics;
 
 use crate::fault::{Blame, Fault};
 
@@ -25,7 +26,7 @@ pub enum Error {
     #[error("misuse of {0}")]
     Misuse(Box<Report>),
     /// It is not what it was when it was opened.
-    #[error("`{location}` has changed since it was opened: {how}\nhint: open it again")]
+    #[error("`{location}` has changed since it was opened: {how}")]
     Changed {
         /// The file.
         location: Location,
@@ -33,7 +34,7 @@ pub enum Error {
         how: Changed,
     },
     /// The operating system refused.
-    #[error("cannot {doing} `{location}`: {source}{}", Hint(hint.as_deref()))]
+    #[error("cannot {doing} `{location}`: {source}")]
     Io {
         /// The file or directory.
         location: Location,
@@ -46,10 +47,10 @@ pub enum Error {
     },
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
@@ -69,13 +70,19 @@ impl Error {
         self.report().map_or(&[], |r| &r.problems)
     }
 
-    /// What to do about it, where something can be said.
-    pub fn hint(&self) -> Option<&str> {
-        match self {
-            Error::Io { hint, .. } => hint.as_deref(),
-            Error::Changed { .. } => Some("open it again"),
-            _ => self.report().and_then(|r| r.hint.as_deref()),
-        }
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::Io { hint, .. } => hint.clone(),
+            Error::Changed { .. } => Some("open it again".to_owned()),
+            _ => self.report().and_then(|r| r.hint.clone()),
+        };
+        Diagnostics::of(self, hint)
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 
     fn report(&self) -> Option<&Report> {
@@ -181,7 +188,7 @@ impl fmt::Display for Report {
                 write!(f, "\n  and {} more", self.more)?;
             }
         }
-        Hint(self.hint.as_deref()).fmt(f)
+        Ok(())
     }
 }
 
@@ -294,18 +301,6 @@ impl Problems {
             Blame::Misuse => Error::Misuse(report),
             Blame::Mismatch => Error::Mismatch(report),
             Blame::Malformed => Error::Malformed(report),
-        }
-    }
-}
-
-/// A hint on its own line, or nothing.
-struct Hint<'a>(Option<&'a str>);
-
-impl fmt::Display for Hint<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
         }
     }
 }

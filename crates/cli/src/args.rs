@@ -296,7 +296,7 @@ impl LayoutArg {
             LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
             LayoutArg::Vllm => weighbridge::vllm::LAYOUT,
             LayoutArg::Modules => LayoutKind::Modules,
-            LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.to_string())?,
+            LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.diagnostics().to_string())?,
         })
     }
 }

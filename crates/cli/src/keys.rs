@@ -19,7 +19,7 @@ impl Doubts {
             Metadata::Hf(_) => match weighbridge::tokenizer(checkpoint) {
                 Ok(tokenizer) => notes(&tokenizer),
                 Err(weighbridge::engine::Error::NoTokenizer { .. }) => vec![],
-                Err(error) => vec![format!("no text: {}", error.to_string().replace('\n', " "))],
+                Err(error) => vec![format!("no text: {}", error.diagnostics().to_string().replace('\n', " "))],
             },
             _ => vec![],
         };

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The error, with what the command line has against it.
+/// The error with its hints, and what the command line has against it.
 fn in_words_of_the_command(error: &weighbridge::Error) -> String {
     use weighbridge::check::Error as Check;
     use weighbridge::checkpoint::{Fault, Problem};
@@ -76,6 +76,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> String {
     const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
     let is_there =
         |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "something is there already" });
+    let said = error.diagnostics();
     let hint = match error {
         weighbridge::Error::Plan(e) => match e {
             Plan::Misfit { problems, .. } if problems.rule().is_some() => RULE,
@@ -83,10 +84,10 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> String {
             Plan::Misfit { .. } => "`weighbridge inspect --tensors` lists what the checkpoint holds",
             Plan::Ambiguous { .. } => RULE,
             e if e.is_unknown_model() => UNKNOWN,
-            _ => return error.to_string(),
+            _ => return said.to_string(),
         },
         weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_there) => {
-            return format!("{error}; `--force` overwrites it");
+            return format!("{said}; `--force` overwrites it");
         }
         weighbridge::Error::Check(Check::Manifest { .. }) => {
             "`weighbridge check --write-manifest` makes them"
@@ -98,32 +99,30 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> String {
             "`weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded"
         }
         weighbridge::Error::Convert(Convert::Requantize { .. }) => {
-            return format!("{error} with `--allow-requantize`");
+            return format!("{said} with `--allow-requantize`");
         }
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
             "leave it out of --allow-loss"
         }
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) => {
             let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
-            return format!("{error}\nhint: --allow-loss {} converts all the same", keys.join(","));
+            return format!("{said}\nhint: --allow-loss {} converts all the same", keys.join(","));
         }
-        weighbridge::Error::Engine(e) => return with_hint(e),
-        _ => return error.to_string(),
+        weighbridge::Error::Engine(e) => return format!("{said}{}", option(e)),
+        _ => return said.to_string(),
     };
-    format!("{error}\nhint: {hint}")
+    said.with_hint(hint.to_owned()).to_string()
 }
 
-/// An error of the engine, with what it says to do about it, and the option that does it.
-fn with_hint(error: &weighbridge::engine::Error) -> String {
+/// The option that does what the engine's hint says.
+fn option(error: &weighbridge::engine::Error) -> &'static str {
     use weighbridge::engine::{Error, sampler};
 
-    let Some(hint) = error.hint() else { return error.to_string() };
-    let option = match error {
+    match error {
         Error::CacheTooLarge { .. } | Error::ContextFull { .. } | Error::Positions { .. } => " (`--ctx`)",
         Error::NoKernel { .. } | Error::Sampler(sampler::Error::NotNumbers { .. }) => {
             " (`--backend reference`)"
         }
         _ => "",
-    };
-    format!("{error}\nhint: {hint}{option}")
+    }
 }

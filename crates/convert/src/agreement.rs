@@ -3,7 +3,7 @@
 use checkpoint::Checkpoint;
 use load::{Plan, Pool};
 use planner::{LayoutKind, PlanBuilder};
-use tensor::{Copies, Dtype, Expr, Made, Scheme, Target};
+use tensor::{Copies, Diagnostic, Dtype, Expr, Made, Scheme, Target};
 use vllm::Rejoined;
 
 use crate::Error;
@@ -74,7 +74,7 @@ impl Agreement {
             0,
             "the files of the ranks are not of one model, or its experts are dealt otherwise:".to_owned(),
         );
-        Err(Error::Convert { what: wrong.join("\n") })
+        Err(Error::Convert { what: wrong.into_iter().map(Diagnostic::new).collect() })
     }
 
     /// The bytes of the target at `index`, its planes one after the other.

@@ -171,7 +171,8 @@ fn no_name(home: DialectName, nameless: &[String]) -> Result<(), Error> {
         return Ok(());
     }
     let list: Vec<String> = nameless.iter().map(|name| format!("`{name}`")).collect();
-    Err(Error::Convert { what: format!("the {home} dialect has no name for {}", list.join(", ")) })
+    let what = format!("the {home} dialect has no name for {}", list.join(", "));
+    Err(Error::Convert { what: what.into() })
 }
 
 /// The model with another stretch of rotary frequencies.
@@ -229,7 +230,7 @@ fn why_left(key: &KeyVerdict, otherwise: &'static str) -> String {
 /// Holds what is to be written against what it was made from.
 fn proven(model: &Model, description: &Description) -> Result<(), Error> {
     let differs = |what: String| Error::Convert {
-        what: format!("the {} dialect cannot say this model: {what}", description.dialect),
+        what: format!("the {} dialect cannot say this model: {what}", description.dialect).into(),
     };
     let unsaid = model.unsaid(description).map_err(|e| differs(e.to_string()))?;
     if unsaid.is_empty() {
@@ -243,7 +244,7 @@ fn proven(model: &Model, description: &Description) -> Result<(), Error> {
 /// An error of several lines in one.
 fn in_a_line(error: &engine::text::Error) -> String {
     let text = error.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.starts_with("hint:")).collect();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
     lines.join("; ")
 }
 

@@ -17,7 +17,7 @@ use model::{DialectName, Loss, Mesh};
 use plan::{Codecs as _, PlannedParam, ResolvedParam};
 use planner::encoding::Choice;
 use planner::{Adapter, EncodeRule, Encoding, LayoutKind, PlanBuilder, Preset, Ranks, Request, describe};
-use tensor::{Dtype, Scheme, Shape, Step};
+use tensor::{Diagnostic, Dtype, Scheme, Shape, Step};
 
 use vllm::Rejoined;
 
@@ -84,33 +84,40 @@ impl OutputFormat {
     }
 
     /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
-    fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<String> {
+    fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<Diagnostic> {
         let others = "npz and safetensors take any tensors under any names";
-        match (self.dialect(), layout) {
-            (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => Some(format!(
-                "the layout `{}` is this machine's own: nothing else reads it\nhint: source, canonical, hf or gguf",
-                layout.name()
-            )),
+        let (what, hint) = match (self.dialect(), layout) {
+            (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => (
+                format!("the layout `{}` is only for this machine: no other program reads it", layout.name()),
+                "source, canonical, hf or gguf".to_owned(),
+            ),
             (
                 Some(home),
                 LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Of(_) | LayoutKind::Named(_),
             ) if layout != LayoutKind::Named(home)
                 && !(layout == vllm::LAYOUT && self == OutputFormat::Hf) =>
             {
-                Some(format!(
-                    "{} has names of its own, so `{}` ones are not written to it\nhint: leave the layout out; {others}",
-                    self.name(),
-                    layout.name()
-                ))
+                (
+                    format!(
+                        "{} has its own tensor names, so the layout `{}` cannot be written to it",
+                        self.name(),
+                        layout.name()
+                    ),
+                    format!("name no layout; {others}"),
+                )
             }
-            (Some(_), _) if dialect_of(checkpoint).is_none() => Some(format!(
-                "{} says what model it holds, and `{}` is {} and does not say it\nhint: {others}",
-                self.name(),
-                checkpoint.location(),
-                checkpoint.format()
-            )),
-            _ => None,
-        }
+            (Some(_), _) if dialect_of(checkpoint).is_none() => (
+                format!(
+                    "{} files name their model, and `{}` is {}, which does not",
+                    self.name(),
+                    checkpoint.location(),
+                    checkpoint.format()
+                ),
+                others.to_owned(),
+            ),
+            _ => return None,
+        };
+        Some(Diagnostic::new(what).with_hint(hint))
     }
 }
 
@@ -163,30 +170,29 @@ impl fmt::Debug for ConvertOptions<'_> {
 
 impl ConvertOptions<'_> {
     /// Why they mean nothing for `format`, if that is so.
-    fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<String> {
+    fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<Diagnostic> {
         let name = format.name();
         if self.mesh.is_many() && (format != OutputFormat::Hf || layout != vllm::LAYOUT) {
-            return Some(format!(
-                "{name} in the layout `{}` is not shared by ranks\nhint: the format hf in the layout vllm is what each \
-                 rank of vLLM holds",
-                layout.name()
-            ));
+            let what = format!("{name} in the layout `{}` cannot be split across ranks", layout.name());
+            let hint = "use the format hf in the layout vllm, which vLLM's ranks load".to_owned();
+            return Some(Diagnostic::new(what).with_hint(hint));
         }
-        if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
-            return Some(format!("{name} has no shards: they are of hf and mlx directories"));
-        }
-        if self.split.is_some() && format != OutputFormat::Gguf {
-            return Some(format!("{name} is not split: that is done to gguf"));
-        }
-        match self.alignment {
-            Some(_) if format != OutputFormat::Gguf => {
-                Some(format!("{name} has no alignment to choose: that is done to gguf"))
+        let what = if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
+            format!("{name} is not sharded: only hf and mlx directories are")
+        } else if self.split.is_some() && format != OutputFormat::Gguf {
+            format!("{name} is not split into files: only gguf is")
+        } else {
+            match self.alignment {
+                Some(_) if format != OutputFormat::Gguf => {
+                    format!("{name} has no alignment to choose: only gguf has")
+                }
+                Some(n) if !n.is_power_of_two() || n < 8 => {
+                    format!("gguf cannot be aligned to {n} bytes: wanted a power of two from 8 on")
+                }
+                _ => return None,
             }
-            Some(n) if !n.is_power_of_two() || n < 8 => {
-                Some(format!("gguf cannot be aligned to {n} bytes: wanted a power of two from 8 on"))
-            }
-            _ => None,
-        }
+        };
+        Some(Diagnostic::new(what))
     }
 }
 
@@ -257,13 +263,15 @@ impl<'a> Conversion<'a> {
     ) -> Result<Conversion<'a>, Error> {
         let of_ranks = checkpoint.metadata().hf().is_some_and(|hf| hf.ranks().is_some());
         if of_ranks && !matches!(layout, LayoutKind::Source | LayoutKind::Named(_)) {
-            let what =
-                format!("files of ranks are put together as files, not in the layout `{}`", layout.name());
-            return Err(Error::Convert { what });
+            let what = format!(
+                "the files of ranks are joined into a checkpoint, not into the layout `{}`",
+                layout.name()
+            );
+            return Err(Error::Convert { what: what.into() });
         }
         let refused = format.refuses(checkpoint, layout);
         if let Some(what) = refused.or_else(|| options.refuses(format, layout).filter(|_| !of_ranks)) {
-            return Err(Error::Convert { what });
+            return Err(Error::Convert { what: what.into() });
         }
         // Files of ranks have names of their own.
         let own = dialect_of(checkpoint).filter(|_| !of_ranks);
@@ -282,7 +290,7 @@ impl<'a> Conversion<'a> {
         // The mesh of files of ranks is the source's: the result is whole.
         let mesh = if of_ranks { Mesh::default() } else { options.mesh };
         if let Some(what) = model.as_ref().and_then(|model| vllm::rank_files::refuses(&mesh, model)) {
-            return Err(Error::Convert { what });
+            return Err(Error::Convert { what: what.into() });
         }
         let adapter = rejoined
             .as_ref()

@@ -11,6 +11,7 @@ use checkpoint::Checkpoint;
 use load::{Loaded, Plan, Pool};
 use model::{Model, RopeScaling};
 use plan::PlannedParam;
+use tensor::Diagnostic;
 
 use planner::{LayoutKind, describe, plan, plan_as_stored};
 
@@ -48,12 +49,10 @@ pub fn diff(
         Some(LayoutKind::Canonical) => report.canonical((a, &models.0?), (b, &models.1?), pool)?,
         Some(LayoutKind::Source) => (Side::stored(a)?, Side::stored(b)?),
         Some(other) => {
-            return Err(Error::Diff {
-                what: format!(
-                    "the layout `{}` is this machine's own: nothing is compared in it\nhint: source or canonical",
-                    other.name()
-                ),
-            });
+            let what =
+                format!("the layout `{}` is only for this machine, and cannot be compared", other.name());
+            let hint = "source or canonical".to_owned();
+            return Err(Error::Diff { what: Diagnostic::new(what).with_hint(hint) });
         }
         None => {
             let sides = models
@@ -139,13 +138,12 @@ fn same_family(a: &Model, b: &Model) -> Result<&'static str, Error> {
     if a.family.name() == b.family.name() {
         return Ok(a.family.name());
     }
-    Err(Error::Diff {
-        what: format!(
-            "A is `{}`, B is `{}`: they have no canonical names in common\nhint: use the layout `source`",
-            a.family.name(),
-            b.family.name()
-        ),
-    })
+    let what = format!(
+        "A is `{}`, B is `{}`: they have no canonical names in common",
+        a.family.name(),
+        b.family.name()
+    );
+    Err(Error::Diff { what: Diagnostic::new(what).with_hint("use the layout `source`".to_owned()) })
 }
 
 /// One of the two, planned.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tensor::{Diagnostic, Diagnostics};
+
 /// What is in the way of a conversion or a comparison.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -29,30 +31,29 @@ pub enum Error {
         /// Keys that were allowed to be lost, under which nothing is.
         unknown: Vec<String>,
     },
-    /// What is to be converted cannot be, so.
-    #[error("{what}")]
+    /// The checkpoint cannot be converted as asked.
+    #[error("{}", what.problems())]
     Convert {
-        /// Everything that is wrong, with hints on lines of their own.
-        what: String,
+        /// Everything that is wrong.
+        what: Diagnostics,
     },
     /// Weights are quantised already, and would be quantised again.
     #[error(
-        "these weights are quantised already, and would be quantised again:{}\n\
-         hint: quantise the original floats, or say that it is meant",
+        "these weights are quantised already, and would be quantised again:{}",
         crate::requantize::listed(weights)
     )]
     Requantize {
         /// Which, by name, and how.
         weights: Vec<crate::Requantized>,
     },
-    /// What is to be compared cannot be, so.
-    #[error("{what}")]
+    /// The checkpoints cannot be compared as asked.
+    #[error("{}", what.what)]
     Diff {
-        /// The problem, with hints on lines of their own.
-        what: String,
+        /// The problem.
+        what: Diagnostic,
     },
     /// An importance matrix cannot be used.
-    #[error("`{path}`: {what}\nhint: llama.cpp's llama-imatrix makes them")]
+    #[error("`{path}`: {what}")]
     Imatrix {
         /// The file.
         path: String,
@@ -81,14 +82,37 @@ impl From<vllm::rank_files::Refused> for Error {
     }
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
 impl Error {
+    /// What it says, problem by problem, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::Checkpoint(error) => return error.diagnostics(),
+            Error::Plan(error) => return error.diagnostics(),
+            Error::Check(error) => return error.diagnostics(),
+            Error::Engine(error) => return error.diagnostics(),
+            Error::Load(error) => return error.diagnostics(),
+            Error::Convert { what } => return what.clone(),
+            Error::Diff { what } => return what.clone().into(),
+            Error::Requantize { .. } => Some("quantise the original floats, or allow it"),
+            Error::Imatrix { .. } => Some("llama.cpp's llama-imatrix makes them"),
+            Error::Interrupted { kept, .. } => kept.as_ref().map(|_| "the same command continues there"),
+            Error::Lost { .. } => None,
+        };
+        Diagnostics::of(self, hint.map(str::to_owned))
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
+
     /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -111,9 +135,6 @@ fn unsaid(format: &str, losses: &[model::Loss], unknown: &[String]) -> String {
 fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
     match kept {
         None => "interrupted: nothing was written".to_owned(),
-        Some(kept) => format!(
-            "interrupted: {done} of {total} tensors are kept in `{}`\nhint: the same command continues there",
-            kept.display()
-        ),
+        Some(kept) => format!("interrupted: {done} of {total} tensors are kept in `{}`", kept.display()),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// What can go wrong while a model runs.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -19,12 +21,10 @@ pub enum Error {
         path: String,
     },
     /// The layout takes entries as they are stored, whatever they mean.
-    #[error(
-        "what was loaded does not say in which order the rows of q and k lie, which the engine must know"
-    )]
+    #[error("the loaded weights do not say the row order of q and k, which the engine needs")]
     NoRopeOrder,
     /// An update ended on the way: the weights in memory belong to two models.
-    #[error("an update of the weights ended on the way: they are of two models")]
+    #[error("an update was interrupted: the weights are a mix of two models")]
     Torn,
     /// A size does not fit this machine.
     #[error("the model does not fit this machine's address space")]
@@ -88,7 +88,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The checkpoint has no tokenizer.
-    #[error("`{path}` has no tokenizer: looked for {looked_for}\nhint: {hint}")]
+    #[error("`{path}` has no tokenizer: looked for {looked_for}")]
     NoTokenizer {
         /// The checkpoint.
         path: String,
@@ -113,11 +113,10 @@ pub enum Error {
     Sampler(#[from] crate::sampler::Error),
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong and what to do, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)?;
-        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
@@ -133,16 +132,24 @@ impl Error {
         )
     }
 
-    /// What to do about it, where that is known.
-    pub fn hint(&self) -> Option<String> {
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Torn => "update all of the weights, or load them again",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
             Error::ContextFull { .. } => "ask for more positions",
             Error::NoKernel { .. } => "the reference backend decodes them row by row",
-            Error::Sampler(error) => return error.hint(),
-            _ => return None,
+            Error::NoTokenizer { hint, .. } => hint,
+            Error::Text { source, .. } => return Diagnostics::of(self, source.hints()),
+            Error::Sampler(error) => return Diagnostics::of(self, error.hints()),
+            Error::Checkpoint(error) => return error.diagnostics(),
+            _ => return Diagnostics::of(self, None),
         };
-        Some(hint.to_owned())
+        Diagnostics::of(self, Some(hint.to_owned()))
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }

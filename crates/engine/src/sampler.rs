@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// How a token is chosen.
 ///
 /// The stages come in this order, which is llama.cpp's (common/sampling.cpp@0c1e57098), but for the
@@ -27,7 +29,7 @@ impl Default for SamplerOptions {
 }
 
 /// What can be wrong with sampling.
-#[derive(Debug, PartialEq, thiserror::Error)]
+#[derive(PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option outside its range.
@@ -58,11 +60,23 @@ pub enum Error {
     },
 }
 
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
 impl Error {
-    /// What to do about it, where that is known.
-    pub fn hint(&self) -> Option<String> {
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
         let broken = "the weights are broken, or a kernel is, which the reference backend shows";
-        matches!(self, Error::NotNumbers { .. }).then(|| broken.to_owned())
+        Diagnostics::of(self, matches!(self, Error::NotNumbers { .. }).then(|| broken.to_owned()))
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }
 

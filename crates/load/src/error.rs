@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use checkpoint::Location;
+use tensor::{Diagnostic, Diagnostics};
 
 use crate::obstacle::Obstacle;
 
@@ -34,7 +35,7 @@ pub enum Error {
         /// The place of the entry among the checkpoint's.
         entry: usize,
     },
-    /// The memory is not to be had.
+    /// Out of memory.
     #[error("could not allocate {bytes} bytes for weights: {source}")]
     Memory {
         /// How much.
@@ -44,8 +45,7 @@ pub enum Error {
     },
     /// Sources that must agree do not.
     #[error(
-        "`{param}` has one `{role}` for all that it is made of, and {} differ there (byte {at})\nhint: a layout that keeps \
-         them apart takes them, as `canonical` does",
+        "`{param}` has one `{role}` for all its parts, and those of {} differ (byte {at})",
         sources.join(", ")
     )]
     Disagree {
@@ -71,10 +71,10 @@ pub enum Error {
         at: u64,
     },
     /// Plans of several checkpoints, where those of one are needed.
-    #[error("the plans are of several checkpoints\nhint: open it once, and plan all ranks of that")]
+    #[error("the plans belong to different checkpoints")]
     SeveralCheckpoints,
     /// What is held is not all of the entries that it came from.
-    #[error("the ranks do not hold all of what they were loaded from: {} missing", missing.join(", "))]
+    #[error("the ranks do not hold the whole checkpoint: {} missing", missing.join(", "))]
     NotWhole {
         /// The planes of entries that are not held whole.
         missing: Vec<String>,
@@ -104,9 +104,7 @@ pub enum Error {
         data: quant::BadData,
     },
     /// Something that is to be encoded in blocks holds infinities or NaN.
-    #[error(
-        "`{param}`: {count} of its values are not finite, which `{to}` cannot hold\nhint: keep it in f32, bf16 or f16"
-    )]
+    #[error("`{param}`: {count} of its values are not finite, which `{to}` cannot hold")]
     NotFinite {
         /// The parameter.
         param: String,
@@ -116,9 +114,7 @@ pub enum Error {
         count: u64,
     },
     /// A cast would make finite values infinite.
-    #[error(
-        "`{param}`: {count} of its values are too large for `{to}`\nhint: use bf16 or f32 for it, or allow overflow"
-    )]
+    #[error("`{param}`: {count} of its values are too large for `{to}`")]
     Overflow {
         /// The parameter.
         param: String,
@@ -128,10 +124,7 @@ pub enum Error {
         count: u64,
     },
     /// Buffers for a parameter do not fit.
-    #[error(
-        "`{param}` takes {wanted} bytes of buffers, and `memory` allows {memory}\n\
-         hint: {least} bytes are the least with which all of this can be loaded"
-    )]
+    #[error("`{param}` needs {wanted} bytes of buffers, and the memory limit is {memory}")]
     LittleMemory {
         /// The parameter that takes the most.
         param: String,
@@ -172,19 +165,14 @@ pub enum Error {
         /// Bytes of slots that were to be filled.
         total: u64,
     },
-    /// What is in memory cannot be updated so: nothing was written.
-    #[error("nothing was updated:\n{}", obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    /// The weights in memory cannot be updated from this plan. Nothing was written.
+    #[error("{}\n{}", NOTHING_UPDATED, obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Update {
         /// Everything that is in the way.
         obstacles: Vec<Obstacle>,
     },
     /// An update that went straight to its place failed on the way.
-    #[error(
-        "{source}\nnew: {}\nneither new nor old: {}\n\
-         hint: without a limit on memory an update is all or nothing",
-        names(written),
-        names(broken)
-    )]
+    #[error("{source}\nnew: {}\nneither new nor old: {}", names(written), names(broken))]
     Partly {
         /// Parameters that have their new values.
         written: Vec<String>,
@@ -195,12 +183,47 @@ pub enum Error {
     },
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
+
+impl Error {
+    /// What it says, problem by problem, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::Changed(error) => return error.diagnostics(),
+            Error::Update { obstacles } => {
+                let said =
+                    |obstacle: &Obstacle| Diagnostic { what: obstacle.to_string(), hints: obstacle.hints() };
+                return obstacles.iter().map(said).collect::<Diagnostics>().under(NOTHING_UPDATED);
+            }
+            Error::Partly { source, .. } => {
+                let all = "without a limit on memory an update is all or nothing";
+                let hints = source.hints().into_iter().chain([all.to_owned()]);
+                return Diagnostics::of(self, hints);
+            }
+            Error::Disagree { .. } => "use a layout that keeps them apart, such as `canonical`".to_owned(),
+            Error::SeveralCheckpoints => "open the checkpoint once, and plan all ranks from it".to_owned(),
+            Error::NotFinite { .. } => "keep it in f32, bf16 or f16".to_owned(),
+            Error::Overflow { .. } => "use bf16 or f32 for it, or allow overflow".to_owned(),
+            Error::LittleMemory { least, .. } => {
+                format!("{least} bytes are the least with which all of this can be loaded")
+            }
+            _ => return Diagnostics::of(self, None),
+        };
+        Diagnostics::of(self, Some(hint))
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
+}
+
+const NOTHING_UPDATED: &str = "nothing was updated:";
 
 fn names(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

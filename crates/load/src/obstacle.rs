@@ -85,17 +85,12 @@ pub enum Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tied = |to: &Option<String>| to.as_ref().map_or("no other".to_owned(), |to| format!("`{to}`"));
-        let near = |near: &Option<String>| {
-            near.as_ref().map_or(String::new(), |near| format!("\nhint: did you mean `{near}`?"))
-        };
         match self {
-            Obstacle::NoMatch { pattern, nearest } => {
-                write!(f, "`{pattern}` names no parameter that is in memory{}", near(nearest))
+            Obstacle::NoMatch { pattern, .. } => {
+                write!(f, "`{pattern}` names no parameter that is in memory")
             }
             Obstacle::Missing { name } => write!(f, "`{name}`: is in memory, and not in the plan"),
-            Obstacle::Extra { name, nearest } => {
-                write!(f, "`{name}`: is in the plan, and not in memory{}", near(nearest))
-            }
+            Obstacle::Extra { name, .. } => write!(f, "`{name}`: is in the plan, and not in memory"),
             Obstacle::Shape { name, wanted, found } => {
                 write!(f, "`{name}`: wanted shape {wanted}, found {found}")
             }
@@ -104,27 +99,36 @@ impl fmt::Display for Obstacle {
                 write!(f, "`{name}`: wanted one that is tied to {}, found {}", tied(wanted), tied(found))
             }
             Obstacle::Borrowed { name } => {
-                write!(
-                    f,
-                    "`{name}`: is borrowed from a map, which cannot be written\n\
-                     hint: load it owned (`Options::owned`)"
-                )
+                write!(f, "`{name}`: is borrowed from a map, which cannot be written")
             }
             Obstacle::Arrangement { wanted, found } => {
                 let wanted = wanted.as_ref().map_or("a part of a load".to_owned(), ToString::to_string);
-                write!(
-                    f,
-                    "wanted {wanted}, found {found}\nhint: plan it in the layout that is in memory; in `canonical` all \
-                     checkpoints are alike"
-                )
+                write!(f, "wanted {wanted}, found {found}")
             }
             Obstacle::Changed(error) => error.fmt(f),
             Obstacle::File { location, needed, source } => {
                 write!(f, "`{location}`: {needed} bytes of it are needed: {source}")
             }
-            Obstacle::InUse => f.write_str(
-                "tensors that were cloned out of it are still in use\nhint: drop them (a decoder holds some)",
-            ),
+            Obstacle::InUse => f.write_str("cloned tensors are still in use"),
         }
+    }
+}
+
+impl Obstacle {
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            Obstacle::NoMatch { nearest, .. } | Obstacle::Extra { nearest, .. } => {
+                return nearest.iter().map(|near| format!("did you mean `{near}`?")).collect();
+            }
+            Obstacle::Changed(error) => return error.hints(),
+            Obstacle::Borrowed { .. } => "load it owned (`Options::owned`)",
+            Obstacle::Arrangement { .. } => {
+                "plan it in the layout of the weights in memory; all checkpoints are alike in `canonical`"
+            }
+            Obstacle::InUse => "drop them (a decoder holds some)",
+            _ => return vec![],
+        };
+        vec![hint.to_owned()]
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// One thing that a configuration lacks or contradicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigProblem {
@@ -53,7 +55,7 @@ pub enum Error {
     #[error("the checkpoint does not name its architecture: looked for {0}")]
     NoArchitecture(String),
     /// No family claims it.
-    #[error("architecture `{}` is not supported{}\nhint: known are {known}", short(.name), also(.why.as_deref()))]
+    #[error("architecture `{}` is not supported{}", short(.name), also(.why.as_deref()))]
     Unsupported {
         /// What the checkpoint calls itself.
         name: String,
@@ -72,10 +74,26 @@ pub enum Error {
     },
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
+impl Error {
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::Unsupported { known, .. } => Some(format!("known are {known}")),
+            _ => None,
+        };
+        Diagnostics::of(self, hint)
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }
 

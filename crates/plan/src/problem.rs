@@ -30,7 +30,7 @@ pub enum Fault {
     Misuse,
 }
 
-/// One thing that is wrong. Its `Display` is the whole message, hints on lines of their own.
+/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Problem {
@@ -242,7 +242,7 @@ impl Problem {
 impl std::error::Error for Problem {}
 
 /// Everything that is wrong. Its `Display` groups what has the same cause: one message for 30 layers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {

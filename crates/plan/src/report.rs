@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use tensor::{Pattern, Shape, Step, nearest, nearness};
+use tensor::{Diagnostic, Diagnostics, Pattern, Shape, Step, nearest, nearness};
 
 use crate::problem::{End, Problem, Problems};
 use crate::render::count;
@@ -32,25 +32,44 @@ struct Group<'a> {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&messages(std::slice::from_ref(self)).join("\n"))
+        f.write_str(&messages(std::slice::from_ref(self)).problems())
+    }
+}
+
+impl Problem {
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        messages(std::slice::from_ref(self)).hints()
     }
 }
 
 impl Problems {
-    /// One message for each group of problems with the same cause, each with its hints on lines of its own.
-    pub fn messages(&self) -> Vec<String> {
+    /// One message for each group of problems with the same cause, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
         messages(&self.0)
+    }
+
+    /// What to do about them.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.messages().join("\n"))
+        f.write_str(&self.diagnostics().problems())
+    }
+}
+
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
 /// One message for each group.
-pub(crate) fn messages(problems: &[Problem]) -> Vec<String> {
+pub(crate) fn messages(problems: &[Problem]) -> Diagnostics {
     let mut groups: Vec<Group> = vec![];
     let mut index: HashMap<Message, usize> = HashMap::new();
     for problem in problems {
@@ -66,25 +85,25 @@ pub(crate) fn messages(problems: &[Problem]) -> Vec<String> {
     for (i, group) in groups.iter().enumerate() {
         if out.len() == SHOWN {
             let rest: usize = groups[i..].iter().map(|g| g.problems.len()).sum();
-            out.push(format!("… and {}", count(rest as u64, "more problem")));
+            out.push(Diagnostic::new(format!("… and {}", count(rest as u64, "more problem"))));
             break;
         }
         if let Some(other) = partner[i] {
             out.push(pair(group, &groups[other]));
         } else if !taken.contains(&i) {
-            out.push(group.text());
+            out.push(group.diagnostic());
         }
     }
-    out
+    out.into_iter().collect()
 }
 
 impl Group<'_> {
-    fn text(&self) -> String {
+    fn diagnostic(&self) -> Diagnostic {
         let [one] = self.problems[..] else {
             let m = message(self.problems[0], &pattern);
-            return compose(&m, &self.place());
+            return compose(m, &self.place());
         };
-        compose(&message(one, &str::to_string), "")
+        compose(message(one, &str::to_string), "")
     }
 
     fn subjects(&self) -> Vec<&str> {
@@ -101,13 +120,8 @@ impl Group<'_> {
     }
 }
 
-fn compose(m: &Message, place: &str) -> String {
-    let mut text = format!("{}{place}{}", m.head, m.tail);
-    for hint in &m.hints {
-        text.push_str("\nhint: ");
-        text.push_str(hint);
-    }
-    text
+fn compose(m: Message, place: &str) -> Diagnostic {
+    Diagnostic { what: format!("{}{place}{}", m.head, m.tail), hints: m.hints }
 }
 
 fn pattern(name: &str) -> String {
@@ -168,11 +182,11 @@ fn is_longer(a: &str, b: &str) -> bool {
     differ == 1 && longer && a.split('.').count() == b.split('.').count()
 }
 
-fn pair(missing: &Group, unused: &Group) -> String {
+fn pair(missing: &Group, unused: &Group) -> Diagnostic {
     let (Problem::Missing { params, wants, .. }, Problem::Unused { shape, .. }) =
         (missing.problems[0], unused.problems[0])
     else {
-        return missing.text();
+        return missing.diagnostic();
     };
     let name: &dyn Fn(&str) -> String = if missing.problems.len() == 1 { &str::to_string } else { &pattern };
     let wanted = wants.as_ref().map_or(String::new(), |s| format!(" {s}"));
@@ -189,7 +203,7 @@ fn pair(missing: &Group, unused: &Group) -> String {
             "was it renamed, or is it another tensor?".into()
         }],
     };
-    compose(&m, &missing.place())
+    compose(m, &missing.place())
 }
 
 impl Group<'_> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use load::Plan;
 use model::{Mesh, Model, Module, Tree};
-use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern};
+use tensor::{Binding, Bindings, Diagnostic, Drop, Expr, Mapping, Pattern};
 
 use crate::ranks::{Of, Ranks};
 use crate::shared::Shared;
@@ -173,15 +173,14 @@ impl<'a> PlanBuilder<'a> {
         let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, .. } = self;
         let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
         if self.rank >= count {
-            let what = format!("there is no rank {} of {count}: they are counted from 0", self.rank);
-            return Err(Error::Mesh { what });
+            let what = format!("there is no rank {} of {count}: ranks are counted from 0", self.rank);
+            return Err(Error::Mesh { what: Diagnostic::new(what) });
         }
         if mesh.is_many() && !layout.is_shared() {
-            let what = format!(
-                "the layout `{}` is of whole files, which ranks do not share\nhint: canonical, modules or packed, or that of another runtime",
-                layout.name()
-            );
-            return Err(Error::Mesh { what });
+            let what =
+                format!("the layout `{}` is for whole files and cannot be split across ranks", layout.name());
+            let hint = "use canonical, modules, packed or another runtime's layout".to_owned();
+            return Err(Error::Mesh { what: Diagnostic::new(what).with_hint(hint) });
         }
         let (of, resolved) = if let Some(module) = self.module {
             let tree = Tree::of(module).map_err(|problems| Error::Owners { problems })?;

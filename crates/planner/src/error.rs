@@ -3,6 +3,7 @@
 use std::fmt;
 
 use checkpoint::Checkpoint;
+use tensor::{Diagnostic, Diagnostics};
 
 /// What is in the way of a plan.
 #[derive(thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
     /// The checkpoint's description of its model is wrong.
-    #[error("`{path}`: {source}{}", hinted(fit.as_deref()))]
+    #[error("`{path}`: {source}")]
     Model {
         /// The checkpoint.
         path: String,
@@ -22,10 +23,7 @@ pub enum Error {
         fit: Option<Box<model::Fit>>,
     },
     /// The checkpoint does not fit the model.
-    #[error(
-        "`{path}` does not fit its model ({family}):\n{problems}{}{}", if *backbone { BACKBONE } else { "" },
-        hinted(fit.as_deref())
-    )]
+    #[error("{}\n{problems}", misfit(path, family))]
     Misfit {
         /// The checkpoint.
         path: String,
@@ -60,7 +58,7 @@ pub enum Error {
     #[error(transparent)]
     Rules(#[from] crate::RulesProblems),
     /// Rules do not fit the checkpoint.
-    #[error("the rules do not fit `{path}`:\n{problems}")]
+    #[error("{}\n{problems}", unmapped(path))]
     Mapping {
         /// The checkpoint.
         path: String,
@@ -68,7 +66,7 @@ pub enum Error {
         problems: plan::MapProblems,
     },
     /// The tensors cannot be had as asked, each under its own name.
-    #[error("`{path}`:\n{problems}")]
+    #[error("{}\n{problems}", as_stored(path))]
     AsStored {
         /// The checkpoint.
         path: String,
@@ -87,17 +85,17 @@ pub enum Error {
         /// What is in the way.
         why: &'static str,
     },
-    /// The model cannot be shared as asked.
-    #[error("the model cannot be shared so:{}", undivided(problems))]
+    /// The model cannot be split across the ranks of the mesh.
+    #[error("this model cannot be split across these ranks:{}", undivided(problems))]
     Undivided {
         /// Every parameter that cannot be divided.
         problems: Vec<model::Undivided>,
     },
-    /// A mesh or a rank that cannot be.
-    #[error("{what}")]
+    /// The mesh, the rank or the layout's use of them is wrong.
+    #[error("{}", what.what)]
     Mesh {
-        /// The problem, with hints on lines of their own.
-        what: String,
+        /// The problem.
+        what: Diagnostic,
     },
     /// Two modules of one's own model own one name.
     #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
@@ -106,34 +104,34 @@ pub enum Error {
         problems: Vec<model::module::TwoOwners>,
     },
     /// No scheme has this name.
-    #[error("no scheme is called `{name}`{}", nearest(near.as_deref()))]
+    #[error("no scheme is called `{name}`")]
     Scheme {
         /// The name.
         name: String,
         /// The nearest of those that there are.
         near: Option<String>,
     },
-    /// What is to be encoded cannot be, so.
-    #[error("{what}")]
+    /// Parameters cannot be encoded as asked.
+    #[error("{}", what.problems())]
     Encoding {
-        /// Everything that is wrong, with hints on lines of their own.
-        what: String,
+        /// Everything that is wrong.
+        what: Diagnostics,
     },
     /// `WEIGHBRIDGE_CPU` asks for an instruction set that is not there.
     #[error(transparent)]
     Isa(#[from] quant::Error),
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
 impl Error {
     pub(crate) fn no_mesh() -> Error {
-        Error::Mesh { what: "wanted from 1 to 1048576 ranks".to_owned() }
+        Error::Mesh { what: Diagnostic::new("wanted from 1 to 1048576 ranks") }
     }
 
     /// The checkpoint does not fit its model; or, without a model, its tensors cannot be had as asked.
@@ -147,6 +145,41 @@ impl Error {
             Some(family) => Error::Misfit { path, family, problems, fit: None, backbone: false },
             None => Error::AsStored { path, problems },
         }
+    }
+
+    /// What it says, problem by problem, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let fits = |fit: &Option<Box<model::Fit>>| fit.as_ref().map(ToString::to_string);
+        match self {
+            Error::Checkpoint(error) => error.diagnostics(),
+            Error::Model { source, fit, .. } => {
+                Diagnostics::of(self, source.hints().into_iter().chain(fits(fit)))
+            }
+            Error::Misfit { path, family, problems, fit, backbone } => problems
+                .diagnostics()
+                .under(&misfit(path, family))
+                .with_hint(backbone.then(|| BACKBONE.to_owned()))
+                .with_hint(fits(fit)),
+            Error::Ambiguous { source, .. } => Diagnostics::of(self, source.hints()),
+            Error::Rules(problems) => problems.diagnostics(),
+            Error::Mapping { path, problems } => problems.diagnostics().under(&unmapped(path)),
+            Error::AsStored { path, problems } => problems.diagnostics().under(&as_stored(path)),
+            Error::Mesh { what } => what.clone().into(),
+            Error::Scheme { near, .. } => {
+                Diagnostics::of(self, near.iter().map(|near| format!("the nearest is `{near}`")))
+            }
+            Error::Encoding { what } => what.clone(),
+            Error::Isa(error) => error.diagnostics(),
+            Error::RulesIo { .. }
+            | Error::NoWayBack { .. }
+            | Error::Undivided { .. }
+            | Error::Owners { .. } => Diagnostics::of(self, None),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 
     /// Whether no family claims the checkpoint, which can be looked at and taken as it is stored all the same.
@@ -178,16 +211,20 @@ pub(crate) fn shown(checkpoint: &Checkpoint) -> String {
     checkpoint.location().to_string()
 }
 
-const BACKBONE: &str = "\nhint: a backbone that was saved alone has no output matrix, and the configuration says that the \
+const BACKBONE: &str = "a backbone that was saved alone has no output matrix, and the configuration says that the \
                         matrix is not the token embedding. There are no logits without it; to load or convert the rest, \
                         let `output.weight` be missing";
 
-fn nearest(near: Option<&str>) -> String {
-    near.map_or(String::new(), |near| format!("\nhint: the nearest is `{near}`"))
+fn misfit(path: &str, family: &str) -> String {
+    format!("`{path}` does not fit its model ({family}):")
 }
 
-fn hinted(fit: Option<&model::Fit>) -> String {
-    fit.map_or(String::new(), |fit| format!("\nhint: {fit}"))
+fn unmapped(path: &str) -> String {
+    format!("the rules do not fit `{path}`:")
+}
+
+fn as_stored(path: &str) -> String {
+    format!("`{path}`:")
 }
 
 /// One line for each kind of parameter.

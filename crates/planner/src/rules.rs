@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use tensor::{MapRule, MapStep, Mapping, Outcome, Template, nearest};
+use tensor::{Diagnostic, Diagnostics, MapRule, MapStep, Mapping, Outcome, Template, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -13,19 +13,39 @@ use crate::Error;
 const LONGEST: u64 = 16 << 20;
 
 /// Everything that is wrong with a text of rules, in the order of lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RulesProblems {
     origin: String,
-    /// The line, counted from 1, and the message; hints on lines of their own.
-    problems: Vec<(usize, String)>,
+    /// The line, counted from 1, and the message.
+    problems: Vec<(usize, Diagnostic)>,
+}
+
+impl RulesProblems {
+    /// Each problem with its place and its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let said = |(line, said): &(usize, Diagnostic)| Diagnostic {
+            what: format!("`{}` line {line}: {}", self.origin, said.what),
+            hints: said.hints.clone(),
+        };
+        self.problems.iter().map(said).collect()
+    }
+
+    /// What to do about them.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
 }
 
 impl fmt::Display for RulesProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (line, what)) in self.problems.iter().enumerate() {
-            write!(f, "{}`{}` line {line}: {what}", if i > 0 { "\n" } else { "" }, self.origin)?;
-        }
-        Ok(())
+        f.write_str(&self.diagnostics().problems())
+    }
+}
+
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for RulesProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
@@ -42,7 +62,7 @@ pub fn read_rules(path: impl AsRef<Path>) -> Result<Mapping, Error> {
     let length = std::fs::metadata(path).map_err(io)?.len();
     if length > LONGEST {
         let what = format!("wanted at most {LONGEST} bytes, found {length}");
-        return Err(Error::Rules(RulesProblems { origin, problems: vec![(1, what)] }));
+        return Err(Error::Rules(RulesProblems { origin, problems: vec![(1, Diagnostic::new(what))] }));
     }
     let text = std::fs::read_to_string(path).map_err(io)?;
     Ok(parse_rules(&origin, &text)?)
@@ -72,7 +92,7 @@ type Value<'i> = Spanned<DeValue<'i>>;
 
 struct Reader<'t> {
     text: &'t str,
-    problems: Vec<(usize, String)>,
+    problems: Vec<(usize, Diagnostic)>,
 }
 
 impl Reader<'_> {
@@ -81,8 +101,8 @@ impl Reader<'_> {
         1 + self.text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count()
     }
 
-    fn wrong(&mut self, at: usize, what: String) {
-        self.problems.push((self.line(at), what));
+    fn wrong(&mut self, at: usize, what: impl Into<Diagnostic>) {
+        self.problems.push((self.line(at), what.into()));
     }
 
     /// Notes that `value` is not what was wanted.
@@ -102,12 +122,9 @@ impl Reader<'_> {
         for key in table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                let hint = nearest(name, known.iter().copied())
-                    .map_or(String::new(), |near| format!("\nhint: did you mean `{near}`?"));
-                self.wrong(
-                    key.span().start,
-                    format!("wanted {}, found the key `{name}`{hint}", either(known)),
-                );
+                let hint = nearest(name, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+                let what = format!("wanted {}, found the key `{name}`", either(known));
+                self.wrong(key.span().start, Diagnostic::new(what).with_hint(hint));
             }
         }
         self.problems.len() == before
@@ -221,13 +238,12 @@ impl Reader<'_> {
                     let known = ["transpose", "tie"].iter().chain(STEPS).copied();
                     let hint = match nearest(name, known) {
                         Some(near) if STEPS.contains(&near) => {
-                            format!("\nhint: it is written {}", example(near))
+                            Some(format!("it is written {}", example(near)))
                         }
-                        Some(near) => format!("\nhint: did you mean `{near}`?"),
-                        None => String::new(),
+                        near => near.map(|near| format!("did you mean `{near}`?")),
                     };
-                    let what = format!("wanted `transpose`, `tie` or a table for `do`, found `{name}`{hint}");
-                    self.wrong(value.span().start, what);
+                    let what = format!("wanted `transpose`, `tie` or a table for `do`, found `{name}`");
+                    self.wrong(value.span().start, Diagnostic::new(what).with_hint(hint));
                     None
                 }
             },

@@ -2,23 +2,20 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// An error of this crate, all of them the caller's misuse or the machine's lack.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No instruction set has this name.
-    #[error(
-        "no instruction set is called `{name}`\n\
-         hint: WEIGHBRIDGE_CPU takes `scalar`, `avx2`, `avxvnni` or `avx512vnni`"
-    )]
+    #[error("no instruction set is called `{name}`")]
     IsaUnknown {
         /// What was asked for.
         name: String,
     },
     /// The machine lacks the instruction set.
-    #[error(
-        "this machine lacks the instruction set `{name}`\nhint: unset WEIGHBRIDGE_CPU to use the best it has"
-    )]
+    #[error("this machine lacks the instruction set `{name}`")]
     IsaMissing {
         /// What was asked for.
         name: String,
@@ -31,9 +28,26 @@ pub enum Error {
     },
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
+impl Error {
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::IsaUnknown { .. } => "WEIGHBRIDGE_CPU takes `scalar`, `avx2`, `avxvnni` or `avx512vnni`",
+            Error::IsaMissing { .. } => "unset WEIGHBRIDGE_CPU to use the best it has",
+            Error::Taken { .. } => return Diagnostics::of(self, None),
+        };
+        Diagnostics::of(self, Some(hint.to_owned()))
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }

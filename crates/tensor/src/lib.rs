@@ -5,6 +5,7 @@
 mod arrangement;
 mod bands;
 mod binding;
+mod diagnostic;
 mod dtype;
 mod entry;
 mod expr;
@@ -18,6 +19,7 @@ mod template;
 pub use arrangement::{Arrangement, RopeOrder, Share};
 pub use bands::{Bands, band_unit};
 pub use binding::{Binding, Bindings, Drop, Presence, Target};
+pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};

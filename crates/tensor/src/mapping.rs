@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::diagnostic::Diagnostic;
 use crate::template::{Takes, Template};
 
 /// What a rule does with the tensors that it takes, after what it did before.
@@ -142,15 +143,15 @@ impl MapRule {
     }
 
     /// Everything that is wrong with it by itself: wanted, then found.
-    pub fn check(&self) -> Vec<String> {
+    pub fn check(&self) -> Vec<Diagnostic> {
         let mut wrong = vec![];
         if self.from.is_empty() {
-            wrong.push("wanted at least one name in `from`, found none".to_owned());
+            wrong.push(Diagnostic::new("wanted at least one name in `from`, found none"));
         }
         twice(&self.from, "from", &mut wrong);
         if matches!(self.outcome, Outcome::Make { .. }) {
             if self.to().is_empty() {
-                wrong.push("wanted at least one name in `to`, found none".to_owned());
+                wrong.push(Diagnostic::new("wanted at least one name in `to`, found none"));
             }
             twice(self.to(), "to", &mut wrong);
             if wrong.is_empty() {
@@ -162,28 +163,28 @@ impl MapRule {
     }
 
     /// How many tensors there are after each step.
-    fn check_counts(&self, wrong: &mut Vec<String>) {
+    fn check_counts(&self, wrong: &mut Vec<Diagnostic>) {
         let (mut now, names) = (self.from.len(), self.to().len());
         let (mut numbered, last) = (0, self.steps().len().saturating_sub(1));
         for (i, step) in self.steps().iter().enumerate() {
             match step {
                 MapStep::Split { sizes, .. } => {
                     if now != 1 {
-                        wrong.push(format!("`split` takes one tensor, found {now}"));
+                        wrong.push(Diagnostic::new(format!("`split` takes one tensor, found {now}")));
                     }
                     now = sizes.as_ref().map_or(names, Vec::len);
                 }
                 MapStep::Merge { .. } => {
                     if now < 2 {
-                        wrong.push("`merge` takes at least two tensors, found one".to_owned());
+                        wrong.push(Diagnostic::new("`merge` takes at least two tensors, found one"));
                     }
                     now = 1;
                 }
                 MapStep::Tie => {
                     if now != 1 || i != last {
-                        wrong.push(
-                            "`tie` gives one tensor several names, and is the last to be done".to_owned(),
-                        );
+                        wrong.push(Diagnostic::new(
+                            "`tie` gives one tensor several names, and is the last to be done",
+                        ));
                     }
                     now = names;
                 }
@@ -191,28 +192,33 @@ impl MapRule {
                     numbered += 1;
                 }
                 MapStep::Unflatten { sizes, .. } if sizes.iter().filter(|s| s.is_none()).count() > 1 => {
-                    wrong.push("`unflatten` leaves at most one size to follow from the others".to_owned());
+                    wrong.push(Diagnostic::new(
+                        "`unflatten` leaves at most one size to follow from the others",
+                    ));
                 }
                 _ => {}
             }
         }
         if numbered > 1 {
-            wrong.push("one `stack` or `unstack` is the most in a rule".to_owned());
+            wrong.push(Diagnostic::new("one `stack` or `unstack` is the most in a rule"));
         }
         if wrong.is_empty() && now != names {
             let hint = match (now, names) {
-                (1, _) => "\nhint: `split` makes several tensors of one, `tie` gives one several names",
-                (_, 1) => "\nhint: `merge` makes one tensor of several",
-                _ => "",
+                (1, _) => Some("`split` makes several tensors of one, `tie` gives one several names"),
+                (_, 1) => Some("`merge` makes one tensor of several"),
+                _ => None,
             };
-            wrong.push(format!(
-                "wanted as many names in `to` as there are tensors, {now}, found {names}{hint}"
-            ));
+            wrong.push(
+                Diagnostic::new(format!(
+                    "wanted as many names in `to` as there are tensors, {now}, found {names}"
+                ))
+                .with_hint(hint.map(str::to_owned)),
+            );
         }
     }
 
     /// That the same captures stand on both sides.
-    fn check_captures(&self, wrong: &mut Vec<String>) {
+    fn check_captures(&self, wrong: &mut Vec<Diagnostic>) {
         let of = |t: &Template| t.holes().map(|(n, t)| (n.to_owned(), t == Takes::Many)).collect();
         let first: BTreeSet<(String, bool)> = of(&self.from[0]);
         let mut wanted = first.clone();
@@ -220,16 +226,18 @@ impl MapRule {
         if let Some(number) = self.stacked()
             && !wanted.remove(&one(number))
         {
-            wrong.push(format!(
+            wrong.push(Diagnostic::new(format!(
                 "wanted the capture `{{{number}}}` of `stack` in `from`, found `{}`",
                 self.from[0]
-            ));
+            )));
             return;
         }
         if let Some(number) = self.unstacked()
             && !wanted.insert(one(number))
         {
-            wrong.push(format!("wanted a new capture for `unstack`, found `{{{number}}}` in `from` already"));
+            wrong.push(Diagnostic::new(format!(
+                "wanted a new capture for `unstack`, found `{{{number}}}` in `from` already"
+            )));
             return;
         }
         let sides = self
@@ -240,16 +248,20 @@ impl MapRule {
         for (template, want, whose) in sides {
             let found: BTreeSet<(String, bool)> = of(template);
             if found != *want {
-                wrong.push(format!("{whose} {}, found {} in `{template}`", listed(want), listed(&found)));
+                wrong.push(Diagnostic::new(format!(
+                    "{whose} {}, found {} in `{template}`",
+                    listed(want),
+                    listed(&found)
+                )));
             }
         }
     }
 }
 
-fn twice(templates: &[Template], key: &str, wrong: &mut Vec<String>) {
+fn twice(templates: &[Template], key: &str, wrong: &mut Vec<Diagnostic>) {
     for (i, template) in templates.iter().enumerate() {
         if templates[..i].contains(template) {
-            wrong.push(format!("`{template}` is twice in `{key}`"));
+            wrong.push(Diagnostic::new(format!("`{template}` is twice in `{key}`")));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// Any error of the pipeline: that of the step that failed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -24,7 +26,7 @@ pub enum Error {
     Convert(convert::Error),
     /// Nothing runs this layout.
     #[cfg(feature = "engine")]
-    #[error("the layout `{layout}` cannot be run\nhint: it is for plans and conversions")]
+    #[error("the layout `{layout}` cannot be run")]
     NotRunnable {
         /// The layout.
         layout: &'static str,
@@ -48,14 +50,10 @@ pub enum Error {
     Engine(engine::Error),
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            #[cfg(feature = "engine")]
-            Error::Engine(error) => fmt::Debug::fmt(error, f),
-            _ => fmt::Display::fmt(self, f),
-        }
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
@@ -102,6 +100,31 @@ impl From<planner::RulesProblems> for Error {
 }
 
 impl Error {
+    /// What it says, problem by problem, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        match self {
+            Error::Checkpoint(e) => e.diagnostics(),
+            Error::Plan(e) => e.diagnostics(),
+            Error::Load(e) => e.diagnostics(),
+            Error::Check(e) => e.diagnostics(),
+            #[cfg(feature = "convert")]
+            Error::Convert(e) => e.diagnostics(),
+            #[cfg(feature = "engine")]
+            Error::Engine(e) => e.diagnostics(),
+            #[cfg(feature = "engine")]
+            Error::NotRunnable { .. } => {
+                Diagnostics::of(self, Some("use it to plan or to convert".to_owned()))
+            }
+            #[cfg(feature = "engine")]
+            Error::NotRun { .. } => Diagnostics::of(self, None),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
+
     /// Whether no family claims the checkpoint, which can be looked at and taken as it is stored all the same.
     pub fn is_unknown_model(&self) -> bool {
         matches!(self, Error::Plan(e) if e.is_unknown_model())

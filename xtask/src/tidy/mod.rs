@@ -48,6 +48,7 @@ pub(crate) fn run() -> Result<()> {
     problems.extend(circles::check(&texts));
     problems.extend(sizes::check(&texts));
     problems.extend(words::check(&texts));
+    problems.extend(words::check_messages(&texts));
     problems.extend(words::check_names(&files));
     problems.extend(links::check(&texts, &files));
     problems.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));

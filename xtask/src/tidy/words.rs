@@ -32,6 +32,45 @@ pub(super) fn check(texts: &[Text]) -> Vec<Problem> {
     problems
 }
 
+/// Looks in libraries for messages with the hint inside, which an error gives beside its message, and for options of the
+/// command line, which the command alone knows.
+pub(super) fn check_messages(texts: &[Text]) -> Vec<Problem> {
+    const HINT: &str = "a hint stands beside the message: `tensor::Diagnostic`";
+    const OPTION: &str = "a library knows no options of the command line";
+    let mut problems = Vec::new();
+    for text in texts.iter().filter(|text| is_library(&text.path)) {
+        let code = text.content.lines().take_while(|line| *line != "#[cfg(test)]");
+        for (index, line) in code.enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let writes_them = text.path == "crates/tensor/src/diagnostic.rs";
+            let hint = [concat!("\\n", "hint:"), concat!("\"", "hint:")].iter().any(|h| line.contains(h));
+            let what = if hint && !writes_them {
+                HINT
+            } else if has_option(line) {
+                OPTION
+            } else {
+                continue;
+            };
+            problems.push(Problem::new(&text.path, index + 1, what));
+        }
+    }
+    problems
+}
+
+/// Whether the file is of a crate that others use.
+fn is_library(path: &str) -> bool {
+    let of = path.strip_prefix("crates/").filter(|path| path.contains("/src/") && path.ends_with(".rs"));
+    of.is_some_and(|of| !of.starts_with("cli/") && !of.starts_with("testkit/"))
+}
+
+/// True when `line` has a word that begins with `--`.
+fn has_option(line: &str) -> bool {
+    line.match_indices("--").any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        before.is_some_and(|c| matches!(c, '"' | ' ' | '`' | '('))
+            && line[at + 2..].starts_with(|c: char| c.is_ascii_lowercase())
+    })
+}
+
 /// True when `line` has `word`, and not as part of a longer one.
 fn holds(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
@@ -82,6 +121,26 @@ mod tests {
         let text = Text { path: "a.rs".into(), content: content.into() };
         let lines: Vec<_> = check(&[text]).into_iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn hints_and_options_within_messages_are_found_in_libraries() {
+        let content = concat!(
+            "#[error(\"no\\n",
+            "hint: yes\")]\n",
+            "let what = \"use `",
+            "--force`\";\n",
+            "// as `",
+            "--force` does\n",
+            "let hint: String = a - b;\n",
+            "#[cfg(test)]\n",
+            "assert_eq!(said, \"no\\n",
+            "hint: yes\")\n",
+        );
+        let of = |path: &str| Text { path: path.into(), content: content.into() };
+        let texts = ["crates/plan/src/a.rs", "crates/plan/tests/it/a.rs", "crates/cli/src/a.rs"].map(of);
+        let found: Vec<_> = check_messages(&texts).into_iter().map(|p| (p.path, p.line)).collect();
+        assert_eq!(found, [("crates/plan/src/a.rs".to_owned(), 1), ("crates/plan/src/a.rs".to_owned(), 2)]);
     }
 
     #[test]

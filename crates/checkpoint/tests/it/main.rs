@@ -81,7 +81,8 @@ impl Dir {
 
     /// An error as text, with this directory as `DIR`.
     fn text(&self, error: &Error) -> String {
-        error.to_string().replace(&self.0.path().display().to_string(), "DIR")
+        assert!(!error.to_string().contains("hint:"), "{error}");
+        format!("{error:?}").replace(&self.0.path().display().to_string(), "DIR")
     }
 }
 
@@ -113,7 +114,7 @@ fn open_both(path: &Path) -> Result<Checkpoint, Error> {
                 assert!(a.iter().map(|kv| format!("{kv:?}")).eq(b.iter().map(|kv| format!("{kv:?}"))));
             }
         }
-        (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
+        (Err(a), Err(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
         _ => panic!("mapped: {:?}, read: {:?}", mapped.err(), read.err()),
     }
     mapped

@@ -50,7 +50,7 @@ fn every_broken_checkpoint_is_refused_in_the_same_words() {
         // Mapped as it were, and read.
         let unmapped = Counted::of(memory.clone());
         for found in [opened(memory, &case.path), opened(unmapped, &case.path)] {
-            let found = found.map_or_else(|error| error.to_string(), |_| "it opens".to_owned());
+            let found = found.map_or_else(|error| format!("{error:?}"), |_| "it opens".to_owned());
             if found != from_files {
                 wrong.push(format!("{who}: wanted\n    {from_files}\n  found\n    {found}"));
             }
@@ -211,7 +211,7 @@ fn a_checkpoint_in_memory_is_what_it_is_in_files() {
             from_memory.unchanged().expect("nobody can change it");
         }
         assert_eq!(
-            opened(Memory::new("m"), at).expect_err("nothing").to_string(),
+            format!("{:?}", opened(Memory::new("m"), at).expect_err("nothing")),
             match at.split_once('/') {
                 Some((parent, _)) => format!(
                     "cannot open `m/{at}`: entity not found\nhint: there is no directory `m/{parent}`"
@@ -237,5 +237,5 @@ fn what_is_beside_the_weights_is_read_from_the_storage() {
         assert_eq!(hf.tokenizer().expect("there").location().to_string(), "m/tokenizer.json");
     }
     let error = opened(files, "modle.safetensors").expect_err("missing");
-    assert_eq!(error.hint(), Some("did you mean `m/model.safetensors`?"));
+    assert_eq!(error.hints(), ["did you mean `m/model.safetensors`?"]);
 }

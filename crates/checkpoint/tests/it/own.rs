@@ -58,7 +58,7 @@ fn what_cannot_be_is_refused_at_once() {
         strided,
     ])
     .unwrap_err();
-    assert_snapshot!(error.to_string(), @"
+    assert_snapshot!(format!("{error:?}"), @"
     malformed `memory/a.acme`: 9 problems
       tensor `long`: the file ends inside a tensor: 16 bytes wanted, 8 left
       tensor `short`: [4] f32 needs 16 bytes, the header gives 12

@@ -51,7 +51,7 @@ fn asked(case: &Case, dir: &Path) -> String {
         Ok(_) => "reads".to_owned(),
         Err(error) => {
             let text = error.to_string().replace(&path.display().to_string(), "FILE");
-            let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("hint: "));
+            let lines = text.lines().map(str::trim);
             let text = lines.collect::<Vec<_>>().join(" ");
             // Names of zero bytes and the like are shown as escapes; a table cell must not end early.
             let cut: String = text.chars().take(160).collect();

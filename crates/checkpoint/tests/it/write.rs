@@ -150,7 +150,7 @@ fn a_format_names_all_that_it_cannot_hold() {
     let source = checkpoint::open(golden("gguf/every-type.gguf")).unwrap();
     let mut tensors = outgoing(&source);
     tensors.push(Outgoing { name: "x".into(), ..tensors[0].clone() });
-    assert_snapshot!(Draft::npz(tensors).err().unwrap(), @"
+    assert_snapshot!(Draft::npz(tensors).err().unwrap().diagnostics(), @"
     misuse of `npz`: 27 problems
       tensor `q4_0.weight`: q4_0 has no place here, wanted a dtype that numpy has
       tensor `q4_1.weight`: q4_1 has no place here, wanted a dtype that numpy has
@@ -183,7 +183,7 @@ fn a_format_names_all_that_it_cannot_hold() {
         scheme: tensor::Scheme::plain(tensor::Dtype::F32),
     });
     tensors.push(Outgoing { name: "deep".into(), shape: [1; 5].into(), ..tensors[0].clone() });
-    assert_snapshot!(Draft::gguf(tensors.clone(), &[]).err().unwrap(), @"
+    assert_snapshot!(Draft::gguf(tensors.clone(), &[]).err().unwrap().diagnostics(), @"
     misuse of `gguf`: 12 problems
       tensor `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn`: name length in bytes of 64, over the limit of 63
       tensor `uint64`: u64 (as in 3 more) has no place here, wanted a ggml type

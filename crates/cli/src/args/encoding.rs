@@ -23,9 +23,9 @@ impl EncodingArgs {
 
 fn rule(text: &str) -> Result<EncodeRule, String> {
     text.parse().map_err(|e| match &e {
-        PlanError::Scheme { near: Some(_), .. } => format!("{e}; `weighbridge quants` lists them"),
+        PlanError::Scheme { near: Some(_), .. } => format!("{}; `weighbridge quants` lists them", e.diagnostics()),
         PlanError::Scheme { near: None, .. } => format!("{e}\nhint: `weighbridge quants` lists them"),
-        _ => e.to_string(),
+        _ => e.diagnostics().to_string(),
     })
 }
 

@@ -43,7 +43,7 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     match (report.family, &report.why_stored) {
         (Some(family), _) => say(format!("both are `{family}`: compared by canonical names")),
         (None, Some(why)) => {
-            let why: Vec<&str> = why.lines().filter(|line| !line.starts_with("hint:")).collect();
+            let why: Vec<&str> = why.lines().collect();
             say(format!("compared by names as stored, since there is no other way: {}", why.join("\n  ")));
         }
         (None, None) => say("compared by names as stored".to_owned()),

@@ -99,7 +99,7 @@ fn text(
             out.push_str(&style::table(&rows, &[]));
         }
         Err(error) => {
-            let message = error.to_string();
+            let message = error.diagnostics().to_string();
             let _ = writeln!(out, "  cannot be run: {}", message.lines().collect::<Vec<_>>().join("\n  "));
             if error.is_unknown_model() {
                 let _ = writeln!(out, "  hint: {}", crate::failure::UNKNOWN);
@@ -271,7 +271,7 @@ fn facts(
             put("config", json!(config));
             put("keys", doubts.map_or(Value::Null, Doubts::json));
         }
-        Err(error) => put("problem", json!(error.to_string())),
+        Err(error) => put("problem", json!(error.diagnostics().to_string())),
     }
     let ties = checkpoint.ties();
     let name = |tie: &Vec<&TensorEntry>| tie.iter().map(|e| e.name.clone()).collect::<Vec<_>>();

@@ -40,7 +40,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|e| Failure::Usage(e.to_string()))?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
-            "{error}\nhint: `--ids` takes token ids, and needs no tokenizer"
+            "{}\nhint: `--ids` takes token ids, and needs no tokenizer",
+            error.diagnostics()
         )));
     }
     let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
@@ -56,7 +57,7 @@ fn template(path: &Path) -> Result<ChatTemplate, Failure> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|e| Failure::Usage(format!("cannot read `{shown}`: {e}")))?;
     let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
-    ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {e}")))
+    ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {}", e.diagnostics())))
 }
 
 /// What Ctrl-C does: it ends an answer, and anywhere else the program.
@@ -105,7 +106,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Failure> {
-        self.runtime.tokenizer().map_err(|e| Failure::Other(e.to_string()))
+        self.runtime.tokenizer().map_err(|e| Failure::Other(e.diagnostics().to_string()))
     }
 
     /// Answers `prompt` and leaves.
@@ -116,7 +117,7 @@ impl Session<'_> {
                 note("the model has no chat template: continuing the prompt as it is");
             }
             let options = EncodeOptions { add_special: true, parse_special: false };
-            self.tokenizer()?.encode(prompt, options).map_err(|e| Failure::Other(e.to_string()))?
+            self.tokenizer()?.encode(prompt, options).map_err(|e| Failure::Other(e.diagnostics().to_string()))?
         } else {
             let mut messages = self.system();
             messages.push(Message { role: "user".to_owned(), content: prompt.to_owned() });
@@ -198,7 +199,7 @@ impl Session<'_> {
         let text = isolate::render(of, template, messages, around).map_err(Failure::Other)?;
         // The template writes its own special tokens, the first included.
         let options = EncodeOptions { add_special: false, parse_special: true };
-        tokenizer.encode(&text, options).map_err(|e| Failure::Other(e.to_string()))
+        tokenizer.encode(&text, options).map_err(|e| Failure::Other(e.diagnostics().to_string()))
     }
 
     /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
             let _ = writeln!(std::io::stderr().lock(), "{}", style::note(&line));
         }
     }
-    let wrong = |e: TextError| Failure::Other(format!("`{}`: {e}", args.path.display()));
+    let wrong = |e: TextError| Failure::Other(format!("`{}`: {}", args.path.display(), e.diagnostics()));
     let mut facts = json!({ "tokenizer": tokenizer.name(), "vocabulary": tokenizer.vocab_size() });
     let mut out = std::io::stdout().lock();
     if args.decode {

@@ -152,29 +152,29 @@ fn what_cannot_be_is_refused() {
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--encode", "blk.*=f16", "--encode", "blk.0.*=f32", "--encode", "blk.0.attn_qq.weight=f32"]), @"
-    error: rule `blk.0.*=f32`: what it matches is taken by rules before it, as is `blk.0.attn_norm.weight`
+    error: rule `blk.0.*=f32`: earlier rules take all that it matches, such as `blk.0.attn_norm.weight`
     rule `blk.0.attn_qq.weight=f32`: no parameter has such a name
     hint: the nearest is `blk.0.attn_q.weight`
     exit code 2
     ");
     let bare = golden().join("../npz/arrays.npz");
     assert_snapshot!(fails(&[path(&bare), &target("x"), "--to", "hf"]), @"
-    error: hf says what model it holds, and `../npz/arrays.npz` is npz and does not say it
+    error: hf files name their model, and `../npz/arrays.npz` is npz, which does not
     hint: npz and safetensors take any tensors under any names
     exit code 2
     ");
     assert_snapshot!(fails(&[path(&tiny), &target("x.gguf"), "--layout", "hf"]), @"
-    error: gguf has names of its own, so `hf` ones are not written to it
-    hint: leave the layout out; npz and safetensors take any tensors under any names
+    error: gguf has its own tensor names, so the layout `hf` cannot be written to it
+    hint: name no layout; npz and safetensors take any tensors under any names
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.gguf"), "--layout", "canonical"]), @"
-    error: gguf has names of its own, so `canonical` ones are not written to it
-    hint: leave the layout out; npz and safetensors take any tensors under any names
+    error: gguf has its own tensor names, so the layout `canonical` cannot be written to it
+    hint: name no layout; npz and safetensors take any tensors under any names
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--layout", "packed"]), @"
-    error: the layout `packed` is this machine's own: nothing else reads it
+    error: the layout `packed` is only for this machine: no other program reads it
     hint: source, canonical, hf or gguf
     exit code 2
     ");
@@ -278,7 +278,7 @@ fn q4_k_m_is_what_llama_quantize_makes_and_runs() {
       14 × `blk.{n}.attn_v.weight` from q4_1 to q8_0
       16 × `blk.{n}.ffn_down.weight` from q4_1 to q4_k
       16 × `blk.{n}.attn_v.weight` from q4_1 to q5_0
-    hint: quantise the original floats, or say that it is meant with `--allow-requantize`
+    hint: quantise the original floats, or allow it with `--allow-requantize`
     exit code 2
     ");
     assert!(!target.exists());
@@ -373,10 +373,10 @@ fn a_shape_that_does_not_fit_is_refused_with_what_would() {
     let fails =
         |args: &[&str]| failure(&[&["convert", path(&alien), path(&target)], args].concat(), dir.path());
     assert_snapshot!(fails(&["--preset", "q4_k_m"]), @"
-    error: the preset `q4_k_m` goes by what each tensor is for, which is not known: `alien.gguf`: architecture `alien` is not supported
+    error: the preset `q4_k_m` depends on what each tensor is for, which is unknown: `alien.gguf`: architecture `alien` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
     hint: all names are those of gguf's llama, qwen2 or 6 others
-    hint: say it by name, with encoding rules
+    hint: name the tensors, with encoding rules
     exit code 2
     ");
     assert_snapshot!(fails(&["--encode", "blk.*.attn_*=q4_k"]), @"

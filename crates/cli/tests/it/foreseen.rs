@@ -109,7 +109,7 @@ fn a_rank_that_is_not_there_is_misuse() {
     let said = failure(&["load", path, "--layout", "vllm", "--tp", "2", "--rank", "2"], &tiny);
     assert!(said.contains("there is no rank 2 of 2") && said.ends_with("exit code 2"), "{said}");
     let said = failure(&["load", path, "--layout", "source", "--tp", "2"], &tiny);
-    assert!(said.contains("which ranks do not share") && said.ends_with("exit code 2"), "{said}");
+    assert!(said.contains("cannot be split across ranks") && said.ends_with("exit code 2"), "{said}");
 }
 
 /// A load that is refused, and what the plan says of it.

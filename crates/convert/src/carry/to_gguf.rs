@@ -90,9 +90,8 @@ impl Out {
         let tokens = v.tokens.len();
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         if tokens > rows {
-            return Err(Error::Convert {
-                what: format!("the tokenizer has {tokens} tokens, and the model's embedding {rows} rows"),
-            });
+            let what = format!("the tokenizer has {tokens} tokens, and the model's embedding {rows} rows");
+            return Err(Error::Convert { what: what.into() });
         }
         let types = v.types.get_or_insert_with(|| vec![1; tokens]);
         for id in tokens..rows {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tensor::Diagnostics;
+
 /// What can be wrong with a vocabulary, a `tokenizer.json` or a chat template.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -15,7 +17,7 @@ pub enum Error {
         problem: String,
     },
     /// The file asks for what Weighbridge does not do.
-    #[error("{what} `{found}` is not supported\nhint: supported are {supported}")]
+    #[error("{what} `{found}` is not supported")]
     Unsupported {
         /// What kind of thing it is.
         what: &'static str,
@@ -34,7 +36,7 @@ pub enum Error {
     },
     /// The file needs the library `tokenizers`, which this build does not have.
     #[error(
-        "`tokenizer.json` needs the library `tokenizers`, and this build does not have it{}\nhint: build with the feature `tokenizers`",
+        "`tokenizer.json` needs the library `tokenizers`, and this build does not have it{}",
         listed(parts)
     )]
     NeedsLibrary {
@@ -43,16 +45,31 @@ pub enum Error {
     },
 }
 
-/// As it is shown: a `main` that ends with one says what is wrong, and not how that is kept.
+/// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
 impl Error {
     pub(super) fn malformed(field: &'static str, problem: impl Into<String>) -> Error {
         Error::Malformed { field, problem: problem.into() }
+    }
+
+    /// What it says, with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let hint = match self {
+            Error::Unsupported { supported, .. } => Some(format!("supported are {supported}")),
+            Error::NeedsLibrary { .. } => Some("build with the feature `tokenizers`".to_owned()),
+            Error::Malformed { .. } | Error::Refused { .. } => None,
+        };
+        Diagnostics::of(self, hint)
+    }
+
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }
 

@@ -202,7 +202,7 @@ fn small() -> Vocabulary<'static> {
 }
 
 fn said(vocabulary: &Vocabulary<'_>) -> String {
-    Tokenizer::from_vocabulary(vocabulary).map_or_else(|error| error.to_string(), |_| String::new())
+    Tokenizer::from_vocabulary(vocabulary).map_or_else(|error| format!("{error:?}"), |_| String::new())
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn rewrite(path: &Path, seed: u64) {
 fn names_it(error: &Error, path: &Path) {
     let Error::Changed(why) = error else { panic!("{error}") };
     assert_eq!(why.location().path(), Some(path));
-    let said = error.to_string();
+    let said = format!("{error:?}");
     assert!(
         said.contains("has changed since it was opened: it was written to\nhint: open it again"),
         "{said}"

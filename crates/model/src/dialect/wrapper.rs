@@ -84,23 +84,21 @@ pub enum Ambiguous {
 impl fmt::Display for Ambiguous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ambiguous::Models { prefixes: [(a, n), (b, m)], one } => {
+            Ambiguous::Models { prefixes: [(a, n), (b, m)], .. } => {
                 let under = |prefix: &str| match prefix {
                     "" => "without a prefix".to_owned(),
                     prefix => format!("under `{prefix}`"),
                 };
                 write!(
                     f,
-                    "two models are in it: {n} kinds of the model's names {}, {m} {}\n\
-                     hint: a rule leaves one of them: rule = [{{ from = \"{one}{{rest..}}\", drop = \"another model\" }}]",
+                    "two models are in it: {n} kinds of the model's names {}, {m} {}",
                     under(a),
                     under(b)
                 )
             }
             Ambiguous::Entries([a, b]) => write!(
                 f,
-                "`{}` and `{}` are the same tensor of the model, each in another wrapper\n\
-                 hint: a rule with `drop` leaves one of them",
+                "`{}` and `{}` are the same tensor of the model, each in another wrapper",
                 a.escape_debug(),
                 b.escape_debug()
             ),
@@ -109,6 +107,18 @@ impl fmt::Display for Ambiguous {
 }
 
 impl std::error::Error for Ambiguous {}
+
+impl Ambiguous {
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        vec![match self {
+            Ambiguous::Models { one, .. } => format!(
+                "a rule leaves one of them: rule = [{{ from = \"{one}{{rest..}}\", drop = \"another model\" }}]"
+            ),
+            Ambiguous::Entries(_) => "a rule with `drop` leaves one of them".to_owned(),
+        }]
+    }
+}
 
 /// How a checkpoint's names come of those that a family's tables have.
 pub(super) struct Wrapped<'a> {

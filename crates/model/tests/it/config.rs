@@ -12,7 +12,7 @@ fn model(facts: &dyn Facts) -> Model {
 }
 
 fn wrong(facts: &dyn Facts) -> String {
-    Model::from_facts(facts).err().unwrap().to_string()
+    format!("{:?}", Model::from_facts(facts).err().unwrap())
 }
 
 #[test]

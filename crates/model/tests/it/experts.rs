@@ -48,7 +48,7 @@ fn hostile_numbers_of_experts_are_refused() {
     ] {
         let mut config = deepseek();
         config[key] = json!(n);
-        let message = Model::from_facts(&config).err().unwrap().to_string();
+        let message = format!("{:?}", Model::from_facts(&config).err().unwrap());
         assert!(message.contains(said) && message.contains(key), "{said}: {message}");
     }
 }

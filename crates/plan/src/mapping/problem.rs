@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use tensor::{Expr, MapStep, Mapping, TensorEntry};
+use tensor::{Diagnostic, Diagnostics, Expr, MapStep, Mapping, TensorEntry};
 
 use super::takers::Taker;
 use crate::why::Why;
@@ -32,14 +32,14 @@ pub struct MapProblem {
     pub fault: MapFault,
     /// The line of the rule.
     pub line: usize,
-    /// The message; hints on lines of their own.
-    pub what: String,
+    /// The message, and what to do about it.
+    pub what: Diagnostic,
     /// How many more of the same kind there are with the same rule.
     pub more: u64,
 }
 
 /// Everything that is wrong between rules and a checkpoint, in the order of lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MapProblems {
     origin: String,
     problems: Vec<MapProblem>,
@@ -49,6 +49,24 @@ impl MapProblems {
     /// The problems. Never empty.
     pub fn iter(&self) -> std::slice::Iter<'_, MapProblem> {
         self.problems.iter()
+    }
+
+    /// Each problem with its place and its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        let said = |problem: &MapProblem| {
+            let more = match problem.more {
+                0 => String::new(),
+                more => format!(", and {more} more alike"),
+            };
+            let what = format!("`{}` line {}: {}{more}", self.origin, problem.line, problem.what.what);
+            Diagnostic { what, hints: problem.what.hints.clone() }
+        };
+        self.problems.iter().map(said).collect()
+    }
+
+    /// What to do about them.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
     }
 }
 
@@ -62,19 +80,14 @@ impl<'a> IntoIterator for &'a MapProblems {
 
 impl fmt::Display for MapProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.problems.iter().enumerate() {
-            f.write_str(if i > 0 { "\n" } else { "" })?;
-            let (what, hints) =
-                problem.what.split_once('\n').map_or((&*problem.what, None), |(w, h)| (w, Some(h)));
-            write!(f, "`{}` line {}: {what}", self.origin, problem.line)?;
-            if problem.more > 0 {
-                write!(f, ", and {} more alike", problem.more)?;
-            }
-            if let Some(hints) = hints {
-                write!(f, "\n{hints}")?;
-            }
-        }
-        Ok(())
+        f.write_str(&self.diagnostics().problems())
+    }
+}
+
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for MapProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics(), f)
     }
 }
 
@@ -108,7 +121,7 @@ impl<'a> Found<'a> {
     }
 
     /// `other` tells problems of a kind apart that one rule has several of.
-    fn add(&mut self, fault: MapFault, rule: usize, other: usize, what: impl FnOnce() -> String) {
+    fn add(&mut self, fault: MapFault, rule: usize, other: usize, what: impl FnOnce() -> Diagnostic) {
         if let Some(&at) = self.index.get(&(fault, rule, other)) {
             self.problems[at].more += 1;
             return;
@@ -121,8 +134,8 @@ impl<'a> Found<'a> {
         self.spoilt.insert(rule);
         let other = self.problems.len();
         self.add(MapFault::Nothing, rule, other, || {
-            let hint = near.map_or(String::new(), |near| format!("\nhint: the nearest is `{near}`"));
-            format!("no tensor of the checkpoint is called `{wanted}`{hint}")
+            Diagnostic::new(format!("no tensor of the checkpoint is called `{wanted}`"))
+                .with_hint(near.map(|near| format!("the nearest is `{near}`")))
         });
     }
 
@@ -131,12 +144,11 @@ impl<'a> Found<'a> {
         let (mapping, other) = (self.mapping, self.line(b.rule));
         let from = |t: Taker| &mapping.rules[t.rule].from[t.place];
         self.add(MapFault::TwoRules, a.rule, b.rule, || {
-            format!(
-                "`{entry}` is taken twice: here by `{}`, in line {other} by `{}`\nhint: at most one rule takes a tensor; \
-                 only names with `{{name..}}` leave alone what others take",
-                from(a),
-                from(b)
-            )
+            let what =
+                format!("`{entry}` is taken twice: here by `{}`, in line {other} by `{}`", from(a), from(b));
+            let hint =
+                "at most one rule takes a tensor; only names with `{name..}` leave alone what others take";
+            Diagnostic::new(what).with_hint(hint.to_owned())
         });
     }
 
@@ -159,14 +171,17 @@ impl<'a> Found<'a> {
                 Some(line) => format!("of {} in line {line}", sources(other)),
                 None => format!("{} has that name already, and no rule takes it", sources(other)),
             };
-            format!("`{name}` would be two tensors: here it is made of {}, {also}", sources(made))
+            Diagnostic::new(format!(
+                "`{name}` would be two tensors: here it is made of {}, {also}",
+                sources(made)
+            ))
         });
     }
 
     pub(super) fn lacks(&mut self, rule: usize, place: usize, wanted: &str, with: &str) {
         if !self.spoilt.contains(&rule) {
             self.add(MapFault::Lacks, rule, place, || {
-                format!("`{wanted}` is missing: wanted together with `{with}`")
+                Diagnostic::new(format!("`{wanted}` is missing: wanted together with `{with}`"))
             });
         }
     }
@@ -177,11 +192,15 @@ impl<'a> Found<'a> {
             Why::TooFine { limit } => format!("{} makes more than {limit} tensors", name(step)),
             _ => format!("{} overflows 64 bits", name(step)),
         };
-        self.add(MapFault::Step, rule, 0, || format!("{what}, found `{}` {}", first.name, first.shape));
+        self.add(MapFault::Step, rule, 0, || {
+            Diagnostic::new(format!("{what}, found `{}` {}", first.name, first.shape))
+        });
     }
 
     pub(super) fn counts(&mut self, rule: usize, made: usize, names: usize) {
-        self.add(MapFault::Unchecked, rule, 0, || format!("{made} tensors come of it, with {names} names"));
+        self.add(MapFault::Unchecked, rule, 0, || {
+            Diagnostic::new(format!("{made} tensors come of it, with {names} names"))
+        });
     }
 }
 

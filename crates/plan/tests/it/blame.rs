@@ -40,7 +40,7 @@ pub(crate) fn plan_of(
 }
 
 fn refusal(e: &Expr, src: &[TensorEntry]) -> String {
-    plan_of(e, src, None, &NoCodecs).unwrap_err().to_string()
+    format!("{:?}", plan_of(e, src, None, &NoCodecs).unwrap_err())
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn movement_that_is_too_fine_is_refused_in_bounded_time() {
     let regroup = s(0).merge(0).slice(0, 0..(n + 7) * (n - 8)).split(0, n + 7).transpose();
     assert!(matches!(why(&regroup, &src, &plain), Why::TooFine { .. }));
     let problems = plan_of(&regroup, &src, None, &NoCodecs).unwrap_err();
-    insta::assert_snapshot!(problems, @"
+    insta::assert_snapshot!(problems.diagnostics(), @"
     `w`: its movement takes more than 1048576 steps
     hint: the axes are cut so that almost each element moves alone; is the shape right?
     ");

@@ -28,7 +28,7 @@ fn names(texts: &[&str]) -> Vec<Template> {
 /// A rule that is right by itself.
 fn rule(line: usize, from: &[&str], steps: Vec<MapStep>, to: &[&str]) -> MapRule {
     let rule = MapRule { from: names(from), outcome: Outcome::Make { steps, to: names(to) }, line };
-    assert_eq!(rule.check(), [""; 0], "{rule:?}");
+    assert_eq!(rule.check(), [], "{rule:?}");
     rule
 }
 
@@ -271,7 +271,7 @@ fn wrong(entries: &[TensorEntry], rules: Vec<MapRule>) -> String {
     backwards.reverse();
     // The order of rules does not matter here either, but for which of two the message stands with.
     assert_eq!(Mapped::of(entries, &mapping(backwards)).unwrap_err().iter().count(), one.iter().count());
-    one.to_string()
+    one.diagnostics().to_string()
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_dialect_finds_what_rules_make_and_not_what_they_took() {
     // The name that was taken away is not found any more.
     bindings.bindings[0] = bound("Q", "wq", &[4, 2]);
     bindings.bindings[3] = bound("S", "swapped", &[2]);
-    assert_snapshot!(resolve_reading(&e, &bindings, &reading).unwrap_err(), @"
+    assert_snapshot!(resolve_reading(&e, &bindings, &reading).unwrap_err().diagnostics(), @"
     `wq` is missing: wanted [4, 2] for `Q`
     `swapped`: wanted [2] for `S`, found [1]
     hint: only axis 0 differs: 2 wanted, 1 found
@@ -448,13 +448,13 @@ fn absence_is_excused_by_name_only_and_listed() {
         scheme: None,
     };
     let resolved = resolve(&bindings, &["b.{n}"]).unwrap();
-    assert_snapshot!(compile(&e, &resolved, &[target], &NoCodecs).unwrap_err(), @"
+    assert_snapshot!(compile(&e, &resolved, &[target], &NoCodecs).unwrap_err().diagnostics(), @"
     `AB`: wanted `layers.0.B` for it too, which is absent, as it may be
     hint: a layout of separate parts does without: canonical, in-place, gguf, hf
     ");
     let mut torn = bindings.clone();
     torn.bindings.push(qkv);
-    assert_snapshot!(resolve(&torn, &["b.0", "QK", "c.{n}"]).unwrap_err(), @"
+    assert_snapshot!(resolve(&torn, &["b.0", "QK", "c.{n}"]).unwrap_err().diagnostics(), @"
     `b.1` is missing: wanted [1] for `layers.1.B`
     `k` is missing: needed for `QK`
     no parameter is called `c.{n}`, so it cannot be missing

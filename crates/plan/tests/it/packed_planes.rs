@@ -59,7 +59,7 @@ fn moves(name: &str, shapes: &[&[u64]], e: &Expr, wanted: impl Fn(&[Vec<f32>]) -
 
 fn refusal(name: &str, shapes: &[&[u64]], e: &Expr) -> String {
     let src = tensors(&scheme(name), shapes);
-    plan_of(e, &src, None, &NoCodecs).map(|_| ()).map_err(|p: Problems| p.to_string()).unwrap_err()
+    plan_of(e, &src, None, &NoCodecs).map(|_| ()).map_err(|p: Problems| format!("{p:?}")).unwrap_err()
 }
 
 /// Columns `from..to` of rows of `k`.

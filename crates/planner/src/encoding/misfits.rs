@@ -1,8 +1,8 @@
-//! What is wrong with what is to be encoded, found together.
+//! Everything that is wrong with a request to encode, found together.
 
 use std::collections::{BTreeMap, HashSet};
 
-use tensor::{Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
+use tensor::{Diagnostic, Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
 
 use super::rule::{encodable, glob};
 use super::{EncodeRule, Seen, Subject};
@@ -52,37 +52,40 @@ fn legal(wanted: &Scheme, shape: &Shape) -> Option<String> {
 /// What is wrong.
 #[derive(Debug, Default)]
 pub struct Misfits {
-    whole: Vec<String>,
+    whole: Vec<Diagnostic>,
     /// By pattern of names, shape and scheme: how many, and the message.
-    params: BTreeMap<(String, String, String), (u64, String)>,
+    params: BTreeMap<(String, String, String), (u64, Diagnostic)>,
 }
 
 impl Misfits {
     /// Something about all parameters.
     pub fn whole(&mut self, what: String) {
-        self.whole.push(what);
+        self.whole.push(Diagnostic::new(what));
     }
 
     /// Something about the parameter called `name`.
     pub fn param(&mut self, name: &str, what: String) {
         let key = (Pattern::of(name).to_string(), what.clone(), String::new());
-        self.params.entry(key).or_insert_with(|| (0, what)).0 += 1;
+        self.params.entry(key).or_insert_with(|| (0, Diagnostic::new(what))).0 += 1;
     }
 
     /// A rule that decides nothing.
     pub(super) fn rule(&mut self, rule: &EncodeRule, seen: &[(String, Seen)]) {
         let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
-        let why = match seen.iter().find(|(name, _)| rule.matches(name)) {
-            None => format!("no parameter has such a name{}", meant(rule.pattern(), &names)),
+        let (why, hint) = match seen.iter().find(|(name, _)| rule.matches(name)) {
+            None => ("no parameter has such a name".to_owned(), meant(rule.pattern(), &names)),
             Some((name, Seen::Floats)) => {
-                format!("what it matches is taken by rules before it, as is `{name}`")
+                (format!("earlier rules take all that it matches, such as `{name}`"), None)
             }
-            Some((name, Seen::Other(scheme))) => format!("only floats are encoded, and `{name}` is {scheme}"),
-            Some((name, Seen::Tied(root))) => {
-                format!("`{name}` is tied to `{root}`, and encoded as that is\nhint: say it of `{root}`")
+            Some((name, Seen::Other(scheme))) => {
+                (format!("only floats are encoded, and `{name}` is {scheme}"), None)
             }
+            Some((name, Seen::Tied(root))) => (
+                format!("`{name}` is tied to `{root}`, and is encoded with it"),
+                Some(format!("name `{root}` in the rule")),
+            ),
         };
-        self.whole(format!("rule `{rule}`: {why}"));
+        self.whole.push(Diagnostic::new(format!("rule `{rule}`: {why}")).with_hint(hint));
     }
 
     /// A parameter that cannot take `scheme`.
@@ -92,9 +95,8 @@ impl Misfits {
         let message = || {
             let share = subject.whole.filter(|whole| *whole != subject.shape);
             let share = share.map_or_else(String::new, |whole| format!(", a rank's share of {whole},"));
-            let hint = legal(scheme, subject.shape);
-            let hint = hint.map_or_else(String::new, |n| format!("\nhint: `{n}` would fit"));
-            format!("{shape}{share} cannot be `{scheme}`: {why}{hint}")
+            let hint = legal(scheme, subject.shape).map(|n| format!("`{n}` would fit"));
+            Diagnostic::new(format!("{shape}{share} cannot be `{scheme}`: {why}")).with_hint(hint)
         };
         let key = (pattern, shape.clone(), scheme.name.to_string());
         self.params.entry(key).or_insert_with(|| (0, message())).0 += 1;
@@ -103,19 +105,19 @@ impl Misfits {
     /// `Ok` if nothing is wrong.
     pub(super) fn none(self) -> Result<(), Error> {
         let params = self.params.into_iter().map(|((name, ..), (count, message))| match count {
-            1 => format!("`{name}` {message}"),
-            n => format!("`{name}` ({n} of them) {message}"),
+            1 => Diagnostic { what: format!("`{name}` {}", message.what), ..message },
+            n => Diagnostic { what: format!("`{name}` ({n} of them) {}", message.what), ..message },
         });
-        let all: Vec<String> = self.whole.into_iter().chain(params).collect();
-        if all.is_empty() { Ok(()) } else { Err(Error::Encoding { what: all.join("\n") }) }
+        let all: Vec<Diagnostic> = self.whole.into_iter().chain(params).collect();
+        if all.is_empty() { Ok(()) } else { Err(Error::Encoding { what: all.into_iter().collect() }) }
     }
 }
 
-/// A hint what may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
+/// What may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
 /// them what it has, in that order; else of all.
-fn meant(pattern: &str, names: &[&str]) -> String {
+fn meant(pattern: &str, names: &[&str]) -> Option<String> {
     if let Some(near) = nearest(pattern, names.iter().copied()) {
-        return format!("\nhint: the nearest is `{near}`");
+        return Some(format!("the nearest is `{near}`"));
     }
     let words: Vec<&str> = pattern.split(['.', '*']).filter(|word| !word.is_empty()).collect();
     let loose = format!("*{}*", words.join("*"));
@@ -132,13 +134,13 @@ fn meant(pattern: &str, names: &[&str]) -> String {
     };
     let found = tests.into_iter().map(as_rules).find(|found| !found.is_empty()).unwrap_or_default();
     let list = match &found[..] {
-        [] => return String::new(),
-        [one] => return format!("\nhint: a pattern is for the whole name, as is {one}"),
+        [] => return None,
+        [one] => return Some(format!("a pattern is for the whole name, as is {one}")),
         [few @ .., last] if found.len() <= 4 => format!("{} and {last}", few.join(", ")),
         [first, second, third, more @ ..] => format!("{first}, {second}, {third} and {} more", more.len()),
         [..] => found.join(", "),
     };
-    format!("\nhint: a pattern is for the whole name, as are {list}")
+    Some(format!("a pattern is for the whole name, as are {list}"))
 }
 
 #[cfg(test)]
@@ -154,7 +156,7 @@ mod tests {
         };
         let names: Vec<String> = (0..2).flat_map(layer).chain(["output.weight".to_owned()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let whole = "\nhint: a pattern is for the whole name, as ";
+        let whole = "a pattern is for the whole name, as ";
         for (pattern, wanted) in [
             ("layers.*.q", "is `layers.*.attention.q.weight`"),
             ("layers.*.k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
@@ -165,10 +167,10 @@ mod tests {
                 "are `layers.*.attention.q.weight`, `layers.*.attention.k.weight`, `layers.*.attention.k.bias` and 2 more",
             ),
         ] {
-            assert_eq!(meant(pattern, &names), format!("{whole}{wanted}"), "{pattern}");
+            assert_eq!(meant(pattern, &names), Some(format!("{whole}{wanted}")), "{pattern}");
         }
-        assert_eq!(meant("output.wieght", &names), "\nhint: the nearest is `output.weight`");
-        assert_eq!(meant("*.q", &[]), "");
+        assert_eq!(meant("output.wieght", &names).as_deref(), Some("the nearest is `output.weight`"));
+        assert_eq!(meant("*.q", &[]), None);
     }
 
     #[test]

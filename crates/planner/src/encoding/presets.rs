@@ -12,7 +12,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use model::{Model, Role};
 use plan::Resolved;
-use tensor::{Dtype, Expr, Scheme, Shape, Target};
+use tensor::{Diagnostics, Dtype, Expr, Scheme, Shape, Target};
 
 use super::misfits::fits;
 use super::{Choice, Subject};
@@ -215,11 +215,11 @@ impl Preset {
     /// That nobody knows what tensors are for.
     pub(crate) fn unknown(&self, source: &Error) -> Error {
         let what = format!(
-            "the preset `{}` goes by what each tensor is for, which is not known: {source}\nhint: say it by name, with \
-             encoding rules",
+            "the preset `{}` depends on what each tensor is for, which is unknown: {source}",
             self.name
         );
-        Error::Encoding { what }
+        let hints = source.hints().into_iter().chain(["name the tensors, with encoding rules".to_owned()]);
+        Error::Encoding { what: Diagnostics::of(&what, hints) }
     }
 
     /// `general.file_type` of the GGUF file that it makes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor::{Scheme, nearest};
+use tensor::{Diagnostic, Scheme, nearest};
 
 use crate::Error;
 
@@ -18,10 +18,10 @@ impl std::str::FromStr for EncodeRule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<EncodeRule, Error> {
-        let wrong = |what| Err(Error::Encoding { what });
+        let wrong = |what: Diagnostic| Err(Error::Encoding { what: what.into() });
         let Some((pattern, name)) = text.rsplit_once('=').filter(|(p, s)| !p.is_empty() && !s.is_empty())
         else {
-            return wrong(format!("an encoding rule is PATTERN=SCHEME, found `{text}`"));
+            return wrong(Diagnostic::new(format!("an encoding rule is PATTERN=SCHEME, found `{text}`")));
         };
         let Some(scheme) = quant::scheme(name) else {
             let names = encodable();
@@ -29,10 +29,9 @@ impl std::str::FromStr for EncodeRule {
             return Err(Error::Scheme { name: name.to_owned(), near });
         };
         if !encodes(name) {
-            return wrong(format!(
-                "nothing can be encoded as `{name}` yet\nhint: these can be: {}",
-                encodable().join(", ")
-            ));
+            let what = format!("encoding to `{name}` is not supported yet");
+            let hint = format!("these can be: {}", encodable().join(", "));
+            return wrong(Diagnostic::new(what).with_hint(hint));
         }
         Ok(EncodeRule { pattern: pattern.to_owned(), scheme })
     }
@@ -101,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_rule_says_what_is_wrong_with_it() {
-        let rule = |text: &str| text.parse::<EncodeRule>().map(|r| r.to_string()).map_err(|e| e.to_string());
+        let rule =
+            |text: &str| text.parse::<EncodeRule>().map(|r| r.to_string()).map_err(|e| format!("{e:?}"));
         assert_eq!(rule("*=f16"), Ok("*=f16".to_owned()));
         assert_eq!(rule("a=b=f32"), Ok("a=b=f32".to_owned()));
         for (text, part) in [
@@ -109,7 +109,7 @@ mod tests {
             ("=f16", "PATTERN=SCHEME"),
             ("*=", "PATTERN=SCHEME"),
             ("*=f15", "the nearest is `f16`"),
-            ("*=iq1_s", "nothing can be encoded as `iq1_s`"),
+            ("*=iq1_s", "encoding to `iq1_s` is not supported"),
         ] {
             let error = rule(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

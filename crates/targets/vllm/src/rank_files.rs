@@ -2,12 +2,13 @@
 //!
 //! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0.
 
+use std::fmt;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use model::{Mesh, Model};
 use plan::Codecs as _;
-use tensor::{Dtype, Expr, Scheme, Shape, Step, Target};
+use tensor::{Diagnostic, Diagnostics, Dtype, Expr, Scheme, Shape, Step, Target};
 
 use load::Plan;
 use planner::Request;
@@ -21,16 +22,18 @@ pub(crate) const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scal
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
 /// Why vLLM has no ranks that share `model` so, if that is so.
-pub fn refuses(mesh: &Mesh, model: &Model) -> Option<String> {
+pub fn refuses(mesh: &Mesh, model: &Model) -> Option<Diagnostic> {
     if mesh.ep > 1 {
-        let what = "vLLM calls the files of ranks by their stage and their place in it, not by their group of experts\n\
-                    hint: deal whole experts to the ranks that share each layer";
-        return Some(what.to_owned());
+        let what = "vLLM names the files of ranks by stage and rank, not by group of experts";
+        let hint = "deal whole experts to the ranks that share each layer".to_owned();
+        return Some(Diagnostic::new(what).with_hint(hint));
     }
     let family = model.family.name();
     let stages = family::names(family).and_then(|names| names.stages);
-    (mesh.pp > 1 && stages.is_none())
-        .then(|| format!("vLLM does not run `{family}` in stages\nhint: share each layer among all ranks"))
+    (mesh.pp > 1 && stages.is_none()).then(|| {
+        Diagnostic::new(format!("vLLM does not run `{family}` in stages"))
+            .with_hint("share each layer among all ranks".to_owned())
+    })
 }
 
 /// Has everything called as in the state of vLLM's modules.
@@ -80,8 +83,9 @@ pub fn complete(
         ));
     }
     if !wrong.is_empty() {
-        wrong.push("hint: encode all of it as bf16, or have vLLM load the checkpoint itself".to_owned());
-        return Err(Refused { what: wrong.join("\n") });
+        let hint = "encode all of it as bf16, or have vLLM load the checkpoint itself".to_owned();
+        let what: Diagnostics = wrong.into_iter().map(Diagnostic::new).collect();
+        return Err(Refused { what: what.with_hint(hint) });
     }
     let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
         name,
@@ -118,11 +122,25 @@ pub fn complete(
 }
 
 /// Why vLLM would not load the files of a rank, or not as they are meant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", what.problems())]
 pub struct Refused {
-    /// Everything that is in the way, with hints on lines of their own.
-    pub what: String,
+    /// Everything that is in the way.
+    pub what: Diagnostics,
+}
+
+impl Refused {
+    /// What to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.what.hints()
+    }
+}
+
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.what, f)
+    }
 }
 
 /// What a file of a rank holds.

@@ -36,7 +36,7 @@ impl Rejoined {
     /// # Errors
     /// If it was not opened so, or what the ranks hold cannot be what `model` is cut into.
     pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Refused> {
-        let refused = |what: String| Refused { what };
+        let refused = |what: String| Refused { what: what.into() };
         let Some(files) = checkpoint.metadata().hf().and_then(HfMetadata::ranks) else {
             return Err(refused("these are not the files of all of vLLM's ranks".to_owned()));
         };

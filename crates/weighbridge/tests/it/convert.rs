@@ -292,7 +292,7 @@ fn gguf_is_aligned_as_asked() {
         refused(OutputFormat::Gguf, 24),
         "gguf cannot be aligned to 24 bytes: wanted a power of two from 8 on"
     );
-    assert_eq!(refused(OutputFormat::Npz, 64), "npz has no alignment to choose: that is done to gguf");
+    assert_eq!(refused(OutputFormat::Npz, 64), "npz has no alignment to choose: only gguf has");
 }
 
 /// Floats are quantised, and what is quantised is decoded, moved or repacked; only other blocks are refused, by name.

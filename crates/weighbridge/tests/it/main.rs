@@ -10,6 +10,7 @@ mod examples;
 mod exported;
 mod families;
 mod golden;
+mod hints;
 mod judged;
 mod memory;
 mod modules;

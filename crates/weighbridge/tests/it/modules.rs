@@ -309,11 +309,11 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
     let checkpoint = llama();
     let refused = |mesh: Mesh, rank: u64, layout: LayoutKind| {
         let plan = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).rank(rank).build();
-        plan.err().unwrap().to_string()
+        plan.err().unwrap().diagnostics().to_string()
     };
     let mesh = |tp| Mesh { tp, ..Mesh::default() };
     insta::assert_snapshot!(refused(mesh(3), 0, weighbridge::vllm::LAYOUT), @"
-    the model cannot be shared so:
+    this model cannot be split across these ranks:
       `token_embedding.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
       `layers.{n}.attention.q.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
       `layers.{n}.attention.k.weight` (2 of them): 2 heads of 16 among 3 ranks, wanted a divisor or a multiple of 2
@@ -321,10 +321,10 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
       `layers.{n}.attention.output.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
       `output.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
     ");
-    insta::assert_snapshot!(refused(mesh(2), 2, weighbridge::vllm::LAYOUT), @"there is no rank 2 of 2: they are counted from 0");
+    insta::assert_snapshot!(refused(mesh(2), 2, weighbridge::vllm::LAYOUT), @"there is no rank 2 of 2: ranks are counted from 0");
     insta::assert_snapshot!(refused(mesh(2), 0, LayoutKind::Source), @"
-    the layout `source` is of whole files, which ranks do not share
-    hint: canonical, modules or packed, or that of another runtime
+    the layout `source` is for whole files and cannot be split across ranks
+    hint: use canonical, modules, packed or another runtime's layout
     ");
     insta::assert_snapshot!(refused(mesh(0), 0, LayoutKind::Canonical), @"wanted from 1 to 1048576 ranks");
 }
@@ -491,7 +491,7 @@ fn a_declared_dtype_is_checked() {
     let plan = |module: &Strict| PlanBuilder::new(&checkpoint).module(module).build();
     plan(&strict(Some(Dtype::F32), None)).unwrap();
     let narrow = strict(Some(Dtype::BF16), None);
-    insta::assert_snapshot!(plan(&narrow).unwrap_err().to_string().replace(&dir.path().join("floats").display().to_string(), "."), @"
+    insta::assert_snapshot!(plan(&narrow).unwrap_err().diagnostics().to_string().replace(&dir.path().join("floats").display().to_string(), "."), @"
     `./model.safetensors` does not fit its model (the caller's):
     `table.weight`: its module wants bf16, found f32
     hint: encode it on the way: `table.weight=bf16`

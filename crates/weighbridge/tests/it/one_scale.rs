@@ -200,7 +200,7 @@ fn factors_of_nvfp4_must_agree() {
     let named = |fused: &str, parts: [&str; 2]| {
         let [a, b] = parts.map(|part| format!("`model.layers.0.{part}_proj.weight`"));
         let says = format!(
-            "`model.layers.0.{fused}_proj.weight` has one `weight_scale_2` for all that it is made of, and {a}, {b}"
+            "`model.layers.0.{fused}_proj.weight` has one `weight_scale_2` for all its parts, and those of {a}, {b}"
         );
         error.starts_with(&says)
     };

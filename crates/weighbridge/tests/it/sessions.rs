@@ -259,7 +259,7 @@ fn a_batch_that_is_refused_changes_nothing() {
         assert!(matches!(error, engine::Error::Token { token, .. } if token == vocab), "{error}");
         let error = refused(&mut runtime, &mut good, &mut small, &[1, 2]);
         assert!(matches!(error, engine::Error::ContextFull { wanted: 11, capacity: 10 }), "{error}");
-        assert_eq!(error.hint().as_deref(), Some("ask for more positions"));
+        assert_eq!(error.hints(), ["ask for more positions"]);
         let error = refused(&mut runtime, &mut good, &mut small, &[]);
         assert!(matches!(error, engine::Error::NoTokens), "{error}");
         let error = refused(&mut runtime, &mut good, &mut stranger, &[1]);

@@ -94,10 +94,10 @@ fn weights_are_not_updated_with_rows_in_another_order() {
     let before = model.get(q).unwrap().bytes().to_vec();
     let refused = model.update(&plan(&hf, LayoutKind::InPlace), &[], &mut pool, owned).unwrap_err();
     assert!(matches!(refused, LoadError::Update { .. }));
-    insta::assert_snapshot!(Error::from(refused), @r"
+    insta::assert_snapshot!(Error::from(refused).diagnostics(), @r"
     nothing was updated:
     wanted the layout in-place with interleaved rotary order, found the layout in-place with half rotary order
-    hint: plan it in the layout that is in memory; in `canonical` all checkpoints are alike
+    hint: plan it in the layout of the weights in memory; all checkpoints are alike in `canonical`
     ");
     assert_eq!(model.get(q).unwrap().bytes(), before);
 
