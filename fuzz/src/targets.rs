@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use checkpoint::{Checkpoint, Io, Name, OpenOptions};
 use engine::text::{ChatTemplate, EncodeOptions, SpecialText, Tokenizer};
+use weighbridge::LayoutKind;
+use weighbridge::convert::Imatrix;
+use weighbridge::planner::EncodeRule;
 use weighbridge::storage::Memory;
-use weighbridge::{EncodeRule, Imatrix, LayoutKind};
 
 use super::sound::{assert_dense, assert_sound};
 
@@ -36,10 +38,10 @@ pub const TARGETS: &[Target] = &[
 pub fn gguf(bytes: &[u8]) {
     file("x.gguf", bytes, |checkpoint| {
         dense(checkpoint);
-        if let Ok(tokenizer) = weighbridge::tokenizer(checkpoint) {
+        if let Ok(tokenizer) = weighbridge::engine::text::tokenizer(checkpoint) {
             there_and_back(&tokenizer);
         }
-        let _ = weighbridge::chat_template(checkpoint);
+        let _ = weighbridge::engine::text::chat_template(checkpoint);
     });
 }
 
@@ -172,7 +174,7 @@ fn dense(checkpoint: &Checkpoint) {
 /// All that can be said without reading data.
 fn whole(checkpoint: &Checkpoint) {
     let _ = checkpoint.ties();
-    let _ = weighbridge::plan_as_stored(checkpoint);
+    let _ = weighbridge::planner::plan_as_stored(checkpoint);
     if let Ok(model) = weighbridge::describe(checkpoint) {
         let _ = weighbridge::plan(checkpoint, &model, LayoutKind::Canonical);
     }

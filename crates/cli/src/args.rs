@@ -9,7 +9,11 @@ mod size;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use weighbridge::{Adapter, BackendKind, DialectName, ExpertPlacement, LayoutKind, Mesh, Options, Pattern};
+use weighbridge::model::{DialectName, ExpertPlacement};
+use weighbridge::planner::Adapter;
+use weighbridge::runtime::BackendKind;
+use weighbridge::tensor::Pattern;
+use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
@@ -150,7 +154,7 @@ impl AdapterArgs {
     pub(crate) fn adapter(&self) -> Result<Adapter, weighbridge::Error> {
         Ok(Adapter {
             bindings: None,
-            mapping: self.rules.as_deref().map(weighbridge::read_rules).transpose()?,
+            mapping: self.rules.as_deref().map(weighbridge::planner::read_rules).transpose()?,
             allow_missing: self.allow_missing.iter().map(Pattern::new).collect(),
             drops: vec![],
         })
@@ -296,7 +300,9 @@ impl LayoutArg {
             LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
             LayoutArg::Vllm => weighbridge::vllm::LAYOUT,
             LayoutArg::Modules => LayoutKind::Modules,
-            LayoutArg::Packed => weighbridge::packed_layout().map_err(|e| e.diagnostics().to_string())?,
+            LayoutArg::Packed => {
+                weighbridge::planner::packed_layout().map_err(|e| e.diagnostics().to_string())?
+            }
         })
     }
 }
@@ -338,9 +344,9 @@ enum BackendArg {
 
 impl ModelArgs {
     /// The options of the library.
-    pub(crate) fn options(&self) -> Result<Options, String> {
+    pub(crate) fn options(&self) -> Result<RuntimeOptions, String> {
         let threads = self.threads.map(usize::from);
-        Ok(Options {
+        Ok(RuntimeOptions {
             backend: match self.backend {
                 BackendArg::Cpu => BackendKind::Cpu,
                 BackendArg::Reference => BackendKind::Reference,

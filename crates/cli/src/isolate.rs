@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use weighbridge::{ChatTemplate, Message, TextError};
+use weighbridge::engine::text::{self, ChatTemplate, Message};
 
 /// The first argument of such a process.
 pub(crate) const COMMAND: &str = "render-chat-template";
@@ -84,7 +84,7 @@ fn task() -> Result<String, String> {
     let messages = task["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let messages: Vec<_> =
         messages.iter().map(|m| Message { role: text(&m["role"]), content: text(&m["content"]) }).collect();
-    let said = |error: TextError| error.diagnostics().to_string();
+    let said = |error: text::Error| error.diagnostics().to_string();
     let template = ChatTemplate::new(&text(&task["template"])).map_err(said)?;
     template.render(&messages, true, &text(&task["bos"]), &text(&task["eos"])).map_err(said)
 }

@@ -1,7 +1,10 @@
 //! The verdicts on a checkpoint's keys, for people.
 
 use serde_json::{Value, json};
-use weighbridge::{Checkpoint, Covered, Metadata, Model, Tokenizer, Verdict, coverage};
+use weighbridge::convert::{Covered, coverage};
+use weighbridge::engine::text::Tokenizer;
+use weighbridge::model::Verdict;
+use weighbridge::{Checkpoint, Metadata, Model};
 
 use crate::failure::Failure;
 
@@ -16,10 +19,12 @@ impl Doubts {
     /// Reads every key's verdict.
     pub(crate) fn of(checkpoint: &Checkpoint, model: &Model) -> Result<Doubts, Failure> {
         let text = match checkpoint.metadata() {
-            Metadata::Hf(_) => match weighbridge::tokenizer(checkpoint) {
+            Metadata::Hf(_) => match weighbridge::engine::text::tokenizer(checkpoint) {
                 Ok(tokenizer) => notes(&tokenizer),
                 Err(weighbridge::engine::Error::NoTokenizer { .. }) => vec![],
-                Err(error) => vec![format!("no text: {}", error.diagnostics().to_string().replace('\n', " "))],
+                Err(error) => {
+                    vec![format!("no text: {}", error.diagnostics().to_string().replace('\n', " "))]
+                }
             },
             _ => vec![],
         };
@@ -60,8 +65,9 @@ impl Doubts {
 }
 
 fn notes(tokenizer: &Tokenizer) -> Vec<String> {
-    let line =
-        |note: &weighbridge::Note| format!("not followed, in {}: `{}`: {}", note.file, note.field, note.why);
+    let line = |note: &weighbridge::engine::text::Note| {
+        format!("not followed, in {}: `{}`: {}", note.file, note.field, note.why)
+    };
     tokenizer.notes().iter().map(line).collect()
 }
 

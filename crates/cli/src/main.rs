@@ -30,7 +30,10 @@ fn main() -> ExitCode {
     }
     let args = Args::parse();
     // Without it, the system's own word on a file that shrinks has to do.
-    let _ = weighbridge::Io::guard_maps(FAILURE, "hint: `--io pread` reads a file without mapping it");
+    let _ = weighbridge::checkpoint::Io::guard_maps(
+        FAILURE,
+        "hint: `--io pread` reads a file without mapping it",
+    );
     let result = match &args.command {
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),

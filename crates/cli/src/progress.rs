@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weighbridge::Bytes;
+use weighbridge::load::Bytes;
 
 use crate::style;
 

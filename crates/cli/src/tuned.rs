@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use serde_json::{Map, Value, json};
-use weighbridge::Access;
+use weighbridge::quant::Access;
 
 /// Where it stands; `None` if the environment names no place.
 pub(crate) fn path() -> Option<PathBuf> {
@@ -58,5 +58,5 @@ pub(crate) fn write(path: &Path, threads: Option<usize>, access: Access) -> io::
 /// The key of a result: version, processor, number of threads.
 fn key(threads: Option<usize>) -> String {
     let threads = threads.unwrap_or_else(weighbridge::Pool::available);
-    format!("{} · {} · threads {threads}", env!("CARGO_PKG_VERSION"), weighbridge::processor())
+    format!("{} · {} · threads {threads}", env!("CARGO_PKG_VERSION"), weighbridge::quant::processor())
 }

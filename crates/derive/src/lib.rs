@@ -33,7 +33,7 @@ fn derive(input: &DeriveInput) -> Result<Tokens, Error> {
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
         impl #impl_generics ::weighbridge::Module for #name #type_generics #where_clause {
-            fn declare(&self, tree: &mut ::weighbridge::Tree) {
+            fn declare(&self, tree: &mut ::weighbridge::module::Tree) {
                 #(#children)*
             }
 

@@ -4,13 +4,14 @@
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 
-use weighbridge::{Bytes, Pool};
+use weighbridge::Pool;
+use weighbridge::load::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).ok_or("wanted a checkpoint")?;
     let checkpoint = weighbridge::open(path)?;
     // Every tensor under its own name, as it is stored: no model is asked for.
-    let loaded = weighbridge::plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
+    let loaded = weighbridge::planner::plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
     let report = loaded.report();
     println!("{} borrowed, {} copied", Bytes(report.bytes_borrowed), Bytes(report.bytes_copied));
     let first = checkpoint.entries()[0].name.clone();

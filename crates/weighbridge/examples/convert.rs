@@ -6,7 +6,8 @@
 
 use std::ops::ControlFlow;
 
-use weighbridge::{Conversion, ConvertOptions, LayoutKind, OutputFormat, Pool};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::{LayoutKind, Pool};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);

@@ -8,12 +8,15 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use weighbridge::{EncodeOptions, Limits, Options, Runtime, Sampler, SamplerOptions, SpecialText};
+use weighbridge::engine::Limits;
+use weighbridge::engine::sampler::SamplerOptions;
+use weighbridge::engine::text::{EncodeOptions, SpecialText};
+use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let (path, prompt) = (args.next().ok_or("wanted a checkpoint")?, args.next().ok_or("wanted a prompt")?);
-    let mut runtime = Runtime::start(path, &Options::default())?;
+    let mut runtime = Runtime::start(path, &RuntimeOptions::default())?;
     let tokenizer = Arc::clone(runtime.tokenizer().map_err(ToString::to_string)?);
     let prompt = tokenizer.encode(&prompt, EncodeOptions { add_special: true, parse_special: false })?;
     // Temperature 0: the most likely token, always.

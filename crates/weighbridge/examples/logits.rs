@@ -6,17 +6,18 @@
 use std::error::Error;
 use std::path::Path;
 
-use weighbridge::{BackendKind, Options, Runtime};
+use weighbridge::runtime::BackendKind;
+use weighbridge::{Runtime, RuntimeOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [model, out, ids @ ..] = &arguments[..] else { return Err("MODEL OUT ID…".into()) };
     let ids = ids.iter().map(|id| id.parse()).collect::<Result<Vec<u32>, _>>()?;
-    let options = Options {
+    let options = RuntimeOptions {
         backend: BackendKind::Reference,
         threads: Some(1),
         context: Some(ids.len()),
-        ..Options::default()
+        ..RuntimeOptions::default()
     };
     let mut runtime = match Runtime::start(Path::new(model), &options) {
         Ok(runtime) => runtime,

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}: {} tensors", checkpoint.location(), checkpoint.entries().len());
 
     // From here on nothing knows where the bytes are. What needs no change is lent.
-    let loaded = weighbridge::plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
+    let loaded = weighbridge::planner::plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
     let report = loaded.report();
     println!("{} bytes borrowed, {} read", report.bytes_borrowed, report.bytes_read);
     Ok(())

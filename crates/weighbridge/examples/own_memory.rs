@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weighbridge::load::Destination;
-use weighbridge::{LayoutKind, LoadOptions, Place, PlanBuilder, Pool, Sink};
+use weighbridge::load::{self, Destination, Place, Sink};
+use weighbridge::{LayoutKind, PlanBuilder, Pool};
 
 /// One parameter after the other.
 struct Packed<'m> {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bytes = plan.summary().slot_bytes + 64 * plan.params().len() as u64;
     let mut memory = vec![0; usize::try_from(bytes)?];
     let mut sink = Packed { rest: &mut memory, there: AtomicUsize::new(0) };
-    let report = plan.load_into(&mut sink, &mut Pool::new(2), LoadOptions::default())?;
+    let report = plan.load_into(&mut sink, &mut Pool::new(2), load::Options::default())?;
     println!("{} parameters of {} are there", sink.there.into_inner(), report.params);
     Ok(())
 }

@@ -7,17 +7,18 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weighbridge::{Bytes, LayoutKind, LoadOptions, LoadProgress, PlanBuilder, Pool};
+use weighbridge::load::{self, Bytes};
+use weighbridge::{LayoutKind, PlanBuilder, Pool};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).ok_or("wanted a checkpoint")?;
     let checkpoint = weighbridge::open(path)?;
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
-    let needs = plan.needs(LoadOptions { owned: true, ..LoadOptions::default() }, 2)?;
+    let needs = plan.needs(load::Options { owned: true, ..load::Options::default() }, 2)?;
     println!("{} for parameters, {} of buffers at least", Bytes(needs.owned), Bytes(needs.least_scratch));
 
     let tenths = AtomicU64::new(0);
-    let watch = |LoadProgress { done, total }| {
+    let watch = |load::Progress { done, total }| {
         let tenth = done * 10 / total.max(1);
         if tenths.fetch_max(tenth, Ordering::Relaxed) < tenth {
             println!("{} %", tenth * 10);
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ControlFlow::Continue(())
     };
     let memory = Some(needs.least_scratch);
-    let options = LoadOptions { owned: true, memory, watch: Some(&watch), ..LoadOptions::default() };
+    let options = load::Options { owned: true, memory, watch: Some(&watch), ..load::Options::default() };
     println!("{}", plan.load_with(&mut Pool::new(2), options)?.report());
     Ok(())
 }

@@ -7,7 +7,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::{Bytes, Mesh, PlanBuilder, Whole};
+use weighbridge::load::Bytes;
+use weighbridge::plan::Whole;
+use weighbridge::{Mesh, PlanBuilder};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);

@@ -9,7 +9,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use weighbridge::{Checkpoint, Mesh, Plan, PlanBuilder, Whole};
+use weighbridge::plan::Whole;
+use weighbridge::{Checkpoint, Mesh, Plan, PlanBuilder};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);

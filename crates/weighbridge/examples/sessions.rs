@@ -7,14 +7,15 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use weighbridge::{
-    Batch, EncodeOptions, Logits, Options, Runtime, Sampler, SamplerOptions, Session, SpecialText,
-};
+use weighbridge::engine::Logits;
+use weighbridge::engine::sampler::SamplerOptions;
+use weighbridge::engine::text::{EncodeOptions, SpecialText};
+use weighbridge::{Batch, Runtime, RuntimeOptions, Sampler, Session};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, prefix, ends @ ..] = &args[..] else { return Err("wanted a checkpoint and a text".into()) };
-    let mut runtime = Runtime::start(path, &Options::default())?;
+    let mut runtime = Runtime::start(path, &RuntimeOptions::default())?;
     let tokenizer = Arc::clone(runtime.tokenizer().map_err(ToString::to_string)?);
     let encode =
         |text: &str, add_special| tokenizer.encode(text, EncodeOptions { add_special, parse_special: false });
@@ -27,7 +28,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     batch.add(&mut common, &tokens, Logits::None);
     runtime.run(batch, |_, _, _| ())?;
     let snapshot = common.snapshot()?;
-    println!("{} tokens in common, {}", snapshot.position(), weighbridge::Bytes(snapshot.bytes() as u64));
+    println!(
+        "{} tokens in common, {}",
+        snapshot.position(),
+        weighbridge::load::Bytes(snapshot.bytes() as u64)
+    );
 
     let (mut sessions, mut next) = (vec![], vec![]);
     for end in ends {

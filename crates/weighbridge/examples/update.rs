@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::{LayoutKind, LoadOptions, PlanBuilder, Pool};
+use weighbridge::{LayoutKind, PlanBuilder, Pool, load};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = weighbridge::open(&old)?;
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
     // Owned: what lies in a map cannot be written.
-    let options = LoadOptions { owned: true, ..LoadOptions::default() };
+    let options = load::Options { owned: true, ..load::Options::default() };
     let mut loaded = plan.load_with(&mut pool, options)?;
     let address = |loaded: &weighbridge::Loaded| loaded.get("output_norm.weight").map(|t| t.bytes().as_ptr());
     let before = address(&loaded);

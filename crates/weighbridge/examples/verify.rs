@@ -6,7 +6,8 @@
 
 use std::path::PathBuf;
 
-use weighbridge::{CheckOptions, LayoutKind, LoadOptions, Manifest, PlanBuilder, Pool, check, load_verified};
+use weighbridge::check::{CheckOptions, Manifest, check, load_verified};
+use weighbridge::{LayoutKind, PlanBuilder, Pool, load};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);
@@ -21,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let manifest = Manifest::read(&kept)?;
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
     // What differs is an error that names every tensor and every key.
-    let (loaded, verified) = load_verified(&plan, &mut pool, LoadOptions::default(), &manifest)?;
+    let (loaded, verified) = load_verified(&plan, &mut pool, load::Options::default(), &manifest)?;
     println!("{} tensors are as listed; {} parameters loaded", verified.verified, loaded.names().count());
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Weighbridge puts model weights where a runtime wants them.
 //!
-//! The way of the data, each step a function that can be called alone:
+//! It opens a checkpoint of any format, proves that it fits its model, and moves exactly the bytes that are needed. With
+//! the feature `engine` it runs the model, with `convert` it writes checkpoints.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), weighbridge::Error> {
@@ -16,13 +17,31 @@
 //! # }
 //! ```
 //!
-//! With the feature `engine`, `Runtime` does all of it and runs the model; with `convert`, `Conversion` writes it anew.
+//! # Where things are
 //!
-//! What most programs need is here by name. All else that the items here speak of is in the crates beneath, which are
-//! modules of this one: [`tensor`], [`quant`], [`storage`], [`checkpoint`], [`model`], [`mod@plan`], [`load`], and `engine`
-//! with that feature.
+//! The names that most programs need are here. The rest is in a module for each step, which is a crate of its own:
 //!
-//! A checkpoint need not be in the file system: [`open_from`] opens it through a [`storage::Storage`].
+//! | module | is for | begin with |
+//! |---|---|---|
+//! | [`checkpoint`] | opening files of any format, and writing them | [`open`], [`checkpoint::Draft`] |
+//! | [`storage`] | checkpoints outside the file system: in memory, on a server | [`storage::Storage`], [`open_from`] |
+//! | [`tensor`] | shapes, schemes, expressions: how a tensor is stored and moved | [`Scheme`], [`tensor::Expr`] |
+//! | [`model`] | families, their configuration, and how ranks share them | [`Model`], [`Mesh`] |
+//! | [`module`] | models of your own, made of layers that own their parameters | [`Module`], [`module::Tree`] |
+//! | [`planner`] | layouts, ranks, encodings, your own names and rules | [`PlanBuilder`], [`planner::Encoding`] |
+//! | [`mod@plan`] | what a plan says: problems, reads, coverage | [`plan::Problems`], [`plan::Summary`] |
+//! | [`load`] | filling memory, yours or its own, and updating it | [`Plan`], [`load::Options`], [`load::Sink`] |
+//! | [`quant`] | blocks to floats and back, for each scheme | [`quant::codec`], [`quant::register`] |
+//! | [`check`] | whether a checkpoint is sound, and what a manifest says | [`check::check`], [`check::Manifest`] |
+//! | [`vllm`] | the layout of vLLM's layers, and the files of its ranks | [`vllm::LAYOUT`] |
+//! | `convert` (feature) | converting and comparing checkpoints | `convert::Conversion`, `convert::diff` |
+//! | `engine` (feature) | running models: sessions, batches, sampling, text | `Runtime`, `engine::generate` |
+//! | `runtime` (feature `engine`) | a model that is opened, loaded and run in one call | `Runtime`, `RuntimeOptions` |
+//!
+//! # Errors
+//!
+//! [`Error`] holds the error of the step that failed. Its message says what is wrong, all of it at once;
+//! [`Error::hints`] says what to do about it. A `main` that returns `Result<(), weighbridge::Error>` prints both.
 
 #[doc(no_inline)]
 pub use ::{check, checkpoint, load, model, plan, planner, quant, storage, tensor, vllm};
@@ -32,58 +51,21 @@ pub use ::convert;
 #[cfg(feature = "engine")]
 #[doc(no_inline)]
 pub use ::engine;
+#[doc(no_inline)]
+pub use model::module;
 
 mod error;
 #[cfg(feature = "engine")]
-mod runtime;
+pub mod runtime;
 
-pub use check::{
-    CheckOptions, CheckReport, CheckedFile, Finding, KeyFinding, Listed, ListedKey, Manifest, Verified,
-    Wrong, WrongKey, check, load_verified,
-};
-pub use checkpoint::{Checkpoint, Ignored, Io, Metadata, OpenOptions, open, open_from, open_with};
-#[cfg(feature = "convert")]
-pub use convert::{
-    Compared, Conversion, ConvertOptions, ConvertReport, Converted, Covered, DiffGroup, DiffReport, Group,
-    Held, Imatrix, KeyDifference, Left, Outcome, OutputFormat, Progress, Requantized, Split, coverage, diff,
-};
+pub use checkpoint::{Checkpoint, Metadata, OpenOptions, open, open_from, open_with};
 pub use derive::Module;
 #[cfg(feature = "engine")]
-pub use engine::backend::{Ceiling, Tried, Tuned};
-#[cfg(feature = "engine")]
-pub use engine::sampler::{Sampler, SamplerOptions};
-#[cfg(feature = "engine")]
-pub use engine::sampling::{Sampling, sampling};
-#[cfg(feature = "engine")]
-pub use engine::text::{
-    ChatTemplate, EncodeOptions, Error as TextError, Message, Note, SpecialText, TextStream, TokenStream,
-    Tokenizer, chat_template, open_tokenizer, tokenizer,
-};
-#[cfg(feature = "engine")]
-pub use engine::{Batch, Limits, Logits, Session, Snapshot, Stats, Stop};
+pub use engine::{Batch, Session, sampler::Sampler};
 pub use error::Error;
-pub use load::{
-    Allocated, Bytes, Digest, Error as LoadError, LoadReport, Loaded, Needs, Obstacle,
-    Options as LoadOptions, Place, Plan, Pool, Progress as LoadProgress, ReadSizes, Sink, Tensor, export,
-};
-pub use model::{
-    Along, Axis, DialectName, ExpertPlacement, KeyVerdict, Loss, Mesh, Model, Module, NotFollowed, Origin,
-    ParamSpec, Rank, Role, Tree, Verdict, module,
-};
-pub use plan::{
-    Absent, Dropped, LoadPlan, Mapped, Problems, Replicated, Resolved, Summary, Untaken, Whole, dropped,
-    reads,
-};
-pub use planner::{
-    Adapter, EncodeRule, Encoding, Error as PlanError, LayoutKind, PRESETS, PlanBuilder, Preset, Ranks,
-    Request, RulesProblems, describe, packed_layout, parse_rules, plan, plan_as_stored, read_rules, resolve,
-};
-pub use quant::Difference;
+pub use load::{Loaded, Plan, Pool, Tensor};
+pub use model::{Mesh, Model, Module, Rank};
+pub use planner::{LayoutKind, PlanBuilder, describe, plan};
 #[cfg(feature = "engine")]
-pub use quant::{Access, Quant, processor, quants};
-#[cfg(feature = "engine")]
-pub use runtime::{BackendKind, Options, Runtime, tune};
-pub use tensor::{
-    Arrangement, Dtype, Expr, MapRule, MapStep, Mapping, Outcome as MapOutcome, Pattern, RopeOrder, Scheme,
-    Shape, TensorEntry, nearest,
-};
+pub use runtime::{Runtime, RuntimeOptions};
+pub use tensor::{Dtype, Scheme, Shape, TensorEntry};

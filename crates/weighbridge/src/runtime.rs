@@ -1,4 +1,4 @@
-//! A model that runs.
+//! A model that runs, and what it is started with.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ pub enum BackendKind {
 
 /// How to start.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RuntimeOptions {
     /// The backend.
     pub backend: BackendKind,
     /// The layout; the backend's best if `None`.
@@ -79,7 +79,7 @@ impl Runtime {
     ///
     /// # Errors
     /// Whatever is wrong with the checkpoint, and what the machine cannot give.
-    pub fn start(path: impl AsRef<Path>, options: &Options) -> Result<Runtime, Error> {
+    pub fn start(path: impl AsRef<Path>, options: &RuntimeOptions) -> Result<Runtime, Error> {
         Runtime::start_from(checkpoint::open_with(path, &options.open)?, options)
     }
 
@@ -87,7 +87,7 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`Runtime::start`].
-    pub fn start_from(checkpoint: Checkpoint, options: &Options) -> Result<Runtime, Error> {
+    pub fn start_from(checkpoint: Checkpoint, options: &RuntimeOptions) -> Result<Runtime, Error> {
         let model = describe(&checkpoint)?;
         let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
             path: checkpoint.location().to_string(),
@@ -263,7 +263,7 @@ impl Runtime {
 }
 
 /// Tries all ways of reading weights on `threads` threads (all if `None`), in a sixth of a second: see
-/// [`Options::access`]. `None` where there is nothing to choose.
+/// [`RuntimeOptions::access`]. `None` where there is nothing to choose.
 ///
 /// # Errors
 /// If the instruction set that was asked for is not there.

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::model;
-use weighbridge::{
-    BackendKind, LayoutKind, Limits, Options, Runtime, Sampler, SamplerOptions, SpecialText, packed_layout,
-};
+use weighbridge::engine::Limits;
+use weighbridge::engine::sampler::SamplerOptions;
+use weighbridge::engine::text::SpecialText;
+use weighbridge::planner::packed_layout;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{LayoutKind, Runtime, RuntimeOptions, Sampler};
 
 struct Counting;
 
@@ -41,12 +44,12 @@ fn the_token_loop_allocates_nothing() {
     for name in ["smollm2", "gemma3"] {
         for layout in [packed_layout().unwrap(), LayoutKind::InPlace] {
             for temperature in [0.0, 0.8] {
-                let options = Options {
+                let options = RuntimeOptions {
                     backend: BackendKind::Cpu,
                     layout: Some(layout),
                     threads: Some(2),
                     context: Some(256),
-                    ..Options::default()
+                    ..RuntimeOptions::default()
                 };
                 let mut runtime = Runtime::start(model(name), &options).unwrap();
                 let vocab = runtime.shared().vocab();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use weighbridge::{OutputFormat, Split};
+use weighbridge::convert::{OutputFormat, Split};
 
 use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 

@@ -1,7 +1,7 @@
 //! What is encoded on the way.
 
 use clap::Args as ClapArgs;
-use weighbridge::{EncodeRule, Encoding, PlanError, Preset};
+use weighbridge::planner::{self, EncodeRule, Encoding, Preset};
 
 /// What is encoded, and how.
 #[derive(ClapArgs)]
@@ -23,16 +23,20 @@ impl EncodingArgs {
 
 fn rule(text: &str) -> Result<EncodeRule, String> {
     text.parse().map_err(|e| match &e {
-        PlanError::Scheme { near: Some(_), .. } => format!("{}; `weighbridge quants` lists them", e.diagnostics()),
-        PlanError::Scheme { near: None, .. } => format!("{e}\nhint: `weighbridge quants` lists them"),
+        planner::Error::Scheme { near: Some(_), .. } => {
+            format!("{}; `weighbridge quants` lists them", e.diagnostics())
+        }
+        planner::Error::Scheme { near: None, .. } => format!("{e}\nhint: `weighbridge quants` lists them"),
         _ => e.diagnostics().to_string(),
     })
 }
 
 fn preset(name: &str) -> Result<&'static Preset, String> {
     Preset::named(name).ok_or_else(|| {
-        let lines: Vec<String> =
-            weighbridge::PRESETS.iter().map(|p| format!("  {:<10}  {}", p.name(), p.about())).collect();
+        let lines: Vec<String> = weighbridge::planner::PRESETS
+            .iter()
+            .map(|p| format!("  {:<10}  {}", p.name(), p.about()))
+            .collect();
         format!("there is no such preset; there are\n{}", lines.join("\n"))
     })
 }

@@ -1,8 +1,9 @@
 //! How a checkpoint is opened.
 
 use clap::{Args as ClapArgs, ValueEnum};
+use weighbridge::OpenOptions;
+use weighbridge::checkpoint::Io;
 use weighbridge::checkpoint::More;
-use weighbridge::{Io, OpenOptions};
 
 /// How a checkpoint is opened and read.
 #[derive(ClapArgs)]

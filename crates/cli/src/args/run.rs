@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use weighbridge::{SamplerOptions, Sampling};
+use weighbridge::engine::sampler::SamplerOptions;
+use weighbridge::engine::sampling::Sampling;
 
 use super::{ModelArgs, StrictArgs};
 

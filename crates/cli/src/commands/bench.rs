@@ -4,7 +4,9 @@ use std::io::Write;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Ceiling, Error, Runtime};
+use weighbridge::engine::backend::Ceiling;
+use weighbridge::load::Bytes;
+use weighbridge::{Error, Runtime};
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;

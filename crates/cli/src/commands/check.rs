@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weighbridge::{
-    Bytes, CheckOptions, CheckReport, CheckedFile, Checkpoint, Finding, Io, Manifest, Pool, Wrong, WrongKey,
-};
+use weighbridge::check::{CheckOptions, CheckReport, CheckedFile, Finding, Manifest, Wrong, WrongKey};
+use weighbridge::checkpoint::Io;
+use weighbridge::load::Bytes;
+use weighbridge::{Checkpoint, Pool};
 
 use super::inspect::count;
 use crate::args::CheckArgs;
@@ -36,7 +37,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         CheckOptions { deep: args.deep, digests: args.write_manifest.is_some(), verify: manifest.as_ref() };
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
-    let report = weighbridge::check(&checkpoint, &options, &mut pool, &|done, total| line.bytes(done, total));
+    let report =
+        weighbridge::check::check(&checkpoint, &options, &mut pool, &|done, total| line.bytes(done, total));
     line.clear();
     let report = report?;
     let kept = match (&args.write_manifest, &report.manifest, wanted) {

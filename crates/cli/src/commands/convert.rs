@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use weighbridge::{
-    Bytes, Conversion, ConvertOptions, ConvertReport, Difference, Encoding, Imatrix, Io, Left, Pool, Progress,
-};
+use weighbridge::Pool;
+use weighbridge::checkpoint::Io;
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix, Left, Progress};
+use weighbridge::load::Bytes;
+use weighbridge::planner::Encoding;
+use weighbridge::quant::Difference;
 
 use crate::args::ConvertArgs;
 use crate::failure::Failure;
@@ -126,7 +129,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     for (name, root) in &report.tied {
         let _ = writeln!(out, "  {name} is the same as {root}, and not written again");
     }
-    for group in weighbridge::dropped(&report.dropped) {
+    for group in weighbridge::plan::dropped(&report.dropped) {
         let _ = writeln!(out, "  left out: {group}");
     }
     for absent in &report.absent {

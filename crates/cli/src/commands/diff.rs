@@ -3,9 +3,11 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
-use weighbridge::{
-    Bytes, Compared, DiffGroup, DiffReport, Held, Io, KeyDifference, OpenOptions, Outcome, Pattern, Pool,
-};
+use weighbridge::checkpoint::Io;
+use weighbridge::convert::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome};
+use weighbridge::load::Bytes;
+use weighbridge::tensor::Pattern;
+use weighbridge::{OpenOptions, Pool};
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;
@@ -22,7 +24,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let b = weighbridge::open_with(&args.b, &options)?;
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
-    let report = weighbridge::diff(&a, &b, args.layout(), &mut pool, &mut |i, total, name| {
+    let report = weighbridge::convert::diff(&a, &b, args.layout(), &mut pool, &mut |i, total, name| {
         line.show(|| format!("[{}/{total}] {name}", i + 1));
     });
     line.clear();

@@ -1,7 +1,8 @@
 //! `plan --memory`: whether a load fits, and what would.
 
 use serde_json::{Value, json};
-use weighbridge::{Bytes, LoadOptions, Mesh, Needs, Plan};
+use weighbridge::load::{self, Bytes, Needs};
+use weighbridge::{Mesh, Plan};
 
 use crate::failure::Failure;
 
@@ -17,7 +18,7 @@ pub(crate) struct Held {
 
 impl Held {
     fn of(plan: &Plan, owned: bool, threads: usize) -> Result<Held, Failure> {
-        let options = LoadOptions { owned, ..LoadOptions::default() };
+        let options = load::Options { owned, ..load::Options::default() };
         Ok(Held { owned, needs: plan.needs(options, threads)? })
     }
 
@@ -90,7 +91,7 @@ impl Fits {
         plan: &Plan,
         (only_owned, threads): (bool, usize),
         mesh: &Mesh,
-        share: impl Fn(Mesh) -> Result<Plan, weighbridge::PlanError>,
+        share: impl Fn(Mesh) -> Result<Plan, weighbridge::planner::Error>,
     ) -> Result<Fits, Failure> {
         let mut fits = Fits { memory, ways: vec![], shared: None };
         for owned in [true, false] {

@@ -5,7 +5,10 @@ use std::io::{BufWriter, Write};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use weighbridge::{Bytes, Checkpoint, Model, Pattern, PlanError, Resolved, TensorEntry};
+use weighbridge::load::Bytes;
+use weighbridge::plan::Resolved;
+use weighbridge::tensor::Pattern;
+use weighbridge::{Checkpoint, Model, TensorEntry, planner};
 
 use crate::args::InspectArgs;
 use crate::failure::Failure;
@@ -41,13 +44,13 @@ fn totals(checkpoint: &Checkpoint) -> (u64, u64) {
 }
 
 /// Checks the entries against the model. Returns the canonical parameters and the entries that are left.
-fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, PlanError> {
-    weighbridge::resolve(checkpoint, model)
+fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Error> {
+    weighbridge::planner::resolve(checkpoint, model)
 }
 
 fn text(
     checkpoint: &Checkpoint,
-    model: &Result<Model, PlanError>,
+    model: &Result<Model, planner::Error>,
     doubts: Option<&Doubts>,
     every: bool,
 ) -> String {
@@ -81,7 +84,7 @@ fn text(
             match fit(checkpoint, model) {
                 Ok(Resolved { params, dropped, .. }) => {
                     let _ = writeln!(out, "  fits `{family}`: all {} parameters are there", params.len());
-                    for group in weighbridge::dropped(&dropped) {
+                    for group in weighbridge::plan::dropped(&dropped) {
                         let _ = writeln!(out, "  not needed: {group}");
                     }
                 }
@@ -231,7 +234,7 @@ fn tensor(checkpoint: &Checkpoint, e: &TensorEntry) -> Value {
 
 fn facts(
     checkpoint: &Checkpoint,
-    model: &Result<Model, PlanError>,
+    model: &Result<Model, planner::Error>,
     doubts: Option<&Doubts>,
 ) -> Map<String, Value> {
     let (elements, bytes) = totals(checkpoint);
@@ -265,7 +268,7 @@ fn facts(
             put("family", json!(model.family.name()));
             let fit = fit(checkpoint, model);
             put("fits", json!(fit.is_ok()));
-            let left = fit.map_or_else(|_| vec![], |resolved| weighbridge::dropped(&resolved.dropped));
+            let left = fit.map_or_else(|_| vec![], |resolved| weighbridge::plan::dropped(&resolved.dropped));
             let left = left.iter().map(|d| json!({"pattern": d.pattern, "count": d.count, "why": d.why}));
             put("not_needed", json!(left.collect::<Vec<_>>()));
             put("config", json!(config));
@@ -276,7 +279,7 @@ fn facts(
     let ties = checkpoint.ties();
     let name = |tie: &Vec<&TensorEntry>| tie.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     put("ties", json!(ties.iter().map(name).collect::<Vec<_>>()));
-    let object = |o: &weighbridge::Ignored| json!({"name": o.name, "class": o.class, "tensors": o.tensors});
+    let object = |o: &weighbridge::checkpoint::Ignored| json!({"name": o.name, "class": o.class, "tensors": o.tensors});
     put("ignored", json!(checkpoint.ignored().iter().map(object).collect::<Vec<_>>()));
     put("metadata", json!(metadata));
     facts

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Bytes, Checkpoint, LoadOptions, LoadReport, Manifest, PlanBuilder, Pool, Verified, Whole};
+use weighbridge::check::{Manifest, Verified};
+use weighbridge::load::{self, Bytes, LoadReport};
+use weighbridge::plan::Whole;
+use weighbridge::{Checkpoint, PlanBuilder, Pool};
 
 use super::convert::stop_on_interrupt;
 use crate::args::LoadArgs;
@@ -33,12 +36,16 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let stop = stop_on_interrupt();
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
-    let watch = |p: weighbridge::LoadProgress| {
+    let watch = |p: weighbridge::load::Progress| {
         line.bytes(p.done, p.total);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let options =
-        LoadOptions { owned: args.owned, memory: args.memory, watch: Some(&watch), ..LoadOptions::default() };
+    let options = load::Options {
+        owned: args.owned,
+        memory: args.memory,
+        watch: Some(&watch),
+        ..load::Options::default()
+    };
 
     let manifest = match &args.verify {
         Some(file) => Some(Manifest::read(file.clone().unwrap_or_else(|| Manifest::beside(&args.path)))?),
@@ -58,7 +65,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         .build()?;
     let planning = started.elapsed().as_secs_f64();
     let loaded = match &manifest {
-        Some(manifest) => weighbridge::load_verified(&planned, &mut pool, options, manifest)
+        Some(manifest) => weighbridge::check::load_verified(&planned, &mut pool, options, manifest)
             .map(|(loaded, verified)| (loaded, Some(verified))),
         None => planned.load_with(&mut pool, options).map(|loaded| (loaded, None)).map_err(Into::into),
     };

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use serde_json::json;
-use weighbridge::{
-    Bytes, Checkpoint, LayoutKind, LoadOptions, Mesh, Model, Needs, Plan, PlanBuilder, Pool, Ranks, Summary,
-    Whole,
-};
+use weighbridge::load::{self, Bytes, Needs};
+use weighbridge::plan::{Summary, Whole};
+use weighbridge::planner::Ranks;
+use weighbridge::{Checkpoint, LayoutKind, Mesh, Model, Plan, PlanBuilder, Pool};
 
 use super::fits::Fits;
 use crate::args::PlanArgs;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let summary = planned.summary();
-    let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
+    let options = load::Options { owned: args.owned, ..load::Options::default() };
     let needs = planned.needs(options, threads)?;
     let share = |mesh: Mesh| builder(mesh, 0).build();
     let look = |memory| Fits::look(memory, &planned, (args.owned, threads), &mesh, share);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     for line in costs.lines().chain(fits.iter().map(String::as_str)) {
         writeln!(out, "  {line}")?;
     }
-    for group in weighbridge::dropped(&planned.pieces().dropped) {
+    for group in weighbridge::plan::dropped(&planned.pieces().dropped) {
         writeln!(out, "  dropped: {group}")?;
     }
     for absent in &planned.pieces().absent {
@@ -185,7 +185,7 @@ fn all_ranks(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (mut whole, mut lines) = (Whole::default(), vec![]);
-    let options = LoadOptions { owned: args.owned, ..LoadOptions::default() };
+    let options = load::Options { owned: args.owned, ..load::Options::default() };
     for rank in 0..ranks.count() {
         let plan = ranks.plan(rank)?;
         whole.add(plan.pieces());
@@ -214,7 +214,7 @@ fn all_ranks(
                 "bytes_borrowed": l.needs.borrowed, "bytes_owned": l.needs.owned, "reads": l.needs.reads.count,
                 "scratch_bytes": l.needs.scratch, "bytes_padding": l.padding})
         };
-        let group = |r: &weighbridge::Replicated| json!({"pattern": r.pattern, "entries": r.entries, "bytes": r.bytes});
+        let group = |r: &weighbridge::plan::Replicated| json!({"pattern": r.pattern, "entries": r.entries, "bytes": r.bytes});
         let mut facts = json!({
             "ranks": lines.iter().map(line).collect::<Vec<_>>(),
             "bytes_stored": stored,
@@ -251,7 +251,7 @@ fn all_ranks(
         }
     }
     if !untaken.is_empty() {
-        let one = |u: &weighbridge::Untaken| match u.byte {
+        let one = |u: &weighbridge::plan::Untaken| match u.byte {
             Some(byte) => format!("\n  `{}`: byte {byte} of the {} of its {}", u.entry, u.bytes, u.plane),
             None => format!("\n  `{}`: shares of its {} overlap too finely to tell", u.entry, u.plane),
         };

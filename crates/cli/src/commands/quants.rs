@@ -3,14 +3,14 @@
 use std::io::Write;
 
 use serde_json::json;
-use weighbridge::Quant;
+use weighbridge::quant::Quant;
 
 use crate::args::QuantsArgs;
 use crate::failure::Failure;
 use crate::style;
 
 pub(crate) fn run(args: &QuantsArgs) -> Result<(), Failure> {
-    let quants = weighbridge::quants();
+    let quants = weighbridge::quant::quants();
     let mut out = std::io::stdout().lock();
     if args.json {
         let rows: Vec<_> = quants

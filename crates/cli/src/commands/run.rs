@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{
-    ChatTemplate, EncodeOptions, Limits, Message, Runtime, Sampler, SpecialText, Stats, Stop, Tokenizer,
-};
+use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, Tokenizer};
+use weighbridge::engine::{Limits, Stats, Stop};
+use weighbridge::{Runtime, Sampler};
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -117,7 +117,9 @@ impl Session<'_> {
                 note("the model has no chat template: continuing the prompt as it is");
             }
             let options = EncodeOptions { add_special: true, parse_special: false };
-            self.tokenizer()?.encode(prompt, options).map_err(|e| Failure::Other(e.diagnostics().to_string()))?
+            self.tokenizer()?
+                .encode(prompt, options)
+                .map_err(|e| Failure::Other(e.diagnostics().to_string()))?
         } else {
             let mut messages = self.system();
             messages.push(Message { role: "user".to_owned(), content: prompt.to_owned() });
@@ -331,7 +333,7 @@ impl Session<'_> {
             "context {} of {} positions, cache {}; weights {}",
             session.position(),
             session.capacity(),
-            weighbridge::Bytes(session.bytes() as u64),
+            weighbridge::load::Bytes(session.bytes() as u64),
             self.runtime.report(),
         )
     }

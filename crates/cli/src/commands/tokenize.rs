@@ -3,14 +3,16 @@
 use std::io::{Read, Write};
 
 use serde_json::{Value, json};
-use weighbridge::{EncodeOptions, OpenOptions, SpecialText, TextError, Tokenizer};
+use weighbridge::OpenOptions;
+use weighbridge::engine::text::{self, EncodeOptions, SpecialText, Tokenizer};
 
 use crate::args::TokenizeArgs;
 use crate::failure::Failure;
 use crate::style;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
-    let tokenizer = weighbridge::open_tokenizer(&args.path, &OpenOptions::with_io(args.io.io()))?;
+    let tokenizer =
+        weighbridge::engine::text::open_tokenizer(&args.path, &OpenOptions::with_io(args.io.io()))?;
     let text = match args.text.as_deref() {
         Some(text) if text != "-" => text.to_owned(),
         _ => {
@@ -28,7 +30,7 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
             let _ = writeln!(std::io::stderr().lock(), "{}", style::note(&line));
         }
     }
-    let wrong = |e: TextError| Failure::Other(format!("`{}`: {}", args.path.display(), e.diagnostics()));
+    let wrong = |e: text::Error| Failure::Other(format!("`{}`: {}", args.path.display(), e.diagnostics()));
     let mut facts = json!({ "tokenizer": tokenizer.name(), "vocabulary": tokenizer.vocab_size() });
     let mut out = std::io::stdout().lock();
     if args.decode {

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::time::Instant;
 
 use serde_json::json;
-use weighbridge::{Access, Pool, Tried, Tuned};
+use weighbridge::Pool;
+use weighbridge::engine::backend::{Tried, Tuned};
+use weighbridge::quant::Access;
 
 use crate::args::TuneArgs;
 use crate::failure::Failure;
@@ -13,7 +15,7 @@ use crate::tuned;
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let threads = args.threads.map(usize::from);
     let started = Instant::now();
-    let found = weighbridge::tune(threads)?;
+    let found = weighbridge::runtime::tune(threads)?;
     let seconds = started.elapsed().as_secs_f64();
     let path = tuned::path().filter(|_| !args.dry_run);
     if let (Some(Tuned { best, .. }), Some(path)) = (&found, &path) {
@@ -31,7 +33,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
             })
         };
         let facts = json!({
-            "processor": weighbridge::processor(),
+            "processor": weighbridge::quant::processor(),
             "threads": threads,
             "seconds": seconds,
             "tried": found.iter().flat_map(|f| &f.tried).map(tried).collect::<Vec<_>>(),
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let s = if threads == 1 { "" } else { "s" };
-    writeln!(out, "{}, {threads} thread{s}, {seconds:.2} s", weighbridge::processor())?;
+    writeln!(out, "{}, {threads} thread{s}, {seconds:.2} s", weighbridge::quant::processor())?;
     let Some(found) = found else {
         writeln!(out, "  there is nothing to choose with these instructions")?;
         return Ok(());

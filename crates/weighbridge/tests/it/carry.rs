@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, EncodeOptions, Io, LayoutKind, Metadata,
-    OpenOptions, OutputFormat, Pool, describe, diff, open, open_with, tokenizer,
-};
+use weighbridge::checkpoint::Io;
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, OutputFormat, diff};
+use weighbridge::engine::text::{EncodeOptions, tokenizer};
+use weighbridge::{Checkpoint, LayoutKind, Metadata, OpenOptions, Pool, describe, open, open_with};
 
 use crate::{golden, model};
 
@@ -195,7 +195,7 @@ fn plain_formats_take_the_names_of_any_ecosystem() {
     let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let options = ConvertOptions::default();
     let to = dir.path().join("hf.safetensors");
-    let layout = LayoutKind::Named(weighbridge::DialectName::Hf);
+    let layout = LayoutKind::Named(weighbridge::model::DialectName::Hf);
     let conversion = Conversion::new(&source, layout, OutputFormat::Safetensors, &options).unwrap();
     conversion.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(stored(&to) == stored(&golden().join("llama-tiny")));

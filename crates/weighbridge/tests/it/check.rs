@@ -4,10 +4,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use weighbridge::{
-    CheckOptions, CheckReport, Conversion, ConvertOptions, LayoutKind, Manifest, OutputFormat, Pool, Preset,
-    Wrong, check, open,
-};
+use weighbridge::check::{CheckOptions, CheckReport, Manifest, Wrong, check};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::planner::Preset;
+use weighbridge::{LayoutKind, Pool, open};
 
 use crate::{golden, model};
 

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Imatrix, Io, LayoutKind, OpenOptions,
-    OutputFormat, Pool, open, open_with, plan_as_stored,
-};
+use weighbridge::checkpoint::Io;
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix, OutputFormat};
+use weighbridge::planner::plan_as_stored;
+use weighbridge::{Checkpoint, LayoutKind, OpenOptions, Pool, open, open_with};
 
 use crate::golden;
 
@@ -17,7 +17,7 @@ fn convert(
     options: &ConvertOptions<'_>,
     to: &Path,
 ) -> Result<ConvertReport, weighbridge::convert::Error> {
-    let mut each = |_: &weighbridge::Progress<'_>| ControlFlow::Continue(());
+    let mut each = |_: &weighbridge::convert::Progress<'_>| ControlFlow::Continue(());
     Conversion::new(source, layout, format, options)?.run(to, &mut Pool::new(2), &mut each)
 }
 
@@ -312,7 +312,7 @@ fn what_is_quantised_is_quantised_again_only_if_allowed() {
     else {
         panic!("it was quantised again")
     };
-    let named = |w: &weighbridge::Requantized| format!("{} {} {} {}", w.count, w.name, w.from, w.to);
+    let named = |w: &weighbridge::convert::Requantized| format!("{} {} {} {}", w.count, w.name, w.from, w.to);
     let named: Vec<String> = weights.iter().map(named).collect();
     assert_eq!(named, ["2 blk.{n}.attn_k.weight q8_0 q4_0", "2 blk.{n}.attn_q.weight q8_0 q4_0"]);
     assert!(!dir.path().join("q4_0.gguf").exists());

@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use weighbridge::{
-    Conversion, ConvertOptions, DiffReport, LayoutKind, Outcome, OutputFormat, Pool, diff, open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, DiffReport, Outcome, OutputFormat, diff};
+use weighbridge::{LayoutKind, Pool, open};
 
 use crate::golden;
 
@@ -16,7 +15,7 @@ fn differ(a: &Path, b: &Path, layout: Option<LayoutKind>, threads: usize) -> Dif
 fn convert(source: &Path, to: &Path, format: OutputFormat, rules: &[&str], preset: Option<&str>) {
     let options = ConvertOptions {
         rules: rules.iter().map(|r| r.parse().unwrap()).collect(),
-        preset: preset.map(|name| weighbridge::Preset::named(name).unwrap()),
+        preset: preset.map(|name| weighbridge::planner::Preset::named(name).unwrap()),
         ..ConvertOptions::default()
     };
     let source = open(source).unwrap();
@@ -57,8 +56,10 @@ fn a_model_is_the_same_in_both_dialects() {
 fn the_difference_is_what_a_conversion_made() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (golden().join("llama-tiny"), dir.path().join("fp8"));
-    let options =
-        ConvertOptions { preset: weighbridge::Preset::named("fp8-block"), ..ConvertOptions::default() };
+    let options = ConvertOptions {
+        preset: weighbridge::planner::Preset::named("fp8-block"),
+        ..ConvertOptions::default()
+    };
     let opened = open(&source).unwrap();
     let conversion = Conversion::new(&opened, LayoutKind::Source, OutputFormat::Hf, &options).unwrap();
     let made = conversion.run(&target, &mut Pool::new(2), &mut |_| ControlFlow::Continue(())).unwrap();

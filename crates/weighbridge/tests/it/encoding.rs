@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::json;
-use weighbridge::{
-    BackendKind, Conversion, ConvertOptions, EncodeRule, Encoding, Error, LayoutKind, LoadOptions, Loaded,
-    Mesh, Options, OutputFormat, PlanBuilder, Pool, Preset, Runtime, open, packed_layout,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::planner::{EncodeRule, Encoding, Preset, packed_layout};
+use weighbridge::runtime::BackendKind;
+use weighbridge::{Error, LayoutKind, Loaded, Mesh, PlanBuilder, Pool, Runtime, RuntimeOptions, load, open};
 
 use crate::golden;
 
@@ -316,7 +316,7 @@ fn memory_is_bounded_while_encoding() {
     for by in [encoding(&["*=q8_0"], None), encoding(&[], Some("q4_k_m"))] {
         let plan = PlanBuilder::new(&checkpoint).layout(layout).encoding(by).build().unwrap();
         let load = |memory: Option<u64>, threads| {
-            let options = LoadOptions { memory, ..LoadOptions::default() };
+            let options = load::Options { memory, ..load::Options::default() };
             plan.load_with(&mut Pool::new(threads), options)
         };
         let Err(load::Error::LittleMemory { least, .. }) = load(Some(1), 2) else { panic!("refused") };
@@ -333,7 +333,8 @@ fn memory_is_bounded_while_encoding() {
 
 /// The tokens of both backends, chosen as the most likely, and the last logits.
 fn tokens(path: &Path, backend: BackendKind, by: &Encoding) -> (Vec<u32>, Vec<f32>) {
-    let options = Options { backend, threads: Some(2), encoding: by.clone(), ..Options::default() };
+    let options =
+        RuntimeOptions { backend, threads: Some(2), encoding: by.clone(), ..RuntimeOptions::default() };
     let mut runtime = Runtime::start(path, &options).unwrap();
     let (mut ids, mut logits) = (vec![1, 2, 3], vec![]);
     let mut from = 0;
@@ -462,7 +463,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 fn presets_are_for_upright_matrices() {
     let path = golden().join("gpt2-tiny");
     let by = || encoding(&[], Some("q8_0"));
-    for layout in [LayoutKind::Source, LayoutKind::Named(weighbridge::DialectName::Hf)] {
+    for layout in [LayoutKind::Source, LayoutKind::Named(weighbridge::model::DialectName::Hf)] {
         let error = refused(&path, layout, Mesh::default(), by());
         assert!(error.contains("it is stored `[in, out]`"), "{error}");
     }

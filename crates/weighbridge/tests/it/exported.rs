@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use load::Error;
-use weighbridge::{
-    EncodeRule, LayoutKind, Mesh, Plan, PlanBuilder, Pool, TensorEntry, describe, export, open, packed_layout,
-};
+use weighbridge::load::export;
+use weighbridge::planner::{EncodeRule, packed_layout};
+use weighbridge::{LayoutKind, Mesh, Plan, PlanBuilder, Pool, TensorEntry, describe, open};
 
 use crate::{golden, model};
 
@@ -18,7 +18,7 @@ fn there_and_back(path: &Path, layout: LayoutKind, mesh: Mesh) -> (Vec<String>, 
     let plans: Vec<Plan> = (0..ranks.count()).map(|rank| ranks.plan(rank).unwrap()).collect();
     let held: Vec<_> = plans.iter().map(|plan| plan.load(&mut pool).unwrap()).collect();
     let both: Vec<_> = plans.iter().zip(&held).collect();
-    let stored = weighbridge::plan_as_stored(&checkpoint).unwrap();
+    let stored = weighbridge::planner::plan_as_stored(&checkpoint).unwrap();
     let stored = stored.load(&mut pool).unwrap();
     let (mut differ, mut seen) = (vec![], 0);
     let rounded = export(&both, |entry: &TensorEntry, planes| {
@@ -102,7 +102,7 @@ fn what_is_rounded_comes_back_within_half_a_step() {
         let (checkpoint, plan) = plan(path, rules);
         let mut pool = Pool::new(2);
         let held = plan.load(&mut pool).unwrap();
-        let stored = weighbridge::plan_as_stored(&checkpoint).unwrap().load(&mut pool).unwrap();
+        let stored = weighbridge::planner::plan_as_stored(&checkpoint).unwrap().load(&mut pool).unwrap();
         let (mut most, mut changed) = (0f32, 0);
         let rounded = export(&[(&plan, &held)], |entry: &TensorEntry, planes| {
             assert_eq!(&*entry.scheme.name, "f32", "{}", entry.name);

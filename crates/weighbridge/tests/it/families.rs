@@ -10,9 +10,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, OutputFormat};
+use weighbridge::planner::resolve;
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ConvertReport, Dtype, LayoutKind, Mesh, Options, OutputFormat,
-    PlanBuilder, Pool, Runtime, describe, open, resolve,
+    Checkpoint, Dtype, LayoutKind, Mesh, PlanBuilder, Pool, Runtime, RuntimeOptions, describe, open,
 };
 
 use arrays::Arrays;
@@ -375,7 +376,7 @@ fn layers_of_vllm_hold_every_parameter() {
             .build()
             .unwrap_or_else(|e| panic!("{}: {e}", family.name));
         let patterns: BTreeSet<String> =
-            plan.nameless().iter().map(|name| weighbridge::Pattern::of(name).to_string()).collect();
+            plan.nameless().iter().map(|name| weighbridge::tensor::Pattern::of(name).to_string()).collect();
         if !patterns.is_empty() {
             nameless.insert(family.name.clone(), patterns.into_iter().collect::<Vec<_>>());
         }
@@ -410,7 +411,7 @@ fn what_is_not_run_is_refused_by_name_and_why() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hf");
         family.write_hf(&path);
-        let options = Options { threads: Some(1), ..Options::default() };
+        let options = RuntimeOptions { threads: Some(1), ..RuntimeOptions::default() };
         if let Err(error) = Runtime::start(&path, &options) {
             assert!(!error.is_misuse(), "{error}");
             let message = error.to_string();

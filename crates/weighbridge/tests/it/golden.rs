@@ -1,7 +1,9 @@
 //! Small random models: logits at every position equal those of transformers.
 
 use serde_json::Value;
-use weighbridge::{BackendKind, LayoutKind, Options, Runtime, packed_layout};
+use weighbridge::planner::packed_layout;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
 
 use crate::golden;
 
@@ -40,12 +42,12 @@ fn check(model: &str) {
                 for threads in [1, 2, 3] {
                     // All at once, one by one as in decoding, and in uneven batches.
                     for batch in [want.ids.len(), 1, 7] {
-                        let options = Options {
+                        let options = RuntimeOptions {
                             backend,
                             layout: Some(layout),
                             threads: Some(threads),
                             context: Some(want.ids.len()),
-                            ..Options::default()
+                            ..RuntimeOptions::default()
                         };
                         let mut runtime = Runtime::start(&path, &options).unwrap();
                         let mut got = Vec::new();

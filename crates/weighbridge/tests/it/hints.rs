@@ -71,13 +71,17 @@ fn hints_stand_beside_the_message_in_every_crate() {
         unsupported(),
         misfit(),
         refused(),
-        model::Ambiguous::Entries(["a".into(), "b".into()]),
         planner::parse_rules("rules", "rules = []").unwrap_err(),
     );
     hold_passed_on!(
         missing(),
         // A planner's error gives the hints of the model's, of the plan's and of the rules'.
         planner::Error::Model { path: "a".into(), source: unsupported(), fit: None },
+        planner::Error::Ambiguous {
+            path: "a".into(),
+            family: "llama",
+            source: Box::new(model::Ambiguous::Entries(["a".into(), "b".into()]))
+        },
         planner::Error::Isa(quant::Error::IsaUnknown { name: "mmx".into() }),
         planner::Error::Misfit {
             path: "a".into(),

@@ -6,9 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, Error, LayoutKind, Metadata, OutputFormat, Pool, open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::{Checkpoint, Error, LayoutKind, Metadata, Pool, open};
 
 use crate::golden;
 use crate::perturbed::{Family, distance, narrow, shown};

@@ -8,9 +8,10 @@ use checkpoint::{Checkpoint, Draft, Io, Outgoing};
 use load::Loaded;
 use storage::{Memory, Name, Storage};
 use tensor::TensorEntry;
+use weighbridge::engine::text::EncodeOptions;
+use weighbridge::planner::plan_as_stored;
 use weighbridge::{
-    EncodeOptions, LayoutKind, LoadOptions, OpenOptions, Options, Pool, Runtime, describe, open, open_from,
-    open_with, plan, plan_as_stored,
+    LayoutKind, OpenOptions, Pool, Runtime, RuntimeOptions, describe, load, open, open_from, open_with, plan,
 };
 
 use crate::golden;
@@ -49,7 +50,7 @@ fn loaded(checkpoint: &Checkpoint, layout: Option<LayoutKind>, owned: bool) -> L
         Some(layout) => plan(checkpoint, &describe(checkpoint).unwrap(), layout).unwrap(),
         None => plan_as_stored(checkpoint).unwrap(),
     };
-    let options = LoadOptions { owned, ..LoadOptions::default() };
+    let options = load::Options { owned, ..load::Options::default() };
     plan.load_with(&mut Pool::new(2), options).unwrap()
 }
 
@@ -181,7 +182,7 @@ fn a_model_in_memory_runs() {
             .unwrap();
         runtime.forward(&tokens).unwrap().to_vec()
     };
-    let options = Options { threads: Some(2), ..Options::default() };
+    let options = RuntimeOptions { threads: Some(2), ..RuntimeOptions::default() };
     let wanted = said(&mut Runtime::start(&path, &options).unwrap());
     let name = Name::parse("model.gguf").unwrap();
     let memory = Memory::new("memory").with(name.clone(), fs::read(path).unwrap());

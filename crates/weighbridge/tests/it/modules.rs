@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use weighbridge::model::Tree;
 use weighbridge::module::{
     ColumnParallelLinear, Layers, MergedColumnParallelLinear, Part, QkvParallelLinear, RmsNorm,
     RowParallelLinear, VocabParallelEmbedding,
 };
-use weighbridge::{
-    Checkpoint, Dtype, LayoutKind, Loaded, Mesh, Module, Plan, PlanBuilder, Pool, Tree, Whole, open,
-};
+use weighbridge::plan::Whole;
+use weighbridge::{Checkpoint, Dtype, LayoutKind, Loaded, Mesh, Module, Plan, PlanBuilder, Pool, open};
 
 use crate::golden;
 
@@ -95,7 +95,7 @@ fn fused_layers_are_made_of_their_parts() {
     let mine = mine(&checkpoint);
     let plan = PlanBuilder::new(&checkpoint).module(&mine).build().unwrap();
     let (own, stored) = (loaded(&plan), {
-        let plan = weighbridge::plan_as_stored(&checkpoint).unwrap();
+        let plan = weighbridge::planner::plan_as_stored(&checkpoint).unwrap();
         loaded(&plan)
     });
     let parts = |names: &[&str]| -> Vec<u8> {
@@ -184,7 +184,8 @@ fn a_layer_may_have_a_rule_of_its_own() {
     struct Pair;
     impl Module for Pair {
         fn declare(&self, tree: &mut Tree) {
-            use weighbridge::{Expr, ParamSpec};
+            use weighbridge::model::ParamSpec;
+            use weighbridge::tensor::Expr;
             let part = |tree: &mut Tree, name: &str| tree.part(name, ParamSpec::matrix(32.into(), 64.into()));
             let (k, v) = (part(tree, "k_proj.weight"), part(tree, "v_proj.weight"));
             let side = |name: String| Expr::source(name).transpose();
@@ -208,7 +209,7 @@ fn a_layer_may_have_a_rule_of_its_own() {
         .build()
         .unwrap();
     assert_eq!(plan.params().len(), 1);
-    let (own, stored) = (loaded(&plan), weighbridge::plan_as_stored(&checkpoint).unwrap());
+    let (own, stored) = (loaded(&plan), weighbridge::planner::plan_as_stored(&checkpoint).unwrap());
     let stored = loaded(&stored);
     let kv = own.get("model.layers.0.self_attn.kv").unwrap();
     assert_eq!(kv.shape().to_vec(), [2, 64, 32]);
@@ -224,7 +225,8 @@ fn a_layer_may_have_a_rule_of_its_own() {
 /// that are fewer than the ranks, the one that its heads belong to.
 #[test]
 fn regions_of_one_tensor_are_cut_each_by_its_own_rule() {
-    use weighbridge::{Along, Axis, Expr, ParamSpec};
+    use weighbridge::model::{Along, Axis, ParamSpec};
+    use weighbridge::tensor::Expr;
     const HIDDEN: u64 = 6;
     /// Heads of a mixer, and how many rows one has; groups, and how large their state is.
     struct Mixer {
@@ -334,7 +336,7 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
 fn rules_make_what_ones_own_modules_want() {
     let checkpoint = llama();
     let mine = mine(&checkpoint);
-    let rules = |text: &str| weighbridge::parse_rules("mine.toml", text).unwrap();
+    let rules = |text: &str| weighbridge::planner::parse_rules("mine.toml", text).unwrap();
     let dropped = rules("[[rule]]\nfrom = 'lm_head.weight'\ndrop = 'the embedding is meant'\n");
     let plan = PlanBuilder::new(&checkpoint).module(&mine).mapping(dropped).build().unwrap();
     assert_eq!(plan.pieces().dropped, [("lm_head.weight".to_owned(), "the embedding is meant".to_owned())]);
@@ -360,7 +362,7 @@ fn fused_modules_are_not_torn() {
     let checkpoint = llama();
     let mine = mine(&checkpoint);
     let text = "[[rule]]\nfrom = 'model.layers.0.mlp.up_proj.weight'\ndrop = 'lost'\n";
-    let rules = weighbridge::parse_rules("mine.toml", text).unwrap();
+    let rules = weighbridge::planner::parse_rules("mine.toml", text).unwrap();
     let builder = PlanBuilder::new(&checkpoint).module(&mine).mapping(rules);
     let error =
         builder.allow_missing("model.layers.{n}.mlp.up_proj.weight").build().err().unwrap().to_string();
@@ -401,7 +403,7 @@ fn added_tokens_are_a_region_of_their_own() {
         let [org, added, tp] = ["org", "added", "tp"].map(|key| case[key].as_u64().unwrap());
         let mesh = Mesh { tp, ..Mesh::default() };
         let holding = weighbridge::model::Holding { vocab: Some(64), ..Default::default() };
-        let regions = [org, added].map(|n| weighbridge::Axis::Vocab.of(n));
+        let regions = [org, added].map(|n| weighbridge::model::Axis::Vocab.of(n));
         let gathered = mesh.gathered(&regions, holding).unwrap();
         let wanted: Vec<u64> =
             case["gathered"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
@@ -421,7 +423,7 @@ fn added_tokens_are_a_region_of_their_own() {
             embed: VocabParallelEmbedding::new(org, HIDDEN).with_added(added),
             head: weighbridge::module::ParallelLmHead::new(HIDDEN, org).with_added(added),
         };
-        let stored = loaded(&weighbridge::plan_as_stored(&checkpoint).unwrap());
+        let stored = loaded(&weighbridge::planner::plan_as_stored(&checkpoint).unwrap());
         for name in ["embed", "head"] {
             let rows = |part: &str| stored.get(&format!("{name}.{part}weight")).map(|t| t.bytes().to_vec());
             let mut all = vec![];
@@ -512,7 +514,7 @@ fn a_declared_alignment_is_kept() {
         let plan = PlanBuilder::new(&checkpoint).module(&module).build().unwrap();
         let mut pool = Pool::new(1);
         for owned in [false, true] {
-            let options = weighbridge::LoadOptions { owned, ..Default::default() };
+            let options = weighbridge::load::Options { owned, ..Default::default() };
             let loaded = plan.load_with(&mut pool, options).unwrap();
             let address = loaded.get("table.weight").unwrap().bytes().as_ptr().addr();
             assert!(address.is_multiple_of(usize::try_from(align).unwrap()), "{align}: {address:#x}");

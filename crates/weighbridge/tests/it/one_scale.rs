@@ -5,9 +5,11 @@ use std::path::Path;
 
 use load::Error;
 use serde_json::{Map, Value, json};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::load::export;
+use weighbridge::planner::plan_as_stored;
 use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, LayoutKind, Loaded, Mesh, OutputFormat, Plan, PlanBuilder, Pool,
-    TensorEntry, describe, export, open, plan_as_stored,
+    Checkpoint, LayoutKind, Loaded, Mesh, Plan, PlanBuilder, Pool, TensorEntry, describe, open,
 };
 
 use crate::vllm;

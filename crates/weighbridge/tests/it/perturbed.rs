@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use weighbridge::{BackendKind, Options, Runtime};
+use weighbridge::runtime::BackendKind;
+use weighbridge::{Runtime, RuntimeOptions};
 
 use crate::golden;
 
@@ -100,11 +101,11 @@ impl Family {
     /// Logits of the last positions, or why there are none.
     pub(crate) fn logits(&self, path: &Path) -> Result<Vec<f32>, String> {
         let ids = self.ids();
-        let options = Options {
+        let options = RuntimeOptions {
             backend: BackendKind::Reference,
             threads: Some(1),
             context: Some(ids.len()),
-            ..Options::default()
+            ..RuntimeOptions::default()
         };
         let mut runtime = Runtime::start(path, &options).map_err(|e| e.to_string())?;
         let mut logits = vec![];

@@ -1,8 +1,9 @@
 //! Plans and loads of real files: what is borrowed, what is moved, and that both are the same bytes.
 
-use weighbridge::{
-    Io, LayoutKind, LoadReport, Loaded, OpenOptions, Pool, describe, open, open_with, packed_layout, plan,
-};
+use weighbridge::checkpoint::Io;
+use weighbridge::load::LoadReport;
+use weighbridge::planner::packed_layout;
+use weighbridge::{LayoutKind, Loaded, OpenOptions, Pool, describe, open, open_with, plan};
 
 use crate::{golden, model};
 

@@ -3,15 +3,16 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use weighbridge::{
-    BackendKind, Conversion, ConvertOptions, LayoutKind, Options, OutputFormat, Pool, Preset, Runtime, open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::planner::Preset;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{LayoutKind, Pool, Runtime, RuntimeOptions, open};
 
 use crate::golden;
 
 /// The logits of a short text at its last position.
 fn logits(path: &Path, backend: BackendKind) -> Vec<f32> {
-    let options = Options { backend, threads: Some(2), ..Options::default() };
+    let options = RuntimeOptions { backend, threads: Some(2), ..RuntimeOptions::default() };
     let mut logits = vec![];
     Runtime::start(path, &options)
         .unwrap()

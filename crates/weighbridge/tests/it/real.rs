@@ -1,7 +1,9 @@
 //! Real models: the text that llama.cpp gives at temperature 0, or a near tie where it differs.
 
 use serde_json::Value;
-use weighbridge::{BackendKind, EncodeOptions, LayoutKind, Options, Runtime};
+use weighbridge::engine::text::EncodeOptions;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
 
 use crate::{argmax, golden, model};
 
@@ -19,7 +21,8 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 fn start(name: &str, backend: BackendKind, layout: Option<LayoutKind>) -> Runtime {
-    let options = Options { backend, layout, context: Some(128), threads: Some(2), ..Options::default() };
+    let options =
+        RuntimeOptions { backend, layout, context: Some(128), threads: Some(2), ..RuntimeOptions::default() };
     Runtime::start(model(name), &options).unwrap()
 }
 

@@ -4,10 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use checkpoint::{Draft, Outgoing, Value};
-use weighbridge::{
-    CheckOptions, CheckReport, Conversion, ConvertOptions, DiffReport, LayoutKind, Manifest, OutputFormat,
-    Pool, check, diff, load_verified, open, plan,
-};
+use weighbridge::check::{CheckOptions, CheckReport, Manifest, check, load_verified};
+use weighbridge::convert::{Conversion, ConvertOptions, DiffReport, OutputFormat, diff};
+use weighbridge::{LayoutKind, Pool, open, plan};
 
 use crate::{golden, model};
 
@@ -88,7 +87,7 @@ fn an_edited_template_is_a_difference() {
     // Loading holds it against the manifest too.
     let opened = open(&b).unwrap();
     let planned = plan(&opened, &weighbridge::describe(&opened).unwrap(), LayoutKind::Canonical).unwrap();
-    let options = weighbridge::LoadOptions::default();
+    let options = weighbridge::load::Options::default();
     let Err(error) = load_verified(&planned, &mut Pool::new(1), options, &wanted) else { panic!() };
     assert!(error.to_string().contains("`tokenizer.chat_template` of metadata"), "{error}");
 }

@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weighbridge::engine;
-use weighbridge::{BackendKind, Batch, Error, LayoutKind, Logits, Options, Runtime, Session, packed_layout};
+use weighbridge::engine::Logits;
+use weighbridge::planner::packed_layout;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{Batch, Error, LayoutKind, Runtime, RuntimeOptions, Session};
 
 use crate::{argmax, golden};
 
 fn start(path: &Path, backend: BackendKind, layout: LayoutKind, threads: usize) -> Runtime {
     let (layout, threads, context) = (Some(layout), Some(threads), Some(8));
-    Runtime::start(path, &Options { backend, layout, threads, context, ..Options::default() }).unwrap()
+    Runtime::start(path, &RuntimeOptions { backend, layout, threads, context, ..RuntimeOptions::default() })
+        .unwrap()
 }
 
 fn oracle(model: &str) -> Runtime {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, Draft, Io, Outgoing, Value};
 use tensor::TensorEntry;
-use weighbridge::{OpenOptions, Options, Runtime};
+use weighbridge::{OpenOptions, Runtime, RuntimeOptions};
 
 use crate::golden;
 
@@ -38,7 +38,8 @@ fn write(source: &Checkpoint, entries: &[&TensorEntry], draft: Draft, path: &Pat
 
 /// The logits of a short text at its last position.
 fn logits(path: &Path, io: Io) -> Vec<f32> {
-    let options = Options { open: OpenOptions::with_io(io), threads: Some(2), ..Options::default() };
+    let options =
+        RuntimeOptions { open: OpenOptions::with_io(io), threads: Some(2), ..RuntimeOptions::default() };
     let mut logits = vec![];
     Runtime::start(path, &options)
         .unwrap()
@@ -99,14 +100,15 @@ fn parts_of_a_gguf() {
 
     // Written again it is one file, and says so.
     let joined = dir.path().join("joined.gguf");
-    let (options, mut each) = (weighbridge::ConvertOptions::default(), |_: &weighbridge::Progress<'_>| {
-        std::ops::ControlFlow::Continue(())
-    });
+    let (options, mut each) =
+        (weighbridge::convert::ConvertOptions::default(), |_: &weighbridge::convert::Progress<'_>| {
+            std::ops::ControlFlow::Continue(())
+        });
     let split = checkpoint::open(part(1)).unwrap();
-    let conversion = weighbridge::Conversion::new(
+    let conversion = weighbridge::convert::Conversion::new(
         &split,
         weighbridge::LayoutKind::Source,
-        weighbridge::OutputFormat::Gguf,
+        weighbridge::convert::OutputFormat::Gguf,
         &options,
     );
     conversion.unwrap().run(&joined, &mut weighbridge::Pool::new(1), &mut each).unwrap();

@@ -3,10 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, EncodeRule, LayoutKind, LoadOptions, Loaded, Mesh, OutputFormat,
-    Plan, PlanBuilder, Pool, Preset, open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::planner::{EncodeRule, Preset};
+use weighbridge::{Checkpoint, LayoutKind, Loaded, Mesh, Plan, PlanBuilder, Pool, load, open};
 
 use crate::golden;
 
@@ -130,8 +129,8 @@ fn shares_within_blocks_are_had_by_way_of_floats() {
     let source = open(&gguf).unwrap();
     let mesh = Mesh { tp: 4, ..Mesh::default() };
     let refused = PlanBuilder::new(&source).layout(weighbridge::vllm::LAYOUT).mesh(mesh).rank(1).build();
-    let refused = refused.err().unwrap().to_string();
-    assert!(refused.contains("the nearest slice"), "{refused}");
+    let refused = refused.err().unwrap();
+    assert!(refused.hints()[0].starts_with("the nearest slice"), "{refused}");
     convert(&source, weighbridge::vllm::LAYOUT, OutputFormat::Hf, mesh, &["*=f32"], &to);
     let canonical = values(&gguf, LayoutKind::Canonical);
     let output = canonical.get("layers.1.attention.output.weight").unwrap();
@@ -206,16 +205,16 @@ fn parts_of_which_some_are_encoded_already_are_fused() {
                 asked.lock().unwrap().insert(name.to_owned());
                 None
             };
-            let options = LoadOptions { importance: Some(&importance), ..LoadOptions::default() };
+            let options = load::Options { importance: Some(&importance), ..load::Options::default() };
             fused.load_with(&mut Pool::new(2), options).unwrap();
             assert!(asked.lock().unwrap().iter().all(|name| fused.find(name).is_some()), "{what}: {asked:?}");
-            let needs = fused.needs(LoadOptions::default(), 2).unwrap();
+            let needs = fused.needs(load::Options::default(), 2).unwrap();
             assert_eq!(needs.read, found.report().bytes_read, "{what}");
         }
     }
 }
 
 /// What the parameter called `name` loses when it is loaded.
-fn apart_of(plan: &Plan, name: &str) -> Option<weighbridge::Difference> {
+fn apart_of(plan: &Plan, name: &str) -> Option<weighbridge::quant::Difference> {
     plan.load(&mut Pool::new(1)).unwrap().report().differences.get(name).copied()
 }

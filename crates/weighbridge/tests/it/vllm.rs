@@ -4,10 +4,10 @@ use std::path::Path;
 
 use checkpoint::{Draft, Outgoing, ValueBuf, WriteOptions};
 use serde_json::{Map, Value, json};
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, ExpertPlacement, Mesh, OutputFormat, PlanBuilder, Pool, Whole,
-    open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::model::ExpertPlacement;
+use weighbridge::plan::Whole;
+use weighbridge::{Checkpoint, Mesh, PlanBuilder, Pool, open};
 
 /// The bytes of a stored tensor, as golden/vllm/README.md says.
 fn bytes(name: &str, len: usize, exceptions: &[Value]) -> Vec<u8> {

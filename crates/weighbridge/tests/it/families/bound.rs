@@ -7,10 +7,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use weighbridge::{
-    Checkpoint, Conversion, ConvertOptions, Error, LayoutKind, LoadError, LoadOptions, OutputFormat, Plan,
-    PlanBuilder, Pool, open,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::{Checkpoint, Error, LayoutKind, Plan, PlanBuilder, Pool, load, open};
 
 use super::{Family, decoded, family};
 
@@ -87,13 +85,13 @@ fn weights_are_not_updated_with_rows_in_another_order() {
     let gguf = open(&path).unwrap();
     let plan = |of: &Checkpoint, layout| -> Plan { PlanBuilder::new(of).layout(layout).build().unwrap() };
     let mut pool = Pool::new(1);
-    let owned = LoadOptions { owned: true, ..LoadOptions::default() };
+    let owned = load::Options { owned: true, ..load::Options::default() };
 
     let mut model = plan(&gguf, LayoutKind::InPlace).load_with(&mut pool, owned).unwrap();
     let q = "layers.0.attention.q.weight";
     let before = model.get(q).unwrap().bytes().to_vec();
     let refused = model.update(&plan(&hf, LayoutKind::InPlace), &[], &mut pool, owned).unwrap_err();
-    assert!(matches!(refused, LoadError::Update { .. }));
+    assert!(matches!(refused, load::Error::Update { .. }));
     insta::assert_snapshot!(Error::from(refused).diagnostics(), @r"
     nothing was updated:
     wanted the layout in-place with interleaved rotary order, found the layout in-place with half rotary order

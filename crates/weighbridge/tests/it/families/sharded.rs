@@ -5,10 +5,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::Value;
-use weighbridge::{
-    Conversion, ConvertOptions, ExpertPlacement, LayoutKind, Mesh, OpenOptions, OutputFormat, Plan,
-    PlanBuilder, Pool, open, open_with,
-};
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::model::ExpertPlacement;
+use weighbridge::{LayoutKind, Mesh, OpenOptions, Plan, PlanBuilder, Pool, open, open_with};
 
 use super::{RAGGED, families, family, shape};
 
@@ -144,7 +143,7 @@ fn files_of_stages_hold_what_ranks_load() {
 
 /// Every tensor of a checkpoint: shape, scheme and bytes.
 fn tensors(path: &Path) -> BTreeMap<String, (Vec<u64>, String, Vec<u8>)> {
-    let plan = weighbridge::plan_as_stored(&open(path).unwrap()).unwrap();
+    let plan = weighbridge::planner::plan_as_stored(&open(path).unwrap()).unwrap();
     let loaded = plan.load(&mut Pool::new(1)).unwrap();
     let one = |p: &weighbridge::plan::PlannedParam| {
         let slots = loaded.get(&p.name).unwrap().slots();
