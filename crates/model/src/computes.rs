@@ -130,7 +130,8 @@ pub struct NotRun {
 }
 
 impl NotRun {
-    pub(crate) fn new(why: impl Into<String>) -> NotRun {
+    /// The reason, as a message has it after "not run: ".
+    pub fn new(why: impl Into<String>) -> NotRun {
         NotRun { why: why.into() }
     }
 }

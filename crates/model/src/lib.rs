@@ -19,12 +19,12 @@ use std::fmt;
 mod activation;
 mod architecture;
 mod computes;
-mod config;
-mod dialect;
+pub mod config;
+pub mod dialect;
 mod ecosystem;
 mod error;
 mod facts;
-mod family;
+pub mod family;
 mod layout;
 mod mesh;
 pub mod module;
@@ -91,7 +91,7 @@ impl Model {
 
     /// The verdict on every key of `facts`, from which the model was read.
     pub fn verdicts(&self, facts: &dyn Facts) -> Vec<KeyVerdict> {
-        config::verdict::verdicts(facts, &self.noted, self.family.needless(facts.dialect()))
+        config::verdict::verdicts(facts, &self.noted, self.family.without_effect(facts.dialect()))
     }
 
     /// The family that claims what the facts call the architecture, and the ecosystem, if one does.

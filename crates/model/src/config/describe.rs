@@ -1,4 +1,4 @@
-//! A configuration as an ecosystem writes it: the way back from what [`super::keys`] reads.
+//! A configuration as an ecosystem writes it: the way back from what [`DecoderKeys`](super::DecoderKeys) reads.
 
 use super::{Config, rope, windows};
 use crate::activation::Activation;
@@ -37,24 +37,28 @@ impl Loss {
 }
 
 impl Description {
-    pub(crate) fn new(dialect: DialectName) -> Description {
+    /// Nothing yet.
+    pub fn new(dialect: DialectName) -> Description {
         Description { dialect, pairs: Vec::new(), losses: Vec::new(), as_said: Vec::new() }
     }
 
-    pub(crate) fn put(&mut self, key: &str, fact: Fact) {
+    /// Says `key`, whatever it said before.
+    pub fn put(&mut self, key: &str, fact: Fact) {
         match self.pairs.iter_mut().find(|(k, _)| k == key) {
             Some((_, there)) => *there = fact,
             None => self.pairs.push((key.to_owned(), fact)),
         }
     }
 
-    /// Notes what cannot be said. `field` is the field of [`Config`] that reads otherwise then.
-    pub(crate) fn lose(&mut self, key: &str, field: &'static str, what: impl Into<String>) {
+    /// Notes that the ecosystem cannot say a value, or computes it differently: `key` is the key of config.json that says it,
+    /// `what` the effect on results, `field` the field of [`Config`] that reads otherwise then (empty: all read alike). A
+    /// conversion refuses such a model, unless its user accepts the loss by the name of the key.
+    pub fn lose(&mut self, key: &str, field: &'static str, what: impl Into<String>) {
         self.losses.push(Loss { key: key.to_owned(), field, what: what.into() });
     }
 
     /// Notes that a field reads otherwise from what is written, though programs that run it do as the model says.
-    pub(crate) fn take_as_said(&mut self, field: &'static str) {
+    pub fn take_as_said(&mut self, field: &'static str) {
         self.as_said.push(field);
     }
 
@@ -63,37 +67,42 @@ impl Description {
         self.as_said.contains(&field) || self.losses.iter().any(|loss| loss.field == field)
     }
 
-    pub(crate) fn count(&mut self, key: &str, n: u64) {
+    /// Says a count.
+    pub fn count(&mut self, key: &str, n: u64) {
         self.put(key, Fact::Count(n));
     }
 
-    pub(crate) fn number(&mut self, key: &str, x: f64) {
+    /// Says a number, as the shortest decimal that reads as the same f32.
+    pub fn number(&mut self, key: &str, x: f64) {
         self.put(key, Fact::Number(shortest(x)));
     }
 
     /// A number that is written as whole where it is.
-    pub(crate) fn whole(&mut self, key: &str, x: f64) {
+    pub fn whole(&mut self, key: &str, x: f64) {
         match u64::try_from(x as i64) {
             Ok(whole) if x.fract() == 0.0 && x < 1e15 => self.count(key, whole),
             _ => self.number(key, x),
         }
     }
 
-    pub(crate) fn numbers(&mut self, key: &str, numbers: &[f64]) {
+    /// Says a list of numbers.
+    pub fn numbers(&mut self, key: &str, numbers: &[f64]) {
         self.put(key, Fact::List(numbers.iter().map(|x| Fact::Number(shortest(*x))).collect()));
     }
 
     /// `architectures` and `model_type`.
-    pub(crate) fn named(&mut self, architecture: &str, model_type: &str) {
+    pub fn named(&mut self, architecture: &str, model_type: &str) {
         self.put("architectures", Fact::List(vec![Fact::Str(architecture.to_owned())]));
         self.text("model_type", model_type);
     }
 
-    pub(crate) fn text(&mut self, key: &str, text: &str) {
+    /// Says a string.
+    pub fn text(&mut self, key: &str, text: &str) {
         self.put(key, Fact::Str(text.to_owned()));
     }
 
-    pub(crate) fn flag(&mut self, key: &str, flag: bool) {
+    /// Says a flag.
+    pub fn flag(&mut self, key: &str, flag: bool) {
         self.put(key, Fact::Bool(flag));
     }
 }
@@ -128,11 +137,11 @@ fn shortest(x: f64) -> f64 {
     if f64::from(narrow).to_bits() == x.to_bits() { narrow.to_string().parse().unwrap_or(x) } else { x }
 }
 
-/// The keys of a decoder in GGUF, below `architecture`, with the norm's epsilon by `norm_eps`. Programs that read it
-/// know the activation by the architecture.
+/// The keys of a decoder in GGUF, below `architecture`, with the norm's epsilon by `norm_eps`. llama.cpp knows the activation by
+/// the architecture: it is `activation`, and a model with another one loses it.
 ///
 /// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`.
-pub(crate) fn gguf(c: &Config, architecture: &str, norm_eps: &str, activation: Activation) -> Description {
+pub fn gguf(c: &Config, architecture: &str, norm_eps: &str, activation: Activation) -> Description {
     let mut d = Description::new(DialectName::Gguf);
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.text("general.architecture", architecture);
@@ -159,8 +168,8 @@ fn key_of(c: &Config, otherwise: &str) -> String {
     }
 }
 
-/// The window of every layer, which llama.cpp does not read for `architecture`.
-pub(crate) fn gguf_unread_window(d: &mut Description, c: &Config, architecture: &str) {
+/// Says the window of every layer, which llama.cpp does not read for `architecture`.
+pub fn gguf_unread_window(d: &mut Description, c: &Config, architecture: &str) {
     if *c.window == 0 {
         return;
     }
@@ -168,8 +177,8 @@ pub(crate) fn gguf_unread_window(d: &mut Description, c: &Config, architecture: 
     lose_window(d, c, "");
 }
 
-/// Says what becomes of a model without its windows; `field` reads otherwise then.
-pub(crate) fn lose_window(d: &mut Description, c: &Config, field: &'static str) {
+/// Records the loss of windows, which llama.cpp does not have here; `field` as in [`Description::lose`].
+pub fn lose_window(d: &mut Description, c: &Config, field: &'static str) {
     // Within the window, nothing is seen less.
     if c.has_windows() && *c.window < *c.context {
         let what = format!(
@@ -181,14 +190,14 @@ pub(crate) fn lose_window(d: &mut Description, c: &Config, field: &'static str) 
 }
 
 /// Records the loss of attention's output bias, with which llama.cpp refuses the file.
-pub(crate) fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
+pub fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     if own("layers.0.attention.output.bias") {
         d.lose("attention_bias", "", "llama.cpp has no bias after attention here, and refuses the file");
     }
 }
 
-/// The window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
-pub(crate) fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
+/// Says the window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
+pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");
     d.count(&key("sliding_window"), if c.has_windows() { *c.window } else { 0 });
     match windows::period(&c.windowed) {
@@ -201,8 +210,8 @@ pub(crate) fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, 
     }
 }
 
-/// What a decoder with rotary embeddings says besides.
-pub(crate) fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
+/// Says what a decoder with rotary embeddings has besides, in GGUF.
+pub fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.count(&key("attention.head_count_kv"), *c.kv_heads);
     d.count(&key("attention.key_length"), *c.head_dim);
@@ -214,10 +223,10 @@ pub(crate) fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     rope::to_gguf(d, &c.rope_scaling, architecture, *c.context);
 }
 
-/// What a mixture of experts says besides.
+/// Says what a mixture of experts has besides, in GGUF.
 ///
 /// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`; conversion/deepseek.py, `DeepseekV2Model`.
-pub(crate) fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
+pub fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
     let Some(moe) = &c.moe else { return };
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.count(&key("expert_count"), *moe.experts);
@@ -231,8 +240,9 @@ pub(crate) fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
     }
 }
 
-/// The keys of a decoder in config.json, as Llama and its like have them.
-pub(crate) fn hf(c: &Config, architecture: &str, model_type: &str) -> Description {
+/// The keys of a decoder in config.json, as Llama and its like have them, with the norm's epsilon by `norm_eps`. Says nothing of the
+/// activation, biases and tied matrices.
+pub fn hf(c: &Config, architecture: &str, model_type: &str, norm_eps: &str) -> Description {
     let mut d = Description::new(DialectName::Hf);
     d.named(architecture, model_type);
     d.count("hidden_size", *c.hidden);
@@ -243,7 +253,7 @@ pub(crate) fn hf(c: &Config, architecture: &str, model_type: &str) -> Descriptio
     d.count("head_dim", *c.head_dim);
     d.count("vocab_size", *c.vocab);
     d.count("max_position_embeddings", *c.context);
-    d.number("rms_norm_eps", *c.norm_eps);
+    d.number(norm_eps, *c.norm_eps);
     d.number("rope_theta", *c.rope_theta);
     if *c.rope_dims != *c.head_dim {
         d.number("partial_rotary_factor", *c.rope_dims as f64 / *c.head_dim as f64);
@@ -252,15 +262,15 @@ pub(crate) fn hf(c: &Config, architecture: &str, model_type: &str) -> Descriptio
     d
 }
 
-/// What a mixture of experts says besides; `experts` is the key for how many there are.
-pub(crate) fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
+/// Says what a mixture of experts has besides, in config.json; `experts` is the key for how many there are.
+pub fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
     let Some(moe) = &c.moe else { return };
     d.count(experts, *moe.experts);
     d.count("num_experts_per_tok", *moe.used);
 }
 
-/// Windows as Qwen has them.
-pub(crate) fn late_windows(d: &mut Description, c: &Config) {
+/// Says the windows as Qwen does.
+pub fn late_windows(d: &mut Description, c: &Config) {
     d.flag("use_sliding_window", c.has_windows());
     if c.has_windows() {
         d.count("sliding_window", *c.window);
@@ -271,7 +281,7 @@ pub(crate) fn late_windows(d: &mut Description, c: &Config) {
     }
 }
 
-/// `layer_types`: which layers have a window.
-pub(crate) fn layer_types(d: &mut Description, c: &Config) {
+/// Says which layers have a window: `layer_types`.
+pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));
 }

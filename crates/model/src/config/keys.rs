@@ -3,19 +3,17 @@
 //! Source: gguf-py/gguf/constants.py@0c1e57098; transformers `*Config` classes@v4.57 and v5 (which
 //! gathers the rotary keys in `rope_parameters`).
 
+use std::collections::BTreeMap;
+
 use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
 use crate::activation::Activation;
 use crate::{DialectName, Fact, Verdict};
 
-/// The origin of a default of config.json.
-pub(crate) const OF_TRANSFORMERS: &str = "of transformers";
+/// The origin of a default that transformers has for config.json.
+pub const OF_TRANSFORMERS: &str = "of transformers";
 
-pub(crate) const fn keys(
-    field: &'static str,
-    gguf: &'static [&'static str],
-    hf: &'static [&'static str],
-) -> Keys {
-    Keys { field, gguf, hf }
+const fn keys(field: &'static str, gguf: &'static [&'static str], hf: &'static [&'static str]) -> Keys {
+    Keys::new(field, gguf, hf)
 }
 
 const LAYERS: Keys = keys("layers", &["block_count"], &["num_hidden_layers"]);
@@ -47,56 +45,74 @@ static GGUF_ONLY_ABSENT: &[&str] = &[
     "rope.dimension_count_swa",
 ];
 
-/// The keys of what every model has, where families differ, and what holds in config.json where no key says it.
-#[derive(Clone, Copy)]
-pub(crate) struct Common {
-    pub(crate) layers: Keys,
-    pub(crate) hidden: Keys,
-    pub(crate) heads: Keys,
-    pub(crate) kv_heads: Keys,
-    pub(crate) head_dim: Keys,
-    pub(crate) ffn: Keys,
-    pub(crate) context: Keys,
-    pub(crate) activation: Keys,
-    pub(crate) norm_eps: Keys,
-    /// The feed-forward network is so many times as wide as the residual stream where no key says it.
-    pub(crate) ffn_by_hidden: Option<u64>,
+/// How a family's decoder says what every decoder has: the keys, and what holds in config.json where no key says it.
+/// A family changes what it has otherwise than Llama: `DecoderKeys { norm_eps_absent: 1e-5, ..DecoderKeys::LLAMA }`.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderKeys {
+    /// Of [`Config::layers`].
+    pub layers: Keys,
+    /// Of [`Config::hidden`].
+    pub hidden: Keys,
+    /// Of [`Config::heads`].
+    pub heads: Keys,
+    /// Of [`Config::kv_heads`].
+    pub kv_heads: Keys,
+    /// Of [`Config::head_dim`].
+    pub head_dim: Keys,
+    /// Of [`Config::ffn`].
+    pub ffn: Keys,
+    /// Of [`Config::context`].
+    pub context: Keys,
+    /// Of [`Config::activation`]. GGUF has none.
+    pub activation: Keys,
+    /// Of [`Config::norm_eps`].
+    pub norm_eps: Keys,
+    /// Where no key gives the width of the feed-forward network: this factor times the residual stream's. `None`: the key is
+    /// required.
+    pub ffn_by_hidden: Option<u64>,
     /// The epsilon of norms.
-    pub(crate) norm_eps_absent: f64,
+    pub norm_eps_absent: f64,
     /// Key and value heads; `None`: as many as query heads.
-    pub(crate) kv_heads_absent: Option<u64>,
+    pub kv_heads_absent: Option<u64>,
     /// Elements of a head; `None`: the residual stream shared out.
-    pub(crate) head_dim_absent: Option<u64>,
-    /// The activation, which holds in GGUF always.
-    pub(crate) activation_absent: Activation,
+    pub head_dim_absent: Option<u64>,
+    /// The activation. In GGUF it always holds.
+    pub activation_absent: Activation,
     /// The rotary embedding.
-    pub(crate) rotary: rope::Rotary,
-    /// A token sees those before it alone.
-    pub(crate) causal: bool,
+    pub rotary: rope::Rotary,
+    /// A token sees only those before it.
+    pub causal: bool,
 }
 
-/// What decoders after Llama have.
-pub(crate) const DECODER: Common = Common {
-    layers: LAYERS,
-    hidden: HIDDEN,
-    heads: HEADS,
-    kv_heads: KV_HEADS,
-    head_dim: HEAD_DIM,
-    ffn: FFN,
-    context: CONTEXT,
-    activation: HIDDEN_ACT,
-    norm_eps: NORM_EPS,
-    ffn_by_hidden: None,
-    norm_eps_absent: 1e-6,
-    kv_heads_absent: None,
-    head_dim_absent: None,
-    activation_absent: Activation::Silu,
-    rotary: rope::Rotary::PLAIN,
-    causal: true,
-};
+impl DecoderKeys {
+    /// As Llama has it.
+    pub const LLAMA: DecoderKeys = DecoderKeys {
+        layers: LAYERS,
+        hidden: HIDDEN,
+        heads: HEADS,
+        kv_heads: KV_HEADS,
+        head_dim: HEAD_DIM,
+        ffn: FFN,
+        context: CONTEXT,
+        activation: HIDDEN_ACT,
+        norm_eps: NORM_EPS,
+        ffn_by_hidden: None,
+        norm_eps_absent: 1e-6,
+        kv_heads_absent: None,
+        head_dim_absent: None,
+        activation_absent: Activation::Silu,
+        rotary: rope::Rotary::PLAIN,
+        causal: true,
+    };
 
-/// The fields that every decoder has; a family replaces what it reads otherwise.
-pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
+    /// Reads what every decoder has. A family replaces the fields that it reads otherwise:
+    /// `Config { tied: r.tied(true), ..keys.read(r) }`. Problems go to the reader.
+    pub fn read(&self, r: &mut Reader) -> Config {
+        common(r, self)
+    }
+}
+
+fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
     let hf = r.dialect() == DialectName::Hf;
     if common.causal {
         r.only_flag(CAUSAL, true);
@@ -167,11 +183,12 @@ pub(crate) fn common(r: &mut Reader, common: &Common) -> Config {
         moe: None,
         latent: None,
         encoder: None,
+        own: BTreeMap::new(),
         not_followed: Vec::new(),
     }
 }
 
-fn head_dim(r: &mut Reader, common: &Common, hidden: &Field<u64>, heads: &Field<u64>) -> Field<u64> {
+fn head_dim(r: &mut Reader, common: &DecoderKeys, hidden: &Field<u64>, heads: &Field<u64>) -> Field<u64> {
     let hf = r.dialect() == DialectName::Hf;
     if let Some(said) = r.count(common.head_dim, 1) {
         return said;
@@ -191,7 +208,7 @@ fn head_dim(r: &mut Reader, common: &Common, hidden: &Field<u64>, heads: &Field<
 }
 
 /// The activation: a word in config.json; GGUF has none for it.
-fn activation(r: &mut Reader, common: &Common) -> Field<Activation> {
+fn activation(r: &mut Reader, common: &DecoderKeys) -> Field<Activation> {
     let absent = common.activation_absent;
     if r.dialect() == DialectName::Gguf {
         return Field::default(absent, "the family's");
@@ -219,9 +236,9 @@ pub(crate) fn attention_scale(r: &mut Reader) -> Option<Field<f64>> {
 }
 
 impl Reader<'_> {
-    /// Whether the output matrix is the token embedding. GGUF says so by leaving it out; config.json by a
-    /// key, whose default is the family's.
-    pub(crate) fn tied(&mut self, default: bool) -> Field<Option<bool>> {
+    /// Whether the output matrix is the token embedding ([`Config::tied`]). GGUF says so by leaving it out; config.json by
+    /// `tie_word_embeddings`, whose default is the family's.
+    pub fn tied(&mut self, default: bool) -> Field<Option<bool>> {
         if self.dialect() == DialectName::Gguf {
             return Field::default(None, "an absent output matrix is the token embedding");
         }
@@ -242,17 +259,19 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads whether attention's linear layers have biases. config.json decides: the reference ignores other biases in the file.
-    pub(crate) fn attention_bias(&mut self, default: bool) -> Field<Option<bool>> {
+    /// Whether attention's linear layers have biases, by `attention_bias`.
+    pub fn attention_bias(&mut self, default: bool) -> Field<Option<bool>> {
         self.bias(ATTENTION_BIAS, default)
     }
 
-    /// The same of the feed-forward network.
-    pub(crate) fn ffn_bias(&mut self, default: bool) -> Field<Option<bool>> {
+    /// Whether the feed-forward network's linear layers have biases, by `mlp_bias`.
+    pub fn ffn_bias(&mut self, default: bool) -> Field<Option<bool>> {
         self.bias(MLP_BIAS, default)
     }
 
-    fn bias(&mut self, keys: Keys, default: bool) -> Field<Option<bool>> {
+    /// Whether linear layers have biases, by a flag of config.json, which decides: the reference ignores other biases in the
+    /// file. In GGUF the file decides.
+    pub fn bias(&mut self, keys: Keys, default: bool) -> Field<Option<bool>> {
         if self.dialect() == DialectName::Gguf {
             return Field::default(None, "as stored");
         }

@@ -1,11 +1,11 @@
 //! The numbers of a model, each with where it came from.
 
-pub(crate) mod describe;
+pub mod describe;
 pub(crate) mod keys;
 pub(crate) mod parts;
 pub(crate) mod rope;
 pub(crate) mod verdict;
-pub(crate) mod windows;
+pub mod windows;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,8 +15,10 @@ use crate::activation::Activation;
 use crate::rope::RopeScaling;
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
-pub use parts::{Encoder, Latent, Moe};
-pub use verdict::{KeyVerdict, NotFollowed, Verdict};
+pub use keys::{DecoderKeys, OF_TRANSFORMERS};
+pub use parts::{Encoder, Latent, Moe, MoeDefaults};
+pub use rope::Rotary;
+pub use verdict::{GGUF_DECODER_WITHOUT_EFFECT, KeyVerdict, NotFollowed, Verdict, WithoutEffect};
 
 /// Where a field came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +123,8 @@ pub struct Config {
     pub latent: Option<Latent>,
     /// The encoder that a decoder looks at (Whisper).
     pub encoder: Option<Encoder>,
+    /// Numbers of a family from outside that no field here is for, by name: the width of a state, an interval of layers.
+    pub own: BTreeMap<&'static str, Field<f64>>,
     /// Values that change results and that the engine does not follow.
     pub not_followed: Vec<NotFollowed>,
 }
@@ -179,6 +183,7 @@ impl Config {
         fields.extend(self.moe.iter().flat_map(Moe::fields));
         fields.extend(self.latent.iter().flat_map(Latent::fields));
         fields.extend(self.encoder.iter().flat_map(Encoder::fields));
+        fields.extend(self.own.iter().map(|(name, field)| f(name, field.to_string(), &field.origin)));
         fields
     }
 
@@ -205,7 +210,19 @@ pub struct Keys {
     pub hf: &'static [&'static str],
 }
 
-/// Reads fields and collects every problem.
+impl Keys {
+    /// The keys of the field called `field`. The first key that is there, and not null, is read.
+    pub const fn new(
+        field: &'static str,
+        gguf: &'static [&'static str],
+        hf: &'static [&'static str],
+    ) -> Keys {
+        Keys { field, gguf, hf }
+    }
+}
+
+/// Reads a configuration and collects every problem. Each key that is asked for has a verdict then; those that nobody asked for
+/// are unknown, unless [`Family::without_effect`](crate::Family::without_effect) has them.
 pub struct Reader<'a> {
     facts: &'a dyn Facts,
     architecture: &'a str,
@@ -321,7 +338,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns true if the key is present and null. Some families treat that otherwise than an absent key.
-    pub(crate) fn is_null(&self, keys: Keys) -> bool {
+    pub fn is_null(&self, keys: Keys) -> bool {
         matches!(self.said(keys), Some((_, Fact::Null)))
     }
 
@@ -338,8 +355,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes only some values of a key; another one is reported, and the model is not run.
-    pub(crate) fn only(&mut self, keys: Keys, wanted: &str, taken: impl Fn(&Fact) -> bool) {
+    /// Takes only some values of a key. Another one is reported, and the model is not run; its weights are loaded and converted
+    /// all the same. `wanted` says in words which values are taken.
+    pub fn only(&mut self, keys: Keys, wanted: &str, taken: impl Fn(&Fact) -> bool) {
         self.not_null(keys, wanted);
         let Some((key, fact)) = self.fact(keys) else { return };
         if taken(&fact) {
@@ -350,19 +368,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a flag with one value only.
-    pub(crate) fn only_flag(&mut self, keys: Keys, wanted: bool) {
+    pub fn only_flag(&mut self, keys: Keys, wanted: bool) {
         self.only(keys, if wanted { "true" } else { "false" }, |fact| *fact == Fact::Bool(wanted));
     }
 
-    /// Reports a value that changes what is computed and that nothing here follows.
-    pub(crate) fn does_not_follow(&mut self, key: &str, found: &Fact, wanted: &str) {
+    /// Reports a value that changes what is computed and that nothing here follows: the model is not run.
+    pub fn does_not_follow(&mut self, key: &str, found: &Fact, wanted: &str) {
         let wanted = wanted.to_owned();
         self.note(key, Verdict::NotFollowed { wanted: wanted.clone() });
         self.not_followed.push(NotFollowed { key: key.to_owned(), found: found.to_string(), wanted });
     }
 
-    /// Notes that another key says the same, and wins.
-    pub(crate) fn overridden(&self, keys: Keys, why: &'static str) {
+    /// Notes that these keys have no effect in this configuration, and why: another key says the same, and wins.
+    pub fn overridden(&self, keys: Keys, why: &'static str) {
         for key in self.candidates(keys) {
             if self.facts.lookup(&key).is_some() {
                 self.note(&key, Verdict::WithoutEffect(why));

@@ -1,31 +1,30 @@
 //! The numbers of what only some models have: experts, low-rank attention, an encoder.
 
-use super::keys::keys;
 use super::{ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
 use crate::{DialectName, Fact};
 
 const EXPERTS: Keys =
-    keys("experts", &["expert_count"], &["num_local_experts", "num_experts", "n_routed_experts"]);
+    Keys::new("experts", &["expert_count"], &["num_local_experts", "num_experts", "n_routed_experts"]);
 const USED: Keys =
-    keys("experts_used", &["expert_used_count"], &["num_experts_per_tok", "experts_per_token"]);
-const EXPERT_FFN: Keys = keys("expert_ffn", &["expert_feed_forward_length"], &["moe_intermediate_size"]);
-const SHARED: Keys = keys("experts_shared", &["expert_shared_count"], &["n_shared_experts"]);
-const DENSE: Keys = keys("dense_layers", &["leading_dense_block_count"], &["first_k_dense_replace"]);
-const GROUPS: Keys = keys("expert_groups", &["expert_group_count"], &["n_group"]);
-const GROUPS_USED: Keys = keys("expert_groups_used", &["expert_group_used_count"], &["topk_group"]);
-const SCALE: Keys = keys("expert_scale", &["expert_weights_scale"], &["routed_scaling_factor"]);
-const NORMED: Keys = keys("expert_weights_normed", &["expert_weights_norm"], &["norm_topk_prob"]);
-const GATING: Keys = keys("expert_gating", &["expert_gating_func"], &[]);
-const SCORING: Keys = keys("expert_gating", &[], &["scoring_func"]);
+    Keys::new("experts_used", &["expert_used_count"], &["num_experts_per_tok", "experts_per_token"]);
+const EXPERT_FFN: Keys = Keys::new("expert_ffn", &["expert_feed_forward_length"], &["moe_intermediate_size"]);
+const SHARED: Keys = Keys::new("experts_shared", &["expert_shared_count"], &["n_shared_experts"]);
+const DENSE: Keys = Keys::new("dense_layers", &["leading_dense_block_count"], &["first_k_dense_replace"]);
+const GROUPS: Keys = Keys::new("expert_groups", &["expert_group_count"], &["n_group"]);
+const GROUPS_USED: Keys = Keys::new("expert_groups_used", &["expert_group_used_count"], &["topk_group"]);
+const SCALE: Keys = Keys::new("expert_scale", &["expert_weights_scale"], &["routed_scaling_factor"]);
+const NORMED: Keys = Keys::new("expert_weights_normed", &["expert_weights_norm"], &["norm_topk_prob"]);
+const GATING: Keys = Keys::new("expert_gating", &["expert_gating_func"], &[]);
+const SCORING: Keys = Keys::new("expert_gating", &[], &["scoring_func"]);
 
-const Q_RANK: Keys = keys("q_rank", &["attention.q_lora_rank"], &["q_lora_rank"]);
-const KV_RANK: Keys = keys("kv_rank", &["attention.kv_lora_rank"], &["kv_lora_rank"]);
-const NOPE: Keys = keys("head_nope", &[], &["qk_nope_head_dim"]);
+const Q_RANK: Keys = Keys::new("q_rank", &["attention.q_lora_rank"], &["q_lora_rank"]);
+const KV_RANK: Keys = Keys::new("kv_rank", &["attention.kv_lora_rank"], &["kv_lora_rank"]);
+const NOPE: Keys = Keys::new("head_nope", &[], &["qk_nope_head_dim"]);
 /// Old files have them without `_mla`, where newer ones have the sizes of what the heads share.
-const KEY: Keys = keys("head_key", &["attention.key_length_mla", "attention.key_length"], &[]);
-const ROTATED: Keys = keys("head_rope", &["rope.dimension_count"], &["qk_rope_head_dim"]);
+const KEY: Keys = Keys::new("head_key", &["attention.key_length_mla", "attention.key_length"], &[]);
+const ROTATED: Keys = Keys::new("head_rope", &["rope.dimension_count"], &["qk_rope_head_dim"]);
 const VALUE: Keys =
-    keys("head_value", &["attention.value_length_mla", "attention.value_length"], &["v_head_dim"]);
+    Keys::new("head_value", &["attention.value_length_mla", "attention.value_length"], &["v_head_dim"]);
 
 /// No model has more experts in all its layers together; each may be a name to make.
 const MOST_EXPERTS: u64 = 1 << 18;
@@ -65,32 +64,33 @@ pub struct Moe {
 }
 
 /// What a family's experts are where no key says it.
-pub(crate) struct MoeDefaults {
+#[derive(Clone, Copy, Debug)]
+pub struct MoeDefaults {
     /// True if the chosen experts' weights are scaled to sum to 1.
-    pub(crate) normed: bool,
+    pub normed: bool,
     /// Experts are weighed by a sigmoid.
-    pub(crate) sigmoid: bool,
+    pub sigmoid: bool,
     /// The width of an expert; `None`: that of a feed-forward network without experts.
-    pub(crate) ffn: Option<u64>,
-    /// Experts that every token is sent to.
-    pub(crate) shared: u64,
+    pub ffn: Option<u64>,
+    /// Experts that every token is sent to, where no key says it; `None`: the family has none, whatever a key says.
+    pub shared: Option<u64>,
     /// Layers without experts before the others.
-    pub(crate) dense: u64,
+    pub dense: u64,
     /// Groups, and how many of them a token is sent to.
-    pub(crate) groups: (u64, u64),
+    pub groups: (u64, u64),
     /// Config.json has keys of groups, whatever holds where they are absent.
-    pub(crate) grouped: bool,
+    pub grouped: bool,
     /// The factor of the chosen experts' weights.
-    pub(crate) scale: f64,
+    pub scale: f64,
 }
 
 impl MoeDefaults {
     /// Weights that sum up to 1, and nothing else.
-    pub(crate) const PLAIN: MoeDefaults = MoeDefaults {
+    pub const PLAIN: MoeDefaults = MoeDefaults {
         normed: true,
         sigmoid: false,
         ffn: None,
-        shared: 0,
+        shared: None,
         dense: 0,
         groups: (0, 0),
         grouped: false,
@@ -100,7 +100,7 @@ impl MoeDefaults {
 
 impl Moe {
     /// By the keys that there are; `ffn` is the width of an expert where no key gives it.
-    pub(crate) fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
+    pub fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
         let experts = r.required_count(EXPERTS);
         let used = r.required_count(USED);
         let own =
@@ -112,7 +112,14 @@ impl Moe {
             let why = if absent == 0 { "none" } else { "as the family has it" };
             r.count(keys, 0).unwrap_or(Field::default(absent, why))
         };
-        let (shared, dense) = (count(r, SHARED, defaults.shared), count(r, DENSE, defaults.dense));
+        let dense = count(r, DENSE, defaults.dense);
+        let shared = match defaults.shared {
+            Some(absent) => count(r, SHARED, absent),
+            None => {
+                r.overridden(SHARED, "the family has no experts that every token is sent to");
+                Field::default(0, "the family has none")
+            }
+        };
         let (all, chosen) = defaults.groups;
         // Config.json's other families read no keys of groups.
         let grouped = all > 0 || defaults.grouped || r.dialect() == DialectName::Gguf;
@@ -273,11 +280,11 @@ pub struct Encoder {
 
 impl Encoder {
     pub(crate) fn read(r: &mut Reader) -> Encoder {
-        const LAYERS: Keys = keys("encoder_layers", &[], &["encoder_layers"]);
-        const HEADS: Keys = keys("encoder_heads", &[], &["encoder_attention_heads"]);
-        const FFN: Keys = keys("encoder_ffn", &[], &["encoder_ffn_dim"]);
-        const CONTEXT: Keys = keys("encoder_context", &[], &["max_source_positions"]);
-        const MELS: Keys = keys("encoder_mels", &[], &["num_mel_bins"]);
+        const LAYERS: Keys = Keys::new("encoder_layers", &[], &["encoder_layers"]);
+        const HEADS: Keys = Keys::new("encoder_heads", &[], &["encoder_attention_heads"]);
+        const FFN: Keys = Keys::new("encoder_ffn", &[], &["encoder_ffn_dim"]);
+        const CONTEXT: Keys = Keys::new("encoder_context", &[], &["max_source_positions"]);
+        const MELS: Keys = Keys::new("encoder_mels", &[], &["num_mel_bins"]);
         let layers = r.required_count(LAYERS);
         if *layers > 4096 {
             let (key, found) = ("encoder_layers".to_owned(), layers.to_string());

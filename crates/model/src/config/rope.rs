@@ -5,55 +5,55 @@
 //! `TextModel.set_gguf_parameters`; src/llama-context.cpp@0c1e57098, `llama_context::llama_context`.
 
 use super::describe::Description;
-use super::keys::{OF_TRANSFORMERS, keys};
+use super::keys::OF_TRANSFORMERS;
 use super::{ConfigProblem, Field, Keys, Origin, Reader};
 use crate::rope::{RopeScaling, Yarn, yarn_mscale};
 use crate::{DialectName, Fact};
 
-const THETA: Keys = keys("rope_theta", &["rope.freq_base"], &["rope_theta"]);
-const LOCAL_THETA: Keys = keys("rope_local_theta", &["rope.freq_base_swa"], &["rope_local_base_freq"]);
-const DIMS: Keys = keys("rope_dims", &["rope.dimension_count"], &[]);
-const PART: Keys = keys("rope_dims", &[], &["partial_rotary_factor"]);
-const KIND: Keys = keys("rope_scaling", &["rope.scaling.type"], &[]);
-const FACTOR: Keys = keys("rope_scaling", &["rope.scaling.factor", "rope.scale_linear"], &[]);
+const THETA: Keys = Keys::new("rope_theta", &["rope.freq_base"], &["rope_theta"]);
+const LOCAL_THETA: Keys = Keys::new("rope_local_theta", &["rope.freq_base_swa"], &["rope_local_base_freq"]);
+const DIMS: Keys = Keys::new("rope_dims", &["rope.dimension_count"], &[]);
+const PART: Keys = Keys::new("rope_dims", &[], &["partial_rotary_factor"]);
+const KIND: Keys = Keys::new("rope_scaling", &["rope.scaling.type"], &[]);
+const FACTOR: Keys = Keys::new("rope_scaling", &["rope.scaling.factor", "rope.scale_linear"], &[]);
 /// Positions that the model was first trained with.
-pub(crate) const ORIGINAL: Keys = keys(
+pub(crate) const ORIGINAL: Keys = Keys::new(
     "original_context",
     &["rope.scaling.original_context_length"],
     &["original_max_position_embeddings"],
 );
 /// A further factor of cosines and sines, besides the stretch's own.
-pub(crate) const ATTENTION_FACTOR: Keys = keys("attention_factor", &["rope.scaling.attn_factor"], &[]);
+pub(crate) const ATTENTION_FACTOR: Keys = Keys::new("attention_factor", &["rope.scaling.attn_factor"], &[]);
 /// The whole factor: llama.cpp's converter writes it, and llama.cpp does not read it.
-const YARN_FACTOR: Keys = keys("attention_factor", &["rope.scaling.yarn_attn_factor"], &[]);
-const BETA_FAST: Keys = keys("beta_fast", &["rope.scaling.yarn_beta_fast"], &[]);
-const BETA_SLOW: Keys = keys("beta_slow", &["rope.scaling.yarn_beta_slow"], &[]);
-const LOG_MUL: Keys = keys("mscale_all_dim", &["rope.scaling.yarn_log_multiplier"], &[]);
+const YARN_FACTOR: Keys = Keys::new("attention_factor", &["rope.scaling.yarn_attn_factor"], &[]);
+const BETA_FAST: Keys = Keys::new("beta_fast", &["rope.scaling.yarn_beta_fast"], &[]);
+const BETA_SLOW: Keys = Keys::new("beta_slow", &["rope.scaling.yarn_beta_slow"], &[]);
+const LOG_MUL: Keys = Keys::new("mscale_all_dim", &["rope.scaling.yarn_log_multiplier"], &[]);
 
 const BETAS: (f64, f64) = (32.0, 1.0);
 
 /// How a family's config.json says its rotary embedding.
-#[derive(Clone, Copy)]
-pub(crate) struct Rotary {
+#[derive(Clone, Copy, Debug)]
+pub struct Rotary {
     /// The base where no key gives it.
-    pub(crate) theta: f64,
+    pub theta: f64,
     /// Layers with a window have an embedding of their own (Gemma 3), with this base where no key gives it.
-    pub(crate) local_theta: Option<f64>,
+    pub local_theta: Option<f64>,
     /// `original_max_position_embeddings` stands beside, before what the object says; this where it is absent (Phi 3).
-    pub(crate) original: Option<u64>,
+    pub original: Option<u64>,
     /// `longrope` is the only stretch, and `yarn` another name for it (Phi 3).
-    pub(crate) only_long: bool,
+    pub only_long: bool,
     /// A part of each head may be rotated.
-    pub(crate) partial: bool,
+    pub partial: bool,
     /// `mscale_all_dim` scales scores, too (DeepSeek).
-    pub(crate) scales_scores: bool,
+    pub scales_scores: bool,
     /// The stretch where no key gives one (gpt-oss).
-    pub(crate) absent: fn() -> RopeScaling,
+    pub absent: fn() -> RopeScaling,
 }
 
 impl Rotary {
     /// As most families have it.
-    pub(crate) const PLAIN: Rotary = Rotary {
+    pub const PLAIN: Rotary = Rotary {
         theta: 10_000.0,
         local_theta: None,
         original: None,

@@ -68,8 +68,8 @@ impl fmt::Display for NotFollowed {
     }
 }
 
-/// Keys without effect, and why. A name may begin or end with a star; dots descend.
-pub(crate) type Needless = [(&'static str, &'static str)];
+/// Keys without effect, each with the reason. A key may begin or end with a star; dots descend.
+pub type WithoutEffect = [(&'static str, &'static str)];
 
 const PROGRAM: &str = "of the program that wrote it";
 const TRAINING: &str = "for training";
@@ -80,7 +80,7 @@ const NO_EXPERTS: &str = "the family has no experts, and no tensors of any";
 const STORED: &str = "each tensor has its own";
 
 /// Keys of every config.json. Source: transformers configuration_utils.py@v5.23 and @v4.57, `PreTrainedConfig`.
-static HF: &Needless = &[
+static HF: &WithoutEffect = &[
     ("transformers_version", PROGRAM),
     ("_name_or_path", PROGRAM),
     ("_commit_hash", PROGRAM),
@@ -169,7 +169,7 @@ static HF: &Needless = &[
 ];
 
 /// Keys of every GGUF file. Source: gguf-py/gguf/constants.py@0c1e57098.
-static GGUF: &Needless = &[
+static GGUF: &WithoutEffect = &[
     ("general.architecture", "it names the family"),
     ("general.tensor_extra.*", "which products may have activations of four bits, where a program has them"),
     ("general.type", "of the file"),
@@ -213,6 +213,16 @@ static GGUF: &Needless = &[
     ("general.sampling.*", "read with the sampler"),
 ];
 
+/// Keys of GGUF that every decoder's file may have and do not change what it computes.
+pub static GGUF_DECODER_WITHOUT_EFFECT: &WithoutEffect = &[
+    ("*.attention.value_length", "as long as a key, which is checked by shapes"),
+    ("*.attention.key_length", "the shapes say it"),
+    ("*.vocab_size", "the tokens say it"),
+    ("*.rope.dimension_count", "positions are learned"),
+    ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
+    ("*.attention.causal", "a decoder"),
+];
+
 /// Matches `key` against `pattern`, which may begin or end with a star.
 pub(crate) fn fits(pattern: &str, key: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
@@ -226,7 +236,7 @@ pub(crate) fn fits(pattern: &str, key: &str) -> bool {
 pub(crate) fn verdicts(
     facts: &dyn Facts,
     noted: &BTreeMap<String, Verdict>,
-    own: &Needless,
+    own: &WithoutEffect,
 ) -> Vec<KeyVerdict> {
     let common = match facts.dialect() {
         DialectName::Gguf => GGUF,

@@ -3,16 +3,17 @@
 //! Source: transformers `__post_init__` of configuration_{mistral,qwen2,qwen3,qwen3_moe,gemma3,gpt_oss}.py@v5.23;
 //! `llama_model_base::load_swa_pattern`, src/llama-model.cpp@0c1e57098.
 
-use super::keys::{OF_TRANSFORMERS, keys};
+use super::keys::OF_TRANSFORMERS;
 use super::{Config, ConfigProblem, Field, Keys, Origin, Reader};
 use crate::{DialectName, Fact};
 
 /// Positions that a layer with a window sees.
-pub(crate) const WINDOW: Keys = keys("window", &["attention.sliding_window"], &["sliding_window"]);
-const PATTERN: Keys = keys("windowed", &["attention.sliding_window_pattern"], &["sliding_window_pattern"]);
-const TYPES: Keys = keys("windowed", &[], &["layer_types"]);
-const USED: Keys = keys("window", &[], &["use_sliding_window"]);
-const AFTER: Keys = keys("windowed", &[], &["max_window_layers"]);
+pub(crate) const WINDOW: Keys = Keys::new("window", &["attention.sliding_window"], &["sliding_window"]);
+const PATTERN: Keys =
+    Keys::new("windowed", &["attention.sliding_window_pattern"], &["sliding_window_pattern"]);
+const TYPES: Keys = Keys::new("windowed", &[], &["layer_types"]);
+const USED: Keys = Keys::new("window", &[], &["use_sliding_window"]);
+const AFTER: Keys = Keys::new("windowed", &[], &["max_window_layers"]);
 
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
@@ -56,7 +57,7 @@ fn layers(c: &Config) -> usize {
 }
 
 /// A window in every layer, if there is one; `absent` is its width where config.json does not say it.
-pub(crate) fn everywhere(r: &mut Reader, base: Config, absent: Option<u64>) -> Config {
+pub fn everywhere(r: &mut Reader, base: Config, absent: Option<u64>) -> Config {
     let window = width(r, absent);
     let windowed = Field::default(vec![*window > 0; layers(&base)], "every layer");
     let sliding = |fact: &Fact| *fact == Fact::Str(SLIDING.to_owned());
@@ -70,7 +71,7 @@ pub(crate) fn everywhere(r: &mut Reader, base: Config, absent: Option<u64>) -> C
 }
 
 /// The same if a flag says so.
-pub(crate) fn everywhere_if_used(r: &mut Reader, base: Config, absent: u64) -> Config {
+pub fn everywhere_if_used(r: &mut Reader, base: Config, absent: u64) -> Config {
     if used(r) { everywhere(r, base, Some(absent)) } else { base }
 }
 
@@ -87,7 +88,7 @@ fn used(r: &mut Reader) -> bool {
 }
 
 /// Windows as Qwen has them: if a flag says so, in the layers that a list names, or from `max_window_layers` on.
-pub(crate) fn late(r: &mut Reader, base: Config, absent: u64) -> Config {
+pub fn late(r: &mut Reader, base: Config, absent: u64) -> Config {
     let used = used(r);
     let window = if used { width(r, Some(absent)) } else { base.window.clone() };
     let windowed = match of_types(r, &base) {
@@ -110,7 +111,7 @@ pub(crate) fn late(r: &mut Reader, base: Config, absent: u64) -> Config {
 
 /// Windows in all layers but every `period`th, or as a list says; `absent` is the width where config.json does not
 /// say it.
-pub(crate) fn alternating(r: &mut Reader, base: Config, absent: u64, period: u64) -> Config {
+pub fn alternating(r: &mut Reader, base: Config, absent: u64, period: u64) -> Config {
     let window = width(r, Some(absent));
     let windowed = match of_types(r, &base) {
         Some(types) => {

@@ -17,7 +17,7 @@ use crate::family::Family;
 
 pub use fit::{Fit, better_fit};
 use tables::HF_ACTIVATIONS;
-pub(crate) use tables::{
+pub use tables::{
     GGUF_DECODER, GGUF_MOE, GGUF_QKV, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE,
 };
 pub use wrapper::Ambiguous;
@@ -55,6 +55,11 @@ impl Rule {
     /// The pattern of the canonical parameter.
     pub fn param(&self) -> &'static str {
         self.param
+    }
+
+    /// The pattern of the entry.
+    pub fn entry(&self) -> &'static str {
+        self.entry
     }
 
     /// The entry that holds the parameter called `name`: of its layer, if it is in one.
@@ -108,8 +113,8 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// Without a prefix and without anything that is left out.
-    pub(crate) fn new(name: DialectName, rules: Vec<&'static [Rule]>) -> Dialect {
+    /// Rules without a prefix; no entry is dropped, no parameter left out.
+    pub fn new(name: DialectName, rules: Vec<&'static [Rule]>) -> Dialect {
         Dialect { name, rules, prefix: "", drops: &[], without: &[] }
     }
 
@@ -196,7 +201,7 @@ impl Dialect {
         if self.prefix.is_empty() { "model." } else { self.prefix }
     }
 
-    fn rules(&self) -> impl Iterator<Item = &'static Rule> {
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &'static Rule> {
         self.rules.iter().copied().flatten()
     }
 }
@@ -222,7 +227,7 @@ fn patterns<'a>(entries: impl Iterator<Item = &'a str>) -> HashSet<String> {
 /// Rows in interleaved `RoPE` order to rotate-half order: `[H, d/2, 2]` to `[H, 2, d/2]`.
 ///
 /// It moves whole rows, so it is exact for every encoding, and lowers to one piece.
-pub(crate) fn unpermute_rope(expr: Expr, config: &Config, rank: usize) -> Expr {
+pub fn unpermute_rope(expr: Expr, config: &Config, rank: usize) -> Expr {
     swap_pairs(expr, *config.head_dim, 2, rank)
 }
 
@@ -242,8 +247,8 @@ pub fn add_one(expr: Expr, _: &Config, _: usize) -> Expr {
     expr.encode(Step::Add(1))
 }
 
-/// `Conv1D` stores `[in, out]`.
-pub(crate) fn conv1d(expr: Expr, _: &Config, _: usize) -> Expr {
+/// A matrix that is stored `[in, out]`, as `Conv1D` of transformers does.
+pub fn conv1d(expr: Expr, _: &Config, _: usize) -> Expr {
     expr.transpose()
 }
 
@@ -256,10 +261,12 @@ fn of_qkv(expr: Expr, config: &Config, axis: usize, part: usize) -> Expr {
 
 macro_rules! of_qkv {
     ($($rows:ident, $conv1d:ident, $part:literal;)*) => { $(
-        pub(crate) fn $rows(expr: Expr, config: &Config, _: usize) -> Expr {
+        #[doc = concat!("Part ", $part, " of q, k and v, counted from 0, which are rows of one tensor.")]
+        pub fn $rows(expr: Expr, config: &Config, _: usize) -> Expr {
             of_qkv(expr, config, 0, $part)
         }
-        pub(crate) fn $conv1d(expr: Expr, config: &Config, _: usize) -> Expr {
+        #[doc = concat!("Part ", $part, " of q, k and v, counted from 0, which are columns of one tensor stored `[in, out]`.")]
+        pub fn $conv1d(expr: Expr, config: &Config, _: usize) -> Expr {
             of_qkv(expr, config, 1, $part).transpose()
         }
     )* };
@@ -268,12 +275,12 @@ macro_rules! of_qkv {
 // q, k and v as parts of one tensor: of its rows, or of the columns of a `Conv1D`.
 of_qkv! { rows_q, conv1d_q, 0; rows_k, conv1d_k, 1; rows_v, conv1d_v, 2; }
 
-/// The first half of rows that a gate and what it gates share.
-pub(crate) fn rows_gate(expr: Expr, config: &Config, _: usize) -> Expr {
+/// The gate of rows that it shares with what it gates: the first half.
+pub fn rows_gate(expr: Expr, config: &Config, _: usize) -> Expr {
     expr.slice(0, 0..*config.ffn)
 }
 
-/// The second half.
-pub(crate) fn rows_up(expr: Expr, config: &Config, _: usize) -> Expr {
+/// What is gated: the second half.
+pub fn rows_up(expr: Expr, config: &Config, _: usize) -> Expr {
     expr.slice(0, *config.ffn..2 * *config.ffn)
 }

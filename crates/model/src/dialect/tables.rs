@@ -3,7 +3,7 @@
 use super::{Rule, unpermute_rope};
 
 /// Decoders in GGUF. Source: gguf-py/gguf/tensor_mapping.py@0c1e57098.
-pub(crate) static GGUF_DECODER: &[Rule] = &[
+pub static GGUF_DECODER: &[Rule] = &[
     Rule::same("token_embedding.weight", "token_embd.weight"),
     Rule::same("layers.{n}.attention_norm.weight", "blk.{n}.attn_norm.weight"),
     Rule::same("layers.{n}.attention.output.weight", "blk.{n}.attn_output.weight"),
@@ -20,7 +20,7 @@ pub(crate) static GGUF_DECODER: &[Rule] = &[
 ];
 
 /// Queries, keys and values in GGUF, with their rows as transformers has them.
-pub(crate) static GGUF_QKV: &[Rule] = &[
+pub static GGUF_QKV: &[Rule] = &[
     Rule::same("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight"),
     Rule::same("layers.{n}.attention.q.bias", "blk.{n}.attn_q.bias"),
     Rule::same("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight"),
@@ -33,7 +33,7 @@ pub(crate) static GGUF_QKV: &[Rule] = &[
 
 /// The same in the `llama` architecture, which has the rows of q and k in interleaved `RoPE` order.
 /// Source: conversion/llama.py@0c1e57098, `LlamaModel.permute`.
-pub(crate) static GGUF_QKV_INTERLEAVED: &[Rule] = &[
+pub static GGUF_QKV_INTERLEAVED: &[Rule] = &[
     Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight", unpermute_rope),
     Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_q.bias", unpermute_rope),
     Rule::with("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight", unpermute_rope),
@@ -43,7 +43,7 @@ pub(crate) static GGUF_QKV_INTERLEAVED: &[Rule] = &[
 ];
 
 /// Mixtures of experts in GGUF: experts are stacked.
-pub(crate) static GGUF_MOE: &[Rule] = &[
+pub static GGUF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "blk.{n}.ffn_gate_inp.weight"),
     Rule::same("layers.{n}.ffn.router.bias", "blk.{n}.ffn_gate_inp.bias"),
     Rule::same("layers.{n}.ffn.router.correction.bias", "blk.{n}.exp_probs_b.bias"),
@@ -59,7 +59,7 @@ pub(crate) static GGUF_MOE: &[Rule] = &[
 ];
 
 /// Decoders after Llama in transformers: `model.layers.{n}.self_attn.q_proj` and so on. Norms differ.
-pub(crate) static HF_DECODER: &[Rule] = &[
+pub static HF_DECODER: &[Rule] = &[
     Rule::same("token_embedding.weight", "model.embed_tokens.weight"),
     Rule::same("layers.{n}.attention.q.weight", "model.layers.{n}.self_attn.q_proj.weight"),
     Rule::same("layers.{n}.attention.k.weight", "model.layers.{n}.self_attn.k_proj.weight"),
@@ -73,7 +73,7 @@ pub(crate) static HF_DECODER: &[Rule] = &[
 
 /// What Llama and those after it have besides: norms, biases. `post_attention_layernorm` is the norm before the
 /// feed-forward network.
-pub(crate) static HF_LLAMA: &[Rule] = &[
+pub static HF_LLAMA: &[Rule] = &[
     Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
     Rule::same("layers.{n}.attention.q.bias", "model.layers.{n}.self_attn.q_proj.bias"),
     Rule::same("layers.{n}.attention.k.bias", "model.layers.{n}.self_attn.k_proj.bias"),
@@ -90,7 +90,7 @@ pub(crate) static HF_LLAMA: &[Rule] = &[
 
 /// Mixtures of experts as DeepSeek and Qwen name them: each expert apart; in directories of mlx-lm they are in a stack
 /// (mlx_lm/models/qwen3_moe.py@v0.32.2, `sanitize`).
-pub(crate) static HF_MOE: &[Rule] = &[
+pub static HF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.router.weight", "model.layers.{n}.mlp.gate.weight"),
     Rule::same("layers.{n}.ffn.router.correction.bias", "model.layers.{n}.mlp.gate.e_score_correction_bias"),
     Rule::same("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.experts.{e}.gate_proj.weight"),
@@ -105,7 +105,7 @@ pub(crate) static HF_MOE: &[Rule] = &[
 ];
 
 /// Entries of checkpoints after Llama that are known and not needed.
-pub(crate) static HF_DROPS: &[(&str, &str)] =
+pub static HF_DROPS: &[(&str, &str)] =
     &[("model.layers.{n}.self_attn.rotary_emb.inv_freq", COMPUTED), ("model.rotary_emb.inv_freq", COMPUTED)];
 
 const COMPUTED: &str = "computed from the configuration";

@@ -9,8 +9,7 @@ use crate::Fact;
 use crate::activation::Activation;
 use crate::computes::NotRun;
 use crate::config::describe::{self, Description};
-use crate::config::verdict::Needless;
-use crate::config::{Config, Field, Keys, Reader, keys};
+use crate::config::{Config, DecoderKeys, Field, Keys, Reader, WithoutEffect};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{LayerNorm, Layers, Linear, Module, VocabParallelEmbedding};
@@ -36,22 +35,22 @@ impl Family for Bert {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        const POSITIONS: Keys = keys::keys("positions", &[], &["position_embedding_type"]);
+        const POSITIONS: Keys = Keys::new("positions", &[], &["position_embedding_type"]);
         // Of the tokenizer in GGUF, where the key has no architecture before it.
         const TYPES: Keys =
-            keys::keys("token_types", &["tokenizer.ggml.token_type_count"], &["type_vocab_size"]);
+            Keys::new("token_types", &["tokenizer.ggml.token_type_count"], &["type_vocab_size"]);
         let tied = r.tied(true);
-        let common = keys::Common {
-            norm_eps: keys::keys("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_eps"]),
+        let common = DecoderKeys {
+            norm_eps: Keys::new("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_eps"]),
             norm_eps_absent: 1e-12,
             activation_absent: Activation::Gelu,
             causal: false,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
-        let base = keys::common(r, &common);
+        let base = common.read(r);
         r.only(POSITIONS, "\"absolute\"", |fact| *fact == Fact::Str("absolute".to_owned()));
-        r.only_flag(keys::keys("causal", &["attention.causal"], &["is_decoder"]), false);
-        r.only_flag(keys::keys("cross_attention", &[], &["add_cross_attention"]), false);
+        r.only_flag(Keys::new("causal", &["attention.causal"], &["is_decoder"]), false);
+        r.only_flag(Keys::new("cross_attention", &[], &["add_cross_attention"]), false);
         let token_types = r.count(TYPES, 1).unwrap_or(Field::default(2, "of transformers"));
         Config { tied, token_types, ..base }
     }
@@ -103,10 +102,10 @@ impl Family for Bert {
         })
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -222,7 +221,7 @@ static HF: &[Rule] = &[
     Rule::unprefixed("next_sentence.bias", "cls.seq_relationship.bias"),
 ];
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("hidden_dropout_prob", "for training"),
     ("attention_probs_dropout_prob", "for training"),
     ("gradient_checkpointing", "for training"),
@@ -234,7 +233,7 @@ static NEEDLESS: &Needless = &[
     ("pruned_heads*", "the shapes say it"),
 ];
 
-static GGUF_NEEDLESS: &Needless = &[
+static GGUF_WITHOUT_EFFECT: &WithoutEffect = &[
     ("*.pooling_type", "for the program that runs it"),
     ("*.vocab_size", "the tokens say it"),
     ("tokenizer.ggml.token_type_count", "the shapes say it"),

@@ -1,8 +1,10 @@
-//! The modules that families put together: a decoder, its blocks and their parts, by canonical names.
+//! The modules that families put together: a decoder, its blocks and their parts, by canonical names. A family of your own
+//! uses them as those of this crate do.
+
+use std::fmt;
 
 use derive::Module;
 
-use crate::config::verdict::Needless;
 use crate::module::{
     self, Branch, Computes, Embedding, FeedForward, FusedMoe, LayerNorm, Layers, Linear,
     MergedColumnParallelLinear, Module, NotRun, ParallelLmHead, Part, QkvParallelLinear, RmsNorm,
@@ -11,32 +13,29 @@ use crate::module::{
 use crate::param::{Along, Axis};
 use crate::{Config, Moe};
 
-/// Keys of GGUF that every decoder's file may have and that say what something else says.
-pub(super) static GGUF_NEEDLESS: &Needless = &[
-    ("*.attention.value_length", "as long as a key, which is checked by shapes"),
-    ("*.attention.key_length", "the shapes say it"),
-    ("*.vocab_size", "the tokens say it"),
-    ("*.rope.dimension_count", "positions are learned"),
-    ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
-    ("*.attention.causal", "a decoder"),
-];
-
-/// A decoder.
-#[derive(Module)]
-pub(super) struct Decoder {
+/// A decoder: tokens to logits.
+#[derive(Debug, Module)]
+pub struct Decoder {
     #[module(flatten)]
     computes: Computes,
-    pub(super) token_embedding: VocabParallelEmbedding,
-    pub(super) position_embedding: Option<Embedding>,
-    pub(super) layers: Layers<Block>,
-    pub(super) output_norm: Norm,
-    pub(super) output: ParallelLmHead,
-    pub(super) rope_factors: Option<Table>,
+    /// `[vocab, hidden]`.
+    pub token_embedding: VocabParallelEmbedding,
+    /// `[context, hidden]`, if positions are learned.
+    pub position_embedding: Option<Embedding>,
+    /// The layers.
+    pub layers: Layers<Block>,
+    /// After the last layer.
+    pub output_norm: Norm,
+    /// `[vocab, hidden]`.
+    pub output: ParallelLmHead,
+    /// `[head_dim / 2]`: they divide rotary frequencies.
+    pub rope_factors: Option<Table>,
 }
 
 impl Decoder {
-    /// As Llama has it: `block` gives each layer, `norm` the last norm.
-    pub(super) fn new(c: &Config, norm: fn(&Config) -> Norm, block: impl Fn(u64) -> Block) -> Decoder {
+    /// As Llama has it: `block` gives each layer, by its number from 0, and `norm` the last norm. The output matrix is tied to
+    /// the token embedding as [`Config::tied`] says.
+    pub fn new(c: &Config, norm: fn(&Config) -> Norm, block: impl Fn(u64) -> Block) -> Decoder {
         let hidden = Axis::Hidden.of(*c.hidden);
         let output = ParallelLmHead::new(hidden, *c.vocab);
         let computes = module::Decoder {
@@ -61,39 +60,57 @@ impl Decoder {
         }
     }
 
-    /// With token embeddings that are multiplied by `scale`.
-    pub(super) fn with_scaled_embedding(self, scale: f32) -> Decoder {
+    /// The same with token embeddings that are multiplied by `scale`.
+    #[must_use]
+    pub fn with_scaled_embedding(self, scale: f32) -> Decoder {
         Decoder { token_embedding: self.token_embedding.scaled(scale), ..self }
     }
 
-    /// With learned positions.
-    pub(super) fn with_positions(self, c: &Config) -> Decoder {
+    /// The same with learned positions.
+    #[must_use]
+    pub fn with_positions(self, c: &Config) -> Decoder {
         let table = Embedding::new(Axis::Position.of(*c.context), Axis::Hidden.of(*c.hidden));
         Decoder { position_embedding: Some(table), ..self }
     }
 
-    /// With the factors of rotary frequencies that GGUF may have.
-    pub(super) fn with_rope_factors(self, c: &Config) -> Decoder {
+    /// The same with the factors of rotary frequencies that GGUF may have.
+    #[must_use]
+    pub fn with_rope_factors(self, c: &Config) -> Decoder {
         Decoder { rope_factors: Some(Table::new(Axis::HeadDim.of(*c.head_dim / 2)).optional()), ..self }
     }
 }
 
-/// One layer.
+/// One layer: attention, then a feed-forward network.
 #[derive(Module)]
-pub(super) struct Block {
+pub struct Block {
     #[module(flatten)]
     computes: Computes,
-    pub(super) attention_norm: Norm,
-    pub(super) attention: Box<dyn Module>,
-    pub(super) attention_post_norm: Option<Norm>,
-    pub(super) ffn_norm: Norm,
-    pub(super) ffn: Box<dyn Module>,
-    pub(super) ffn_post_norm: Option<Norm>,
+    /// Before attention.
+    pub attention_norm: Norm,
+    /// [`Attention`], or a module of your own.
+    pub attention: Box<dyn Module>,
+    /// After attention.
+    pub attention_post_norm: Option<Norm>,
+    /// Before the feed-forward network.
+    pub ffn_norm: Norm,
+    /// [`GatedFfn`], [`Ffn`], [`MoeFfn`], or a module of your own.
+    pub ffn: Box<dyn Module>,
+    /// After the feed-forward network.
+    pub ffn_post_norm: Option<Norm>,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("attention", &self.attention.kind())
+            .field("ffn", &self.ffn.kind())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Block {
-    /// Norms before attention and before the feed-forward network.
-    pub(super) fn new(
+    /// With norms before attention and before the feed-forward network.
+    pub fn new(
         c: &Config,
         norm: fn(&Config) -> Norm,
         attention: impl Module + 'static,
@@ -113,8 +130,9 @@ impl Block {
         }
     }
 
-    /// With norms after both, too.
-    pub(super) fn with_post_norms(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
+    /// The same with norms after both, too.
+    #[must_use]
+    pub fn with_post_norms(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
         let (attention, ffn) = ("attention_post_norm", "ffn_post_norm");
         Block {
             computes: Computes::Residual(vec![
@@ -128,18 +146,23 @@ impl Block {
     }
 }
 
-/// The norm of the residual stream.
-pub(super) enum Norm {
+/// A norm of the residual stream.
+#[derive(Clone, Debug)]
+pub enum Norm {
+    /// Without a bias.
     Rms(RmsNorm),
+    /// With a bias.
     Layer(LayerNorm),
 }
 
 impl Norm {
-    pub(super) fn rms(c: &Config) -> Norm {
+    /// [`Norm::Rms`], by the numbers of `c`.
+    pub fn rms(c: &Config) -> Norm {
         Norm::Rms(RmsNorm::new(Axis::Hidden.of(*c.hidden)).with_eps(*c.norm_eps as f32))
     }
 
-    pub(super) fn layer(c: &Config) -> Norm {
+    /// [`Norm::Layer`], by the numbers of `c`.
+    pub fn layer(c: &Config) -> Norm {
         Norm::Layer(LayerNorm::new(Axis::Hidden.of(*c.hidden)).with_eps(*c.norm_eps as f32))
     }
 }
@@ -162,13 +185,16 @@ impl Module for Norm {
 
 /// Whether the linear layers of a part have biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bias {
+pub enum Bias {
+    /// None has.
     No,
+    /// They have where a checkpoint has them.
     Optional,
+    /// Each has.
     Yes,
 }
 
-/// As a configuration says it: `None`, as the file has them.
+/// As a configuration says it ([`Config::attention_bias`]): `None` is as the file has them.
 impl From<Option<bool>> for Bias {
     fn from(said: Option<bool>) -> Bias {
         match said {
@@ -189,9 +215,9 @@ macro_rules! with {
     };
 }
 
-/// Attention with grouped queries.
-#[derive(Module)]
-pub(super) struct Attention {
+/// Attention of query heads that share key and value heads.
+#[derive(Debug, Module)]
+pub struct Attention {
     #[module(flatten)]
     computes: Result<Computes, NotRun>,
     qkv: QkvParallelLinear,
@@ -202,8 +228,9 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Of layer `n`, with biases of queries, keys and values, and of the output.
-    pub(super) fn new(c: &Config, n: u64, qkv: Bias, output: Bias) -> Attention {
+    /// Of layer `n`, counted from 0: `qkv` are the biases of queries, keys and values, `output` that of the output matrix.
+    /// Positions are not rotated.
+    pub fn new(c: &Config, n: u64, qkv: Bias, output: Bias) -> Attention {
         let hidden = Axis::Hidden.of(*c.hidden);
         let heads = Axis::Heads.of_units(*c.heads, *c.head_dim);
         Attention {
@@ -219,33 +246,37 @@ impl Attention {
         }
     }
 
-    /// With the rotary embedding of layer `n`.
-    pub(super) fn rotary(self, c: &Config, n: u64) -> Attention {
+    /// The same with the rotary embedding of layer `n`.
+    #[must_use]
+    pub fn rotary(self, c: &Config, n: u64) -> Attention {
         let computes = module::Attention::of(c, n).rotary(c, n).map(Computes::Attention);
         Attention { computes, ..self }
     }
 
-    /// With norms of each head's query and key.
-    pub(super) fn with_head_norms(self, c: &Config) -> Attention {
+    /// The same with norms of each head's query and key.
+    #[must_use]
+    pub fn with_head_norms(self, c: &Config) -> Attention {
         let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)).with_eps(*c.norm_eps as f32));
         Attention { q_norm: norm(), k_norm: norm(), ..self }
     }
 
-    /// With keys that have no bias.
-    pub(super) fn without_key_bias(self) -> Attention {
+    /// The same with keys that have no bias.
+    #[must_use]
+    pub fn without_key_bias(self) -> Attention {
         Attention { qkv: self.qkv.without_key_bias(), ..self }
     }
 
-    /// With a score for each head that goes to no position.
-    pub(super) fn with_sinks(self, c: &Config) -> Attention {
+    /// The same with a score for each head that goes to no position.
+    #[must_use]
+    pub fn with_sinks(self, c: &Config) -> Attention {
         let computes = Err(NotRun::new("its attention has sinks"));
         Attention { computes, sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
     }
 }
 
 /// A gated feed-forward network: `down(act(gate(x)) · up(x))`.
-#[derive(Module)]
-pub(super) struct GatedFfn {
+#[derive(Debug, Module)]
+pub struct GatedFfn {
     #[module(flatten)]
     computes: Computes,
     gate_up: MergedColumnParallelLinear,
@@ -253,7 +284,8 @@ pub(super) struct GatedFfn {
 }
 
 impl GatedFfn {
-    pub(super) fn new(c: &Config, ffn: u64, bias: Bias) -> GatedFfn {
+    /// `ffn` elements wide inside.
+    pub fn new(c: &Config, ffn: u64, bias: Bias) -> GatedFfn {
         let (hidden, ffn) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(ffn));
         let parts = [Part::new("gate", ffn), Part::new("up", ffn)];
         GatedFfn {
@@ -265,8 +297,8 @@ impl GatedFfn {
 }
 
 /// A feed-forward network without a gate: `down(act(up(x)))`.
-#[derive(Module)]
-pub(super) struct Ffn {
+#[derive(Debug, Module)]
+pub struct Ffn {
     #[module(flatten)]
     computes: Computes,
     up: crate::module::ColumnParallelLinear,
@@ -274,7 +306,8 @@ pub(super) struct Ffn {
 }
 
 impl Ffn {
-    pub(super) fn new(c: &Config, bias: Bias) -> Ffn {
+    /// As wide inside as [`Config::ffn`] says.
+    pub fn new(c: &Config, bias: Bias) -> Ffn {
         let (hidden, ffn): (Along, Along) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(*c.ffn));
         Ffn {
             computes: Computes::FeedForward(FeedForward { activation: *c.activation, gated: false }),
@@ -285,8 +318,8 @@ impl Ffn {
 }
 
 /// A mixture of experts: a router, experts in a stack, and perhaps a network that every token is sent to.
-#[derive(Module)]
-pub(super) struct MoeFfn {
+#[derive(Debug, Module)]
+pub struct MoeFfn {
     #[module(flatten)]
     not_run: NotRun,
     router: Router,
@@ -295,7 +328,8 @@ pub(super) struct MoeFfn {
 }
 
 impl MoeFfn {
-    pub(super) fn new(c: &Config, moe: &Moe) -> MoeFfn {
+    /// By the numbers of `moe`. The engine does not run it; it is loaded, shared by ranks and converted.
+    pub fn new(c: &Config, moe: &Moe) -> MoeFfn {
         let hidden = Axis::Hidden.of(*c.hidden);
         let experts = FusedMoe::new(*moe.experts, hidden, *moe.ffn).named(["gate", "down", "up"]);
         let router = Router { scores: Linear::new(hidden, *moe.experts), correction: None };
@@ -304,21 +338,23 @@ impl MoeFfn {
         MoeFfn { not_run, router, experts, shared }
     }
 
-    /// With biases of the router and of the experts.
-    pub(super) fn with_biases(self) -> MoeFfn {
+    /// The same with biases of the router and of the experts.
+    #[must_use]
+    pub fn with_biases(self) -> MoeFfn {
         let router = Router { scores: self.router.scores.with_bias(), ..self.router };
         MoeFfn { router, experts: self.experts.with_bias(), ..self }
     }
 
-    /// With what is added to the scores where experts are chosen, and not where they are weighed.
-    pub(super) fn with_correction(self, moe: &Moe, required: bool) -> MoeFfn {
+    /// The same with what is added to the scores where experts are chosen, and not where they are weighed.
+    #[must_use]
+    pub fn with_correction(self, moe: &Moe, required: bool) -> MoeFfn {
         let bias = Table::new(*moe.experts).named("bias");
         let correction = Some(if required { bias } else { bias.optional() });
         MoeFfn { router: Router { correction, ..self.router }, ..self }
     }
 }
 
-#[derive(Module)]
+#[derive(Debug, Module)]
 struct Router {
     #[module(flatten)]
     scores: Linear,

@@ -14,9 +14,7 @@ use crate::activation::Activation;
 use crate::computes::NotRun;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::rope::Rotary;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Field, Keys, Latent, Moe, Reader, keys};
+use crate::config::{Config, DecoderKeys, Field, Keys, Latent, Moe, Reader, Rotary, WithoutEffect};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
@@ -53,26 +51,30 @@ impl Family for DeepseekV3 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        const NEXT: Keys = keys::keys("next_layers", &[], &["num_nextn_predict_layers"]);
+        const NEXT: Keys = Keys::new("next_layers", &[], &["num_nextn_predict_layers"]);
         let tied = r.tied(false);
         let rotary = Rotary { scales_scores: true, ..Rotary::PLAIN };
         // The head's size is that of its two parts, and keys are as many as queries.
         let head_dim_absent = Some(1);
-        let base = keys::common(r, &keys::Common { head_dim_absent, rotary, ..keys::DECODER });
+        let base = DecoderKeys { head_dim_absent, rotary, ..DecoderKeys::LLAMA }.read(r);
         let latent = Latent::read(r);
         let hf = r.dialect() == DialectName::Hf;
         let v2 =
             r.architecture().to_lowercase().starts_with("deepseekv2") || r.architecture() == "deepseek_v2";
         let defaults = match (hf, v2) {
-            (false, _) => MoeDefaults { normed: false, ..MoeDefaults::PLAIN },
-            (true, true) => {
-                MoeDefaults { normed: false, ffn: Some(1407), shared: 2, grouped: true, ..MoeDefaults::PLAIN }
-            }
+            (false, _) => MoeDefaults { normed: false, shared: Some(0), ..MoeDefaults::PLAIN },
+            (true, true) => MoeDefaults {
+                normed: false,
+                ffn: Some(1407),
+                shared: Some(2),
+                grouped: true,
+                ..MoeDefaults::PLAIN
+            },
             (true, false) => MoeDefaults {
                 normed: true,
                 sigmoid: true,
                 ffn: Some(2048),
-                shared: 1,
+                shared: Some(1),
                 dense: 3,
                 groups: (8, 4),
                 grouped: true,
@@ -82,16 +84,16 @@ impl Family for DeepseekV3 {
         let mut moe = Moe::read(r, &base.ffn, &defaults);
         if hf && v2 {
             groups_of_v2(r, &mut moe);
-            r.only_flag(keys::keys("expert_weights_normed", &[], &["norm_topk_prob"]), false);
+            r.only_flag(Keys::new("expert_weights_normed", &[], &["norm_topk_prob"]), false);
             moe.normed = Field::default(false, "as transformers runs DeepSeek 2");
         }
         if hf {
-            r.only_flag(keys::keys("attention_bias", &[], &["attention_bias"]), false);
-            r.only_flag(keys::keys("ffn_bias", &[], &["mlp_bias"]), false);
-            r.only_flag(keys::keys("rope_order", &[], &["rope_interleave"]), true);
+            r.only_flag(Keys::new("attention_bias", &[], &["attention_bias"]), false);
+            r.only_flag(Keys::new("ffn_bias", &[], &["mlp_bias"]), false);
+            r.only_flag(Keys::new("rope_order", &[], &["rope_interleave"]), true);
         }
         let temperature = &["attention.temperature_scale", "attention.temperature_length"];
-        r.only(keys::keys("attention_scale", temperature, &[]), "no such key", |_| false);
+        r.only(Keys::new("attention_scale", temperature, &[]), "no such key", |_| false);
         every_layer(r);
         let head_dim =
             Field { value: latent.nope.saturating_add(*latent.rope), origin: latent.rope.origin.clone() };
@@ -132,10 +134,10 @@ impl Family for DeepseekV3 {
         Box::new(Decoder::new(c, blocks::Norm::rms, block))
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -151,7 +153,7 @@ impl Family for DeepseekV3 {
 
 /// Which groups DeepSeek 2 chooses experts in: none, or by the best expert of each.
 fn groups_of_v2(r: &mut Reader, moe: &mut Moe) {
-    const METHOD: Keys = keys::keys("expert_groups", &[], &["topk_method"]);
+    const METHOD: Keys = Keys::new("expert_groups", &[], &["topk_method"]);
     let limited = r.word(METHOD).is_some_and(|method| *method == "group_limited_greedy");
     if !limited {
         r.only(METHOD, "`greedy` or `group_limited_greedy`", |fact| *fact == Fact::Str("greedy".to_owned()));
@@ -159,7 +161,7 @@ fn groups_of_v2(r: &mut Reader, moe: &mut Moe) {
     }
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("num_key_value_heads", "keys are made for every head"),
     ("head_dim", "the sizes of its parts say it"),
     ("topk_method", "the class says it"),
@@ -172,7 +174,7 @@ static NEEDLESS: &Needless = &[
     ("num_mtp_layers", "layers after the last, which a model does without"),
 ];
 
-static GGUF_NEEDLESS: &Needless = &[
+static GGUF_WITHOUT_EFFECT: &WithoutEffect = &[
     ("*.attention.head_count_kv", "keys are made for every head"),
     ("*.attention.key_length", "as wide as the latent vector and what is rotated"),
     ("*.attention.value_length", "as wide as the latent vector"),
@@ -182,7 +184,7 @@ static GGUF_NEEDLESS: &Needless = &[
 
 /// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
 fn every_layer(r: &mut Reader) {
-    const STEP: Keys = keys::keys("moe_layer_freq", &[], &["moe_layer_freq"]);
+    const STEP: Keys = Keys::new("moe_layer_freq", &[], &["moe_layer_freq"]);
     if let Some((key, found)) = r.fact(STEP).filter(|(_, fact)| *fact != Fact::Count(1)) {
         let wanted = "1: experts in every layer after the dense ones".to_owned();
         r.problem(ConfigProblem::Invalid { key, wanted, found: found.to_string() });
@@ -233,7 +235,7 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
     } else {
         ("DeepseekV2ForCausalLM", "deepseek_v2")
     };
-    let mut d = describe::hf(c, architecture, model_type);
+    let mut d = describe::hf(c, architecture, model_type, "rms_norm_eps");
     describe::hf_moe(&mut d, c, "n_routed_experts");
     // Transformers 5 calls this what it rotates.
     d.count("head_dim", *latent.rope);

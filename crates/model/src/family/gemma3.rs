@@ -6,9 +6,10 @@
 use crate::Fact;
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
-use crate::config::rope::Rotary;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Field, Keys, Reader, keys, windows};
+use crate::config::{
+    Config, DecoderKeys, Field, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, Rotary, WithoutEffect, keys,
+    windows,
+};
 use crate::dialect::{Dialect, GGUF_DECODER, HF_DECODER, HF_DROPS, Rule, add_one};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -38,15 +39,15 @@ impl Family for Gemma3 {
             DialectName::Hf => Rotary { theta: 1e6, local_theta: Some(10_000.0), ..Rotary::PLAIN },
             DialectName::Gguf => Rotary { local_theta: Some(10_000.0), ..Rotary::PLAIN },
         };
-        let common = keys::Common {
-            activation: keys::keys("activation", &[], &["hidden_activation"]),
+        let common = DecoderKeys {
+            activation: Keys::new("activation", &[], &["hidden_activation"]),
             activation_absent: Activation::GeluTanh,
             kv_heads_absent: Some(4),
             head_dim_absent: Some(256),
             rotary,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
-        let base = keys::common(r, &common);
+        let base = common.read(r);
         let base = windows::alternating(r, base, 4096, 6);
         let attention_scale = match (keys::attention_scale(r), r.dialect()) {
             (Some(scale), _) => scale,
@@ -71,10 +72,10 @@ impl Family for Gemma3 {
         Config { attention_scale, attention_bias, logit_soft_cap, tied, ..base }
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -114,7 +115,7 @@ impl Family for Gemma3 {
             }
             return d;
         }
-        let mut d = describe::hf(c, "Gemma3ForCausalLM", "gemma3_text");
+        let mut d = describe::hf(c, "Gemma3ForCausalLM", "gemma3_text", "rms_norm_eps");
         let tanh = *c.activation == Activation::GeluTanh;
         d.text("hidden_activation", if tanh { "gelu_pytorch_tanh" } else { c.activation.name() });
         d.number("rope_local_base_freq", *c.rope_local_theta);
@@ -158,11 +159,11 @@ impl Family for Gemma3 {
 }
 
 const SCORE_SOFT_CAP: Keys =
-    keys::keys("score_soft_cap", &["attn_logit_softcapping"], &["attn_logit_softcapping"]);
-const BIASES: Keys = keys::keys("attention_bias", &[], &["attention_bias"]);
-const BIDIRECTIONAL: Keys = keys::keys("bidirectional", &[], &["use_bidirectional_attention"]);
+    Keys::new("score_soft_cap", &["attn_logit_softcapping"], &["attn_logit_softcapping"]);
+const BIASES: Keys = Keys::new("attention_bias", &[], &["attention_bias"]);
+const BIDIRECTIONAL: Keys = Keys::new("bidirectional", &[], &["use_bidirectional_attention"]);
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("_sliding_window_pattern", "`layer_types` or `sliding_window_pattern` says it"),
     ("hidden_act", "`hidden_activation` says it"),
     ("cache_implementation", "for the program that runs it"),

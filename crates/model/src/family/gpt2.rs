@@ -4,8 +4,7 @@
 
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
-use crate::config::verdict::Needless;
-use crate::config::{Config, Field, Keys, Reader, keys};
+use crate::config::{Config, DecoderKeys, Field, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, WithoutEffect};
 use crate::dialect::{
     Dialect, GGUF_DECODER, Rule, conv1d, conv1d_k, conv1d_q, conv1d_v, rows_k, rows_q, rows_v,
 };
@@ -32,22 +31,22 @@ impl Family for Gpt2 {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let common = keys::Common {
-            layers: keys::keys("layers", &["block_count"], &["num_hidden_layers", "n_layer"]),
-            hidden: keys::keys("hidden", &["embedding_length"], &["hidden_size", "n_embd"]),
-            heads: keys::keys("heads", &["attention.head_count"], &["num_attention_heads", "n_head"]),
-            kv_heads: keys::keys("kv_heads", &["attention.head_count_kv"], &[]),
-            head_dim: keys::keys("head_dim", &["attention.key_length"], &[]),
-            ffn: keys::keys("ffn", &["feed_forward_length"], &["n_inner"]),
-            context: keys::keys("context", &["context_length"], &["max_position_embeddings", "n_positions"]),
-            norm_eps: keys::keys("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_epsilon"]),
-            activation: keys::keys("activation", &[], &["activation_function"]),
+        let common = DecoderKeys {
+            layers: Keys::new("layers", &["block_count"], &["num_hidden_layers", "n_layer"]),
+            hidden: Keys::new("hidden", &["embedding_length"], &["hidden_size", "n_embd"]),
+            heads: Keys::new("heads", &["attention.head_count"], &["num_attention_heads", "n_head"]),
+            kv_heads: Keys::new("kv_heads", &["attention.head_count_kv"], &[]),
+            head_dim: Keys::new("head_dim", &["attention.key_length"], &[]),
+            ffn: Keys::new("ffn", &["feed_forward_length"], &["n_inner"]),
+            context: Keys::new("context", &["context_length"], &["max_position_embeddings", "n_positions"]),
+            norm_eps: Keys::new("norm_eps", &["attention.layer_norm_epsilon"], &["layer_norm_epsilon"]),
+            activation: Keys::new("activation", &[], &["activation_function"]),
             activation_absent: Activation::GeluTanh,
             ffn_by_hidden: Some(4),
             norm_eps_absent: 1e-5,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
-        let c = Config { tied: r.tied(true), ..keys::common(r, &common) };
+        let c = Config { tied: r.tied(true), ..common.read(r) };
         let attention_scale = match r.flag(SCALED) {
             Some(Field { value: false, origin }) => Field { value: 1.0, origin },
             _ => c.attention_scale,
@@ -57,10 +56,10 @@ impl Family for Gpt2 {
         Config { attention_scale, attention_scale_by_layer: by_layer, ..c }
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -124,15 +123,15 @@ impl Family for Gpt2 {
     }
 }
 
-const SCALED: Keys = keys::keys("attention_scale", &[], &["scale_attn_weights"]);
-const BY_LAYER: Keys = keys::keys("attention_scale", &[], &["scale_attn_by_inverse_layer_idx"]);
-const CROSS: Keys = keys::keys("cross_attention", &[], &["add_cross_attention"]);
+const SCALED: Keys = Keys::new("attention_scale", &[], &["scale_attn_weights"]);
+const BY_LAYER: Keys = Keys::new("attention_scale", &[], &["scale_attn_by_inverse_layer_idx"]);
+const CROSS: Keys = Keys::new("cross_attention", &[], &["add_cross_attention"]);
 
 fn is_usual_scale(c: &Config) -> bool {
     (*c.attention_scale - (*c.head_dim as f64).powf(-0.5)).abs() < 1e-9
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("*_pdrop", "for training"),
     ("summary_*", "for another head"),
     ("n_layer", "`num_hidden_layers` says it, and wins"),

@@ -12,9 +12,9 @@ use crate::Fact;
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::rope::Rotary;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Keys, Moe, Reader, keys, windows};
+use crate::config::{
+    Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Keys, Moe, Reader, Rotary, WithoutEffect, windows,
+};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -40,7 +40,7 @@ impl Family for GptOss {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        const METHOD: Keys = keys::keys("quantisation", &[], &["quantization_config.quant_method"]);
+        const METHOD: Keys = Keys::new("quantisation", &[], &["quantization_config.quant_method"]);
         let tied = r.tied(false);
         let hf = r.dialect() == DialectName::Hf;
         let rotary = match r.dialect() {
@@ -49,28 +49,28 @@ impl Family for GptOss {
             }
             DialectName::Gguf => Rotary::PLAIN,
         };
-        let common = keys::Common {
+        let common = DecoderKeys {
             // Experts have an activation of their own.
-            activation: keys::keys("activation", &[], &[]),
+            activation: Keys::new("activation", &[], &[]),
             norm_eps_absent: 1e-5,
             kv_heads_absent: Some(8),
             head_dim_absent: Some(64),
             rotary,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
-        let c = Config { tied, ..keys::common(r, &common) };
+        let c = Config { tied, ..common.read(r) };
         let mut moe = Moe::read(r, &c.ffn, &MoeDefaults::PLAIN);
         moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
         let mut c = windows::alternating(r, c, 128, 2);
-        let local = keys::keys("rope_local_theta", &["rope.freq_base_swa"], &[]);
+        let local = Keys::new("rope_local_theta", &["rope.freq_base_swa"], &[]);
         let theta = *c.rope_theta;
         r.only(local, "the base of the other layers", |fact| {
             fact.number().is_some_and(|x| (x - theta).abs() < 1e-6 * theta)
         });
-        r.only_flag(keys::keys("attention_bias", &[], &["attention_bias"]), true);
+        r.only_flag(Keys::new("attention_bias", &[], &["attention_bias"]), true);
         let near = |wanted: f64| move |fact: &Fact| fact.number().is_some_and(|x| (x - wanted).abs() < 1e-6);
-        r.only(keys::keys("swiglu_limit", &[], &["swiglu_limit"]), "7", near(7.0));
-        r.only(keys::keys("swiglu_alpha", &[], &["swiglu_alpha"]), "1.702", near(1.702));
+        r.only(Keys::new("swiglu_limit", &[], &["swiglu_limit"]), "7", near(7.0));
+        r.only(Keys::new("swiglu_alpha", &[], &["swiglu_alpha"]), "1.702", near(1.702));
         if let (false, RopeScaling::Yarn(yarn)) = (hf, &mut c.rope_scaling.value) {
             // GGUF has no key for it. llama.cpp truncates always, and the released models were trained without.
             let untruncated = Yarn { truncate: false, ..yarn.clone() };
@@ -80,10 +80,10 @@ impl Family for GptOss {
         Config { moe: Some(moe), ..c }
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -111,7 +111,7 @@ impl Family for GptOss {
             }
             return d;
         }
-        let mut d = describe::hf(c, "GptOssForCausalLM", "gpt_oss");
+        let mut d = describe::hf(c, "GptOssForCausalLM", "gpt_oss", "rms_norm_eps");
         describe::hf_moe(&mut d, c, "num_local_experts");
         d.text("hidden_act", "silu");
         d.number("swiglu_limit", 7.0);
@@ -173,7 +173,7 @@ fn released() -> Yarn {
     }
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("hidden_act", "experts have an activation of their own"),
     ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),

@@ -6,8 +6,9 @@ use tensor::RopeOrder;
 
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
-use crate::config::verdict::Needless;
-use crate::config::{Config, Field, Reader, keys, windows};
+use crate::config::{
+    Config, DecoderKeys, Field, GGUF_DECODER_WITHOUT_EFFECT, OF_TRANSFORMERS, Reader, WithoutEffect, windows,
+};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -34,25 +35,25 @@ impl Family for Llama {
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
         if is_mistral(r) {
-            let common = keys::Common { kv_heads_absent: Some(8), ..keys::DECODER };
-            let c = Config { tied, ..keys::common(r, &common) };
+            let common = DecoderKeys { kv_heads_absent: Some(8), ..DecoderKeys::LLAMA };
+            let c = Config { tied, ..common.read(r) };
             let c = windows::everywhere(r, c, Some(4096));
             return match r.dialect() {
                 DialectName::Gguf => c,
                 DialectName::Hf => Config { attention_bias: no_bias(), ffn_bias: no_bias(), ..c },
             };
         }
-        let c = keys::common(r, &keys::DECODER);
+        let c = DecoderKeys::LLAMA.read(r);
         let (attention_bias, ffn_bias) = (r.attention_bias(false), r.ffn_bias(false));
         let c = Config { attention_bias, ffn_bias, tied, ..c };
         // In config.json the key means nothing: it is Mistral's.
         if r.dialect() == DialectName::Gguf { windows::everywhere(r, c, None) } else { c }
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -66,14 +67,14 @@ impl Family for Llama {
                 d
             }
             DialectName::Hf if *c.window > 0 => {
-                let mut d = describe::hf(c, "MistralForCausalLM", "mistral");
+                let mut d = describe::hf(c, "MistralForCausalLM", "mistral", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.count("sliding_window", *c.window);
                 d.flag("tie_word_embeddings", !own("output.weight"));
                 d
             }
             DialectName::Hf => {
-                let mut d = describe::hf(c, "LlamaForCausalLM", "llama");
+                let mut d = describe::hf(c, "LlamaForCausalLM", "llama", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.flag("attention_bias", own("layers.0.attention.q.bias"));
                 d.flag("mlp_bias", own("layers.0.ffn.up.bias"));
@@ -113,10 +114,10 @@ fn is_mistral(r: &Reader) -> bool {
 
 /// No key of Mistral's says that there are biases, and the reference has none.
 fn no_bias() -> Field<Option<bool>> {
-    Field::default(Some(false), keys::OF_TRANSFORMERS)
+    Field::default(Some(false), OF_TRANSFORMERS)
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("sliding_window", "of Mistral: Llama has no window"),
     ("layer_types", "of other families: Llama has no window"),
     ("attention_bias", "of Llama: Mistral has no biases"),

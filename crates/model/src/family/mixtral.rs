@@ -7,9 +7,9 @@ use tensor::RopeOrder;
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::rope::Rotary;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Moe, Reader, keys, windows};
+use crate::config::{
+    Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Moe, Reader, Rotary, WithoutEffect, windows,
+};
 use crate::dialect::{
     Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV_INTERLEAVED, HF_DECODER, HF_DROPS, HF_LLAMA, Rule,
 };
@@ -44,16 +44,16 @@ impl Family for Mixtral {
         let hf = r.dialect() == DialectName::Hf;
         let rotary = Rotary { theta: if hf { 1e6 } else { Rotary::PLAIN.theta }, ..Rotary::PLAIN };
         let common =
-            keys::Common { norm_eps_absent: 1e-5, kv_heads_absent: Some(8), rotary, ..keys::DECODER };
-        let base = Config { tied, ..keys::common(r, &common) };
+            DecoderKeys { norm_eps_absent: 1e-5, kv_heads_absent: Some(8), rotary, ..DecoderKeys::LLAMA };
+        let base = Config { tied, ..common.read(r) };
         let moe = Moe::read(r, &base.ffn, &MoeDefaults::PLAIN);
         windows::everywhere(r, Config { moe: Some(moe), ..base }, None)
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -66,7 +66,7 @@ impl Family for Mixtral {
             describe::gguf_unread_window(&mut d, c, "llama");
             return d;
         }
-        let mut d = describe::hf(c, "MixtralForCausalLM", "mixtral");
+        let mut d = describe::hf(c, "MixtralForCausalLM", "mixtral", "rms_norm_eps");
         describe::hf_moe(&mut d, c, "num_local_experts");
         d.text("hidden_act", c.activation.name());
         if *c.window > 0 {
@@ -101,7 +101,7 @@ impl Family for Mixtral {
     }
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),
     ("router_aux_loss_coef", "for training"),

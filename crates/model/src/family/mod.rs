@@ -1,7 +1,7 @@
 //! The table of families.
 
 mod bert;
-mod blocks;
+pub mod blocks;
 mod claim;
 mod deepseek_v3;
 mod gemma3;
@@ -16,7 +16,7 @@ mod whisper;
 use tensor::RopeOrder;
 
 use crate::config::Reader;
-use crate::config::verdict::Needless;
+use crate::config::WithoutEffect;
 use crate::dialect::Dialect;
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -44,7 +44,7 @@ pub trait Family: Sync {
         true
     }
     /// Keys of an ecosystem that do not change what the family computes, and why.
-    fn needless(&self, _dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, _dialect: DialectName) -> &'static WithoutEffect {
         &[]
     }
     /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family.

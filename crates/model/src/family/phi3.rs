@@ -8,9 +8,7 @@ use derive::Module;
 
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
-use crate::config::rope::Rotary;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Reader, keys, rope, windows};
+use crate::config::{Config, DecoderKeys, Reader, Rotary, WithoutEffect, rope, windows};
 use crate::dialect::{
     Dialect, GGUF_DECODER, HF_DECODER, HF_DROPS, HF_LLAMA, Rule, rows_gate, rows_k, rows_q, rows_up, rows_v,
 };
@@ -41,8 +39,8 @@ impl Family for Phi3 {
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
         let rotary = Rotary { original: Some(4096), only_long: true, partial: true, ..Rotary::PLAIN };
-        let common = keys::Common { norm_eps_absent: 1e-5, rotary, ..keys::DECODER };
-        let c = Config { tied, ..keys::common(r, &common) };
+        let common = DecoderKeys { norm_eps_absent: 1e-5, rotary, ..DecoderKeys::LLAMA };
+        let c = Config { tied, ..common.read(r) };
         let mut c = windows::everywhere(r, c, None);
         // The converter names no kind of stretch, but writes what goes with its factors.
         let long = r.dialect() == DialectName::Gguf && r.fact(rope::ATTENTION_FACTOR).is_some();
@@ -53,10 +51,10 @@ impl Family for Phi3 {
         c
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -73,7 +71,7 @@ impl Family for Phi3 {
             }
             return d;
         }
-        let mut d = describe::hf(c, "Phi3ForCausalLM", "phi3");
+        let mut d = describe::hf(c, "Phi3ForCausalLM", "phi3", "rms_norm_eps");
         d.text("hidden_act", c.activation.name());
         if *c.window > 0 {
             d.count("sliding_window", *c.window);
@@ -118,7 +116,7 @@ struct Phi {
     rope_factors_long: Option<Table>,
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("resid_pdrop", "for training"),
     ("embd_pdrop", "for training"),
     ("attention_bias", "Phi 3 has no biases"),
@@ -126,7 +124,7 @@ static NEEDLESS: &Needless = &[
     ("original_max_position_embeddings", "the stretch does not ask for it"),
 ];
 
-static GGUF_NEEDLESS: &Needless = &[
+static GGUF_WITHOUT_EFFECT: &WithoutEffect = &[
     ("*.rope.scaling.original_context_length", "frequencies are not stretched"),
     ("*.rope.scaling.finetuned", "llama.cpp computes nothing from it"),
     ("*.attention.value_length", "as long as a key, which is checked by shapes"),

@@ -6,8 +6,7 @@
 
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
-use crate::config::verdict::Needless;
-use crate::config::{Config, Reader, keys, windows};
+use crate::config::{Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Reader, WithoutEffect, windows};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -62,22 +61,22 @@ impl Family for Qwen {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let common = keys::Common {
+        let common = DecoderKeys {
             kv_heads_absent: Some(32),
             head_dim_absent: self.head_dim_absent,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
-        let mut c = Config { tied, ..keys::common(r, &common) };
+        let mut c = Config { tied, ..common.read(r) };
         if self.says_bias {
             c.attention_bias = r.attention_bias(false);
         }
         windows::late(r, c, 4096)
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -90,7 +89,7 @@ impl Family for Qwen {
             describe::lose_output_bias(&mut d, own);
             return d;
         }
-        let mut d = describe::hf(c, class, kind);
+        let mut d = describe::hf(c, class, kind, "rms_norm_eps");
         d.text("hidden_act", c.activation.name());
         if self.says_bias {
             d.flag("attention_bias", own("layers.0.attention.q.bias"));
@@ -116,7 +115,7 @@ impl Family for Qwen {
     }
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("attention_bias", "of Qwen 3: Qwen 2 has biases of queries, keys and values always"),
     ("use_mrope", "text has one position a token"),
 ];

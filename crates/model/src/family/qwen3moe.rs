@@ -6,8 +6,9 @@
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Keys, Moe, Reader, keys, windows};
+use crate::config::{
+    Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Keys, Moe, Reader, WithoutEffect, windows,
+};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
@@ -34,8 +35,8 @@ impl Family for Qwen3Moe {
 
     fn config(&self, r: &mut Reader) -> Config {
         let tied = r.tied(false);
-        let common = keys::Common { kv_heads_absent: Some(4), ..keys::DECODER };
-        let base = Config { tied, ..keys::common(r, &common) };
+        let common = DecoderKeys { kv_heads_absent: Some(4), ..DecoderKeys::LLAMA };
+        let base = Config { tied, ..common.read(r) };
         let attention_bias = r.attention_bias(false);
         // GGUF does not say it, and llama.cpp takes them to sum up to 1.
         let normed = r.dialect() == DialectName::Gguf;
@@ -44,10 +45,10 @@ impl Family for Qwen3Moe {
         windows::everywhere_if_used(r, Config { moe: Some(moe), attention_bias, ..base }, 4096)
     }
 
-    fn needless(&self, dialect: DialectName) -> &'static Needless {
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
-            DialectName::Gguf => blocks::GGUF_NEEDLESS,
-            DialectName::Hf => NEEDLESS,
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -69,7 +70,7 @@ impl Family for Qwen3Moe {
             describe::lose_output_bias(&mut d, own);
             return d;
         }
-        let mut d = describe::hf(c, "Qwen3MoeForCausalLM", "qwen3_moe");
+        let mut d = describe::hf(c, "Qwen3MoeForCausalLM", "qwen3_moe", "rms_norm_eps");
         describe::hf_moe(&mut d, c, "num_experts");
         if let Some(moe) = &c.moe {
             d.count("moe_intermediate_size", *moe.ffn);
@@ -106,7 +107,7 @@ impl Family for Qwen3Moe {
     }
 }
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),
     ("router_aux_loss_coef", "for training"),
@@ -115,8 +116,8 @@ static NEEDLESS: &Needless = &[
 
 /// Config.json can leave experts out of some layers, which no released model does and GGUF cannot say.
 fn all_layers(r: &mut Reader) {
-    const STEP: Keys = keys::keys("decoder_sparse_step", &[], &["decoder_sparse_step"]);
-    const DENSE: Keys = keys::keys("mlp_only_layers", &[], &["mlp_only_layers"]);
+    const STEP: Keys = Keys::new("decoder_sparse_step", &[], &["decoder_sparse_step"]);
+    const DENSE: Keys = Keys::new("mlp_only_layers", &[], &["mlp_only_layers"]);
     let step = r.fact(STEP).filter(|(_, fact)| *fact != Fact::Count(1));
     let dense = r.fact(DENSE).filter(|(_, fact)| *fact != Fact::List(vec![]));
     for ((key, found), wanted) in

@@ -9,8 +9,7 @@ use derive::Module;
 use crate::activation::Activation;
 use crate::computes::NotRun;
 use crate::config::describe::Description;
-use crate::config::verdict::Needless;
-use crate::config::{Config, Encoder, Field, Keys, Reader, keys};
+use crate::config::{Config, DecoderKeys, Encoder, Field, Keys, Reader, WithoutEffect};
 use crate::dialect::{Dialect, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
@@ -25,12 +24,12 @@ use super::blocks::{Attention, Bias, Ffn};
 /// The unit that stands for the family in the table.
 pub(super) struct Whisper;
 
-const LAYERS: Keys = keys::keys("layers", &[], &["decoder_layers"]);
-const HIDDEN: Keys = keys::keys("hidden", &[], &["d_model"]);
-const HEADS: Keys = keys::keys("heads", &[], &["decoder_attention_heads"]);
-const FFN: Keys = keys::keys("ffn", &[], &["decoder_ffn_dim"]);
-const CONTEXT: Keys = keys::keys("context", &[], &["max_target_positions"]);
-const NONE: Keys = keys::keys("kv_heads", &[], &[]);
+const LAYERS: Keys = Keys::new("layers", &[], &["decoder_layers"]);
+const HIDDEN: Keys = Keys::new("hidden", &[], &["d_model"]);
+const HEADS: Keys = Keys::new("heads", &[], &["decoder_attention_heads"]);
+const FFN: Keys = Keys::new("ffn", &[], &["decoder_ffn_dim"]);
+const CONTEXT: Keys = Keys::new("context", &[], &["max_target_positions"]);
+const NONE: Keys = Keys::new("kv_heads", &[], &[]);
 
 impl Family for Whisper {
     fn name(&self) -> &'static str {
@@ -46,26 +45,26 @@ impl Family for Whisper {
     }
 
     fn config(&self, r: &mut Reader) -> Config {
-        let common = keys::Common {
+        let common = DecoderKeys {
             layers: LAYERS,
             hidden: HIDDEN,
             heads: HEADS,
             kv_heads: NONE,
             ffn: FFN,
             context: CONTEXT,
-            activation: keys::keys("activation", &[], &["activation_function"]),
+            activation: Keys::new("activation", &[], &["activation_function"]),
             activation_absent: Activation::Gelu,
             // Of torch: no key gives it.
-            norm_eps: keys::keys("norm_eps", &[], &[]),
+            norm_eps: Keys::new("norm_eps", &[], &[]),
             norm_eps_absent: 1e-5,
-            head_dim: keys::keys("head_dim", &[], &[]),
+            head_dim: Keys::new("head_dim", &[], &[]),
             causal: false,
-            ..keys::DECODER
+            ..DecoderKeys::LLAMA
         };
         let tied = r.tied(true);
         let encoder = Some(Encoder::read(r));
-        r.only_flag(keys::keys("embedding_scale", &[], &["scale_embedding"]), false);
-        Config { tied, encoder, ..keys::common(r, &common) }
+        r.only_flag(Keys::new("embedding_scale", &[], &["scale_embedding"]), false);
+        Config { tied, encoder, ..common.read(r) }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
@@ -109,8 +108,8 @@ impl Family for Whisper {
         })
     }
 
-    fn needless(&self, _: DialectName) -> &'static Needless {
-        NEEDLESS
+    fn without_effect(&self, _: DialectName) -> &'static WithoutEffect {
+        WITHOUT_EFFECT
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
@@ -291,7 +290,7 @@ static HF: &[Rule] = &[
     Rule::unprefixed("output.weight", "proj_out.weight"),
 ];
 
-static NEEDLESS: &Needless = &[
+static WITHOUT_EFFECT: &WithoutEffect = &[
     ("is_encoder_decoder", "it names the family"),
     ("num_hidden_layers", "`encoder_layers` and `decoder_layers` say it"),
     ("num_attention_heads", "`encoder_attention_heads` says it"),
