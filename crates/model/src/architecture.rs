@@ -1,5 +1,7 @@
 //! What the engine runs: what the modules of a model say that they compute, by their paths.
 
+mod shapes;
+
 use std::collections::BTreeMap;
 
 use crate::computes::{Computes, Decoder, NotRun};
@@ -28,7 +30,8 @@ impl Architecture {
     /// What the modules of `tree` compute.
     ///
     /// # Errors
-    /// If one of them computes what the engine does not run, or does not say what it computes: every reason.
+    /// If one of them computes what the engine does not run, does not say what it computes, or owns parameters of other shapes
+    /// than that takes: every reason.
     pub fn of(tree: &Tree) -> Result<Architecture, NotRun> {
         let mut modules = BTreeMap::new();
         let mut reasons: Vec<&str> = vec![];
@@ -47,10 +50,16 @@ impl Architecture {
         };
         let decoder = decoder.clone();
         let architecture = Architecture { decoder, modules, matrices: matrices(tree) };
-        match architecture.unsaid() {
-            None => Ok(architecture),
-            Some(path) => Err(NotRun::new(format!("`{path}` does not say what it computes"))),
+        if let Some(path) = architecture.unsaid() {
+            return Err(NotRun::new(format!("`{path}` does not say what it computes")));
         }
+        let wrong = shapes::wrong(&architecture, tree);
+        if wrong.is_empty() { Ok(architecture) } else { Err(NotRun::new(wrong.join(", "))) }
+    }
+
+    /// What modules compute, by path.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&str, &Computes)> {
+        self.modules.iter().map(|(path, computes)| (path.as_str(), computes))
     }
 
     /// What the module at `path` computes: of `layers.0.attention`, its attention.

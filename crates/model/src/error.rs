@@ -4,6 +4,8 @@ use std::fmt;
 
 use tensor::Diagnostics;
 
+use crate::ecosystem::DialectName;
+
 /// One thing that a configuration lacks or contradicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigProblem {
@@ -42,6 +44,99 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
+/// One thing that is wrong with what a family says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FamilyProblem {
+    /// Another family has its name.
+    NameTaken,
+    /// It claims no architecture.
+    ClaimsNothing,
+    /// It claims an architecture that is claimed already.
+    Claimed {
+        /// The ecosystem.
+        dialect: DialectName,
+        /// The architecture.
+        architecture: &'static str,
+        /// The family that claims it; `None`: models of several parts, of which one is a text model of some family.
+        by: Option<&'static str>,
+    },
+    /// It claims architectures in an ecosystem, and gives no names of parameters there.
+    NoDialect {
+        /// The ecosystem.
+        dialect: DialectName,
+    },
+    /// It gives the names of another ecosystem than it was asked for.
+    OtherDialect {
+        /// The ecosystem that it was asked for.
+        dialect: DialectName,
+        /// The one that it gives.
+        found: DialectName,
+    },
+    /// A rule cannot be followed.
+    Rule {
+        /// The ecosystem.
+        dialect: DialectName,
+        /// The parameter.
+        param: &'static str,
+        /// The entry.
+        entry: &'static str,
+        /// What is in the way.
+        why: &'static str,
+    },
+    /// Two modules own one name.
+    TwoOwners {
+        /// The name.
+        name: String,
+        /// The modules.
+        owners: [String; 2],
+    },
+    /// A module owns a parameter that no rule names.
+    Nameless {
+        /// The ecosystem.
+        dialect: DialectName,
+        /// The parameter; `{n}` is any layer.
+        param: String,
+        /// The nearest of those that rules name and no module owns.
+        nearest: Option<String>,
+    },
+}
+
+impl fmt::Display for FamilyProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FamilyProblem::NameTaken => f.write_str("another family has this name"),
+            FamilyProblem::ClaimsNothing => f.write_str("it claims no architecture"),
+            FamilyProblem::Claimed { dialect, architecture, by: Some(by) } => {
+                write!(f, "{dialect}: the family `{by}` claims `{architecture}`")
+            }
+            FamilyProblem::Claimed { dialect, architecture, by: None } => write!(
+                f,
+                "{dialect}: `{architecture}` is a model of several parts; claim the architecture of its text model"
+            ),
+            FamilyProblem::NoDialect { dialect } => {
+                write!(f, "{dialect}: it claims architectures there, and has no names for parameters")
+            }
+            FamilyProblem::OtherDialect { dialect, found } => {
+                write!(f, "{dialect}: wanted the names of {dialect}, found those of {found}")
+            }
+            FamilyProblem::Rule { dialect, param, entry, why } => {
+                write!(f, "{dialect}: the rule for `{param}` from `{entry}`: {why}")
+            }
+            FamilyProblem::TwoOwners { name, owners: [one, other] } => {
+                write!(f, "two modules own `{name}`: {one} and {other}")
+            }
+            FamilyProblem::Nameless { dialect, param, nearest } => {
+                write!(f, "{dialect}: no rule names `{param}`")?;
+                match nearest {
+                    Some(nearest) => write!(f, ", and no module owns `{nearest}`, which a rule names"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
 /// As much of a stranger's name as a message has room for.
 pub(crate) fn short(name: &str) -> String {
     name.chars().take(96).flat_map(char::escape_debug).collect()
@@ -63,6 +158,14 @@ pub enum Error {
         why: Option<String>,
         /// What the families claim.
         known: String,
+    },
+    /// What a family says of itself contradicts itself, or another family.
+    #[error("the family `{family}` is declared wrongly:{}", list(.problems))]
+    Family {
+        /// The family.
+        family: &'static str,
+        /// Every problem.
+        problems: Vec<FamilyProblem>,
     },
     /// The configuration has problems.
     #[error("the configuration of `{architecture}` is wrong:{}", list(.problems))]
@@ -97,7 +200,7 @@ impl Error {
     }
 }
 
-fn list(problems: &[ConfigProblem]) -> String {
+fn list<P: fmt::Display>(problems: &[P]) -> String {
     problems.iter().map(|p| format!("\n  {p}")).collect()
 }
 

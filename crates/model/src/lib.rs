@@ -1,7 +1,7 @@
 //! Names and meaning, no bytes: what a model's configuration says, which parameters it has, how each
 //! ecosystem names and stores them, and how a runtime wants them.
 //!
-//! - A **family** ([`Family`]) declares hyper-parameters and modules: what each owns, and what it computes. One file in `family/`, one line in [`FAMILIES`].
+//! - A **family** ([`Family`]) declares hyper-parameters and modules: what each owns, and what it computes. One file and one line in `family/`; [`register`] adds one from outside.
 //! - A **dialect** ([`Dialect`]) says how an ecosystem names and lays out those parameters.
 //! - A **layout** ([`Layout`]) says how a runtime wants them, as expressions over canonical names.
 
@@ -38,9 +38,9 @@ pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
 pub use dialect::{Ambiguous, Dialect, Fit, How, Rule, add_one, better_fit};
 pub use ecosystem::DialectName;
-pub use error::{ConfigProblem, Error};
+pub use error::{ConfigProblem, Error, FamilyProblem};
 pub use facts::{Fact, Facts};
-pub use family::{FAMILIES, Family};
+pub use family::{Family, families, register};
 pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
@@ -74,12 +74,19 @@ impl Model {
     ///
     /// # Errors
     /// If no family claims the architecture, or the configuration lacks or contradicts something: every
-    /// problem at once.
+    /// problem at once. If the family's modules and names contradict each other.
     pub fn from_facts(facts: &dyn Facts) -> Result<Model, Error> {
         let (family, architecture) = family::find(facts)?;
         let mut reader = config::Reader::new(facts, &architecture);
         let config = family.config(&mut reader);
         let (config, noted) = reader.finish(config)?;
+        let problems = family::checked(
+            Tree::canonical(&*family.module(&config)),
+            family.dialect(facts.dialect()).as_ref(),
+        );
+        if !problems.is_empty() {
+            return Err(Error::Family { family: family.name(), problems });
+        }
         Ok(Model { family, config, dialect: facts.dialect(), noted })
     }
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tensor::Pattern;
 
 use crate::ecosystem::DialectName;
-use crate::family::{FAMILIES, Family};
+use crate::family::{Family, families};
 
 /// Names that are looked at; a checkpoint of more is like its first ones.
 const NAMES: usize = 1 << 16;
@@ -55,9 +55,9 @@ pub fn better_fit<'a>(
         total += 1;
     }
     let mut scores = vec![];
-    for family in FAMILIES {
+    for family in families() {
         for dialect in [DialectName::Gguf, DialectName::Hf] {
-            let (known, share) = score(*family, dialect, &patterns);
+            let (known, share) = score(family, dialect, &patterns);
             scores.push((known, share, dialect, family.name()));
         }
     }

@@ -4,14 +4,14 @@ use crate::config::Reader;
 use crate::error::short;
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
-use super::{FAMILIES, Family};
+use super::{Family, families};
 
 /// Classes of transformers that put images or sound before a text model and run that as it is, and their `model_type`s.
 /// Their text model's family is that of their `text_config`.
 ///
 /// Held against the text model alone, by logits: golden/wrappers. Qwen2-VL and its like are not here: they rotate by
 /// positions in the image.
-static MULTIMODAL: &[&str] = &[
+pub(super) static MULTIMODAL: &[&str] = &[
     "Gemma3ForConditionalGeneration",
     "Gemma3Model",
     "GotOcr2ForConditionalGeneration",
@@ -131,11 +131,12 @@ fn text_model(facts: &dyn Facts, class: &str) -> Result<(&'static dyn Family, St
 /// The family that claims `name`.
 fn claimant(facts: &dyn Facts, name: &str) -> Option<&'static dyn Family> {
     let reader = Reader::new(facts, name);
-    let is_of = |f: &&&dyn Family| claims(**f, facts.dialect()).contains(&name) && f.claims(&reader);
-    FAMILIES.iter().find(is_of).copied()
+    let is_of = |f: &&dyn Family| claims(*f, facts.dialect()).contains(&name) && f.claims(&reader);
+    families().into_iter().find(is_of)
 }
 
-fn claims(family: &dyn Family, dialect: DialectName) -> &'static [&'static str] {
+/// The names that `family` claims in `dialect`.
+pub(super) fn claims(family: &dyn Family, dialect: DialectName) -> &'static [&'static str] {
     match dialect {
         DialectName::Gguf => family.gguf(),
         DialectName::Hf => family.hf(),
@@ -156,7 +157,7 @@ fn words(facts: &dyn Facts, key: &str) -> Vec<String> {
 
 /// The names that families claim: types for transformers, since classes are many.
 fn known(dialect: DialectName) -> String {
-    let all = FAMILIES.iter().flat_map(|family| claims(*family, dialect).iter().copied());
+    let all = families().into_iter().flat_map(|family| claims(family, dialect).iter().copied());
     let mut known: Vec<&str> = all.filter(|name| !name.contains(|c: char| c.is_ascii_uppercase())).collect();
     known.sort_unstable();
     known.dedup();

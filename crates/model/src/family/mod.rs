@@ -1,4 +1,4 @@
-//! The table of families.
+//! Families: models that share a block. Those of this crate are in a table; programs add their own by [`register`].
 
 mod bert;
 pub mod blocks;
@@ -12,34 +12,40 @@ mod mixtral;
 mod phi3;
 mod qwen;
 mod qwen3moe;
+mod register;
 mod whisper;
+
 use tensor::RopeOrder;
 
-use crate::config::Reader;
-use crate::config::WithoutEffect;
+use crate::config::{Reader, WithoutEffect};
 use crate::dialect::Dialect;
 use crate::ecosystem::DialectName;
 use crate::module::Module;
 use crate::{Architecture, Config, Description, NotRun, ParamSpec, Tree};
 
 pub(crate) use claim::find;
+pub(crate) use register::checked;
+pub use register::{families, register};
 
-/// A family: one file here, one line in [`FAMILIES`].
+/// A family of models: how its configuration is read and written, which modules it has, and what ecosystems call their
+/// parameters. In this crate it is one file and one line in a table; outside, [`register`] adds it.
 pub trait Family: Sync {
-    /// The name.
+    /// The name, which no other family has.
     fn name(&self) -> &'static str;
     /// Values of GGUF's `general.architecture` that it claims.
     fn gguf(&self) -> &'static [&'static str];
     /// Values of config.json's `architectures` that it claims, of backbones saved alone too; without those, of `model_type`.
     fn hf(&self) -> &'static [&'static str];
-    /// Reads the numbers; problems go to the reader.
+    /// Reads the numbers. Every key that changes results is asked for here: what it says is used, or checked
+    /// ([`Reader::only`]). A default is that of the reference. Problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
     /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same. `own` says whether a
     /// canonical parameter is there and shares its bytes with none before it.
     fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
     /// The modules that own the canonical parameters, and say what they compute.
     fn module(&self, config: &Config) -> Box<dyn Module>;
-    /// Whether a checkpoint that calls itself by a name of this family is of it: two families share one in GGUF.
+    /// Whether a checkpoint that calls itself by a name of this family is of it. Two families of this crate share a name in
+    /// GGUF; a checkpoint of yours for which this is false has no family.
     fn claims(&self, _facts: &Reader) -> bool {
         true
     }
@@ -47,7 +53,8 @@ pub trait Family: Sync {
     fn without_effect(&self, _dialect: DialectName) -> &'static WithoutEffect {
         &[]
     }
-    /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family.
+    /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family. There is a rule for each
+    /// parameter that modules own and require.
     fn dialect(&self, name: DialectName) -> Option<Dialect>;
     /// The order in which an ecosystem's files have the rows of q and k.
     fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
@@ -58,7 +65,7 @@ pub trait Family: Sync {
 impl dyn Family + '_ {
     /// What the modules of the family declare and hold.
     pub fn tree(&self, config: &Config) -> Tree {
-        // A family whose modules own a name twice is a bug of ours, which the tests of every family would show.
+        // `Model::from_facts` refuses a family whose modules own a name twice.
         Tree::canonical(&*self.module(config)).unwrap_or_default()
     }
 
@@ -76,8 +83,8 @@ impl dyn Family + '_ {
     }
 }
 
-/// Every family.
-pub static FAMILIES: &[&dyn Family] = &[
+/// Every family of this crate.
+static FAMILIES: &[&dyn Family] = &[
     // Before Llama, whose name in GGUF it shares.
     &mixtral::Mixtral,
     &llama::Llama,

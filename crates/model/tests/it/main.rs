@@ -4,6 +4,7 @@
 mod config;
 mod experts;
 mod names;
+mod register;
 mod verdicts;
 
 use std::collections::HashMap;
