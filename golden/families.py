@@ -266,7 +266,7 @@ def main():
     torch.set_num_threads(1)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
                 "llama.cpp": "0c1e57098"}
-    OUT.mkdir(exist_ok=True)
+    (OUT / "own").mkdir(parents=True, exist_ok=True)
     for name in options.names:
         make(name, SPECS[name], versions)
 

@@ -56,6 +56,8 @@ SPECS = {
         head_dim=32, sliding_window=32, num_local_experts=4, num_experts_per_tok=2, tie_word_embeddings=False),
         source={"hf": "experts as openai/gpt-oss-20b stores them and transformers reads them "
                       "(transformers/integrations/mxfp4.py): `_blocks` [experts, out, in / 32, 16] and `_scales`"}),
+    # Of the example own_family, which registers it.
+    "own/starcoder2": decoder("Starcoder2", {k: v for k, v in GQA.items() if k != "head_dim"} | dict(hidden_size=64)),
     "bert": {"architecture": "BertModel", "config": "BertConfig", "dtype": "float32", "arguments": BERT,
              "vocab_size_written": False},
     "bert-masked-lm": {"architecture": "BertForMaskedLM", "config": "BertConfig", "dtype": "float32", "arguments": BERT,

@@ -78,6 +78,9 @@ FAMILIES["gemma3_parts"] = dict(
         vision_config=dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
                            num_attention_heads=2, image_size=28, patch_size=14),
         mm_tokens_per_image=4, image_token_index=63, boi_token_index=61, eoi_token_index=62))
+# Of the example own_family, which registers it.
+FAMILIES["starcoder2"] = decoder("Starcoder2", {k: v for k, v in GQA.items() if k not in ("head_dim", "rms_norm_eps")} | dict(
+    norm_epsilon=1e-3, sliding_window=None, use_bias=True))
 
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
@@ -94,6 +97,7 @@ OWN = {
     "id2label": [{"0": "a", "1": "b", "2": "c"}], "label2id": [{"a": 0, "b": 1, "c": 2}],
     "initializer_range": [0.5], "attention_dropout": [0.5], "num_labels": [5],
     "rms_norm_eps": [1e-6, 1e-5, 1e-3, 1e-2], "layer_norm_epsilon": [1e-5, 1e-2], "layer_norm_eps": [1e-5, 1e-2],
+    "norm_epsilon": [1e-5, 1e-2],
     "partial_rotary_factor": [0.5, 0.25], "rope_theta": [10000.0, 1e6], "rope_local_base_freq": [50.0],
     "original_max_position_embeddings": [16], "mlp_only_layers": [[0], [1]],
     "max_position_embeddings": [16, 1000], "query_pre_attn_scalar": [24, 256], "head_dim": [8, 32],
@@ -197,7 +201,7 @@ def chain(family, spec, config):
     if "text_config" in config:
         yield from parts(config)
         return
-    entry = KNOWN[spec["config"]]
+    entry = KNOWN.get(spec["config"], {"fields": {}, "attribute_map": {}})
     for name, value in config.items():
         if name in SKIPPED or name not in spec.get("only", config):
             continue

@@ -27,6 +27,7 @@
 //! | [`storage`] | checkpoints outside the file system: in memory, on a server | [`storage::Storage`], [`open_from`] |
 //! | [`tensor`] | shapes, schemes, expressions: how a tensor is stored and moved | [`Scheme`], [`tensor::Expr`] |
 //! | [`model`] | families, their configuration, and how ranks share them | [`Model`], [`Mesh`] |
+//! | [`model::family`] | families of your own | [`model::Family`], [`model::register`] |
 //! | [`module`] | models of your own, made of layers that own their parameters | [`Module`], [`module::Tree`] |
 //! | [`planner`] | layouts, ranks, encodings, your own names and rules | [`PlanBuilder`], [`planner::Encoding`] |
 //! | [`mod@plan`] | what a plan says: problems, reads, coverage | [`plan::Problems`], [`plan::Summary`] |

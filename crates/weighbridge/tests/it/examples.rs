@@ -29,7 +29,7 @@ fn examples_run_and_say_what_they_should() {
     let dir = tempfile::tempdir().unwrap();
     let out = |name: &str| dir.path().join(name);
     let arg = Path::new;
-    let runs: Vec<(&str, Vec<&Path>, &str)> = vec![
+    let mut runs: Vec<(&str, Vec<&Path>, &str)> = vec![
         ("inspect", vec![&gguf], "gguf of the family llama\n2 layers of 64\n"),
         ("borrow", vec![&gguf], " borrowed, 0 B copied\n"),
         ("memory", vec![&gguf], "my model/model.gguf: 21 tensors\n"),
@@ -43,6 +43,10 @@ fn examples_run_and_say_what_they_should() {
         ("own_scheme", vec![&hf], "acme-b32: "),
         ("own_format", vec![dir.path()], "rank 1: down.weight [16, 32] of acme\n"),
     ];
+    let starcoder2 = out("starcoder2");
+    std::fs::create_dir(&starcoder2).unwrap();
+    crate::perturbed::Family::read("starcoder2").write(&starcoder2, &serde_json::Value::Null);
+    runs.push(("own_family", vec![&starcoder2, arg("5"), arg("7")], "starcoder2: 3 layers of 32\nrank 0: "));
     for (name, arguments, wanted) in runs {
         let said = said(name, &arguments);
         assert!(said.contains(wanted) && !said.is_empty(), "{name}: {said}");
@@ -78,7 +82,11 @@ fn what_is_spoken_of_can_be_named() {
     fn is_named<T: ?Sized>() {}
     is_named::<tensor::Drop>();
     is_named::<tensor::RopeOrder>();
-    is_named::<model::Config>();
+    is_named::<(model::Config, model::config::Reader<'_>, model::config::Keys, model::config::DecoderKeys)>();
+    is_named::<(model::config::Rotary, model::config::MoeDefaults, model::config::WithoutEffect)>();
+    is_named::<(model::dialect::Rule, model::dialect::How, model::FamilyProblem)>();
+    is_named::<(model::family::blocks::Decoder, model::family::blocks::Block, model::family::blocks::MoeFfn)>(
+    );
     is_named::<dyn checkpoint::ByteSource>();
     is_named::<dyn storage::Storage>();
     is_named::<(storage::LocalFiles, storage::Memory, storage::Name, storage::Location, storage::Error)>();

@@ -15,6 +15,7 @@ mod judged;
 mod memory;
 mod modules;
 mod one_scale;
+mod own_family;
 mod perturbed;
 mod pipeline;
 mod quantised;

@@ -221,7 +221,7 @@ pub(crate) fn shown(case: &Value) -> String {
 }
 
 #[expect(clippy::print_stdout, reason = "counts, for `--nocapture`")]
-fn check(name: &str) {
+pub(crate) fn check(name: &str) {
     let mut family = Family::read(name);
     let dir = tempfile::tempdir().unwrap();
     match family.run(dir.path(), &Value::Null) {

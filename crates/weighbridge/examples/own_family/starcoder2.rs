@@ -1,0 +1,118 @@
+//! StarCoder 2: Llama with LayerNorm, with biases, and with a feed-forward network that has no gate. All layers may see a
+//! window only.
+//!
+//! Source: transformers `Starcoder2ForCausalLM`@v5.23; llama.cpp conversion/starcoder.py, src/models/starcoder2.cpp and
+//! gguf-py/gguf/tensor_mapping.py@0c1e57098.
+
+use weighbridge::model::config::{
+    Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, WithoutEffect, describe, windows,
+};
+use weighbridge::model::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
+use weighbridge::model::family::blocks::{Attention, Bias, Block, Decoder, Ffn, Norm};
+use weighbridge::model::{Activation, Description, DialectName, Family};
+use weighbridge::module::Module;
+
+pub(crate) struct StarCoder2;
+
+impl Family for StarCoder2 {
+    fn name(&self) -> &'static str {
+        "starcoder2"
+    }
+
+    fn gguf(&self) -> &'static [&'static str] {
+        &["starcoder2"]
+    }
+
+    fn hf(&self) -> &'static [&'static str] {
+        &["Starcoder2ForCausalLM", "Starcoder2Model", "starcoder2"]
+    }
+
+    fn config(&self, r: &mut Reader) -> Config {
+        let keys = DecoderKeys {
+            norm_eps: Keys::new("norm_eps", &["attention.layer_norm_epsilon"], &["norm_epsilon"]),
+            norm_eps_absent: 1e-5,
+            kv_heads_absent: Some(2),
+            activation_absent: Activation::GeluTanh,
+            ..DecoderKeys::LLAMA
+        };
+        let bias = r.bias(Keys::new("bias", &[], &["use_bias"]), true);
+        let c = Config { tied: r.tied(true), attention_bias: bias.clone(), ffn_bias: bias, ..keys.read(r) };
+        match r.dialect() {
+            // llama.cpp reads no window here.
+            DialectName::Gguf => c,
+            DialectName::Hf => windows::everywhere(r, c, None),
+        }
+    }
+
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
+        match dialect {
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            DialectName::Hf => &[
+                ("residual_dropout", "for training"),
+                ("embedding_dropout", "for training"),
+                ("attention_bias", "of other families: `use_bias` says it"),
+                ("mlp_bias", "of other families: `use_bias` says it"),
+                ("rms_norm_eps", "of other families: these norms have `norm_epsilon`"),
+            ],
+        }
+    }
+
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        match dialect {
+            DialectName::Gguf => {
+                let eps = "attention.layer_norm_epsilon";
+                let mut d = describe::gguf(c, "starcoder2", eps, Activation::GeluTanh);
+                describe::gguf_rotary(&mut d, c, "starcoder2");
+                describe::lose_window(&mut d, c, "window");
+                if !own("layers.0.attention.output.bias") {
+                    d.lose("use_bias", "", "llama.cpp wants biases here, and refuses a file without them");
+                }
+                d
+            }
+            DialectName::Hf => {
+                let mut d = describe::hf(c, "Starcoder2ForCausalLM", "starcoder2", "norm_epsilon");
+                d.text("hidden_act", c.activation.name());
+                d.flag("use_bias", own("layers.0.attention.output.bias"));
+                if *c.window > 0 {
+                    d.count("sliding_window", *c.window);
+                }
+                d.flag("tie_word_embeddings", !own("output.weight"));
+                d
+            }
+        }
+    }
+
+    fn module(&self, c: &Config) -> Box<dyn Module> {
+        let block = |n| {
+            let bias = Bias::from(*c.attention_bias);
+            let attention = Attention::new(c, n, bias, bias).rotary(c, n);
+            Block::new(c, Norm::layer, attention, Ffn::new(c, Bias::from(*c.ffn_bias)))
+        };
+        Box::new(Decoder::new(c, Norm::layer, block))
+    }
+
+    fn dialect(&self, name: DialectName) -> Option<Dialect> {
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV]),
+            DialectName::Hf => {
+                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) }
+            }
+        })
+    }
+}
+
+static GGUF: &[Rule] = &[
+    Rule::same("layers.{n}.attention_norm.bias", "blk.{n}.attn_norm.bias"),
+    Rule::same("layers.{n}.ffn_norm.bias", "blk.{n}.ffn_norm.bias"),
+    Rule::same("output_norm.bias", "output_norm.bias"),
+];
+
+static HF: &[Rule] = &[
+    Rule::same("layers.{n}.attention_norm.bias", "model.layers.{n}.input_layernorm.bias"),
+    Rule::same("layers.{n}.ffn_norm.bias", "model.layers.{n}.post_attention_layernorm.bias"),
+    Rule::same("layers.{n}.ffn.up.weight", "model.layers.{n}.mlp.c_fc.weight"),
+    Rule::same("layers.{n}.ffn.up.bias", "model.layers.{n}.mlp.c_fc.bias"),
+    Rule::same("layers.{n}.ffn.down.weight", "model.layers.{n}.mlp.c_proj.weight"),
+    Rule::same("layers.{n}.ffn.down.bias", "model.layers.{n}.mlp.c_proj.bias"),
+    Rule::same("output_norm.bias", "model.norm.bias"),
+];
