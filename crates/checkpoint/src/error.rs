@@ -65,6 +65,11 @@ impl Error {
         }
     }
 
+    /// Whether the checkpoint, or a file of it, is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// The problems, one by one. [`Error::Io`] and [`Error::Changed`] have none.
     pub fn problems(&self) -> &[Problem] {
         self.report().map_or(&[], |r| &r.problems)

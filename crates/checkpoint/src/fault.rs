@@ -326,6 +326,12 @@ pub enum Fault {
         /// What is there.
         what: &'static str,
     },
+    /// A directory that is to be replaced holds more than a checkpoint that was written here.
+    #[error("the directory there holds {}, which no conversion writes", listed(names))]
+    Foreign {
+        /// Names of what is not a checkpoint's; sorted.
+        names: Vec<String>,
+    },
     /// Another process writes to the same place.
     #[error("another process is writing there")]
     Busy,
@@ -374,6 +380,7 @@ impl Fault {
             | Fault::NoPlace { .. }
             | Fault::Twice
             | Fault::Exists { .. }
+            | Fault::Foreign { .. }
             | Fault::Busy
             | Fault::NoFileName
             | Fault::NoKey { .. }
@@ -400,6 +407,9 @@ impl Fault {
                 Some("if the file can be trusted, decompress it with `zstd -d`")
             }
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
+            Fault::Foreign { .. } => {
+                Some("move it elsewhere, or name another place: nothing is removed that may be yours")
+            }
             Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
             Fault::Harmful { .. } => {
                 Some("do not open this file with `torch.load` or `pickle`, which would run it")
@@ -471,4 +481,17 @@ fn place(file: Option<&str>) -> String {
 
 fn more(tensors: u64) -> String {
     if tensors == 1 { String::new() } else { format!("(as in {} more) ", tensors - 1) }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let mut parts: Vec<String> = names.iter().take(SHOWN).map(|name| Quoted(name).to_string()).collect();
+    if names.len() > SHOWN {
+        parts.push(format!("{} more", names.len() - SHOWN));
+    }
+    match &parts[..] {
+        [few @ .., last] if !few.is_empty() => format!("{} and {last}", few.join(", ")),
+        _ => parts.concat(),
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) use ranks::rank_parts;
 pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
 pub use write::HfFiles;
-pub(crate) use write::{config_for, pairs, pretty};
+pub(crate) use write::{config_for, is_written, pairs, pretty};
 
 /// The HF directory format.
 #[derive(Debug)]

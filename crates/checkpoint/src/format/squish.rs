@@ -34,7 +34,7 @@ const NAME: &str = "squish";
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const TENSORS: &str = "tensors";
 /// The file in `tensors/` that says that all of them are there.
-const READY: &str = ".manifest_ready";
+pub(crate) const READY: &str = ".manifest_ready";
 /// What names of files of plain values end with.
 const PLAIN: &str = "__pt";
 const SHAPE: &str = "__shape";

@@ -283,15 +283,16 @@ fn refuse(
     }
     for path in there.into_iter().filter(|path| placed.iter().all(|(_, to)| to != path)) {
         let Ok(found) = fs::symlink_metadata(&path) else { continue };
+        let exists = |what| Some(Fault::Exists { what });
         let refused = match (kind == Kind::Folder, found.is_dir()) {
-            _ if !overwrite => Some("something is there already"),
+            _ if !overwrite => exists("something is there already"),
             (true, true) => only_a_checkpoint(&path)?,
             (false, false) => None,
-            (true, false) => Some("a file is there, where a directory is to be"),
-            (false, true) => Some("a directory is there, where a file is to be"),
+            (true, false) => exists("a file is there, where a directory is to be"),
+            (false, true) => exists("a directory is there, where a file is to be"),
         };
-        if let Some(what) = refused {
-            return Err(Error::whole(&path, Fault::Exists { what }));
+        if let Some(fault) = refused {
+            return Err(Error::whole(&path, fault));
         }
     }
     Ok(())
@@ -380,29 +381,44 @@ fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Why a directory must not be replaced: it holds more than a checkpoint.
-fn only_a_checkpoint(path: &Path) -> Result<Option<&'static str>, Error> {
+/// Why a directory must not be replaced: it is no checkpoint, or holds what is not of one. All files of a checkpoint have
+/// names that a conversion gives.
+fn only_a_checkpoint(path: &Path) -> Result<Option<Fault>, Error> {
     let failed = |e| Error::io(path, "list", e);
-    let (mut model, mut arrays, mut deeper) = (false, false, false);
-    let mut empty = true;
+    let (mut is_model, mut is_empty) = (false, true);
+    let mut foreign = vec![];
     for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        empty = false;
-        model |= entry.file_name() == hf::CONFIG || entry.file_name() == squish::MANIFEST;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            let folder = entry.path();
-            let plain = entry.file_name() == squish::TENSORS && only_files(&folder).map_err(failed)?;
-            (arrays, deeper) = (arrays || plain, deeper || !plain);
+        let name = entry.file_name().to_string_lossy().into_owned();
+        is_empty = false;
+        is_model |= name == hf::CONFIG || name == squish::MANIFEST;
+        if name == squish::TENSORS && entry.file_type().map_err(failed)?.is_dir() {
+            foreign.extend(no_arrays(&entry.path()).map_err(failed)?);
+        } else if entry.file_type().map_err(failed)?.is_dir()
+            || !(hf::is_written(&name) || name == squish::MANIFEST)
+        {
+            foreign.push(name);
         }
     }
-    if deeper || (arrays && !path.join(squish::MANIFEST).is_file()) {
-        return Ok(Some("the directory there has directories in it, so it is not replaced"));
-    }
-    Ok((!model && !empty).then_some("the directory there is no model, so it is not replaced"))
+    foreign.sort_unstable();
+    Ok(match (is_model || is_empty, foreign.is_empty()) {
+        (false, _) => Some(Fault::Exists { what: "the directory there is no model, so it is not replaced" }),
+        (true, false) => Some(Fault::Foreign { names: foreign }),
+        (true, true) => None,
+    })
 }
 
-fn only_files(folder: &Path) -> io::Result<bool> {
-    fs::read_dir(folder)?.try_fold(true, |all, entry| Ok(all && !entry?.file_type()?.is_dir()))
+/// What a directory of arrays holds besides.
+fn no_arrays(folder: &Path) -> io::Result<Vec<String>> {
+    let mut others = vec![];
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() || !(name == squish::READY || name.ends_with(".npy")) {
+            others.push(format!("{}/{name}", squish::TENSORS));
+        }
+    }
+    Ok(others)
 }
 
 #[cfg(test)]

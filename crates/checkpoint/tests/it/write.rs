@@ -255,13 +255,39 @@ fn only_a_model_is_replaced_by_a_directory() {
         writer.finish()
     };
     write("model").unwrap();
-    dir.file("model/stale.bin", "old");
+    // Files of another conversion go with it; whatever else is there may be somebody's only copy.
+    dir.file("model/model-00001-of-00002.safetensors", "old");
     write("model").unwrap();
-    assert!(!dir.path("model/stale.bin").exists() && dir.path("model/config.json").exists());
+    assert!(!dir.path("model/model-00001-of-00002.safetensors").exists());
+    assert!(dir.path("model/config.json").exists());
+    for name in
+        ["README.md", "optimizer.pt", "notes/", "a.py", "training_args.bin", "adapter_model.safetensors"]
+    {
+        let path = dir.path("model").join(name);
+        let _ =
+            if name.ends_with('/') { std::fs::create_dir(&path) } else { std::fs::write(&path, "precious") };
+        let refused = dir.text(&write("model").unwrap_err());
+        assert!(refused.contains(name.trim_end_matches('/')), "{refused}");
+        assert!(path.exists());
+        let _ = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
+    }
+    for name in ["b", "a", "c", "d"] {
+        dir.file(&format!("model/{name}"), "precious");
+    }
+    assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
+    misuse of `DIR/model`: the directory there holds `a`, `b`, `c` and 1 more, which no conversion writes
+    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    ");
+    for name in ["b", "a", "c", "d"] {
+        std::fs::remove_file(dir.path("model").join(name)).unwrap();
+    }
     dir.file("home/notes.txt", "precious");
     assert_snapshot!(dir.text(&write("home").unwrap_err()), @"misuse of `DIR/home`: the directory there is no model, so it is not replaced");
     dir.file("model/deeper/file", "precious");
-    assert_snapshot!(dir.text(&write("model").unwrap_err()), @"misuse of `DIR/model`: the directory there has directories in it, so it is not replaced");
+    assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
+    misuse of `DIR/model`: the directory there holds `deeper`, which no conversion writes
+    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    ");
     dir.file("file", "precious");
     assert_snapshot!(dir.text(&write("file").unwrap_err()), @"misuse of `DIR/file`: a file is there, where a directory is to be");
     std::fs::create_dir(dir.path("empty")).unwrap();

@@ -255,7 +255,10 @@ fn any_name_can_be_an_array() {
     // A directory with others in it is not replaced, nor one with deeper ones.
     dir.file("out/tensors/deep/file", "precious");
     let refused = Draft::npy_dir(tensors, None).unwrap().create(&out, true).err().unwrap();
-    assert_snapshot!(dir.text(&refused), @"misuse of `DIR/out`: the directory there has directories in it, so it is not replaced");
+    assert_snapshot!(dir.text(&refused), @"
+    misuse of `DIR/out`: the directory there holds `tensors/deep`, which no conversion writes
+    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    ");
 }
 
 /// An HF directory keeps what makes it a model.

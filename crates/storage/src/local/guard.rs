@@ -90,6 +90,17 @@ impl Io {
     }
 }
 
+impl Io {
+    /// From now on, a write past the limit on the length of files (`ulimit -f`) is an error of that write, with the name of
+    /// the file, as on a full disk. Without this, SIGXFSZ ends the process.
+    ///
+    /// Like [`Io::guard_maps`], it is for a program to call, once. Returns whether the system took it.
+    pub fn guard_writes() -> bool {
+        // SAFETY: ignoring a signal runs no code of ours.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) != libc::SIG_ERR }
+    }
+}
+
 /// A map that the handler can name, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Registration {

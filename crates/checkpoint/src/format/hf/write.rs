@@ -3,9 +3,10 @@
 use serde_json::{Map, Value};
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
-use super::HfMetadata;
+use super::{CONFIG, HfMetadata, INDEX};
 use crate::error::Error;
 use crate::fault::Fault;
+use crate::numbered::Numbered;
 use crate::write::{Flavour, Outgoing, Refusals};
 
 /// Small files that go along, where the source has them: tokenizers, templates, defaults. No code.
@@ -25,6 +26,26 @@ const MEMBERS: &[&str] = &[
     "vocab.json",
     "vocab.txt",
 ];
+
+impl Flavour {
+    /// Whether a `config.json` can say that the weights of a model are held in `scheme`, so that its readers know.
+    pub fn says(self, scheme: &Scheme) -> bool {
+        let weight = [("model.layers.0.mlp.up_proj", scheme)];
+        scheme.dtype().is_some() || crate::convention::describe(&weight, self == Flavour::Mlx).is_some()
+    }
+}
+
+/// Whether a conversion gives this name to a file of a directory.
+pub(crate) fn is_written(name: &str) -> bool {
+    let is_shard = || {
+        let stem = name.strip_suffix(".safetensors")?;
+        let of_rank = stem.starts_with("model-rank-") || stem.starts_with("model-pp-");
+        let numbered =
+            Numbered::parse(name).is_some_and(|part| part.prefix == "model" && part.suffix == ".safetensors");
+        (stem == "model" || of_rank || numbered).then_some(())
+    };
+    [CONFIG, INDEX].contains(&name) || MEMBERS.contains(&name) || is_shard().is_some()
+}
 
 /// Keys of `config.json` that say how weights are quantised.
 const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
