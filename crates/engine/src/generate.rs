@@ -9,7 +9,7 @@ use crate::{Error, Runner, Session};
 
 /// When to stop, and how long it may take.
 pub struct Limits<'a> {
-    /// Tokens to generate at most.
+    /// Tokens to generate at most; with 0 the prompt is run and nothing is sampled.
     pub tokens: usize,
     /// Tokens that end the text; they are counted and not passed on.
     pub end: &'a dyn Fn(u32) -> bool,
@@ -77,14 +77,19 @@ pub fn generate(
 ) -> Result<Stats, Error> {
     let started = Instant::now();
     let logits = runner.forward(session, prompt)?;
-    let mut token = sampler.sample(logits)?;
     let mut stats = Stats {
         prompt_tokens: prompt.len(),
         prefill_seconds: started.elapsed().as_secs_f64(),
-        tokens: 1,
+        tokens: 0,
         decode_seconds: 0.0,
         stop: Stop::Length,
     };
+    if limits.tokens == 0 {
+        return Ok(stats);
+    }
+    let mut token = sampler.sample(logits)?;
+    stats.prefill_seconds = started.elapsed().as_secs_f64();
+    stats.tokens = 1;
     let decoding = Instant::now();
     stats.stop = loop {
         if (limits.end)(token) {

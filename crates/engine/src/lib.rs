@@ -49,6 +49,6 @@ pub use batch::{Batch, Logits};
 pub use error::Error;
 pub use generate::{Limits, Stats, Stop, generate};
 pub use runner::{BATCH, Runner};
-pub use session::{Session, Snapshot};
+pub use session::{Session, Snapshot, session_bytes};
 pub use state::KvCache;
 pub use weights::{Linear, NormWeights, Projection};

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use model::{Architecture, Computes};
+
 use crate::state::State;
-use crate::{Error, Model};
+use crate::{Error, KvCache, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -25,6 +27,19 @@ impl fmt::Debug for Session {
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
     }
+}
+
+/// Bytes that a [`Session`] of `positions` positions takes of a model that is not loaded; divided among `ranks`, of the one
+/// that takes the most. `None` if they cannot be counted.
+pub fn session_bytes(architecture: &Architecture, positions: u64, ranks: u64) -> Option<u64> {
+    let bytes = |what: &Computes| match what {
+        // Ranks beyond the number of heads have copies.
+        Computes::Attention(attention) => {
+            KvCache::bytes_for(attention.kv_heads.div_ceil(ranks.max(1)), attention.head_dim, positions)
+        }
+        _ => Some(0),
+    };
+    architecture.modules().map(|(_, what)| bytes(what)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
 }
 
 impl Session {

@@ -58,7 +58,7 @@ impl Architecture {
     }
 
     /// What modules compute, by path.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = (&str, &Computes)> {
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &Computes)> {
         self.modules.iter().map(|(path, computes)| (path.as_str(), computes))
     }
 

@@ -158,6 +158,20 @@ impl Model {
         Ok(unlike)
     }
 
+    /// Every field of the configuration that its modules compute with, with its value and origin, for people.
+    pub fn fields(&self) -> Vec<(&'static str, String, &Origin)> {
+        let tree = self.tree();
+        let rotates = |what: &Result<Computes, NotRun>| match what {
+            Ok(Computes::Attention(attention)) => attention.rope.is_some(),
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        let rotates = tree.computed().iter().any(|(_, what)| rotates(what));
+        let mut fields = self.config.fields();
+        fields.retain(|(name, ..)| rotates || !name.starts_with("rope_"));
+        fields
+    }
+
     /// What its modules declare and hold.
     pub fn tree(&self) -> Tree {
         self.family.tree(&self.config)

@@ -47,8 +47,8 @@ pub struct RuntimeOptions {
     pub access: Option<Access>,
 }
 
-/// Positions that are reserved when nobody asks for more.
-const DEFAULT_CONTEXT: u64 = 4096;
+/// Positions that are reserved at most when nobody asks for more.
+pub const DEFAULT_CONTEXT: u64 = 4096;
 
 /// A model that runs: weights in their slots, one session, a tokenizer if the checkpoint has one.
 ///

@@ -71,8 +71,7 @@ impl Layer for Attention {
     }
 
     fn state_bytes(&self, positions: u64) -> Option<u64> {
-        let sizes = [2, 4, self.kv_heads as u64, self.head_dim as u64, positions];
-        sizes.into_iter().try_fold(1u64, u64::checked_mul)
+        KvCache::bytes_for(self.kv_heads as u64, self.head_dim as u64, positions)
     }
 
     fn state_reads(&self, position: u64) -> u64 {

@@ -38,6 +38,11 @@ impl KvCache {
         Ok(KvCache { data, kv_heads, head_dim, capacity })
     }
 
+    /// Bytes of a cache for `positions` positions: keys and values in f32. `None` if they cannot be counted.
+    pub fn bytes_for(kv_heads: u64, head_dim: u64, positions: u64) -> Option<u64> {
+        [2, 4, kv_heads, head_dim, positions].into_iter().try_fold(1u64, u64::checked_mul)
+    }
+
     /// An empty cache of the same heads for `capacity` positions.
     pub(crate) fn like(&self, capacity: usize) -> Result<KvCache, Error> {
         KvCache::new(self.kv_heads, self.head_dim, capacity)
