@@ -15,7 +15,7 @@ use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, Split,
 use load::{Plan, Pool, Slot};
 use model::{DialectName, Loss, Mesh};
 use plan::{Codecs as _, PlannedParam, ResolvedParam};
-use planner::encoding::Choice;
+use planner::encoding::{Choice, Holder};
 use planner::{Adapter, EncodeRule, Encoding, LayoutKind, PlanBuilder, Preset, Ranks, Request, describe};
 use tensor::{Diagnostic, Dtype, Scheme, Shape, Step};
 
@@ -81,6 +81,16 @@ impl OutputFormat {
             OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
             OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => scheme.dtype().is_some(),
         }
+    }
+
+    /// Whether tensors may be encoded in a scheme for it: one that its readers know.
+    fn takes(self, scheme: &Scheme, shape: &Shape) -> bool {
+        let says = match self {
+            OutputFormat::Hf => Flavour::Hf.says(scheme),
+            OutputFormat::Mlx => Flavour::Mlx.says(scheme),
+            _ => true,
+        };
+        says && self.holds(scheme, shape)
     }
 
     /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
@@ -554,7 +564,8 @@ fn choose(
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
     let encoding = Encoding { rules: options.rules.clone(), preset: options.preset };
-    let chosen = ranks.choices(&encoding, requests, plans, |params, misfits| {
+    let holder = Holder { name: format.name(), holds: &|scheme, shape| format.takes(scheme, shape) };
+    let chosen = ranks.choices(&encoding, requests, plans, holder, |params, misfits| {
         if let Some(imatrix) = options.imatrix {
             imatrix.check(params, misfits);
         }

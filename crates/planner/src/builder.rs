@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use load::Plan;
-use model::{Mesh, Model, Module, Tree};
+use model::module::Declared;
+use model::{Axis, Mesh, Model, Module, Tree};
 use tensor::{Binding, Bindings, Diagnostic, Drop, Expr, Mapping, Pattern};
 
 use crate::ranks::{Of, Ranks};
@@ -187,18 +188,31 @@ impl<'a> PlanBuilder<'a> {
             let mapped = adapter.mapped(checkpoint)?;
             let own = Some("the caller's");
             let resolved = adapter.matched(checkpoint, mapped.as_ref(), own_bindings(&tree), own)?;
+            share_experts(&mesh, &tree, "this model")?;
             (Of::Module(Shared::of(&tree), tree), resolved)
         } else if layout == LayoutKind::Source {
             let (resolved, targets) = adapter.as_stored(checkpoint)?;
             (Of::Stored { model: self.model.cloned().map(Box::new), targets, adapter }, resolved)
         } else {
             let model = self.model.cloned().map_or_else(|| describe(checkpoint), Ok)?;
+            let tree = model.tree();
+            share_experts(&mesh, &tree, &format!("this `{}` model", model.family.name()))?;
             let resolved = adapter.resolve(checkpoint, &model)?;
-            (Of::Model(Shared::of(&model.tree()), Box::new(model)), resolved)
+            (Of::Model(Shared::of(&tree), Box::new(model)), resolved)
         };
         let (checkpoint, resolved) = (checkpoint.clone(), Arc::new(resolved));
         Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding })
     }
+}
+
+/// Refuses groups of experts where there are no experts: all of them would hold the same.
+fn share_experts(mesh: &Mesh, tree: &Tree, model: &str) -> Result<(), Error> {
+    let has = |declared: &Declared| declared.spec.axes.iter().any(|along| along.axis == Axis::Expert);
+    if mesh.ep == 1 || tree.declared().iter().any(has) {
+        return Ok(());
+    }
+    let what = format!("{model} has no experts to deal to {} groups of ranks", mesh.ep);
+    Err(Error::Mesh { what: Diagnostic::new(what) })
 }
 
 /// What the modules of a user's own model ask of a checkpoint.

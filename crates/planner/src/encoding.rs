@@ -11,8 +11,8 @@ use tensor::{Scheme, Shape};
 
 use crate::Error;
 
-pub use misfits::Misfits;
 use misfits::is_floating;
+pub use misfits::{Holder, Misfits};
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
 pub(crate) use presets::{Held, Parts, roles};
@@ -54,6 +54,7 @@ pub(crate) enum Seen {
 pub(crate) struct Chooser<'a> {
     rules: &'a [EncodeRule],
     preset: Option<(&'static Preset, Parts)>,
+    holder: Option<Holder<'a>>,
     /// Of each rule, whether it decides something.
     used: Vec<bool>,
     seen: Vec<(String, Seen)>,
@@ -63,7 +64,12 @@ pub(crate) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     pub(crate) fn new(rules: &'a [EncodeRule], preset: Option<(&'static Preset, Parts)>) -> Chooser<'a> {
         let used = vec![false; rules.len()];
-        Chooser { rules, preset, used, seen: vec![], misfits: Misfits::default() }
+        Chooser { rules, preset, holder: None, used, seen: vec![], misfits: Misfits::default() }
+    }
+
+    /// The same, for a format that holds some schemes and not others.
+    pub(crate) fn held_by(self, holder: Holder<'a>) -> Chooser<'a> {
+        Chooser { holder: Some(holder), ..self }
     }
 
     /// The rule for `name`, which is taken note of.
@@ -85,14 +91,18 @@ impl<'a> Chooser<'a> {
             return Some(Choice { scheme: None, rule: "not floats".to_owned() });
         }
         if let Some(rule) = rule {
-            self.misfits.check(subject, rule.scheme());
+            self.misfits.check(subject, rule.scheme(), self.holder);
             return Some(Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() });
         }
         let (preset, parts) = self.preset.as_ref()?;
-        Some(preset.choose(subject, parts).unwrap_or_else(|what| {
+        let choice = preset.choose(subject, parts).unwrap_or_else(|what| {
             self.misfits.param(subject.name, what);
             Choice { scheme: None, rule: String::new() }
-        }))
+        });
+        if let Some(scheme) = &choice.scheme {
+            self.misfits.preset(preset, subject, scheme, self.holder);
+        }
+        Some(choice)
     }
 
     /// A parameter that is another rank's.

@@ -10,7 +10,7 @@ use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, Dtype, OneWay, RopeOrder, Scheme, Target};
 
-use crate::encoding::{Choice, Chooser, Held, Misfits, Parts, Subject, roles};
+use crate::encoding::{Choice, Chooser, Held, Holder, Misfits, Parts, Subject, roles};
 use crate::error::shown;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
@@ -152,7 +152,8 @@ impl Ranks {
     }
 
     /// What becomes of each parameter of `plans`, which were compiled from `requests`, one a rank, by its name there: rules
-    /// first, then the preset; `None` where neither says anything. `also` notes what else is wrong with the parameters.
+    /// first, then the preset; `None` where neither says anything. What `holder` does not hold is wrong, and `also` notes what
+    /// else is.
     ///
     /// # Errors
     /// Every rule that decides nothing, every parameter that cannot be encoded as asked, and what `also` notes.
@@ -161,6 +162,7 @@ impl Ranks {
         encoding: &Encoding,
         requests: &[Request],
         plans: &[Plan],
+        holder: Holder<'_>,
         also: impl FnOnce(&[&PlannedParam], &mut Misfits),
     ) -> Result<Vec<Option<Choice>>, Error> {
         let parts = |preset| match &self.of {
@@ -176,7 +178,7 @@ impl Ranks {
             }
         };
         let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, parts(preset)?))).transpose()?;
-        let mut chooser = Chooser::new(&encoding.rules, preset);
+        let mut chooser = Chooser::new(&encoding.rules, preset).held_by(holder);
         let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
         let choose = |param: &&PlannedParam| {
             let PlannedParam { name, shape, scheme, moved, .. } = *param;

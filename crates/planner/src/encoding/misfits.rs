@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use tensor::{Diagnostic, Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
 
 use super::rule::{encodable, glob};
-use super::{EncodeRule, Seen, Subject};
+use super::{EncodeRule, PRESETS, Preset, Seen, Subject};
 use crate::Error;
 
 /// Whether the values of a parameter in `scheme` are numbers to be rounded, not indices or flags.
@@ -36,23 +36,45 @@ pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
     }
 }
 
-/// The scheme nearest to `wanted` in bits a weight that can hold `shape`.
-fn legal(wanted: &Scheme, shape: &Shape) -> Option<String> {
+/// The format that encoded tensors are written to, and what it can hold.
+#[derive(Clone, Copy)]
+pub struct Holder<'a> {
+    /// The format's name.
+    pub name: &'a str,
+    /// Whether it can hold a tensor of this scheme and shape.
+    pub holds: &'a dyn Fn(&Scheme, &Shape) -> bool,
+}
+
+impl std::fmt::Debug for Holder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The scheme nearest to `wanted` in bits a weight that can encode `shape`, and that `holder` holds.
+fn legal(wanted: &Scheme, shape: &Shape, holder: Option<Holder<'_>>) -> Option<String> {
     let bits = |scheme: &Scheme| {
         // A shape that any scheme takes.
         let square = Shape::from([4096, 4096]);
         scheme.byte_len(&square).map_or(0.0, |bytes| bytes as f64 * 8.0 / (4096.0 * 4096.0))
     };
-    let fits = |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok());
+    let fits =
+        |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok() && is_held(holder, s, shape));
     let fitting = encodable().into_iter().filter_map(|name| fits(&name).map(|s| (name, s)));
     let distance = |s: &Scheme| (bits(s) - bits(wanted)).abs();
     fitting.min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1))).map(|(name, _)| name)
+}
+
+fn is_held(holder: Option<Holder<'_>>, scheme: &Scheme, shape: &Shape) -> bool {
+    holder.is_none_or(|holder| (holder.holds)(scheme, shape))
 }
 
 /// What is wrong.
 #[derive(Debug, Default)]
 pub struct Misfits {
     whole: Vec<Diagnostic>,
+    /// By preset and scheme that the format does not hold: of how many parameters, and which presets it does hold.
+    unheld: BTreeMap<String, (u64, Option<String>)>,
     /// By pattern of names, shape and scheme: how many, and the message.
     params: BTreeMap<(String, String, String), (u64, Diagnostic)>,
 }
@@ -89,17 +111,51 @@ impl Misfits {
     }
 
     /// A parameter that cannot take `scheme`.
-    pub(super) fn check(&mut self, subject: &Subject<'_>, scheme: &Scheme) {
-        let Err(why) = fits(scheme, subject.shape) else { return };
+    pub(super) fn check(&mut self, subject: &Subject<'_>, scheme: &Scheme, holder: Option<Holder<'_>>) {
+        let why = match (fits(scheme, subject.shape), holder) {
+            (Err(why), _) => why,
+            (Ok(()), Some(holder)) if !is_held(Some(holder), scheme, subject.shape) => {
+                format!("{} does not hold it", holder.name)
+            }
+            (Ok(()), _) => return,
+        };
         let (pattern, shape) = (Pattern::of(subject.name).to_string(), subject.shape.to_string());
         let message = || {
             let share = subject.whole.filter(|whole| *whole != subject.shape);
             let share = share.map_or_else(String::new, |whole| format!(", a rank's share of {whole},"));
-            let hint = legal(scheme, subject.shape).map(|n| format!("`{n}` would fit"));
+            let hint = legal(scheme, subject.shape, holder).map(|n| format!("`{n}` would fit"));
             Diagnostic::new(format!("{shape}{share} cannot be `{scheme}`: {why}")).with_hint(hint)
         };
         let key = (pattern, shape.clone(), scheme.name.to_string());
         self.params.entry(key).or_insert_with(|| (0, message())).0 += 1;
+    }
+
+    /// A parameter of which `preset` makes what the format does not hold.
+    pub(super) fn preset(
+        &mut self,
+        preset: &Preset,
+        subject: &Subject<'_>,
+        scheme: &Scheme,
+        holder: Option<Holder<'_>>,
+    ) {
+        let Some(holder) = holder.filter(|_| !is_held(holder, scheme, subject.shape)) else { return };
+        let held = || {
+            let square = Shape::from([4096, 4096]);
+            let fits = |preset: &&Preset| preset.schemes().all(|scheme| (holder.holds)(&scheme, &square));
+            let names: Vec<String> = PRESETS.iter().filter(fits).map(|p| format!("`{}`", p.name())).collect();
+            match &names[..] {
+                [] => None,
+                [one] => Some(format!("the preset for {} is {one}", holder.name)),
+                several => Some(format!("the presets for {} are {}", holder.name, several.join(", "))),
+            }
+        };
+        let key = format!(
+            "the preset `{}` makes `{}`, which {} does not hold",
+            preset.name(),
+            scheme.name,
+            holder.name
+        );
+        self.unheld.entry(key).or_insert_with(|| (0, held())).0 += 1;
     }
 
     /// `Ok` if nothing is wrong.
@@ -108,7 +164,13 @@ impl Misfits {
             1 => Diagnostic { what: format!("`{name}` {}", message.what), ..message },
             n => Diagnostic { what: format!("`{name}` ({n} of them) {}", message.what), ..message },
         });
-        let all: Vec<Diagnostic> = self.whole.into_iter().chain(params).collect();
+        // The hint is the same for each of them.
+        let last = self.unheld.len().saturating_sub(1);
+        let unheld = self.unheld.into_iter().enumerate().map(|(i, (what, (count, hint)))| {
+            let of = if count == 1 { "1 tensor".to_owned() } else { format!("{count} tensors") };
+            Diagnostic::new(format!("{what} ({of})")).with_hint(hint.filter(|_| i == last))
+        });
+        let all: Vec<Diagnostic> = self.whole.into_iter().chain(unheld).chain(params).collect();
         if all.is_empty() { Ok(()) } else { Err(Error::Encoding { what: all.into_iter().collect() }) }
     }
 }
@@ -177,7 +239,7 @@ mod tests {
     fn a_legal_scheme_is_near_in_bits_and_fits() {
         let q4k = quant::scheme("q4_k").unwrap();
         for shape in [&[4, 576][..], &[7]] {
-            let name = legal(&q4k, &shape.to_vec().into()).unwrap();
+            let name = legal(&q4k, &shape.to_vec().into(), None).unwrap();
             assert!(quant::scheme(&name).unwrap().byte_len(&shape.to_vec().into()).is_ok(), "{name}");
             assert!(quant::codec(&name).unwrap().encoder().is_some(), "{name}");
         }

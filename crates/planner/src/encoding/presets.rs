@@ -197,9 +197,18 @@ impl std::fmt::Debug for Preset {
 }
 
 impl Preset {
-    /// The preset called `name`.
+    /// The preset called `name`, in capitals or not.
     pub fn named(name: &str) -> Option<&'static Preset> {
-        PRESETS.iter().find(|p| p.name == name)
+        PRESETS.iter().find(|p| p.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The schemes that it makes of tensors whose shapes they fit; of models in bf16, if that matters.
+    pub(super) fn schemes(&self) -> impl Iterator<Item = Arc<Scheme>> {
+        let names = self.rules.iter().filter_map(|rule| match rule.2 {
+            To::AsStored => None,
+            To::Scheme(name) => Some(name.replace("{}", Dtype::BF16.name())),
+        });
+        names.filter_map(|name| quant::scheme(&name))
     }
 
     /// The name.
