@@ -6,9 +6,10 @@ mod open;
 mod run;
 mod size;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use weighbridge::check::Manifest;
 use weighbridge::model::{DialectName, ExpertPlacement};
 use weighbridge::planner::Adapter;
 use weighbridge::runtime::BackendKind;
@@ -62,8 +63,14 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, of all or of one command
+    Man {
+        /// The command.
+        command: Option<String>,
+        /// Write the pages of all commands into DIR instead
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        all: Option<PathBuf>,
+    },
 }
 
 /// `inspect`.
@@ -89,8 +96,8 @@ pub(crate) struct InspectArgs {
     after_long_help = "What is said of reads, buffers and memory is what `load` does with the same options; nothing of it is \
     read. A map lends what needs no copy, and runs that lie so near each other that reads would take in all between; all \
     else is read.\n\n\
-    A SIZE is in bytes, or has a unit: 500MB, 24GiB. It is of the parameters and the buffers together; `load --memory` \
-    is of the buffers alone.\n\n\
+    A SIZE is in bytes, or has a unit: 500MB, 24GiB. It is of the parameters, the buffers and, in a layout that `run` takes, \
+    the keys and values of a sequence together; `load --memory` is of the buffers alone.\n\n\
     Examples:\n  \
     weighbridge plan model.gguf                                 as `run` would load it\n  \
     weighbridge plan model/ --layout vllm --tp 4 --all-ranks    what each of four ranks reads and holds\n  \
@@ -124,6 +131,9 @@ pub(crate) struct PlanArgs {
     /// smaller buffers, more ranks. Exit code 1 if nothing does on this mesh
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["explain", "all_ranks", "verify"])]
     pub(crate) memory: Option<u64>,
+    /// Positions whose keys and values `--memory` counts, in a layout that `run` takes [default: the model's, at most 4096]
+    #[arg(long, value_name = "POSITIONS", requires = "memory", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ctx: Option<u32>,
     /// Plan to copy everything into memory of its own, as `load --owned` does
     #[arg(long)]
     pub(crate) owned: bool,
@@ -238,7 +248,8 @@ pub(crate) enum ExpertsArg {
 )]
 pub(crate) struct LoadArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    pub(crate) path: PathBuf,
+    #[arg(required_unless_present = "verify")]
+    path: Option<PathBuf>,
     /// How the runtime wants the parameters
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
@@ -254,8 +265,8 @@ pub(crate) struct LoadArgs {
     /// Buffers take at most SIZE, all threads together [default: some MiB a thread]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    /// Compare the tensors with what the manifest FILE says they are, as they are read
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    /// Compare the tensors with what the manifest FILE says they are, as they are read [default: the one beside PATH]
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) verify: Option<Option<PathBuf>>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -265,6 +276,35 @@ pub(crate) struct LoadArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The checkpoint, and the manifest where one is asked for: `--verify A` is about A, `B --verify A` about B.
+fn with_manifest(
+    path: Option<&Path>,
+    manifest: Option<&Option<PathBuf>>,
+) -> Result<(PathBuf, Option<PathBuf>), String> {
+    let named = manifest.and_then(Option::as_ref);
+    let (path, file) = match (path, named) {
+        (Some(path), file) => (path, file),
+        (None, Some(path)) => (path.as_path(), None),
+        (None, None) => return Err("wanted the PATH of a checkpoint".to_owned()),
+    };
+    let file = manifest.map(|_| file.cloned().unwrap_or_else(|| Manifest::beside(path)));
+    Ok((path.to_owned(), file))
+}
+
+impl LoadArgs {
+    /// The checkpoint, and the manifest to hold it against.
+    pub(crate) fn paths(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
+        with_manifest(self.path.as_deref(), self.verify.as_ref())
+    }
+}
+
+impl CheckArgs {
+    /// The checkpoint, and the manifest to write or to hold it against.
+    pub(crate) fn paths(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
+        with_manifest(self.path.as_deref(), self.verify.as_ref().or(self.write_manifest.as_ref()))
+    }
 }
 
 /// A layout by name.
@@ -311,7 +351,11 @@ impl LayoutArg {
 #[derive(ClapArgs)]
 pub(crate) struct ModelArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    pub(crate) path: PathBuf,
+    #[arg(required_unless_present = "model")]
+    path: Option<PathBuf>,
+    /// The same as PATH
+    #[arg(long, short, value_name = "PATH", conflicts_with = "path")]
+    model: Option<PathBuf>,
     /// The backend: `reference` is naive f32, slow and exact
     #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
     backend: BackendArg,
@@ -343,6 +387,12 @@ enum BackendArg {
 }
 
 impl ModelArgs {
+    /// The checkpoint.
+    pub(crate) fn path(&self) -> &Path {
+        // One of the two is required.
+        self.path.as_deref().or(self.model.as_deref()).unwrap_or(Path::new(""))
+    }
+
     /// The options of the library.
     pub(crate) fn options(&self) -> Result<RuntimeOptions, String> {
         let threads = self.threads.map(usize::from);
@@ -456,7 +506,7 @@ pub(crate) struct BenchArgs {
     weighbridge check model/ --deep                          NaN, infinities, broken scales\n  \
     weighbridge check model.gguf --write-manifest            after a good download\n  \
     weighbridge check model.gguf --verify                    after a copy, after years\n  \
-    weighbridge check copy/ --verify=model.weighbridge.json  with a manifest from elsewhere"
+    weighbridge check copy/ --verify model.weighbridge.json  with a manifest from elsewhere"
 )]
 #[expect(
     clippy::option_option,
@@ -464,17 +514,18 @@ pub(crate) struct BenchArgs {
 )]
 pub(crate) struct CheckArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    pub(crate) path: PathBuf,
+    #[arg(required_unless_present_any = ["verify", "write_manifest"])]
+    path: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
     /// Read all values: which are not finite, and which scales and companions cannot be meant
     #[arg(long)]
     pub(crate) deep: bool,
-    /// If all is good, write what the tensors are to FILE
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    /// If all is good, write what the tensors are to FILE [default: the one beside PATH]
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) write_manifest: Option<Option<PathBuf>>,
-    /// Compare the tensors with what FILE says they are
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "write_manifest")]
+    /// Compare the tensors with what FILE says they are [default: the one beside PATH]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "write_manifest")]
     pub(crate) verify: Option<Option<PathBuf>>,
     /// Replace another manifest
     #[arg(long, requires = "write_manifest")]

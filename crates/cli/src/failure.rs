@@ -1,4 +1,11 @@
-//! Why a command fails.
+//! Why a command fails, and how it says so.
+
+use std::io::Write;
+
+use serde_json::{Value, json};
+use weighbridge::tensor::{Diagnostic, Diagnostics};
+
+use crate::style;
 
 /// Lists the commands that work on a model that no family claims.
 pub(crate) const UNKNOWN: &str = "its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take \
@@ -14,6 +21,8 @@ pub(crate) enum Failure {
     Other(String),
     /// What was asked about is wrong, and the output says so.
     Found,
+    /// Ctrl-C ended it, and what there was has been said.
+    Interrupted,
     /// Standard output or input failed.
     Io(std::io::Error),
 }
@@ -42,5 +51,178 @@ failures! {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Io(error)
+    }
+}
+
+/// What went wrong, problem by problem, in the words of the command line.
+pub(crate) struct Said(Vec<Diagnostic>);
+
+impl Said {
+    /// Prints it: for people on stderr, or as one JSON document on stdout.
+    pub(crate) fn print(&self, json: bool) {
+        // If nobody reads it, the exit code has to do.
+        if json {
+            let _ = writeln!(std::io::stdout().lock(), "{:#}", self.json());
+        } else {
+            let text: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+            let _ = writeln!(std::io::stderr().lock(), "{}", style::error(&text.join("\n")));
+        }
+    }
+
+    /// `error`: all of it as one text; `problems`: each with its hints; `hint`: the last of those, what to try first.
+    fn json(&self) -> Value {
+        let what: Vec<&str> = self.0.iter().map(|d| d.what.as_str()).collect();
+        let problems: Vec<Value> =
+            self.0.iter().map(|d| json!({"problem": d.what, "hints": d.hints})).collect();
+        let hint = self.0.iter().flat_map(|d| &d.hints).next_back();
+        json!({"error": what.join("\n"), "problems": problems, "hint": hint})
+    }
+
+    /// Adds a hint.
+    fn hint(mut self, hint: impl Into<String>) -> Said {
+        if let Some(last) = self.0.last_mut() {
+            last.hints.push(hint.into());
+        }
+        self
+    }
+
+    /// Adds the option that does what the last sentence says.
+    fn option(mut self, text: &str) -> Said {
+        if let Some(last) = self.0.last_mut() {
+            last.hints.last_mut().unwrap_or(&mut last.what).push_str(text);
+        }
+        self
+    }
+}
+
+/// A message of ours, with its hints on lines of their own.
+impl From<&str> for Said {
+    fn from(text: &str) -> Said {
+        let mut one = Diagnostic::new("");
+        for line in text.lines() {
+            match line.strip_prefix("hint: ") {
+                Some(hint) => one.hints.push(hint.to_owned()),
+                None if one.what.is_empty() => line.clone_into(&mut one.what),
+                None => one.what = format!("{}\n{line}", one.what),
+            }
+        }
+        Said(vec![one])
+    }
+}
+
+impl From<&Diagnostics> for Said {
+    fn from(all: &Diagnostics) -> Said {
+        Said(all.iter().cloned().collect())
+    }
+}
+
+/// What clap says of a command line that it does not take.
+pub(crate) fn of_command_line(error: &clap::Error) -> Said {
+    let text = error.to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let tips = rest.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    let what = what.strip_prefix("error: ").unwrap_or(what).trim_end();
+    tips.fold(Said::from(what), Said::hint)
+}
+
+impl Failure {
+    /// Whether the command line asks for what cannot be.
+    pub(crate) fn is_usage(&self) -> bool {
+        match self {
+            Failure::Usage(_) => true,
+            Failure::Model(e) => e.is_misuse(),
+            _ => false,
+        }
+    }
+
+    /// What is wrong.
+    pub(crate) fn said(&self) -> Said {
+        match self {
+            Failure::Model(error) => in_words_of_the_command(error),
+            Failure::Usage(text) | Failure::Other(text) => Said::from(text.as_str()),
+            Failure::Io(error) => Said::from(error.to_string().as_str()),
+            Failure::Found => Said::from("something is wrong with the checkpoint"),
+            Failure::Interrupted => Said::from("interrupted"),
+        }
+    }
+}
+
+/// The error with its hints, and what the command line has against it.
+fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
+    use weighbridge::check::Error as Check;
+    use weighbridge::checkpoint::{Fault, Problem};
+    use weighbridge::convert::Error as Convert;
+    use weighbridge::planner::Error as Plan;
+
+    const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
+    let is_there =
+        |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "something is there already" });
+    let said = Said::from(&error.diagnostics());
+    match error {
+        weighbridge::Error::Plan(e) => match e {
+            Plan::Misfit { problems, .. } if problems.rule().is_some() => said.hint(RULE),
+            Plan::Misfit { backbone: true, .. } => said.hint("`--allow-missing output.weight` does that"),
+            Plan::Misfit { .. } => {
+                said.hint("`weighbridge inspect --tensors` lists what the checkpoint holds")
+            }
+            Plan::Ambiguous { .. } => said.hint(RULE),
+            e if e.is_unknown_model() => said.hint(UNKNOWN),
+            _ => said,
+        },
+        weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_there) => {
+            said.option("; `--force` overwrites it")
+        }
+        weighbridge::Error::Checkpoint(e)
+            if e.is_not_found() && !e.hints().iter().any(|hint| hint.starts_with("did you mean")) =>
+        {
+            said.hint(paths(&e.location().to_string()))
+        }
+        weighbridge::Error::Check(Check::Manifest { .. }) => {
+            said.hint("`weighbridge check --write-manifest` makes them")
+        }
+        weighbridge::Error::Check(Check::ManifestThere { .. }) => {
+            said.hint("`--verify` shows what has changed; `--force` replaces it")
+        }
+        weighbridge::Error::NotRun { .. } => said.hint(
+            "`weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded",
+        ),
+        weighbridge::Error::Convert(Convert::Requantize { .. }) => said.option(" with `--allow-requantize`"),
+        weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
+            said.hint("leave it out of --allow-loss")
+        }
+        weighbridge::Error::Convert(Convert::Lost { losses, .. }) => {
+            let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
+            said.hint(format!("--allow-loss {} converts all the same", keys.join(",")))
+        }
+        weighbridge::Error::Engine(e) => said.option(option(e)),
+        _ => said,
+    }
+}
+
+/// The option that does what the engine's hint says.
+fn option(error: &weighbridge::engine::Error) -> &'static str {
+    use weighbridge::engine::{Error, sampler};
+
+    match error {
+        Error::CacheTooLarge { .. } | Error::ContextFull { .. } | Error::Positions { .. } => " (`--ctx`)",
+        Error::NoKernel { .. } | Error::Sampler(sampler::Error::NotNumbers { .. }) => {
+            " (`--backend reference`)"
+        }
+        _ => "",
+    }
+}
+
+/// Which paths are taken; of one that looks like the name of a repository, how to get at that.
+fn paths(path: &str) -> String {
+    let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && !word.contains(['/', '\\']);
+    let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
+    match repository {
+        Some(_) => format!(
+            "models are not downloaded here: fetch it first, as with `hf download {path}`, and give the directory that it prints"
+        ),
+        None => {
+            "wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights"
+                .to_owned()
+        }
     }
 }

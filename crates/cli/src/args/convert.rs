@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::{OutputFormat, Split};
 
+use super::size::file_size;
 use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
 /// Whose ranks hold the files.
@@ -68,10 +69,10 @@ pub(crate) struct ConvertArgs {
     pub(crate) allow_loss: Vec<String>,
     /// Of an hf or mlx directory: bytes of tensors in a file [default: 50GB for hf, 5GiB for mlx, as transformers
     /// and mlx-lm have it]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
     pub(crate) max_shard_size: Option<u64>,
     /// Of GGUF: bytes of tensors in a file; DESTINATION.gguf becomes DESTINATION-00001-of-00003.gguf and so on
-    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "split_max_tensors")]
+    #[arg(long, value_name = "SIZE", value_parser = file_size, conflicts_with = "split_max_tensors")]
     split_max_size: Option<u64>,
     /// Of GGUF: tensors in a file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -1,7 +1,8 @@
 //! What is encoded on the way.
 
 use clap::Args as ClapArgs;
-use weighbridge::planner::{self, EncodeRule, Encoding, Preset};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use weighbridge::planner::{self, EncodeRule, Encoding, PRESETS, Preset};
 
 /// What is encoded, and how.
 #[derive(ClapArgs)]
@@ -10,7 +11,7 @@ pub(crate) struct EncodingArgs {
     #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
     encode: Vec<EncodeRule>,
     /// Encode everything, by what each tensor is for
-    #[arg(long, value_name = "NAME", value_parser = preset)]
+    #[arg(long, value_name = "NAME", ignore_case = true, value_parser = presets())]
     preset: Option<&'static Preset>,
 }
 
@@ -31,12 +32,9 @@ fn rule(text: &str) -> Result<EncodeRule, String> {
     })
 }
 
-fn preset(name: &str) -> Result<&'static Preset, String> {
-    Preset::named(name).ok_or_else(|| {
-        let lines: Vec<String> = weighbridge::planner::PRESETS
-            .iter()
-            .map(|p| format!("  {:<10}  {}", p.name(), p.about()))
-            .collect();
-        format!("there is no such preset; there are\n{}", lines.join("\n"))
-    })
+/// Takes the name of a preset; help and completions list all of them.
+fn presets() -> impl TypedValueParser<Value = &'static Preset> {
+    let names = PRESETS.iter().map(|preset| PossibleValue::new(preset.name()).help(preset.about()));
+    // The parser before it takes no other names.
+    PossibleValuesParser::new(names).try_map(|name| Preset::named(&name).ok_or("there is no such preset"))
 }

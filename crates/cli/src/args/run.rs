@@ -10,17 +10,29 @@ use super::{ModelArgs, StrictArgs};
 
 /// `run`.
 #[derive(ClapArgs)]
+#[command(
+    after_long_help = "In a chat, `/help` lists the commands. A line that ends with `\\` goes on in the next one; a pasted text \
+    keeps its lines. When the context is full, the oldest questions and answers are dropped, and a note says how many.\n\n\
+    Examples:\n  \
+    weighbridge run model.gguf                                   chat\n  \
+    weighbridge run model.gguf -p 'Why is the sky blue?'         one answer\n  \
+    weighbridge run model.gguf -f question.txt --temperature 0   the same answer each time\n  \
+    weighbridge run model.gguf --raw -p 'Once upon a time' -n -1 a base model continues the text"
+)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// Answer this and exit; without it, chat
+    /// Answer this and exit; without it, chat. `-` reads standard input
     #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true, group = "once")]
     pub(crate) prompt: Option<String>,
+    /// Answer the text in FILE and exit. `-` reads standard input
+    #[arg(long, short, value_name = "FILE", group = "once")]
+    pub(crate) file: Option<PathBuf>,
     /// Run these token ids and print those that follow; needs no tokenizer
     #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with_all = ["raw", "system"], group = "once")]
     pub(crate) ids: Option<Vec<u32>>,
     /// Continue the prompt as it is, without a chat template; stdout is the continuation alone
-    #[arg(long, requires = "prompt")]
+    #[arg(long, requires = "once")]
     pub(crate) raw: bool,
     /// Begin the chat with a system message
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
@@ -28,9 +40,10 @@ pub(crate) struct RunArgs {
     /// Use the chat template in FILE (Jinja) instead of the checkpoint's
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "ids"])]
     pub(crate) chat_template: Option<PathBuf>,
-    /// Tokens to generate at most
-    #[arg(short, long = "tokens", value_name = "N", default_value_t = 512)]
-    pub(crate) n: usize,
+    /// Tokens to generate at most; -1 until the model ends or the context is full
+    #[arg(short, long = "tokens", value_name = "N", default_value_t = 512, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..))]
+    n: i64,
     #[command(flatten)]
     sampler: SamplerArgs,
     #[command(flatten)]
@@ -62,6 +75,11 @@ struct SamplerArgs {
 }
 
 impl RunArgs {
+    /// Tokens to generate at most.
+    pub(crate) fn tokens(&self) -> usize {
+        usize::try_from(self.n).unwrap_or(usize::MAX)
+    }
+
     /// The sampler's options, as far as they are given; else the model's.
     pub(crate) fn sampler(&self, model: &Sampling) -> SamplerOptions {
         let s = &self.sampler;

@@ -27,3 +27,16 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit)).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "wanted a size as 500MB or 2GiB".to_owned())
 }
+
+/// Bytes of a file, at least: a number without a unit is in bytes, where llama-gguf-split wants one.
+const SMALLEST: u64 = 4096;
+
+/// A number of bytes that a file may have.
+pub(super) fn file_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes @ SMALLEST.. => Ok(bytes),
+        bytes => Err(format!(
+            "{bytes} bytes are too few for a file: wanted at least {SMALLEST}; a size has a unit, as {bytes}G"
+        )),
+    }
+}

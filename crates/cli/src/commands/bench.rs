@@ -20,7 +20,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         )));
     }
     options.context.get_or_insert(needed);
-    let mut runtime = Runtime::start(&args.model.path, &options)?;
+    let mut runtime = Runtime::start(args.model.path(), &options)?;
     let vocab = runtime.shared().vocab() as u64;
     // Any tokens do: the cost does not depend on which.
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let facts = json!({
-            "model": args.model.path.display().to_string(),
+            "model": args.model.path().display().to_string(),
             "backend": runtime.backend(),
             "layout": runtime.layout().name(),
             "threads": runtime.report().threads,

@@ -28,10 +28,10 @@ enum Kept {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let path_of = |file: &Option<PathBuf>| file.clone().unwrap_or_else(|| Manifest::beside(&args.path));
+    let (path, file) = args.paths().map_err(Failure::Usage)?;
     // Read, not mapped: what is done with leaves memory at once.
-    let checkpoint = weighbridge::open_with(&args.path, &args.also.options(Io::Pread))?;
-    let wanted = args.verify.as_ref().map(path_of);
+    let checkpoint = weighbridge::open_with(&path, &args.also.options(Io::Pread))?;
+    let (wanted, written) = if args.verify.is_some() { (file, None) } else { (None, file) };
     let manifest = wanted.as_deref().map(Manifest::read).transpose()?;
     let options =
         CheckOptions { deep: args.deep, digests: args.write_manifest.is_some(), verify: manifest.as_ref() };
@@ -41,9 +41,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         weighbridge::check::check(&checkpoint, &options, &mut pool, &|done, total| line.bytes(done, total));
     line.clear();
     let report = report?;
-    let kept = match (&args.write_manifest, &report.manifest, wanted) {
+    let kept = match (written, &report.manifest, wanted) {
         (Some(file), Some(manifest), _) if report.is_good() => {
-            let file = path_of(file);
             manifest.write(&file, args.force)?;
             Kept::Written(file)
         }
@@ -130,7 +129,7 @@ fn table(report: &CheckReport) -> String {
     let row = |name: String, sizes: [u64; 5]| -> Vec<String> {
         std::iter::once(name).chain(sizes.map(|n| Bytes(n).to_string())).collect()
     };
-    let mut rows = vec![heading.map(style::faint).to_vec()];
+    let mut rows = vec![];
     for file in report.files.iter().take(FILES) {
         let name = Path::new(&file.path).file_name().map(|n| n.to_string_lossy().into_owned());
         rows.push(row(name.unwrap_or_default(), sizes(file)));
@@ -143,7 +142,7 @@ fn table(report: &CheckReport) -> String {
             report.files.iter().map(sizes).fold([0; 5], |sum, n| std::array::from_fn(|i| sum[i] + n[i]));
         rows.push(row(format!("all {} files", report.files.len()), all));
     }
-    style::table(&rows, &[1, 2, 3, 4, 5])
+    style::table(&heading, &rows, &[1, 2, 3, 4, 5])
 }
 
 fn is_of_values(finding: &Finding) -> bool {

@@ -109,9 +109,14 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         let (rmse, max, cosine) = (d.rmse(), d.max, d.cosine());
         let _ =
             writeln!(out, "  changed values: rmse {rmse:.3e}, largest error {max:.3e}, cosine {cosine:.6}");
+        if d.overflowed > 0 {
+            let values =
+                if d.overflowed == 1 { "value".to_owned() } else { format!("{} values", d.overflowed) };
+            let _ = writeln!(out, "  {values} became infinite, as `--allow-overflow` lets them");
+        }
     }
     let heading = ["", "tensor", "from", "to", "bits", "rmse", "max error", "cosine", "by"];
-    let mut rows = vec![heading.map(style::faint).to_vec()];
+    let mut rows = vec![];
     for group in report.groups() {
         let count = if group.count == 1 { String::new() } else { format!("{} ×", group.count) };
         let [rmse, max, cosine] = match group.difference {
@@ -125,7 +130,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         let by = group.rounded.map_or(group.rule.clone(), |why| format!("{}: {why}", group.rule));
         rows.push(vec![count, group.name, group.from, group.to, bits, rmse, max, cosine, by]);
     }
-    out.push_str(&style::table(&rows, &[0, 4, 5, 6]));
+    out.push_str(&style::table(&heading, &rows, &[0, 4, 5, 6]));
     for (name, root) in &report.tied {
         let _ = writeln!(out, "  {name} is the same as {root}, and not written again");
     }

@@ -84,7 +84,7 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
         say(format!("{count} are made from entries of other names: --all lists them"));
     }
     let heading = ["", "parameter", "A", "B", "unequal", "max error", "relative", "cosine"];
-    let mut rows = vec![heading.map(style::faint).to_vec()];
+    let mut rows = vec![];
     if args.all {
         let mut params: Vec<&Compared> = report.params.iter().collect();
         params.sort_by(|x, y| y.outcome.cmp_badness(&x.outcome));
@@ -95,17 +95,13 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
             row(&count, &g.name, &g.a, &g.b, &g.outcome)
         }));
     }
-    if rows.len() > 1 {
-        out.push_str(&style::table(&rows, &[0, 4, 5, 6, 7]));
+    if !rows.is_empty() {
+        out.push_str(&style::table(&heading, &rows, &[0, 4, 5, 6, 7]));
     }
     if args.all && !renamed.is_empty() {
-        let mut rows = vec![["", "made in A from", "in B from"].map(style::faint).to_vec()];
-        rows.extend(
-            renamed.into_iter().map(|(a, b, count)| {
-                vec![if count == 1 { String::new() } else { format!("{count} ×") }, a, b]
-            }),
-        );
-        out.push_str(&style::table(&rows, &[0]));
+        let row = |(a, b, count)| vec![if count == 1 { String::new() } else { format!("{count} ×") }, a, b];
+        let rows: Vec<Vec<String>> = renamed.into_iter().map(row).collect();
+        out.push_str(&style::table(&["", "made in A from", "in B from"], &rows, &[0]));
     }
     out
 }

@@ -14,22 +14,37 @@ pub(crate) struct Held {
     /// Nothing stays in a map.
     owned: bool,
     needs: Needs,
+    /// Bytes of keys and values.
+    cache: u64,
+}
+
+/// Keys and values of a sequence, which a run keeps beside the parameters.
+pub(crate) struct Cache<'a> {
+    /// Positions.
+    pub(crate) positions: u64,
+    /// Bytes of them on one of so many ranks.
+    pub(crate) bytes: &'a dyn Fn(u64) -> u64,
 }
 
 impl Held {
-    fn of(plan: &Plan, owned: bool, threads: usize) -> Result<Held, Failure> {
+    fn of(plan: &Plan, owned: bool, threads: usize, cache: u64) -> Result<Held, Failure> {
         let options = load::Options { owned, ..load::Options::default() };
-        Ok(Held { owned, needs: plan.needs(options, threads)? })
+        Ok(Held { owned, needs: plan.needs(options, threads)?, cache })
+    }
+
+    /// What is there from the first token to the last.
+    fn stays(&self) -> u64 {
+        self.needs.owned.saturating_add(self.cache)
     }
 
     /// The limit on buffers that lets it fit into `memory`: `None` if there is none.
     fn room(&self, memory: u64) -> Option<u64> {
-        memory.checked_sub(self.needs.owned).filter(|room| *room >= self.needs.least_scratch)
+        memory.checked_sub(self.stays()).filter(|room| *room >= self.needs.least_scratch)
     }
 
     /// What it takes with as many buffers as it likes.
     fn all(&self) -> u64 {
-        self.needs.owned.saturating_add(self.needs.scratch)
+        self.stays().saturating_add(self.needs.scratch)
     }
 
     fn text(&self, memory: u64) -> String {
@@ -39,6 +54,11 @@ impl Held {
             0 => String::new(),
             n => format!(" ({} more stay in the page cache)", Bytes(*n)),
         };
+        let cache = match self.cache {
+            0 => String::new(),
+            n => format!(", {} for keys and values", Bytes(n)),
+        };
+        let map = map + &cache;
         let parameters = Bytes(*owned);
         match self.room(memory) {
             Some(room) if room >= *scratch => format!(
@@ -65,6 +85,7 @@ impl Held {
         json!({
             "fits": self.room(memory).is_some(),
             "bytes_owned": owned,
+            "cache_bytes": self.cache,
             "bytes_borrowed": borrowed,
             "scratch_bytes": self.room(memory).map(|room| room.min(*scratch)),
             "scratch_bytes_unlimited": scratch,
@@ -77,6 +98,8 @@ impl Held {
 /// Whether a load fits into so much memory.
 pub(crate) struct Fits {
     memory: u64,
+    /// Positions whose keys and values are counted.
+    positions: Option<u64>,
     /// The ways that were looked at, the best first.
     ways: Vec<Held>,
     /// The least `tp` with which the first rank's share fits, if none of the ways does.
@@ -91,23 +114,26 @@ impl Fits {
         plan: &Plan,
         (only_owned, threads): (bool, usize),
         mesh: &Mesh,
+        cache: Option<&Cache<'_>>,
         share: impl Fn(Mesh) -> Result<Plan, weighbridge::planner::Error>,
     ) -> Result<Fits, Failure> {
-        let mut fits = Fits { memory, ways: vec![], shared: None };
+        let kept = |tp| cache.map_or(0, |cache| (cache.bytes)(tp));
+        let positions = cache.map(|cache| cache.positions);
+        let mut fits = Fits { memory, positions, ways: vec![], shared: None };
         for owned in [true, false] {
             if owned || !only_owned && !fits.any() {
-                fits.ways.push(Held::of(plan, owned, threads)?);
+                fits.ways.push(Held::of(plan, owned, threads, kept(mesh.tp))?);
             }
         }
         if fits.any() {
             return Ok(fits);
         }
         // Fewer ranks than this cannot do, whatever is shared.
-        let least = fits.ways.iter().map(|way| way.needs.owned).min().unwrap_or(0).div_ceil(memory);
+        let least = fits.ways.iter().map(Held::stays).min().unwrap_or(0).div_ceil(memory);
         for tp in (mesh.tp + 1).max(mesh.tp.saturating_mul(least))..=MOST_RANKS {
             let Ok(plan) = share(Mesh { tp, ..*mesh }) else { continue };
             for owned in if only_owned { &[true][..] } else { &[true, false] } {
-                let held = Held::of(&plan, *owned, threads)?;
+                let held = Held::of(&plan, *owned, threads, kept(tp))?;
                 if held.room(memory).is_some() {
                     fits.shared = Some((tp, held));
                     return Ok(fits);
@@ -129,6 +155,11 @@ impl Fits {
         if let Some((tp, held)) = &self.shared {
             lines.push(format!("{}: rank 0 of `--tp {tp}` {}", Bytes(self.memory), held.text(self.memory)));
         }
+        if let Some(positions) = self.positions {
+            lines.push(format!(
+                "keys and values of {positions} positions are counted: `--ctx` says of how many"
+            ));
+        }
         lines
     }
 
@@ -139,6 +170,7 @@ impl Fits {
         json!({
             "bytes": self.memory,
             "fits": self.any(),
+            "positions": self.positions,
             "owned": way(true),
             "borrowed": way(false),
             "shared": self.shared.as_ref().map(|(tp, held)| {

@@ -94,12 +94,11 @@ fn text(
             }
             let _ = writeln!(out, "\n{}", style::heading("configuration"));
             let rows: Vec<Vec<String>> = model
-                .config
                 .fields()
                 .into_iter()
                 .map(|(name, value, origin)| vec![name.to_owned(), value, style::faint(&origin.to_string())])
                 .collect();
-            out.push_str(&style::table(&rows, &[]));
+            out.push_str(&style::table(&[], &rows, &[]));
         }
         Err(error) => {
             let message = error.diagnostics().to_string();
@@ -124,7 +123,7 @@ fn text(
     } else {
         groups(checkpoint.entries()).into_iter().map(|(name, n, e)| row(n, &name, e)).collect()
     };
-    out.push_str(&style::table(&rows, &[0, 4]));
+    out.push_str(&style::table(&[], &rows, &[0, 4]));
     let lines = doubts.map(Doubts::lines).unwrap_or_default();
     list(&mut out, "keys that are not known or not followed", &lines, Clone::clone);
     list(&mut out, "one tensor under several names", &checkpoint.ties(), |tie| {
@@ -258,11 +257,13 @@ fn facts(
     match model {
         Ok(model) => {
             let config: Map<String, Value> = model
-                .config
                 .fields()
                 .into_iter()
                 .map(|(name, value, origin)| {
-                    (name.to_owned(), json!({"value": value, "from": origin.to_string().replace('`', "")}))
+                    (
+                        name.to_owned(),
+                        json!({"value": typed(value), "from": origin.to_string().replace('`', "")}),
+                    )
                 })
                 .collect();
             put("family", json!(model.family.name()));
@@ -283,4 +284,12 @@ fn facts(
     put("ignored", json!(checkpoint.ignored().iter().map(object).collect::<Vec<_>>()));
     put("metadata", json!(metadata));
     facts
+}
+
+/// A value of the configuration: a number or a truth value where it is one.
+fn typed(text: String) -> Value {
+    match serde_json::from_str(&text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::String(text),
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -47,14 +48,12 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         ..load::Options::default()
     };
 
-    let manifest = match &args.verify {
-        Some(file) => Some(Manifest::read(file.clone().unwrap_or_else(|| Manifest::beside(&args.path)))?),
-        None => None,
-    };
+    let (path, manifest) = args.paths().map_err(Failure::Usage)?;
+    let manifest = manifest.map(Manifest::read).transpose()?;
 
     let from_disk = bytes_from_disk();
     let started = Instant::now();
-    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
+    let checkpoint = weighbridge::open_with(&path, &args.open.options())?;
     let opened = started.elapsed().as_secs_f64();
     let planned = PlanBuilder::new(&checkpoint)
         .layout(layout)
@@ -81,9 +80,9 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         from_disk: from_disk.and_then(|before| Some(bytes_from_disk()?.saturating_sub(before))),
     };
     let text = if args.json {
-        json_text(args, &files, loaded.report(), &phases, verified.as_ref())
+        json_text((&path, args.memory), &files, loaded.report(), &phases, verified.as_ref())
     } else {
-        text(args, &files, loaded.report(), &phases, verified.as_ref())
+        text(&path, &files, loaded.report(), &phases, verified.as_ref())
     };
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
@@ -112,7 +111,7 @@ fn io(checkpoint: &Checkpoint) -> String {
 }
 
 fn text(
-    args: &LoadArgs,
+    path: &Path,
     files: &Files,
     report: &LoadReport,
     phases: &Phases,
@@ -135,7 +134,7 @@ fn text(
         0.0 => String::new(),
         seconds => format!("; new memory took {:.3} s on each thread", seconds / report.threads as f64),
     };
-    let title = format!("{} → {} parameters", args.path.display(), report.params);
+    let title = format!("{} → {} parameters", path.display(), report.params);
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
          {} borrowed, {} copied, {} encoded\n  \
@@ -160,19 +159,19 @@ fn text(
 }
 
 fn json_text(
-    args: &LoadArgs,
+    (path, memory): (&Path, Option<u64>),
     files: &Files,
     report: &LoadReport,
     phases: &Phases,
     verified: Option<&Verified>,
 ) -> String {
     let facts = json!({
-        "path": args.path.display().to_string(),
+        "path": path.display().to_string(),
         "parameters": report.params,
         "dropped": report.dropped,
         "io": files.kinds,
         "threads": report.threads,
-        "memory": args.memory,
+        "memory": memory,
         "seconds": phases.all(),
         "seconds_open": phases.open,
         "seconds_plan": phases.plan,

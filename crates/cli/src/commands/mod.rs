@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod bench;
+mod chat;
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod diff;

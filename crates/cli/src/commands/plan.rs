@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 
 use serde_json::json;
+use weighbridge::engine::session_bytes;
 use weighbridge::load::{self, Bytes, Needs};
 use weighbridge::plan::{Summary, Whole};
 use weighbridge::planner::Ranks;
+use weighbridge::runtime::DEFAULT_CONTEXT;
 use weighbridge::{Checkpoint, LayoutKind, Mesh, Model, Plan, PlanBuilder, Pool};
 
-use super::fits::Fits;
+use super::fits::{Cache, Fits};
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::keys::Doubts;
@@ -47,7 +49,15 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let options = load::Options { owned: args.owned, ..load::Options::default() };
     let needs = planned.needs(options, threads)?;
     let share = |mesh: Mesh| builder(mesh, 0).build();
-    let look = |memory| Fits::look(memory, &planned, (args.owned, threads), &mesh, share);
+    let run = model.as_ref().filter(|_| matches!(layout, LayoutKind::Packed { .. } | LayoutKind::InPlace));
+    let architecture = run.and_then(|model| model.architecture().ok());
+    let positions = args.ctx.map(u64::from);
+    let cache = architecture.as_ref().map(|architecture| {
+        let positions = positions.unwrap_or(architecture.decoder.context.min(DEFAULT_CONTEXT));
+        (positions, move |ranks| session_bytes(architecture, positions, ranks).unwrap_or(u64::MAX))
+    });
+    let cache = cache.as_ref().map(|(positions, bytes)| Cache { positions: *positions, bytes });
+    let look = |memory| Fits::look(memory, &planned, (args.owned, threads), &mesh, cache.as_ref(), share);
     let memory = args.memory.map(look).transpose()?;
     let found = if memory.as_ref().is_none_or(Fits::any) { Ok(()) } else { Err(Failure::Found) };
     if args.json {
@@ -230,7 +240,7 @@ fn all_ranks(
     } else {
         writeln!(out, "{}", style::heading(&format!("{} on {}", args.path.display(), shape(args))))?;
         if args.all_ranks {
-            table(&lines, ranks, out)?;
+            write!(out, "{}", table(&lines, ranks))?;
         }
         let over = |n: u64| 100.0 * (n as f64 / stored.max(1) as f64 - 1.0);
         writeln!(
@@ -274,28 +284,20 @@ fn all_ranks(
 /// Patterns that are listed.
 const REPLICATED: usize = 8;
 
-fn table(lines: &[Line], ranks: &Ranks, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "  rank  tp pp ep  parameters      slots      needs      takes      reads    buffers    padding"
-    )?;
-    for l in lines {
+fn table(lines: &[Line], ranks: &Ranks) -> String {
+    let heading =
+        ["rank", "tp", "pp", "ep", "parameters", "slots", "needs", "takes", "reads", "buffers", "padding"];
+    let row = |l: &Line| {
         let at = ranks.mesh().rank(l.rank);
-        writeln!(
-            out,
-            "  {:>4}  {:>2} {:>2} {:>2}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
-            l.rank,
-            at.tp,
-            at.pp,
-            at.ep,
-            l.params,
-            Bytes(l.slots).to_string(),
-            Bytes(l.needed).to_string(),
-            Bytes(l.taken()).to_string(),
-            l.needs.reads.count,
+        let numbers = [l.rank, at.tp, at.pp, at.ep, l.params as u64].map(|n| n.to_string());
+        let sizes = [l.slots, l.needed, l.taken()].map(|n| Bytes(n).to_string());
+        let rest = [
+            l.needs.reads.count.to_string(),
             Bytes(l.needs.scratch).to_string(),
-            Bytes(l.padding).to_string()
-        )?;
-    }
-    Ok(())
+            Bytes(l.padding).to_string(),
+        ];
+        numbers.into_iter().chain(sizes).chain(rest).collect()
+    };
+    let rows: Vec<Vec<String>> = lines.iter().map(row).collect();
+    style::table(&heading, &rows, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
 }

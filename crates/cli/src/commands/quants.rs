@@ -31,9 +31,8 @@ pub(crate) fn run(args: &QuantsArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let heading = ["scheme", "bits", "decode", "encode", "run on", "interleaved", "planes"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    rows.extend(quants.iter().map(row));
-    out.write_all(style::table(&rows, &[1]).as_bytes())?;
+    let rows: Vec<Vec<String>> = quants.iter().map(row).collect();
+    out.write_all(style::table(&heading, &rows, &[1]).as_bytes())?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
-//! `weighbridge run`: one answer, or a chat.
+//! `weighbridge run`: one answer, or a [chat](super::chat).
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,22 +12,20 @@ use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialTex
 use weighbridge::engine::{Limits, Stats, Stop};
 use weighbridge::{Runtime, Sampler};
 
+use super::chat;
+use crate::INTERRUPTED;
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::isolate;
 use crate::keys::Doubts;
 use crate::style;
 
-const HELP: &str = "\
-/help   this
-/stats  speed and memory of the last answer
-/quit   leave (so does Ctrl-D); Ctrl-C stops an answer";
-
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let started = Instant::now();
+    let prompt = prompt(args)?;
     let options = args.model.options().map_err(Failure::Usage)?;
     let stop = Interrupt::install();
-    let mut runtime = Runtime::start(&args.model.path, &options)?;
+    let mut runtime = Runtime::start(args.model.path(), &options)?;
     if let Some(path) = &args.chat_template {
         runtime.set_template(template(path)?);
     }
@@ -45,10 +43,34 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         )));
     }
     let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
-    match (&args.prompt, &args.ids) {
+    match (prompt, &args.ids) {
         (_, Some(ids)) => session.ids(ids),
-        (Some(prompt), None) => session.once(prompt),
-        (None, None) => session.chat(),
+        (Some(prompt), None) => session.once(&prompt),
+        (None, None) => chat::run(&mut session),
+    }
+}
+
+/// The prompt that the command line gives, or the file or standard input that it names.
+fn prompt(args: &RunArgs) -> Result<Option<String>, Failure> {
+    let text = |bytes: Vec<u8>, of: &str| {
+        String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("{of} is not UTF-8")))
+    };
+    let from_stdin = || {
+        let mut bytes = vec![];
+        std::io::stdin().lock().read_to_end(&mut bytes)?;
+        text(bytes, "standard input")
+    };
+    match (args.prompt.as_deref(), args.file.as_deref()) {
+        (Some("-"), _) => from_stdin().map(Some),
+        (Some(prompt), _) => Ok(Some(prompt.to_owned())),
+        (None, Some(path)) if path == Path::new("-") => from_stdin().map(Some),
+        (None, Some(path)) => {
+            let shown = format!("`{}`", path.display());
+            let bytes =
+                std::fs::read(path).map_err(|e| Failure::Usage(format!("cannot read {shown}: {e}")))?;
+            text(bytes, &shown).map(Some)
+        }
+        (None, None) => Ok(None),
     }
 }
 
@@ -75,7 +97,7 @@ impl Interrupt {
         let _ = ctrlc::set_handler(move || {
             let again = shared.asked.swap(true, Ordering::SeqCst);
             if again || !shared.answering.load(Ordering::SeqCst) {
-                std::process::exit(130);
+                std::process::exit(INTERRUPTED.into());
             }
         });
         interrupt
@@ -93,14 +115,22 @@ impl Interrupt {
     }
 }
 
-struct Session<'a> {
-    runtime: Runtime,
+/// What the model said.
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) stats: Stats,
+    /// Ctrl-C ended it.
+    pub(super) interrupted: bool,
+}
+
+pub(super) struct Session<'a> {
+    pub(super) runtime: Runtime,
     sampler: Sampler,
-    args: &'a RunArgs,
+    pub(super) args: &'a RunArgs,
     stop: Interrupt,
     /// The tokens whose keys and values are in the cache.
     cached: Vec<u32>,
-    last: Option<Stats>,
+    pub(super) last: Option<Stats>,
     started: Instant,
 }
 
@@ -114,6 +144,7 @@ impl Session<'_> {
         note(&format!("{}", self.runtime.report()));
         let tokens = if self.args.raw || self.runtime.template().is_none() {
             if !self.args.raw {
+                self.takes_system()?;
                 note("the model has no chat template: continuing the prompt as it is");
             }
             let options = EncodeOptions { add_special: true, parse_special: false };
@@ -130,14 +161,32 @@ impl Session<'_> {
                 "the prompt is empty, and this model has no token to begin with".to_owned(),
             ));
         }
-        let (_, stats) = self.answer(&tokens)?;
+        let answer = self.answer(&tokens)?;
         // The line ends where people read it; a pipe gets the text alone.
         if std::io::stdout().is_terminal() {
             println()?;
         } else {
             note("");
         }
-        self.facts(&stats)
+        self.end(&answer)
+    }
+
+    /// Says what an answer took. One that Ctrl-C ended ends the program as Ctrl-C does.
+    fn end(&self, answer: &Answer) -> Result<(), Failure> {
+        self.facts(&answer.stats)?;
+        if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// Refuses a system message where nothing can say it to the model.
+    fn takes_system(&self) -> Result<(), Failure> {
+        match self.args.system {
+            Some(_) => Err(Failure::Usage(
+                "this model has no chat template, so it cannot be given a system message\nhint: leave `--system` out, or \
+                 give a template with `--chat-template FILE`"
+                    .to_owned(),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Runs `ids` and prints those that follow, on one line.
@@ -148,14 +197,14 @@ impl Session<'_> {
         let of_tokenizer = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
         let end = |id| ends.contains(&id) || of_tokenizer(id);
         let mut between = "";
-        let stats = self.generate(ids, &end, &mut |id| {
+        let (stats, interrupted) = self.generate(ids, &end, &mut |id| {
             let mut out = std::io::stdout().lock();
             write!(out, "{between}{id}")?;
             between = ",";
             out.flush()
         })?;
         println()?;
-        self.facts(&stats)
+        self.end(&Answer { text: String::new(), stats, interrupted })
     }
 
     /// What it took, for people or programs.
@@ -182,13 +231,13 @@ impl Session<'_> {
         self.started.elapsed().as_secs_f64() - stats.decode_seconds
     }
 
-    fn system(&self) -> Vec<Message> {
+    pub(super) fn system(&self) -> Vec<Message> {
         let content = self.args.system.iter();
         content.map(|text| Message { role: "system".to_owned(), content: text.clone() }).collect()
     }
 
     /// The conversation as the model wants to read it.
-    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, Failure> {
+    pub(super) fn render(&self, messages: &[Message]) -> Result<Vec<u32>, Failure> {
         let tokenizer = self.tokenizer()?;
         let Some(template) = self.runtime.template() else {
             return Err(Failure::Usage(
@@ -197,7 +246,7 @@ impl Session<'_> {
         };
         let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
         let around = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
-        let of = self.args.chat_template.as_ref().unwrap_or(&self.args.model.path);
+        let of = self.args.chat_template.as_deref().unwrap_or(self.args.model.path());
         let text = isolate::render(of, template, messages, around).map_err(Failure::Other)?;
         // The template writes its own special tokens, the first included.
         let options = EncodeOptions { add_special: false, parse_special: true };
@@ -205,13 +254,13 @@ impl Session<'_> {
     }
 
     /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.
-    fn answer(&mut self, tokens: &[u32]) -> Result<(String, Stats), Failure> {
+    pub(super) fn answer(&mut self, tokens: &[u32]) -> Result<Answer, Failure> {
         let tokenizer = Arc::clone(self.tokenizer()?);
         let mut stream = tokenizer.stream(SpecialText::Hidden);
         let mut text = String::new();
         let ends = self.runtime.sampling().ends.clone();
         let end = |token| ends.contains(&token) || tokenizer.is_end_of_generation(token);
-        let stats = self.generate(tokens, &end, &mut |token| {
+        let (stats, interrupted) = self.generate(tokens, &end, &mut |token| {
             let piece = stream.push(token);
             text.push_str(piece);
             let mut out = std::io::stdout().lock();
@@ -222,16 +271,17 @@ impl Session<'_> {
         let mut out = std::io::stdout().lock();
         out.write_all(rest.as_bytes())?;
         out.flush()?;
-        Ok((text, stats))
+        Ok(Answer { text, stats, interrupted })
     }
 
-    /// Runs `tokens`, less what the cache holds already, and hands on those that follow until `end` says so.
+    /// Runs `tokens`, less what the cache holds already, and hands on those that follow until `end` says so. The second
+    /// value says whether Ctrl-C ended it.
     fn generate(
         &mut self,
         tokens: &[u32],
         end: &dyn Fn(u32) -> bool,
         each: &mut dyn FnMut(u32) -> std::io::Result<()>,
-    ) -> Result<Stats, Failure> {
+    ) -> Result<(Stats, bool), Failure> {
         // At least one token has to run, to have logits.
         let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let known = known.min(tokens.len().saturating_sub(1));
@@ -241,7 +291,7 @@ impl Session<'_> {
 
         self.stop.answering(true);
         let mut failed = None;
-        let limits = Limits { tokens: self.args.n, end };
+        let limits = Limits { tokens: self.args.tokens(), end };
         let (cached, stop) = (&mut self.cached, &self.stop);
         let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |token| {
             cached.push(token);
@@ -251,6 +301,7 @@ impl Session<'_> {
             }
             if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
+        let interrupted = self.stop.asked();
         self.stop.answering(false);
         let stats = stats?;
         // The last token that was sampled has not been run.
@@ -259,63 +310,10 @@ impl Session<'_> {
             return Err(error.into());
         }
         self.last = Some(stats);
-        Ok(stats)
+        Ok((stats, interrupted))
     }
 
-    fn chat(&mut self) -> Result<(), Failure> {
-        // An error now rather than after the first question.
-        self.render(&[Message { role: "user".to_owned(), content: String::new() }])?;
-        let interactive = std::io::stdin().is_terminal();
-        note(&format!("{}", self.runtime.report()));
-        note("/help for help, /quit to leave");
-        let mut messages = self.system();
-        let mut line = String::new();
-        loop {
-            if interactive {
-                let mut err = std::io::stderr().lock();
-                write!(err, "{}", style::prompt("> "))?;
-                err.flush()?;
-            }
-            line.clear();
-            match std::io::stdin().lock().read_line(&mut line) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(e) => return Err(e.into()),
-            }
-            match line.trim() {
-                "" => {}
-                "/quit" | "/exit" => break,
-                "/help" => note(HELP),
-                "/stats" => note(&match &self.last {
-                    Some(stats) => format!("{}\n{}", self.speed(stats), self.memory()),
-                    None => self.memory(),
-                }),
-                command if command.starts_with('/') => note(&format!("no command `{command}`\n{HELP}")),
-                question => {
-                    messages.push(Message { role: "user".to_owned(), content: question.to_owned() });
-                    let mut tokens = self.render(&messages)?;
-                    let room = self.runtime.session().capacity();
-                    if tokens.len() >= room {
-                        note("the context is full: the conversation begins anew (ask for more with --ctx)");
-                        messages.drain(..messages.len() - 1);
-                        messages.splice(0..0, self.system());
-                        tokens = self.render(&messages)?;
-                    }
-                    if tokens.len() >= room {
-                        note(&format!("that is {} tokens, and there is room for {room}", tokens.len()));
-                        messages.pop();
-                        continue;
-                    }
-                    let (text, _) = self.answer(&tokens)?;
-                    println()?;
-                    messages.push(Message { role: "assistant".to_owned(), content: text });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn speed(&self, stats: &Stats) -> String {
+    pub(super) fn speed(&self, stats: &Stats) -> String {
         format!(
             "prefill {} tokens at {:.0} tokens/s, decode {} at {:.1} tokens/s ({}; first token after {:.2} s)",
             stats.prompt_tokens,
@@ -327,7 +325,7 @@ impl Session<'_> {
         )
     }
 
-    fn memory(&self) -> String {
+    pub(super) fn memory(&self) -> String {
         let session = self.runtime.session();
         format!(
             "context {} of {} positions, cache {}; weights {}",
@@ -348,11 +346,11 @@ fn stop_reason(stop: Stop) -> &'static str {
     }
 }
 
-fn println() -> std::io::Result<()> {
+pub(super) fn println() -> std::io::Result<()> {
     writeln!(std::io::stdout().lock())
 }
 
 /// Side information. If stderr is gone, it is not missed.
-fn note(text: &str) {
+pub(super) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
 }

@@ -179,14 +179,10 @@ fn what_cannot_be_is_refused() {
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.gguf"), "--preset", "q4_k_x"]), @"
-    error: invalid value 'q4_k_x' for '--preset <NAME>': there is no such preset; there are
-      q4_k_m      4.8 bits: q4_k, and q6_k where it matters
-      q5_k_m      5.7 bits: q5_k, and q6_k where it matters
-      q6_k        6.6 bits
-      q8_0        8.5 bits
-      mlx-4bit    4.5 bits: every matrix and embedding, for mlx
-      int8        8 bits and a scale a row: the matrices of the layers, for hf (bitsandbytes)
-      fp8-block   8 bits and a scale for 128 × 128: the matrices of the layers, for hf
+    error: invalid value 'q4_k_x' for '--preset <NAME>'
+      [possible values: q4_k_m, q5_k_m, q6_k, q8_0, mlx-4bit, int8, fp8-block]
+
+      tip: a similar value exists: 'q4_k_m'
 
     For more information, try '--help'.
     exit code 2

@@ -154,6 +154,7 @@ fn what_cannot_be_told_is_trouble() {
     };
     assert_snapshot!(fails(&[path(&llama), "nowhere"]), @"
     error: cannot open `nowhere`: No such file or directory (os error 2)
+    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
     exit code 2
     ");
     assert_snapshot!(fails(&[path(&llama), path(&gemma), "--layout", "canonical"]), @"

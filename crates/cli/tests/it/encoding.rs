@@ -84,16 +84,16 @@ fn loading_takes_rules_and_what_may_be_absent() {
         "[[rule]]\nfrom = \"model.layers.{n}.attn.{which}.weight\"\nto = \"model.layers.{n}.self_attn.{which}.weight\"\n",
     )
     .unwrap();
-    let args =
-        ["load", path(&source), "--layout", "canonical", "--encode", "*attention.q.weight=q8_0", "--json"];
+    let args = ["load", path(&source), "--layout", "canonical", "--encode", "*attention.q.weight=q8_0"];
     let failed = failure(&args, dir.path());
     assert!(failed.contains("wanted `model.layers.{n}.self_attn.q_proj.weight`"), "{failed}");
     let ruled = [&args[..], &["--rules", path(&rules)]].concat();
     let failed = failure(&ruled, dir.path());
     assert!(failed.contains("`model.norm.weight` is missing"), "{failed}");
-    let facts: Value =
-        serde_json::from_str(&told(&[&ruled[..], &["--allow-missing", "output_norm.weight"]].concat()))
-            .unwrap();
+    let facts: Value = serde_json::from_str(&told(
+        &[&ruled[..], &["--allow-missing", "output_norm.weight", "--json"]].concat(),
+    ))
+    .unwrap();
     assert_eq!(facts["parameters"], 20);
     let (q, vectors) = (2 * 64 * 64 / 32 * 34, 0);
     assert_eq!(facts["bytes_encoded"], q + vectors);

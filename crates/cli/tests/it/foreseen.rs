@@ -139,12 +139,17 @@ fn too_little_memory_is_misuse_and_the_plan_says_what_would_do() {
     let all = fits(1 << 30, &packed);
     assert_eq!(all["owned"]["scratch_bytes"], all["owned"]["scratch_bytes_unlimited"]);
     let all_owned = number(&all["owned"], "bytes_owned");
-    let exact = fits(all_owned + least, &packed);
+    // Keys and values of as many positions as `run` reserves: 30 layers, 3 heads of 64, in f32.
+    let cache = number(&all["owned"], "cache_bytes");
+    assert_eq!((cache, &all["positions"]), (30 * 2 * 3 * 64 * 4 * 4096, &4096.into()));
+    let short = fits(1 << 30, &[&packed[..], &["--ctx", "100"]].concat());
+    assert_eq!(number(&short["owned"], "cache_bytes"), cache / 4096 * 100);
+    let exact = fits(all_owned + cache + least, &packed);
     assert_eq!((&exact["fits"], number(&exact["owned"], "scratch_bytes")), (&true.into(), least));
     // What it says can be done.
     let memory = number(&exact["owned"], "scratch_bytes").to_string();
     json(&[&["load", path, "--owned", "--memory", &memory], &packed[..]].concat());
-    let borrowed = fits(owned + least, &packed);
+    let borrowed = fits(owned + cache + least, &packed);
     assert_eq!(borrowed["owned"]["fits"], owned == all_owned, "{borrowed}");
     // Half of it is for two ranks, if any number does: smollm2 has 9 heads, 3 of keys.
     let half = fits(all_owned / 2, &["--layout", "vllm", "--owned", "--threads", "2"]);
@@ -156,6 +161,6 @@ fn too_little_memory_is_misuse_and_the_plan_says_what_would_do() {
         assert!(text.contains(said), "{text}");
     }
     // In place, all is borrowed, and no buffer is needed.
-    let none = fits(1, &["--layout", "in-place"]);
+    let none = fits(cache + 1, &["--layout", "in-place"]);
     assert_eq!((&none["owned"]["fits"], &none["borrowed"]["fits"]), (&false.into(), &true.into()));
 }

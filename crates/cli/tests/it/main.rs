@@ -7,6 +7,7 @@ mod check;
 mod commands;
 mod convert;
 mod diff;
+mod door;
 mod encoding;
 mod files;
 mod foreseen;

@@ -1,0 +1,304 @@
+//! What people type, as those do who know other programs, and what they are told.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use insta::assert_snapshot;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{golden, model, stdout, weighbridge};
+
+fn path(of: &Path) -> &str {
+    of.to_str().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn tiny() -> String {
+    path(&golden().join("llama-tiny")).to_owned()
+}
+
+/// Runs the binary on `input`.
+fn fed(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn prompts_come_from_arguments_files_and_pipes() {
+    let dir = TempDir::new().unwrap();
+    let (file, text) = (dir.path().join("prompt.txt"), "The capital of France is");
+    fs::write(&file, text).unwrap();
+    let smollm2 = model("smollm2");
+    let base = ["run", "--raw", "-n", "6", "--temperature", "0", "--threads", "2", "-m", path(&smollm2)];
+    let answer = |more: &[&str], input: &str| stdout(&fed(&[&base, more].concat(), input));
+    let wanted = answer(&["-p", text], "");
+    assert!(wanted.starts_with(" Paris"), "{wanted}");
+    assert_eq!(answer(&["-p", "-"], text), wanted);
+    assert_eq!(answer(&["-f", path(&file)], ""), wanted);
+    assert_eq!(answer(&["-f", "-"], text), wanted);
+    // Nothing is nothing.
+    let none = weighbridge(["run", path(&smollm2), "--raw", "-p", text, "-n", "0"]);
+    assert!(none.status.success() && none.stdout.is_empty(), "{}", stdout(&none));
+    let missing = weighbridge(["run", path(&smollm2), "-f", "/nowhere/prompt.txt"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("cannot read `/nowhere/prompt.txt`"), "{}", stderr(&missing));
+}
+
+#[test]
+fn minus_one_goes_on_until_the_context_is_full() {
+    let args = ["run", "--ids", "1,2,3", "-n", "-1", "--ctx", "20", "--temperature", "0", "--json"];
+    let output = weighbridge(args.into_iter().map(str::to_owned).chain([tiny()]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let facts = stderr(&output);
+    let facts: Value = serde_json::from_str(facts.lines().last().unwrap()).unwrap();
+    assert!(facts["stop"] == "context_full" || facts["stop"] == "end_of_text", "{facts}");
+    assert_eq!(weighbridge(["run", &tiny(), "--ids", "1", "-n", "-2"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_system_message_that_nothing_can_say_is_refused() {
+    let gemma3 = model("gemma3");
+    let output = weighbridge(["run", path(&gemma3), "--system", "You are terse.", "-p", "hi", "-n", "4"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert!(stderr(&output).contains("no chat template"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_chat_forgets_saves_and_joins_lines() {
+    let dir = TempDir::new().unwrap();
+    let (smollm2, file) = (model("smollm2"), dir.path().join("chat.json"));
+    let args = ["run", path(&smollm2), "--temperature", "0", "-n", "4", "--threads", "2"];
+    let input = format!("one\n/clear\nfirst \\\nsecond\n/save {0}\n/save {0}\n/nothing\n", path(&file));
+    let output = fed(&args, &input);
+    assert!(output.status.success());
+    let saved: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let messages = saved["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 2, "{saved}");
+    assert_eq!(messages[0]["content"], "first \nsecond");
+    let said = stderr(&output);
+    assert!(said.contains("could not save to"), "what is there stays: {said}");
+    assert!(said.contains("no command `/nothing`"), "{said}");
+    assert!(said.contains("stopped after 4 tokens"), "{said}");
+}
+
+#[test]
+fn a_full_context_drops_the_oldest_and_says_so() {
+    let smollm2 = model("smollm2");
+    let args = ["run", path(&smollm2), "--temperature", "0", "-n", "16", "--ctx", "160", "--threads", "2"];
+    let input = "Tell me of the sea.\n".repeat(6);
+    let output = fed(&args, &input);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("the context is full: dropped the oldest "), "{said}");
+    let long = fed(&args, &format!("{}\nHi.\n", "word ".repeat(400)));
+    assert!(stderr(&long).contains("it was not asked"), "{}", stderr(&long));
+    assert!(!stdout(&long).trim().is_empty(), "the next question is answered");
+}
+
+#[test]
+fn manifests_are_given_with_a_space_or_without() {
+    let dir = TempDir::new().unwrap();
+    let (file, manifest) = (dir.path().join("m.gguf"), dir.path().join("other.json"));
+    fs::copy(golden().join("llama-tiny/model.gguf"), &file).unwrap();
+    let ran = |args: &[&str]| {
+        let output = weighbridge(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let (file, manifest) = (path(&file), path(&manifest));
+    ran(&["check", file, "--write-manifest", manifest]);
+    ran(&["check", file, "--verify", manifest]);
+    ran(&["check", "--verify", manifest, file]);
+    ran(&["load", file, "--verify", manifest]);
+    ran(&["check", "--write-manifest", file]);
+    for args in [&["check", "--verify", file][..], &["check", file, "--verify"], &["load", "--verify", file]]
+    {
+        ran(args);
+    }
+    assert_eq!(weighbridge(["check"]).status.code(), Some(2));
+}
+
+#[test]
+fn presets_are_taken_in_any_case_and_listed() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("o.gguf");
+    let output = weighbridge(["convert", &tiny(), path(&out), "--preset", "Q8_0"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let wrong = stderr(&weighbridge(["convert", &tiny(), path(&out), "--preset", "q9"]));
+    assert!(wrong.contains("q4_k_m") && wrong.contains("mlx-4bit"), "{wrong}");
+    assert!(stdout(&weighbridge(["convert", "--help"])).contains("q5_k_m"));
+    assert!(stdout(&weighbridge(["completions", "bash"])).contains("q5_k_m"));
+}
+
+/// What a hint names is taken.
+#[test]
+fn hints_work_when_they_are_followed() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let convert = |more: &[&str]| weighbridge([&["convert", &*tiny(), path(&out)], more].concat());
+    let refused = stderr(&convert(&["--to", "hf", "--encode", "*=q4_k"]));
+    let hints: Vec<&str> = refused.lines().filter_map(|line| line.strip_prefix("hint: `")).collect();
+    let schemes: std::collections::BTreeSet<&str> =
+        hints.iter().filter_map(|hint| hint.strip_suffix("` would fit")).collect();
+    assert!(!schemes.is_empty(), "{refused}");
+    for scheme in schemes {
+        let pattern = if scheme.starts_with("f8") { "*norm*" } else { "*.mlp.*" };
+        let output = convert(&["--to", "hf", "--encode", &format!("{pattern}={scheme}"), "--force"]);
+        assert!(output.status.success(), "{scheme}: {}", stderr(&output));
+        assert!(weighbridge(["check", "--deep", path(&out)]).status.success());
+        assert!(weighbridge(["diff", &*tiny(), path(&out), "--layout", "source"]).status.code() == Some(1));
+    }
+    fs::remove_dir_all(&out).unwrap();
+    // What fits by its shape, and is not of the format.
+    let refused = stderr(&convert(&["--to", "hf", "--encode", "*.mlp.*=q4_0"]));
+    assert!(refused.contains("hf does not hold it") && refused.contains("would fit"), "{refused}");
+    let refused = convert(&["--to", "mlx", "--preset", "q4_k_m"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("the preset for mlx is `mlx-4bit`"), "{}", stderr(&refused));
+    let output = convert(&["--to", "mlx", "--preset", "mlx-4bit"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn what_would_mean_nothing_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("o.gguf");
+    for args in [
+        &["plan", &*tiny(), "--ep", "2"][..],
+        &["plan", &*tiny(), "--layout", "vllm", "--tp", "2", "--ep", "2"],
+        &["convert", &*tiny(), path(&out), "--split-max-size", "1"],
+        &["convert", &*tiny(), path(&out), "--to", "hf", "--max-shard-size", "5"],
+    ] {
+        let output = weighbridge(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+    }
+    let ep = stderr(&weighbridge(["plan", &*tiny(), "--ep", "2"]));
+    assert!(ep.contains("this `llama` model has no experts to deal to 2 groups"), "{ep}");
+}
+
+#[test]
+fn paths_that_are_not_there_say_what_is_taken() {
+    let dir = TempDir::new().unwrap();
+    let run = |path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+        stderr(&command.current_dir(dir.path()).args(["inspect", path]).output().unwrap())
+    };
+    assert_snapshot!(run("nothing"), @"
+    error: cannot open `nothing`: No such file or directory (os error 2)
+    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    ");
+    assert_snapshot!(run("org/name"), @"
+    error: cannot open `org/name`: No such file or directory (os error 2)
+    hint: there is no directory `org`
+    hint: models are not downloaded here: fetch it first, as with `hf download org/name`, and give the directory that it prints
+    ");
+}
+
+#[test]
+fn a_limit_on_files_is_an_error_and_nothing_is_left() {
+    let dir = TempDir::new().unwrap();
+    let script = "ulimit -f 100; exec \"$0\" \"$@\"";
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_weighbridge"), "convert", &tiny()])
+        .arg(dir.path().join("o.gguf"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("File too large"), "{}", stderr(&output));
+    assert!(!dir.path().join("o.gguf").exists());
+}
+
+#[test]
+fn infinities_that_were_allowed_are_counted() {
+    let dir = TempDir::new().unwrap();
+    let (source, out) = (dir.path().join("a.safetensors"), dir.path().join("o.safetensors"));
+    let header = r#"{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend([1.0f32, 1e6, -1e9, 2.0].iter().flat_map(|x| x.to_le_bytes()));
+    fs::write(&source, bytes).unwrap();
+    let args = ["convert", path(&source), path(&out), "--encode", "*=f16", "--allow-overflow"];
+    let said = stdout(&weighbridge(args));
+    assert!(said.contains("2 values became infinite, as `--allow-overflow` lets them"), "{said}");
+}
+
+#[test]
+fn positions_that_are_learned_are_not_rotated() {
+    let file = path(&golden().join("gpt2-tiny")).to_owned();
+    let shown = stdout(&weighbridge(["inspect", &file]));
+    assert!(shown.contains("attention_scale") && !shown.contains("rope_"), "{shown}");
+    assert!(stdout(&weighbridge(["inspect", &tiny()])).contains("rope_theta"));
+}
+
+#[test]
+fn nothing_but_a_checkpoint_is_replaced() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let convert = || weighbridge(["convert", &*tiny(), path(&out), "--to", "hf", "--force"]);
+    assert!(convert().status.success());
+    assert!(convert().status.success());
+    fs::write(out.join("README.md"), "mine").unwrap();
+    fs::write(out.join("optimizer.pt"), "mine").unwrap();
+    let refused = convert();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    assert!(said.contains("holds `README.md` and `optimizer.pt`, which no conversion writes"), "{said}");
+    assert_eq!(fs::read(out.join("README.md")).unwrap(), b"mine");
+}
+
+/// One document of typed values, of errors too.
+#[test]
+fn errors_are_json_where_json_is_asked_for() {
+    for (args, code) in [
+        (&["inspect", "/nowhere/x.gguf", "--json"][..], 1),
+        (&["plan", &*tiny(), "--ep", "2", "--json"], 2),
+        (&["plan", "--json"], 2),
+        (&["plan", &*tiny(), "--json", "--layuot", "vllm"], 2),
+        (&["convert", &*tiny(), "/nowhere/o.gguf", "--json"], 1),
+        (&["diff", &*tiny(), "/nowhere/x.gguf", "--json"], 2),
+        (&["check", "/nowhere/x.gguf", "--json"], 1),
+        (&["load", &*tiny(), "--memory", "1", "--owned", "--json", "--encode", "*=q8_0"], 2),
+        (&["tokenize", &*tiny(), "text", "--json"], 1),
+    ] {
+        let output = weighbridge(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stdout(&output));
+        assert!(output.stderr.is_empty(), "{args:?}: {}", stderr(&output));
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let error = said["error"].as_str().unwrap();
+        assert!(!error.is_empty() && !error.contains("hint:"), "{said}");
+        let problems = said["problems"].as_array().unwrap();
+        assert!(!problems.is_empty() && problems.iter().all(|p| p["problem"].is_string()), "{said}");
+        assert!(said["hint"].is_string() || said["hint"].is_null(), "{said}");
+    }
+}
+
+#[test]
+fn tables_fit_narrow_terminals() {
+    let manifest = model("smollm2");
+    for args in [
+        &["inspect", path(&manifest)][..],
+        &["quants"],
+        &["plan", path(&manifest), "--layout", "vllm", "--tp", "3", "--all-ranks"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+        let shown = stdout(&command.args(args).env("COLUMNS", "50").output().unwrap());
+        // Sentences are wrapped by the terminal; rows of tables are ours.
+        let rows = shown.lines().filter(|line| line.starts_with("      "));
+        let long: Vec<&str> = rows.filter(|line| line.chars().count() > 50).collect();
+        assert!(long.is_empty(), "{args:?}: {long:#?}");
+    }
+}
