@@ -174,7 +174,11 @@ fn values_that_lie_otherwise_are_no_update() {
         ),
         (Arrangement::stored("gguf"), "the layout source (gguf)"),
     ] {
-        let refused = model.update(&plan(&new, other), &[], &mut pool, owned(None)).unwrap_err().to_string();
+        let refused = model
+            .update(&plan(&new, other), &[], &mut pool, owned(None))
+            .unwrap_err()
+            .diagnostics()
+            .to_string();
         let wanted = "wanted the layout in-place with half rotary order, found ";
         assert!(refused.contains(&format!("{wanted}{said}\n")), "{refused}");
         assert!(bytes_of(&model) == before);

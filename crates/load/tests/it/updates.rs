@@ -113,7 +113,7 @@ fn everything_in_the_way_is_said_at_once_and_nothing_is_written() {
     let only = [Pattern::new("layers.{n}.up.{x}"), Pattern::new("norm.weights")];
     let failed = model.update(&as_stored(&new), &only, &mut Pool::new(2), OWNED()).unwrap_err();
     assert_eq!(
-        failed.to_string(),
+        failed.diagnostics().to_string(),
         "nothing was updated:\n\
          `norm.weights` names no parameter that is in memory\nhint: did you mean `norm.weight`?\n\
          `layers.1.up.wait`: is in the plan, and not in memory\nhint: did you mean `layers.1.up.weight`?\n\
