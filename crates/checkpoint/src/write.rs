@@ -10,6 +10,7 @@ mod frame;
 mod journal;
 mod place;
 pub(crate) mod shards;
+mod system;
 mod writer;
 
 use std::collections::HashSet;

@@ -8,16 +8,15 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use weighbridge::engine::text::{self, ChatTemplate, Message};
 
 /// The first argument of such a process.
 pub(crate) const COMMAND: &str = "render-chat-template";
 
-/// Address space of it, in bytes.
+/// Address space of it, in bytes. Linux alone holds it to that.
 const MEMORY: u64 = 256 << 20;
-/// CPU time of it, in seconds.
+/// CPU time of it, in seconds; all of its time, on Windows.
 const TIME: u64 = 5;
 
 /// Writes a conversation as a prompt, with `template` of the checkpoint at `path`, as [`ChatTemplate::render`] does.
@@ -60,12 +59,7 @@ pub(crate) fn render(
 
 /// The process that runs the template: the task on stdin, the prompt on stdout.
 pub(crate) fn process() -> ExitCode {
-    let limits = [(Resource::As, MEMORY), (Resource::Cpu, TIME), (Resource::Core, 0)];
-    for (resource, most) in limits {
-        // Only ever less than there was. Where the system has no such limit, there is none.
-        let most = getrlimit(resource).maximum.map_or(most, |max| max.min(most));
-        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
-    }
+    limit();
     let (text, code) = match task() {
         Ok(prompt) => (prompt, ExitCode::SUCCESS),
         Err(why) => (why, ExitCode::from(1)),
@@ -74,6 +68,27 @@ pub(crate) fn process() -> ExitCode {
         Ok(()) => code,
         Err(_) => ExitCode::from(2),
     }
+}
+
+/// Bounds what this process may take.
+#[cfg(unix)]
+fn limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = [(Resource::As, MEMORY), (Resource::Cpu, TIME), (Resource::Core, 0)];
+    for (resource, most) in limits {
+        // Only ever less than there was. Where the system has no such limit, there is none.
+        let most = getrlimit(resource).maximum.map_or(most, |max| max.min(most));
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+}
+
+/// Ends this process when its time is over. What it holds is not bounded.
+#[cfg(windows)]
+fn limit() {
+    std::thread::spawn(|| {
+        std::thread::sleep(std::time::Duration::from_secs(TIME));
+        std::process::exit(2);
+    });
 }
 
 fn task() -> Result<String, String> {

@@ -6,12 +6,15 @@ use std::{env, fs, io};
 use serde_json::{Map, Value, json};
 use weighbridge::quant::Access;
 
+/// The variable that names the user's folder.
+const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+
 /// Where it stands; `None` if the environment names no place.
 pub(crate) fn path() -> Option<PathBuf> {
     let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let folder = set("WEIGHBRIDGE_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("weighbridge")))
-        .or_else(|| Some(set("HOME")?.join(".cache").join("weighbridge")))?;
+        .or_else(|| Some(set(HOME)?.join(".cache").join("weighbridge")))?;
     Some(folder.join("tune.json"))
 }
 

@@ -1,10 +1,11 @@
 //! What tells a file from another, and from what it was before.
 
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+
+use crate::platform;
 
 /// A file at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,9 +21,9 @@ pub enum Identity {
         len: u64,
         /// When it was last written to: seconds since 1970, and nanoseconds.
         modified: (i64, i64),
-        /// The device that it is on.
+        /// The number of the device that it is on; of the volume, on Windows.
         device: u64,
-        /// Its number there.
+        /// Its number there; its index, on Windows.
         inode: u64,
     },
     /// A file of a server, which tags each version.
@@ -36,18 +37,10 @@ pub enum Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(about: &Metadata) -> Identity {
-        Identity::File {
-            len: about.len(),
-            modified: (about.mtime(), about.mtime_nsec()),
-            device: about.dev(),
-            inode: about.ino(),
-        }
-    }
-
     /// The identity that an open file has now.
     pub(crate) fn now(file: &File) -> io::Result<Identity> {
-        Ok(Identity::of(&file.metadata()?))
+        let platform::About { len, modified, device, inode } = platform::about(file)?;
+        Ok(Identity::File { len, modified, device, inode })
     }
 
     /// Length in bytes.

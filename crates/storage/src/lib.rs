@@ -35,6 +35,7 @@ mod local;
 mod location;
 mod memory;
 mod name;
+pub mod platform;
 mod reader;
 mod source;
 pub mod zstd;

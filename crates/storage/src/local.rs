@@ -1,7 +1,9 @@
 //! Files of the file system.
 
+#[cfg(target_os = "linux")]
 mod direct;
 mod file;
+#[cfg_attr(windows, path = "local/guard_windows.rs")]
 mod guard;
 mod mmap;
 mod pread;
@@ -32,8 +34,8 @@ pub enum Io {
     Mmap,
     /// The file is read with positioned reads. A file that shrinks is an error.
     Pread,
-    /// The same past the page cache (`O_DIRECT`): what is read once does not push out what others need. Where the
-    /// file system refuses, it is [`Io::Pread`], and [`ByteSource::kind`] says so.
+    /// The same past the page cache (`O_DIRECT`, on Linux): what is read once does not push out what others need. Elsewhere, and
+    /// where the file system refuses, it is [`Io::Pread`], and [`ByteSource::kind`] says so.
     Direct,
 }
 

@@ -4,14 +4,13 @@
 //! the disk, with the digest of its bytes; the last that all is, and under which numbers the file system knows it. A
 //! line is only written when what it says is true of the disk; one that was cut short says nothing.
 
-use std::fs::{self, File};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
 use serde_json::{Value, json};
 
+use super::system::{self, Identity};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -25,17 +24,6 @@ pub(super) struct Done {
     pub(super) digest: String,
     /// What the caller wants to know of it again.
     pub(super) note: Value,
-}
-
-/// The number of a file on its file system; it stays the same when the file gets another name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
-
-impl Identity {
-    /// That of what is at `path`, if something is.
-    pub(super) fn of(path: &Path) -> Option<Identity> {
-        fs::symlink_metadata(path).ok().map(|m| Identity(m.dev(), m.ino()))
-    }
 }
 
 /// The journal, open and locked: as long as it lives, no other process has it.
@@ -58,16 +46,17 @@ impl Journal {
     pub(super) fn open(path: &Path, fingerprint: &str) -> Result<(Journal, bool), Error> {
         let failed = |doing| move |e: io::Error| Error::io(path, doing, e);
         let busy = || Error::whole(path.parent().unwrap_or(path), Fault::Busy);
-        let mut file = super::place::open(path).map_err(failed("create"))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let mut file = system::open(path).map_err(failed("create"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(busy()),
             // Some file systems know no locks: there two at a time are not told apart.
-            Ok(()) | Err(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy()),
-            Err(e) => return Err(failed("lock")(e.into())),
+            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(e)) => return Err(failed("lock")(e)),
         }
         // Between opening and locking, who had it may have ended and removed it.
-        let found = file.metadata().map_err(failed("read"))?;
-        if Identity::of(path) != Some(Identity(found.dev(), found.ino())) {
+        let (device, number) = storage::platform::number(&file).map_err(failed("read"))?;
+        if Identity::of(path) != Some(Identity(device, number)) {
             return Err(busy());
         }
         let mut text = vec![];
@@ -149,6 +138,8 @@ fn head(fingerprint: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn done(text: &str) -> Done {

@@ -7,13 +7,11 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, OFlags, RenameFlags};
-
 use super::OutFile;
-use super::journal::{Identity, Journal};
+use super::journal::Journal;
+use super::system::{self, Identity, Room, sync};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::{hf, squish};
@@ -140,7 +138,7 @@ impl Place {
     /// Opens file `index` of the draft for reading and writing, and makes it if it is not there.
     pub(super) fn file(&self, index: usize) -> Result<File, Error> {
         let path = self.files.get(index).map_or(&*self.output, PathBuf::as_path);
-        open(path).map_err(|e| Error::io(path, "create", e))
+        system::open(path).map_err(|e| Error::io(path, "create", e))
     }
 
     /// The directories that hold files, outer ones first.
@@ -225,17 +223,12 @@ impl Place {
     }
 
     fn rename_one(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let rename = |flags| rustix::fs::renameat_with(CWD, from, CWD, to, flags);
         if !self.overwrite {
-            return match rename(RenameFlags::NOREPLACE) {
-                // Some file systems know no flags: there the check at the start has to do.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => fs::rename(from, to),
-                other => Ok(other?),
-            };
+            return system::rename_new(from, to);
         }
         if self.kind == Kind::Folder && to.is_dir() {
             // A directory that is not empty cannot be replaced, but exchanged; the old one goes with the rest.
-            return Ok(rename(RenameFlags::EXCHANGE)?);
+            return system::exchange(from, to);
         }
         fs::rename(from, to)
     }
@@ -301,12 +294,11 @@ fn refuse(
 /// Whether the disk has room for `files`, but for what of them is there already.
 fn room(path: &Path, files: &[OutFile], output: &Path) -> Result<(), Error> {
     let parent = parent(path);
-    let disk = rustix::fs::statvfs(parent).map_err(|e| Error::io(parent, "look at", e.into()))?;
-    let block = disk.f_frsize.max(1);
+    let disk = system::room(parent).map_err(|e| Error::io(parent, "look at", e))?;
+    let Some(Room { free, block }) = disk else { return Ok(()) };
     let whole = |len: u64| len.div_ceil(block).saturating_mul(block);
     let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(whole(file.len)));
     let wants = bytes.saturating_sub(allocated(output));
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if wants <= free {
         return Ok(());
     }
@@ -319,7 +311,7 @@ fn allocated(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let taken = |entry: fs::DirEntry| match entry.metadata() {
         Ok(found) if found.is_dir() => allocated(&entry.path()),
-        Ok(found) => found.blocks().saturating_mul(512),
+        Ok(found) => system::allocated(&found),
         Err(_) => 0,
     };
     entries.flatten().map(taken).fold(0, u64::saturating_add)
@@ -330,7 +322,7 @@ fn make(path: &Path) -> Result<(), Error> {
     match fs::create_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let found = fs::symlink_metadata(path).map_err(|e| Error::io(path, "look at", e))?;
-            if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+            if found.is_dir() && system::is_ours(&found) {
                 return Ok(());
             }
             let what = "something is there that is not ours, where the unfinished result is to be";
@@ -338,17 +330,6 @@ fn make(path: &Path) -> Result<(), Error> {
         }
         other => other.map_err(|e| Error::io(path, "create", e)),
     }
-}
-
-/// Opens a file for reading and writing, or makes it; follows no link.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
-}
-
-/// Makes the names in a directory durable.
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 fn ignore(error: io::Error, kind: io::ErrorKind) -> io::Result<()> {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
+use storage::platform::{read_exact_at, write_all_at};
 
 use super::journal::Done;
 use super::place::{Kind, Place};
@@ -131,7 +131,7 @@ impl Writer {
         }
         let file = self.file(spot.file)?;
         for (plane, at) in planes.iter_mut().zip(&spot.at) {
-            match file.read_exact_at(plane, *at) {
+            match read_exact_at(&file, plane, *at) {
                 Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
                 other => other.map_err(|e| Error::io(self.place.path(), "read", e))?,
             }
@@ -202,7 +202,7 @@ impl Writer {
         let Some(spot) = self.spots.get(self.next).cloned() else { return Ok(()) };
         self.lead(&spot, planes)?;
         let file = self.file(spot.file)?;
-        let written = planes.iter().zip(&spot.at).try_for_each(|(plane, at)| file.write_all_at(plane, *at));
+        let written = planes.iter().zip(&spot.at).try_for_each(|(plane, at)| write_all_at(&file, plane, *at));
         written.map_err(|e| Error::io(self.place.path(), "write", e))
     }
 
@@ -213,7 +213,8 @@ impl Writer {
             self.files.get_mut(spot.file).and_then(|f| f.frame.as_mut()).map(|f| f.lead(index, planes));
         let (Some(lead), Some(at)) = (lead, spot.at.first()) else { return Ok(()) };
         let at = at.saturating_sub(lead.len() as u64);
-        let written = self.file(spot.file)?.write_all_at(&lead, at);
+        let file = self.file(spot.file)?;
+        let written = write_all_at(&file, &lead, at);
         written.map_err(|e| Error::io(self.place.path(), "write", e))
     }
 
@@ -230,7 +231,7 @@ impl Writer {
         if let (Some(begun), Some(out)) = (self.begun.get_mut(index), self.files.get(index))
             && !std::mem::replace(begun, true)
         {
-            file.write_all_at(&out.head, 0).map_err(|e| Error::io(self.place.path(), "write", e))?;
+            write_all_at(&file, &out.head, 0).map_err(|e| Error::io(self.place.path(), "write", e))?;
         }
         self.current = Some((index, Arc::clone(&file)));
         Ok(file)
@@ -286,8 +287,7 @@ impl Writer {
         let Some(file) = self.files.get(index) else { return Ok(()) };
         let (len, tail) = (file.len, file.frame.as_ref().map(|f| f.tail()).unwrap_or_default());
         let file = self.file(index)?;
-        let written = file
-            .write_all_at(&tail, len.saturating_sub(tail.len() as u64))
+        let written = write_all_at(&file, &tail, len.saturating_sub(tail.len() as u64))
             .and_then(|()| file.set_len(len))
             .and_then(|()| file.sync_all());
         written.map_err(|e| Error::io(self.place.path(), "write", e))

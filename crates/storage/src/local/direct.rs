@@ -1,16 +1,15 @@
-//! A file read past the page cache.
+//! A file read past the page cache, on Linux.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use memmap2::MmapMut;
 
 use super::system;
 use crate::source::past_the_end;
-use crate::{ByteSource, Identity, Pace};
+use crate::{ByteSource, Identity, Pace, platform};
 
 /// Bytes that are read at once into a buffer of ours, where those of the caller do not lie as the disk wants it: a huge
 /// page, which goes to the disk as one run of memory, where small pages go as 512 (docs/performance.md).
@@ -38,7 +37,6 @@ pub(super) struct Direct {
 
 impl Direct {
     /// Reads `file`, which `was` that when it was opened; gives it back if its file system does not take part.
-    #[cfg(target_os = "linux")]
     pub(super) fn new(file: File, was: Identity, remote: bool) -> Result<Direct, File> {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
         let Some(align) = alignment(&file) else { return Err(file) };
@@ -56,12 +54,6 @@ impl Direct {
             }
             _ => Ok(source),
         }
-    }
-
-    /// Gives `file` back: this is done on Linux alone.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn new(file: File, _was: Identity, _remote: bool) -> Result<Direct, File> {
-        Err(file)
     }
 
     /// Calls `read` until nothing interrupts it: how many bytes there are.
@@ -84,7 +76,7 @@ impl Direct {
     fn bounce(&self, offset: u64, buf: &mut [u8], buffer: &mut Buffer) -> io::Result<usize> {
         let within = offset % self.align;
         let part = buffer.room((within + buf.len() as u64).next_multiple_of(self.align), self.align)?;
-        let read = self.once(offset, buf.len(), || self.file.read_at(part, offset - within))?;
+        let read = self.once(offset, buf.len(), || platform::read_at(&self.file, part, offset - within))?;
         let found = part.get(size(within)?..read).filter(|found| !found.is_empty());
         let found = found.ok_or_else(|| past_the_end(offset, buf.len(), self.was.len()))?;
         Ok(copy(found, buf))
@@ -103,7 +95,7 @@ impl Direct {
             let parts = [&mut *first, &mut *blocks, &mut *last].into_iter().zip(wanted);
             let mut parts: Vec<_> =
                 parts.filter(|(_, wanted)| *wanted).map(|(p, _)| IoSliceMut::new(p)).collect();
-            Ok(rustix::io::preadv(&self.file, &mut parts, offset - within as u64)?)
+            platform::read_vectored_at(&self.file, &mut parts, offset - within as u64)
         })?;
         let read = read.checked_sub(within).filter(|read| *read > 0);
         let read = read.ok_or_else(|| past_the_end(offset, len, self.was.len()))?;
@@ -138,7 +130,6 @@ impl Buffer {
         let map = MmapMut::map_anon(size(2 * BOUNCE + 2 * COARSEST)?)?;
         let start = map.as_ptr().align_offset(huge);
         // A hint: a system without huge pages refuses, and reads all the same.
-        #[cfg(target_os = "linux")]
         let _ = map.advise_range(memmap2::Advice::HugePage, start, huge);
         Ok(Buffer { map, start })
     }
@@ -166,7 +157,6 @@ fn size(n: u64) -> io::Result<usize> {
 }
 
 /// What offsets and addresses are multiples of; `None` if the file system says that it does not take part.
-#[cfg(target_os = "linux")]
 fn alignment(file: &File) -> Option<u64> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let said = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();

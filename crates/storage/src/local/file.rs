@@ -1,18 +1,16 @@
 //! Opening a file without being trapped: no blocking on a pipe, no device, no link out of a directory.
 
 use std::fs::{self, File, FileType};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
-
 use super::Io;
+#[cfg(target_os = "linux")]
 use super::direct::Direct;
 use super::mmap::Mapped;
 use super::pread::Pread;
 use super::system::is_remote;
-use crate::{ByteSource, Error, Identity};
+use crate::{ByteSource, Error, Identity, platform};
 
 /// Who chose the path of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +38,7 @@ impl OpenFile {
             if kind.is_dir() {
                 Error::Directory { location }
             } else {
-                Error::NotAFile { location, found: describe(kind) }
+                Error::NotAFile { location, found: platform::describe(kind) }
             }
         };
         let failed = |e| Error::io(known, "open", e);
@@ -54,17 +52,13 @@ impl OpenFile {
         if !kind.is_file() {
             return Err(refuse(kind));
         }
-        let mut flags = OFlags::NONBLOCK;
-        if trust == Trust::Folder {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let flags = i32::try_from(flags.bits()).map_err(|e| failed(std::io::Error::other(e)))?;
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let file = platform::open_to_read(path, trust == Trust::Caller).map_err(failed)?;
         let after = file.metadata().map_err(failed)?;
         if !after.is_file() {
             return Err(refuse(after.file_type()));
         }
-        Ok(OpenFile { path: known.to_owned(), file, was: Identity::of(&after) })
+        let was = Identity::now(&file).map_err(failed)?;
+        Ok(OpenFile { path: known.to_owned(), file, was })
     }
 
     /// The file as a source, reached as `io` says.
@@ -78,24 +72,22 @@ impl OpenFile {
                 Arc::new(Mapped::new(file, was, &path, remote).map_err(|e| Error::io(&path, "map", e))?)
             }
             Io::Pread => Arc::new(Pread::new(file, was, remote)),
-            Io::Direct => match Direct::new(file, was.clone(), remote) {
-                Ok(source) => Arc::new(source),
-                Err(file) => Arc::new(Pread::instead_of_direct(file, was, remote)),
-            },
+            Io::Direct => direct(file, was, remote),
         })
     }
 }
 
-fn describe(kind: FileType) -> &'static str {
-    if kind.is_fifo() {
-        "a named pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_block_device() || kind.is_char_device() {
-        "a device"
-    } else if kind.is_symlink() {
-        "a symbolic link"
-    } else {
-        "something else"
+/// `file` read past the page cache, if its file system takes part.
+#[cfg(target_os = "linux")]
+fn direct(file: File, was: Identity, remote: bool) -> Arc<dyn ByteSource> {
+    match Direct::new(file, was.clone(), remote) {
+        Ok(source) => Arc::new(source),
+        Err(file) => Arc::new(Pread::instead_of_direct(file, was, remote)),
     }
+}
+
+/// `file` read through the page cache: it is passed by on Linux alone.
+#[cfg(not(target_os = "linux"))]
+fn direct(file: File, was: Identity, remote: bool) -> Arc<dyn ByteSource> {
+    Arc::new(Pread::instead_of_direct(file, was, remote))
 }

@@ -4,17 +4,18 @@ use std::fs::File;
 use std::io;
 #[cfg(target_os = "linux")]
 use std::ops::Range;
+#[cfg(unix)]
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::guard::Registration;
 use super::{system, vectored};
 use crate::source::past_the_end;
-use crate::{ByteSource, Fill, Identity, Pace};
+use crate::{ByteSource, Fill, Identity, Pace, platform};
 
 /// Files that are kept open for reading beside their maps: others' descriptors have to find room too (1024 is the usual
 /// limit), and directories of a thousand arrays are real.
+#[cfg(unix)]
 const KEPT: i32 = 512;
 
 /// A file mapped into memory, read-only.
@@ -44,9 +45,21 @@ impl Mapped {
         // out of bounds. Who must survive a hostile writer uses `Io::Pread`.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         let registered = Registration::new(map.as_ptr(), map.len(), path);
-        let file = if file.as_raw_fd() < KEPT { Ok(file) } else { Err(path.to_owned()) };
+        let file = if is_kept(&file) { Ok(file) } else { Err(path.to_owned()) };
         Ok(Mapped { _registered: registered, map, file, was, remote })
     }
+}
+
+/// Whether there is room to keep `file` open.
+#[cfg(unix)]
+fn is_kept(file: &File) -> bool {
+    file.as_raw_fd() < KEPT
+}
+
+/// Windows has no such limit.
+#[cfg(windows)]
+fn is_kept(_: &File) -> bool {
+    true
 }
 
 impl ByteSource for Mapped {
@@ -59,7 +72,7 @@ impl ByteSource for Mapped {
         let range = start.and_then(|s| Some(s..s.checked_add(buf.len())?));
         match (range.and_then(|r| self.map.get(r)), &self.file) {
             (None, _) => Err(past_the_end(offset, buf.len(), self.len())),
-            (Some(_), Ok(file)) => file.read_exact_at(buf, offset),
+            (Some(_), Ok(file)) => platform::read_exact_at(file, buf, offset),
             (Some(bytes), Err(_)) => {
                 buf.copy_from_slice(bytes);
                 Ok(())
@@ -104,7 +117,7 @@ impl ByteSource for Mapped {
     fn identity_now(&self) -> io::Result<Option<Identity>> {
         let now = match &self.file {
             Ok(file) => Identity::now(file),
-            Err(path) => std::fs::metadata(path).map(|about| Identity::of(&about)),
+            Err(path) => platform::open_to_read(path, true).and_then(|file| Identity::now(&file)),
         };
         now.map(Some)
     }

@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use super::{system, vectored};
 use crate::source::past_the_end;
-use crate::{ByteSource, Fill, Identity, Pace};
+use crate::{ByteSource, Fill, Identity, Pace, platform};
 
 /// A file read with `pread`.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ impl ByteSource for Pread {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
             return Err(past_the_end(offset, buf.len(), self.len()));
         }
-        self.file.read_exact_at(buf, offset)
+        platform::read_exact_at(&self.file, buf, offset)
     }
 
     fn read_many(&self, fills: &mut [Fill<'_>]) -> io::Result<()> {

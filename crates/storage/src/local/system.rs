@@ -3,6 +3,7 @@
 use std::fs::File;
 
 /// File systems that are behind a network or a user-space server: `f_type` of statfs(2), from linux/magic.h unless said.
+#[cfg(target_os = "linux")]
 const REMOTE: [u32; 18] = [
     0x6969,      // NFS
     0x517b,      // SMB

@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::FileExt;
 
-use crate::Fill;
 use crate::source::past_the_end;
+use crate::{Fill, platform};
 
 /// Buffers of one call, at most: the kernel's `UIO_MAXIOV` (linux/uio.h).
 const MOST: usize = 1024;
@@ -20,7 +19,7 @@ pub(super) fn read(file: &File, len: u64, fills: &mut [Fill<'_>]) -> io::Result<
     let touch = |a: &Fill<'_>, b: &Fill<'_>| a.offset + a.buf.len() as u64 == b.offset;
     for run in fills.chunk_by_mut(touch).flat_map(|run| run.chunks_mut(MOST)) {
         match run {
-            [only] => file.read_exact_at(only.buf, only.offset)?,
+            [only] => platform::read_exact_at(file, only.buf, only.offset)?,
             several => read_run(file, several)?,
         }
     }
@@ -35,14 +34,14 @@ fn read_run(file: &File, run: &mut [Fill<'_>]) -> io::Result<()> {
     // Empty ones are no sign of an end.
     IoSliceMut::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
-        match rustix::io::preadv(file, rest, at) {
+        match platform::read_vectored_at(file, rest, at) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 at += read as u64;
                 IoSliceMut::advance_slices(&mut rest, read);
             }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
     Ok(())

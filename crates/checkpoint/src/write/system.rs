@@ -1,0 +1,33 @@
+//! What a checkpoint's place needs of each operating system (docs/platforms.md).
+
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+use std::path::Path;
+
+#[cfg(unix)]
+pub(super) use unix::{allocated, exchange, is_ours, open, rename_new, room, sync};
+#[cfg(windows)]
+pub(super) use windows::{allocated, exchange, is_ours, open, rename_new, room, sync};
+
+/// What a disk has left.
+pub(super) struct Room {
+    /// Bytes that files may still take.
+    pub(super) free: u64,
+    /// A file takes a multiple of so many bytes; not 0.
+    pub(super) block: u64,
+}
+
+/// The number of a file on its file system; it stays the same when the file gets another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(pub(super) u64, pub(super) u64);
+
+impl Identity {
+    /// That of what is at `path`, if something is.
+    pub(super) fn of(path: &Path) -> Option<Identity> {
+        let (device, file) = storage::platform::number_at(path).ok()?;
+        Some(Identity(device, file))
+    }
+}

@@ -1,0 +1,64 @@
+//! Windows: type-checked, never run (docs/platforms.md).
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::windows::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::Room;
+
+/// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a symbolic link itself (CreateFileW).
+const LINK_ITSELF: u32 = 0x0020_0000;
+
+/// Opens a file for reading and writing, or makes it; follows no link.
+pub(in crate::write) fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).custom_flags(LINK_ITSELF);
+    let file = options.open(path)?;
+    if file.metadata()?.file_type().is_symlink() {
+        return Err(io::Error::other("it is a symbolic link"));
+    }
+    Ok(file)
+}
+
+/// Gives `from` the name `to`, which nothing has yet. Between the question and the answer another may take it.
+pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(from, to)
+}
+
+/// Gives the directory `from` the name of the directory `to`, and the other way round, in three steps. A process that is
+/// ended after the first leaves nothing at `to`, and what was there beside `from`, as `output.old`.
+pub(in crate::write) fn exchange(from: &Path, to: &Path) -> io::Result<()> {
+    let between = from.with_extension("old");
+    fs::rename(to, &between)?;
+    if let Err(error) = fs::rename(from, to) {
+        fs::rename(&between, to)?;
+        return Err(error);
+    }
+    fs::rename(&between, from)
+}
+
+/// Does nothing: Windows flushes no directories; NTFS keeps a journal of names.
+#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
+pub(in crate::write) fn sync(_directory: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Nothing: whether the disk has room shows when it is written to.
+#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
+pub(in crate::write) fn room(_path: &Path) -> io::Result<Option<Room>> {
+    Ok(None)
+}
+
+/// Bytes that a file takes on its disk, near enough.
+pub(in crate::write) fn allocated(file: &Metadata) -> u64 {
+    file.file_size()
+}
+
+/// Who may write to a place is its access list's to say here.
+pub(in crate::write) fn is_ours(_found: &Metadata) -> bool {
+    true
+}
