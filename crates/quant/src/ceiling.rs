@@ -1,7 +1,7 @@
 //! What bounds a kernel on this machine: plain reads of memory, and bare products from registers and the first-level cache.
 
 use crate::isa::{Isa, per_isa};
-use crate::lanes::{Lanes, for_lanes};
+use crate::lanes::{Lanes, for_lanes, prefetch};
 
 /// Bytes from one place before the next has its turn.
 const TURN: usize = 1024;
@@ -35,8 +35,8 @@ fn read_body<const FMA: bool>(how: Reading, bytes: &[u8]) -> u64 {
             let place = &bytes[(stream * turns + turn) * TURN..][..TURN];
             for lines in place.as_chunks::<128>().0 {
                 if how.ahead > 0 {
-                    ask(lines.as_ptr().wrapping_add(how.ahead));
-                    ask(lines.as_ptr().wrapping_add(how.ahead + 64));
+                    prefetch(lines.as_ptr().wrapping_add(how.ahead));
+                    prefetch(lines.as_ptr().wrapping_add(how.ahead + 64));
                 }
                 for (sum, word) in sums.iter_mut().zip(lines.as_chunks::<8>().0) {
                     *sum ^= u64::from_ne_bytes(*word);
@@ -45,18 +45,6 @@ fn read_body<const FMA: bool>(how: Reading, bytes: &[u8]) -> u64 {
         }
     }
     sums.iter().fold(0, |a, b| a ^ b)
-}
-
-/// Asks for a line of memory, which may be anywhere.
-#[inline(always)]
-fn ask(byte: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the instruction, and it reads nothing that is seen.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(byte.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = byte;
 }
 
 /// Vectors of codes in one product of [`multiply`].

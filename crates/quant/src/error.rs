@@ -39,7 +39,9 @@ impl Error {
     /// What it says, with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
-            Error::IsaUnknown { .. } => "WEIGHBRIDGE_CPU takes `scalar`, `avx2`, `avxvnni` or `avx512vnni`",
+            Error::IsaUnknown { .. } => {
+                "WEIGHBRIDGE_CPU takes `scalar`, `avx2`, `avxvnni`, `avx512vnni` or `neondotprod`"
+            }
             Error::IsaMissing { .. } => "unset WEIGHBRIDGE_CPU to use the best it has",
             Error::Taken { .. } => return Diagnostics::of(self, None),
         };

@@ -12,7 +12,7 @@ use crate::Error;
 pub const ISA_VARIABLE: &str = "WEIGHBRIDGE_CPU";
 
 macro_rules! witness {
-    ($(#[$doc:meta])* $name:ident: $($feature:tt),*) => {
+    ($(#[$doc:meta])* $name:ident on $arch:literal by $detected:ident: $($feature:tt),*) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name(());
@@ -20,8 +20,8 @@ macro_rules! witness {
         impl $name {
             /// A witness, if this processor and its operating system have the instructions.
             pub fn new() -> Option<Self> {
-                #[cfg(target_arch = "x86_64")]
-                if true $(&& std::arch::is_x86_feature_detected!($feature))* {
+                #[cfg(target_arch = $arch)]
+                if true $(&& std::arch::$detected!($feature))* {
                     return Some($name(()));
                 }
                 None
@@ -32,15 +32,19 @@ macro_rules! witness {
 
 witness! {
     /// AVX2 with FMA and F16C: Intel since Haswell (2013), AMD since Zen (2017).
-    Avx2: "avx2", "fma", "f16c"
+    Avx2 on "x86_64" by is_x86_feature_detected: "avx2", "fma", "f16c"
 }
 witness! {
     /// AVX2 and the byte dot product `vpdpbusd` of 256 bits: Intel since Alder Lake, AMD since Zen 5.
-    AvxVnni: "avx2", "fma", "f16c", "avxvnni"
+    AvxVnni on "x86_64" by is_x86_feature_detected: "avx2", "fma", "f16c", "avxvnni"
 }
 witness! {
     /// AVX-512 with `vpdpbusd`: Intel servers since Cascade Lake, AMD since Zen 4.
-    Avx512Vnni: "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+    Avx512Vnni on "x86_64" by is_x86_feature_detected: "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"
+}
+witness! {
+    /// NEON with the byte dot product `sdot`: Apple since the A13 and M1, Arm since Cortex-A75 and Neoverse N1 (Graviton 2).
+    NeonDotprod on "aarch64" by is_aarch64_feature_detected: "neon", "dotprod"
 }
 
 /// The instruction set that kernels are chosen for.
@@ -54,7 +58,12 @@ pub enum Isa {
     AvxVnni(AvxVnni),
     /// 512-bit vectors and byte dot products.
     Avx512Vnni(Avx512Vnni),
+    /// 128-bit vectors of ARM and byte dot products.
+    NeonDotprod(NeonDotprod),
 }
+
+/// The name of each, worse before better.
+const NAMES: [&str; 5] = ["scalar", "avx2", "avxvnni", "avx512vnni", "neondotprod"];
 
 impl Isa {
     /// What this machine runs fastest with, or what the variable `WEIGHBRIDGE_CPU` forces.
@@ -81,6 +90,7 @@ impl Isa {
             "avx2" => Avx2::new().map(Isa::Avx2).ok_or_else(missing),
             "avxvnni" => AvxVnni::new().map(Isa::AvxVnni).ok_or_else(missing),
             "avx512vnni" => Avx512Vnni::new().map(Isa::Avx512Vnni).ok_or_else(missing),
+            "neondotprod" => NeonDotprod::new().map(Isa::NeonDotprod).ok_or_else(missing),
             _ => Err(Error::IsaUnknown { name: name.to_owned() }),
         }
     }
@@ -92,13 +102,13 @@ impl Isa {
             Isa::Avx2(_) => "avx2",
             Isa::AvxVnni(_) => "avxvnni",
             Isa::Avx512Vnni(_) => "avx512vnni",
+            Isa::NeonDotprod(_) => "neondotprod",
         }
     }
 
     /// All that this machine has, the best last.
     pub fn available() -> Vec<Isa> {
-        let names = ["scalar", "avx2", "avxvnni", "avx512vnni"];
-        names.iter().filter_map(|name| Isa::named(name).ok()).collect()
+        NAMES.iter().filter_map(|name| Isa::named(name).ok()).collect()
     }
 
     /// How many rows the interleaved form of a matrix should have for this instruction set, as
@@ -106,7 +116,7 @@ impl Isa {
     pub fn interleave(self) -> Option<usize> {
         match self {
             Isa::Scalar => None,
-            Isa::Avx2(_) | Isa::AvxVnni(_) => Some(8),
+            Isa::Avx2(_) | Isa::AvxVnni(_) | Isa::NeonDotprod(_) => Some(8),
             Isa::Avx512Vnni(_) => Some(16),
         }
     }
@@ -167,6 +177,9 @@ macro_rules! per_isa {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 $crate::Isa::Avx512Vnni(_) => unsafe { evex($($a),*) },
+                // NEON is in every aarch64.
+                #[cfg(target_arch = "aarch64")]
+                $crate::Isa::NeonDotprod(_) => $body::<true>($($a),*),
                 _ => $body::<false>($($a),*),
             }
         }
@@ -182,8 +195,9 @@ mod tests {
     fn an_unknown_or_missing_instruction_set_is_an_error_that_names_it() {
         let unknown = Isa::named("sse9").unwrap_err();
         assert_eq!(unknown.to_string(), "no instruction set is called `sse9`");
-        assert!(unknown.hints()[0].contains("avx512vnni"), "{unknown:?}");
-        for name in ["scalar", "avx2", "avxvnni", "avx512vnni"] {
+        let hint = unknown.hints().join("\n");
+        for name in NAMES {
+            assert!(hint.contains(&format!("`{name}`")), "{hint}");
             match Isa::named(name) {
                 Ok(isa) => assert_eq!(isa.name(), name),
                 Err(e) => assert!(e.to_string().contains(name), "{e}"),

@@ -8,7 +8,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod pair;
 mod scalar;
 
@@ -16,7 +18,9 @@ mod scalar;
 pub(crate) use avx2::{Vex, VexVnni};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Evex;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use pair::Pair;
 pub(crate) use scalar::Scalar;
 
@@ -34,6 +38,8 @@ macro_rules! for_lanes {
             use $crate::lanes::{compiled, Scalar};
             #[cfg(target_arch = "x86_64")]
             use $crate::lanes::{Evex, Vex, VexVnni};
+            #[cfg(target_arch = "aarch64")]
+            use $crate::lanes::{Neon, Pair};
 
             compiled! { scalar8 Scalar<8>, [], [$($generic: $bound)?]($($a: $t),*) $body }
             compiled! { scalar16 Scalar<16>, [], [$($generic: $bound)?]($($a: $t),*) $body }
@@ -47,6 +53,12 @@ macro_rules! for_lanes {
             compiled! { evex16 Evex, [#[target_feature(
                             enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
                         [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "aarch64")]
+            compiled! { neon8 Pair<Neon>, [#[target_feature(enable = "neon,dotprod")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "aarch64")]
+            compiled! { neon16 Pair<Pair<Neon>>, [#[target_feature(enable = "neon,dotprod")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
 
             match (isa, r) {
                 #[cfg(target_arch = "x86_64")]
@@ -55,6 +67,10 @@ macro_rules! for_lanes {
                 (Isa::AvxVnni(_), 8) => vnni8::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512Vnni(_), 16) => evex16::<$($generic)?>,
+                #[cfg(target_arch = "aarch64")]
+                (Isa::NeonDotprod(_), 8) => neon8::<$($generic)?>,
+                #[cfg(target_arch = "aarch64")]
+                (Isa::NeonDotprod(_), 16) => neon16::<$($generic)?>,
                 (_, 8) => scalar8::<$($generic)?>,
                 (_, 16) => scalar16::<$($generic)?>,
                 _ => unreachable!("groups have 8 or 16 rows"),
@@ -74,6 +90,8 @@ macro_rules! for_16_lanes {
             use $crate::lanes::{compiled, Scalar};
             #[cfg(target_arch = "x86_64")]
             use $crate::lanes::{Evex, Pair, Vex};
+            #[cfg(target_arch = "aarch64")]
+            use $crate::lanes::{Neon, Pair};
 
             compiled! { scalar Scalar<16>, [], [$($generic: $bound)?]($($a: $t),*) $body }
             #[cfg(target_arch = "x86_64")]
@@ -83,12 +101,17 @@ macro_rules! for_16_lanes {
             compiled! { evex Evex, [#[target_feature(
                             enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]],
                         [$($generic: $bound)?]($($a: $t),*) $body }
+            #[cfg(target_arch = "aarch64")]
+            compiled! { neon Pair<Pair<Neon>>, [#[target_feature(enable = "neon,dotprod")]],
+                        [$($generic: $bound)?]($($a: $t),*) $body }
 
             match isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2(_) | Isa::AvxVnni(_) => vex::<$($generic)?>,
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512Vnni(_) => evex::<$($generic)?>,
+                #[cfg(target_arch = "aarch64")]
+                Isa::NeonDotprod(_) => neon::<$($generic)?>,
                 _ => scalar::<$($generic)?>,
             }
         }
@@ -123,6 +146,9 @@ pub(crate) trait Lanes {
     const N: usize;
     /// Vectors of `N` lanes that fit in the registers.
     const REGISTERS: usize;
+    /// Whether, with a single row of activations, vectors of codes that several sub-blocks share stay in registers from one to the
+    /// next. Else they are loaded again for each, which wants fewer registers.
+    const KEEPS: bool = true;
     /// `N` times 32 bits of integers.
     type I: Copy;
     /// `N` times f32.
@@ -156,6 +182,12 @@ pub(crate) trait Lanes {
     unsafe fn shl(a: Self::I, n: u32) -> Self::I;
     /// Each lane shifted right by `n`, a constant below 32, zeros coming in.
     unsafe fn shr(a: Self::I, n: u32) -> Self::I;
+    /// The high half of each byte.
+    #[inline(always)]
+    unsafe fn high_nibbles(a: Self::I) -> Self::I {
+        // SAFETY: as this function.
+        unsafe { Self::and(Self::shr(a, 4), 0x0F0F_0F0F) }
+    }
     /// The top byte of each lane, with its sign.
     unsafe fn top_byte(a: Self::I) -> Self::I;
     /// Byte `i` of each lane is its byte `from[i]`, or zero if that is [`NONE`]. `from` is constant.
@@ -206,5 +238,25 @@ pub(crate) trait Lanes {
     unsafe fn scatter(words: [Self::I; 4], rows: *mut u8, stride: usize);
 
     /// Asks for the cache line at `p`, which may point anywhere.
-    fn prefetch(p: *const u8);
+    #[inline(always)]
+    fn prefetch(p: *const u8) {
+        prefetch(p);
+    }
+}
+
+/// Asks for the cache line at `p`, which may point anywhere.
+#[inline(always)]
+pub(crate) fn prefetch(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it reads nothing that is seen.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: every aarch64 has the instruction, and it reads nothing that is seen.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = p;
 }

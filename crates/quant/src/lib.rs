@@ -64,7 +64,7 @@ pub use columns::ColumnsMut;
 pub use decode::decode_row;
 pub use error::Error;
 pub use interleave::interleaved;
-pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa};
+pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa, NeonDotprod};
 #[cfg(feature = "products")]
 pub use kernel::{Kernel, kernel, kernel_with};
 #[cfg(feature = "products")]

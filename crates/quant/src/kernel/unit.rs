@@ -191,7 +191,7 @@ const LOW: u32 = 0x0F0F_0F0F;
 #[inline(always)]
 unsafe fn nibbles<V: Lanes>(words: V::I, high: bool) -> V::I {
     // SAFETY: as this function.
-    unsafe { V::and(if high { V::shr(words, 4) } else { words }, LOW) }
+    unsafe { if high { V::high_nibbles(words) } else { V::and(words, LOW) } }
 }
 
 /// Each lane shifted by a constant: left, or right if it is negative.

@@ -328,10 +328,6 @@ macro_rules! lanes {
                     }
                 }
             }
-            #[inline(always)]
-            fn prefetch(p: *const u8) {
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-            }
         }
     };
 }

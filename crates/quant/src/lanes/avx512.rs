@@ -239,8 +239,4 @@ impl Lanes for Evex {
             }
         }
     }
-    #[inline(always)]
-    fn prefetch(p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
 }

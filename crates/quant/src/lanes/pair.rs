@@ -12,6 +12,7 @@ pub(crate) struct Pair<V>(std::marker::PhantomData<V>);
 impl<V: Lanes> Lanes for Pair<V> {
     const N: usize = 2 * V::N;
     const REGISTERS: usize = V::REGISTERS / 2;
+    const KEEPS: bool = V::KEEPS;
     type I = [V::I; 2];
     type F = [V::F; 2];
 
@@ -83,6 +84,10 @@ impl<V: Lanes> Lanes for Pair<V> {
     #[inline(always)]
     unsafe fn shr(a: Self::I, n: u32) -> Self::I {
         unsafe { [V::shr(a[0], n), V::shr(a[1], n)] }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(a: Self::I) -> Self::I {
+        unsafe { [V::high_nibbles(a[0]), V::high_nibbles(a[1])] }
     }
     #[inline(always)]
     unsafe fn top_byte(a: Self::I) -> Self::I {
@@ -173,9 +178,5 @@ impl<V: Lanes> Lanes for Pair<V> {
             V::scatter(words.map(|w| w[0]), rows, stride);
             V::scatter(words.map(|w| w[1]), rows.add(V::N * stride), stride);
         }
-    }
-    #[inline(always)]
-    fn prefetch(p: *const u8) {
-        V::prefetch(p);
     }
 }

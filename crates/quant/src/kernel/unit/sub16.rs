@@ -223,7 +223,7 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     // SAFETY: as `unit`.
     unsafe {
         let mut s = [V::splat_f(0.0); NT];
-        if NT == 1 {
+        if NT == 1 && V::KEEPS {
             six_bit_half::<V, NT>(unit, block, x, &mut s, 0);
             six_bit_half::<V, NT>(unit, block, x, &mut s, 1);
         } else {

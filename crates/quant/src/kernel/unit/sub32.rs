@@ -32,7 +32,7 @@ pub(super) unsafe fn scale_min<V: Lanes, const BITS: u32, const NT: usize>(
             s: [V::splat_f(0.0); NT],
             n: [V::splat_f(0.0); NT],
         };
-        if NT == 1 {
+        if NT == 1 && V::KEEPS {
             // Fifth bits, of codes of five.
             let fifth = eight!(j => unit.words(4 + j));
             scale_min_pair::<V, BITS, NT>(unit, &fifth, block, x, &mut sums, 0);
