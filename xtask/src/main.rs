@@ -7,6 +7,7 @@ mod bench;
 mod bench_load;
 mod demo;
 mod full;
+mod platforms;
 mod test;
 mod tidy;
 mod workspace;
@@ -38,6 +39,10 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
          [--fuzz-runs N] [--kills N] \
          what takes long; writes docs/full-run.md",
     ),
+    (
+        "platforms",
+        "[--rustc PROGRAM] [arm] [macos] [windows] test Linux on ARM by emulation, type-check the others: docs/platforms.md",
+    ),
     ("help", "this text"),
 ];
 
@@ -64,6 +69,7 @@ fn run() -> Result<()> {
         "bench-load" => bench_load_task(arguments),
         "fixture" => fixture_task(arguments),
         "full" => full_task(arguments),
+        "platforms" => platforms_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -160,6 +166,18 @@ fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
         }
     }
     full::run(&options)
+}
+
+fn platforms_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut options = platforms::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("rustc") => options.rustc = Some(arguments.value()?.into()),
+            Value(name) => options.only.push(name.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    platforms::run(&options)
 }
 
 /// The model in BF16, in a directory, and beside it its GGUF in Q4_K_M.

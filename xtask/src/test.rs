@@ -50,7 +50,7 @@ fn everything() -> Result<()> {
     Ok(())
 }
 
-/// Runs `cargo test`, passes its output on, and gives how many tests passed and failed.
+/// Runs `cargo test` or a test program, passes its output on, and gives how many tests passed and failed.
 ///
 /// # Errors
 /// It failed for another reason than a failed test.
@@ -68,7 +68,7 @@ pub(crate) fn run_tests(command: &mut Command) -> Result<(u64, u64)> {
     }
     let status = child.wait()?;
     if !status.success() && failed == 0 {
-        bail!("`cargo test` ended with {status}");
+        bail!("the tests ended with {status}");
     }
     Ok((passed, failed))
 }
@@ -92,18 +92,33 @@ fn isas_below_the_best() -> Vec<&'static str> {
     vec!["scalar"]
 }
 
-/// A compiled test and the folder that cargo would run it in.
-struct TestProgram {
-    program: PathBuf,
-    folder: PathBuf,
+/// A compiled test, its package, and the folder that cargo would run it in.
+pub(crate) struct TestProgram {
+    pub(crate) package: String,
+    pub(crate) program: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// Compiles all tests of the workspace and gives the programs of [`KERNEL_PACKAGES`].
 fn kernel_tests() -> Result<Vec<TestProgram>> {
-    let arguments =
-        ["test", "--workspace", "--release", "--no-run", "--message-format=json-render-diagnostics"];
-    eprintln!("\n$ cargo {}", arguments[..4].join(" "));
-    let output = workspace::cargo().args(arguments).stderr(Stdio::inherit()).output()?;
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--release"]);
+    let mut found = programs(&mut command)?;
+    found.retain(|test| KERNEL_PACKAGES.contains(&test.package.as_str()));
+    for package in KERNEL_PACKAGES {
+        if !found.iter().any(|test| test.package == *package) {
+            bail!("package `{package}` has no test program");
+        }
+    }
+    Ok(found)
+}
+
+/// Compiles the tests that `command`, a `cargo test`, would run.
+pub(crate) fn programs(command: &mut Command) -> Result<Vec<TestProgram>> {
+    command.arg("--no-run");
+    workspace::show(command);
+    command.arg("--message-format=json-render-diagnostics");
+    let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         bail!("the tests do not compile");
     }
@@ -115,14 +130,12 @@ fn kernel_tests() -> Result<Vec<TestProgram>> {
         let id = message["package_id"].as_str().unwrap_or_default();
         let known = names.iter().find(|(known, _, _)| known == id);
         let Some((_, name, folder)) = known else { continue };
-        if message["profile"]["test"] == true && KERNEL_PACKAGES.contains(&name.as_str()) {
-            found.push(TestProgram { program: program.into(), folder: folder.clone() });
-        }
-    }
-    for package in KERNEL_PACKAGES {
-        let folder = names.iter().find(|(_, name, _)| name == package).map(|(_, _, folder)| folder);
-        if !found.iter().any(|test| Some(&test.folder) == folder) {
-            bail!("package `{package}` has no test program");
+        if message["profile"]["test"] == true {
+            found.push(TestProgram {
+                package: name.clone(),
+                program: program.into(),
+                folder: folder.clone(),
+            });
         }
     }
     Ok(found)

@@ -71,9 +71,9 @@ fn columns() -> usize {
     let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let terminal = || {
         let stdout = std::io::stdout();
-        stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(stdout).ok()).flatten()
+        stdout.is_terminal().then(|| terminal_size::terminal_size_of(stdout)).flatten()
     };
-    let found = said.or_else(|| terminal().map(|size| usize::from(size.ws_col)));
+    let found = said.or_else(|| terminal().map(|(width, _)| usize::from(width.0)));
     found.filter(|columns| *columns > 0).unwrap_or(usize::MAX)
 }
 

@@ -477,7 +477,15 @@ fn many_entries_and_many_rules_take_no_time() {
     let mapped = Mapped::of(&e, &mapping((0..100).map(one).collect())).unwrap();
     assert_eq!(mapped.tensors().len(), e.len());
     let took = started.elapsed().as_secs_f64();
-    assert!(took < if cfg!(debug_assertions) { 60.0 } else { 10.0 }, "{took} s");
+    // Other processors may be emulated: docs/platforms.md.
+    let most = if cfg!(not(target_arch = "x86_64")) {
+        300.0
+    } else if cfg!(debug_assertions) {
+        60.0
+    } else {
+        10.0
+    };
+    assert!(took < most, "{took} s");
 
     let huge = entries(&[("w", &[1 << 40, 1])]);
     let unstack = rule(1, &["w"], vec![MapStep::Unstack { number: "e".into() }], &["w.{e}"]);
