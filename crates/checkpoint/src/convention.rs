@@ -26,8 +26,8 @@ use serde_json::Value;
 use tensor::Dtype;
 
 pub(crate) use gather::describe;
-pub use gather::{Convention, Module};
-pub use gather::{Inconsistent, KeyUse, Keys, Reading, Weight, config_key, gather};
+pub use gather::{Convention, QuantisedModule};
+pub use gather::{ConventionReader, Inconsistent, KeyUse, Keys, Weight, config_key, gather};
 use quant::spelling::Scope;
 
 /// Every convention. The first that reads a configuration is the one.
@@ -65,7 +65,7 @@ fn group_size(config: &Value) -> Result<Scope, String> {
 ///
 /// # Errors
 /// If it is not one number an input.
-fn in_order(module: &Module<'_>, mark: &str, inputs: u64, scope: Scope) -> Result<bool, String> {
+fn in_order(module: &QuantisedModule<'_>, mark: &str, inputs: u64, scope: Scope) -> Result<bool, String> {
     module.dtype(mark, &[Dtype::I32])?;
     let [found] = module.shape(mark)?;
     let g_idx = module.bytes(mark)?;

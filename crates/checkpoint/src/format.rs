@@ -76,7 +76,7 @@ pub(crate) trait Format: Sync {
     fn open(&self, found: Found) -> Result<Checkpoint, Error>;
 
     /// Reads the header of a file that was sniffed, one of those with the weights of a directory.
-    fn part(&self, file: OpenFile) -> Result<Part, Error> {
+    fn part(&self, file: OpenFile) -> Result<FileContents, Error> {
         let what = format!("{} is not read as one file of several", self.name());
         Err(Error::whole(file.location(), Fault::Unsupported { what }))
     }
@@ -84,7 +84,7 @@ pub(crate) trait Format: Sync {
 
 /// What one file of a directory holds.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct FileContents {
     /// Its tensors.
     pub(crate) contents: Contents,
     /// What it says besides.

@@ -25,7 +25,7 @@ use crate::fault::Fault;
 use crate::format::hf::HfFiles;
 use crate::format::{gguf, hf, npz, safetensors, squish};
 pub(crate) use frame::Frame;
-use place::Kind;
+use place::DestinationKind;
 pub use shards::Split;
 pub use writer::{WriteOptions, Writer};
 
@@ -52,7 +52,7 @@ pub enum Flavour {
 /// A checkpoint that can be written: checked, measured, and not begun.
 pub struct Draft {
     tensors: Vec<Outgoing>,
-    kind: Kind,
+    kind: DestinationKind,
     files: Vec<OutFile>,
     /// Of each tensor: which file holds it, and where each of its planes goes.
     spots: Vec<Spot>,
@@ -86,7 +86,7 @@ pub(crate) struct Spot {
 }
 
 /// One of several files, and which tensors of the draft it holds.
-pub(crate) struct Part {
+pub(crate) struct DraftFile {
     /// Its name; of GGUF only what tells it from others.
     pub(crate) name: String,
     /// The tensors, in the order of `flat`.
@@ -154,7 +154,7 @@ impl Draft {
         split: Split,
     ) -> Result<Draft, Error> {
         let parts = gguf::parts(&tensors, metadata, split)?;
-        Ok(Draft::several(tensors, Kind::Parts, parts))
+        Ok(Draft::several(tensors, DestinationKind::Parts, parts))
     }
 
     /// A directory with `model.safetensors`, or shards of it and their index; with a `config.json` that says how
@@ -175,7 +175,7 @@ impl Draft {
         let small = small_files(&tensors, beside, flavour)?;
         let weights = hf::shards(&tensors, &pairs, flavour, max_shard)?;
         let index = weights.index.map(|json| OutFile::whole(hf::INDEX, json));
-        let mut draft = Draft::several(tensors, Kind::Folder, weights.parts);
+        let mut draft = Draft::several(tensors, DestinationKind::Folder, weights.parts);
         draft.files.extend(index);
         draft.files.extend(small);
         Ok(draft)
@@ -208,7 +208,7 @@ impl Draft {
             small_files(&own, beside, Flavour::Hf)?
         };
         let parts = hf::rank_parts(&tensors, stages, max_shard)?;
-        let mut draft = Draft::several(tensors, Kind::Folder, parts);
+        let mut draft = Draft::several(tensors, DestinationKind::Folder, parts);
         draft.files.extend(small);
         Ok(draft)
     }
@@ -224,15 +224,18 @@ impl Draft {
         if let Some(beside) = beside {
             others.extend(small_files(&tensors, beside, Flavour::Hf)?);
         }
-        let mut draft = Draft::several(tensors, Kind::Folder, parts);
+        let mut draft = Draft::several(tensors, DestinationKind::Folder, parts);
         draft.files.extend(others);
         Ok(draft)
     }
 
     fn one(tensors: Vec<Outgoing>, flat: Flat, frame: Option<Box<dyn Frame>>) -> Draft {
         let all = (0..tensors.len()).collect();
-        let mut draft =
-            Draft::several(tensors, Kind::File, vec![Part { name: String::new(), tensors: all, flat }]);
+        let mut draft = Draft::several(
+            tensors,
+            DestinationKind::File,
+            vec![DraftFile { name: String::new(), tensors: all, flat }],
+        );
         if let Some(file) = draft.files.first_mut() {
             file.frame = frame;
         }
@@ -240,10 +243,10 @@ impl Draft {
     }
 
     /// Files by name, each with the tensors that it holds.
-    fn several(tensors: Vec<Outgoing>, kind: Kind, parts: Vec<Part>) -> Draft {
+    fn several(tensors: Vec<Outgoing>, kind: DestinationKind, parts: Vec<DraftFile>) -> Draft {
         let mut spots = vec![Spot { file: 0, at: vec![] }; tensors.len()];
         let mut files = Vec::with_capacity(parts.len());
-        for (file, Part { name, tensors, flat }) in parts.into_iter().enumerate() {
+        for (file, DraftFile { name, tensors, flat }) in parts.into_iter().enumerate() {
             let Flat { head, offsets, len } = flat;
             for (tensor, at) in tensors.into_iter().zip(offsets) {
                 if let Some(spot) = spots.get_mut(tensor) {

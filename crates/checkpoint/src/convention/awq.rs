@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{BY_NAME, RUNNING, WRITER, group_size, method};
 use quant::spelling::Scope;
 
@@ -42,9 +42,9 @@ impl Convention for Awq {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let config = method(config, "awq")?;
-        Some(scope(config).map(|scope| Box::new(Modules(scope)) as Box<dyn Reading>))
+        Some(scope(config).map(|scope| Box::new(Modules(scope)) as Box<dyn ConventionReader>))
     }
 }
 
@@ -61,12 +61,12 @@ fn scope(config: &Value) -> Result<Scope, String> {
     group_size(config)
 }
 
-impl Reading for Modules {
+impl ConventionReader for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[".qweight", ".qzeros", ".scales"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let [inputs, words] = module.shape(".qweight")?;
         let out = words.checked_mul(8).ok_or("`qweight` is too large")?;
         let scales = module.dtype(".scales", &[Dtype::F16, Dtype::BF16])?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{BY_NAME, method, text};
 use quant::spelling::REALS;
 
@@ -31,7 +31,7 @@ impl Convention for BitNet {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let quantization = method(config, "bitnet")?;
         let class = text("quantization_config", quantization, "linear_class");
         let divides = class.and_then(|class| match class.unwrap_or("bitlinear") {
@@ -50,7 +50,7 @@ impl Convention for BitNet {
         let divides = is("quantization_mode", "\"offline\"", &["\"offline\""])
             .and_then(|()| is("use_rms_norm", "false", &["false"]))
             .and(divides);
-        Some(divides.map(|divides| Box::new(Layers { divides }) as Box<dyn Reading>))
+        Some(divides.map(|divides| Box::new(Layers { divides }) as Box<dyn ConventionReader>))
     }
 }
 
@@ -58,12 +58,12 @@ struct Layers {
     divides: bool,
 }
 
-impl Reading for Layers {
+impl ConventionReader for Layers {
     fn marks(&self) -> &'static [&'static str] {
         &[".weight", ".weight_scale"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let stored = module.get(".weight").and_then(|w| w.scheme.dtype());
         if stored != Some(Dtype::U8) {
             return match module.get(".weight_scale") {

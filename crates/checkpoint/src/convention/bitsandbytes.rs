@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::gather::{Convention, Keys, Module, Reading, Weight, split};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight, split};
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
 use quant::spelling::{BNB_NESTED, BnbTable as Table, bnb_name};
 
@@ -44,7 +44,7 @@ impl Convention for BitsAndBytes {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         method(config, "bitsandbytes")?;
         Some(Ok(Box::new(Modules)))
     }
@@ -68,7 +68,7 @@ impl Convention for BitsAndBytes {
     }
 }
 
-impl Reading for Modules {
+impl ConventionReader for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[
             NF4,
@@ -83,7 +83,7 @@ impl Reading for Modules {
         ]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         if let Some((mark, table)) =
             [(NF4, Table::Nf4), (FP4, Table::Fp4)].into_iter().find(|(mark, _)| module.get(mark).is_some())
         {
@@ -99,7 +99,7 @@ impl Reading for Modules {
     }
 }
 
-fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<Weight, String> {
+fn four_bits(module: &QuantisedModule<'_>, mark: &'static str, table: Table) -> Result<Weight, String> {
     let state = module.bytes(mark)?;
     let state: Value =
         serde_json::from_slice(&state).map_err(|e| format!("`quant_state` is no JSON: {e}"))?;
@@ -154,7 +154,7 @@ fn four_bits(module: &Module<'_>, mark: &'static str, table: Table) -> Result<We
     Ok(Weight { suffix: ".weight", scheme, shape: Shape::from([out, k]), facts, renamed: vec![] })
 }
 
-fn eight_bits(module: &Module<'_>) -> Result<Weight, String> {
+fn eight_bits(module: &QuantisedModule<'_>) -> Result<Weight, String> {
     let [out, k] = module.shape(".weight")?;
     module.dtype(".weight", &[Dtype::I8])?;
     let mut facts = vec![];

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tensor::{Dtype, Shape};
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
 use quant::spelling::{REALS, Scope};
 
@@ -58,9 +58,9 @@ impl Convention for CompressedTensors {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let config = method(config, "compressed-tensors")?;
-        Some(Groups::read(config).map(|groups| Box::new(groups) as Box<dyn Reading>))
+        Some(Groups::read(config).map(|groups| Box::new(groups) as Box<dyn ConventionReader>))
     }
 }
 
@@ -168,7 +168,7 @@ impl Groups {
     }
 
     /// `pack-quantized`.
-    fn packed(&self, module: &Module<'_>) -> Result<Weight, String> {
+    fn packed(&self, module: &QuantisedModule<'_>) -> Result<Weight, String> {
         module.dtype(PACKED, &[Dtype::I32])?;
         let [out, inputs] = weight_shape(module)?;
         let [_, words] = module.shape(PACKED)?;
@@ -194,7 +194,7 @@ impl Groups {
     }
 
     /// `int-quantized` and `float-quantized`.
-    fn bytes(&self, module: &Module<'_>, float: bool) -> Result<Weight, String> {
+    fn bytes(&self, module: &QuantisedModule<'_>, float: bool) -> Result<Weight, String> {
         let shape: [u64; 2] = module.shape(WEIGHT)?;
         let scales = Scales::of(module, shape)?;
         let kind = if float { "8-bit floats" } else { "ints in bytes" };
@@ -216,7 +216,13 @@ impl Groups {
     }
 
     /// Small floats in groups: only one size each.
-    fn small(&self, module: &Module<'_>, scheme: &str, bits: u64, size: u64) -> Result<Weight, String> {
+    fn small(
+        &self,
+        module: &QuantisedModule<'_>,
+        scheme: &str,
+        bits: u64,
+        size: u64,
+    ) -> Result<Weight, String> {
         let [out, columns] = module.shape(if bits == 4 { PACKED } else { WEIGHT })?;
         let inputs = columns.checked_mul(8 / bits).ok_or("the weight is too large")?;
         self.find(&format!("{bits}-bit floats by group of {size}"), |g| {
@@ -235,12 +241,12 @@ fn weight(
     Weight { suffix: WEIGHT, scheme, shape: shape.into(), facts, renamed: renamed.into_iter().collect() }
 }
 
-impl Reading for Groups {
+impl ConventionReader for Groups {
     fn marks(&self) -> &'static [&'static str] {
         &[WEIGHT, PACKED, SCALE, SHAPE, ZERO, G_IDX, GLOBAL]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let dtype = |mark| module.get(mark).and_then(|e| e.scheme.dtype());
         match (dtype(PACKED), dtype(WEIGHT), dtype(SCALE)) {
             (Some(Dtype::U8), _, Some(Dtype::F8E4M3)) => self.small(module, "ct-nvfp4", 4, 16),
@@ -263,7 +269,7 @@ impl Reading for Groups {
 }
 
 /// What `weight_shape` says.
-fn weight_shape(module: &Module<'_>) -> Result<[u64; 2], String> {
+fn weight_shape(module: &QuantisedModule<'_>) -> Result<[u64; 2], String> {
     let bytes = module.bytes(SHAPE)?;
     let numbers: Vec<i64> = match module.dtype(SHAPE, &[Dtype::I64, Dtype::I32])? {
         Dtype::I64 => bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
@@ -285,7 +291,7 @@ struct Scales {
 }
 
 impl Scales {
-    fn of(module: &Module<'_>, weight: [u64; 2]) -> Result<Scales, String> {
+    fn of(module: &QuantisedModule<'_>, weight: [u64; 2]) -> Result<Scales, String> {
         let dtype = module.dtype(SCALE, REALS)?;
         let shape: &Shape = &module.want(SCALE)?.shape;
         let cells = match **shape {

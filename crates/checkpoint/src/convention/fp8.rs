@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
 use quant::spelling::FP8_SCALES;
 
@@ -41,13 +41,13 @@ impl Convention for Fp8 {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let quantization = method(config, "fp8")?;
         let block = match quantization.get("weight_block_size") {
             None | Some(Value::Null) => Ok(None),
             Some(size) => block(size).map(Some),
         };
-        Some(block.map(|block| Box::new(Blocks(block)) as Box<dyn Reading>))
+        Some(block.map(|block| Box::new(Blocks(block)) as Box<dyn ConventionReader>))
     }
 
     /// Blocks of one size, or one scale a weight; scales of rows are another convention's.
@@ -91,12 +91,12 @@ fn block(size: &Value) -> Result<[u64; 2], String> {
 /// Rows and columns of a block, if there are blocks.
 struct Blocks(Option<[u64; 2]>);
 
-impl Reading for Blocks {
+impl ConventionReader for Blocks {
     fn marks(&self) -> &'static [&'static str] {
         &[".weight", ".weight_scale_inv", ".weight_scale"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         const SMALL: &[Dtype] = &[Dtype::F8E4M3, Dtype::F8E5M2];
         let stored = module.get(".weight").and_then(|w| w.scheme.dtype());
         let (inv, plain) = (module.get(".weight_scale_inv"), module.get(".weight_scale"));

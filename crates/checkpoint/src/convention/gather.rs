@@ -66,7 +66,7 @@ pub trait Convention: Sync {
     ///
     /// # Errors
     /// What is wrong with the configuration.
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>>;
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>>;
 
     /// The known keys of the object that [`Convention::read`] reads, by path. A star matches any text.
     fn keys(&self) -> &'static Keys;
@@ -101,7 +101,7 @@ pub(crate) fn split<'a>(weights: &[(&'a str, &'a Scheme)]) -> (Named<'a>, Named<
 }
 
 /// How one checkpoint follows a [`Convention`].
-pub trait Reading {
+pub trait ConventionReader {
     /// Suffixes of tensors that make a module quantised. All of a module's are looked at together.
     fn marks(&self) -> &'static [&'static str];
 
@@ -109,7 +109,7 @@ pub trait Reading {
     ///
     /// # Errors
     /// What is wrong, with what is wanted and what is found.
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String>;
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String>;
 }
 
 /// A weight that was recognised.
@@ -128,15 +128,15 @@ pub struct Weight {
 }
 
 /// The tensors of one module that carry marks.
-pub struct Module<'a> {
+pub struct QuantisedModule<'a> {
     name: &'a str,
     parts: BTreeMap<&'static str, &'a TensorEntry>,
     read: &'a dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
 }
 
-impl fmt::Debug for Module<'_> {
+impl fmt::Debug for QuantisedModule<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module").finish_non_exhaustive()
+        f.debug_struct("QuantisedModule").finish_non_exhaustive()
     }
 }
 
@@ -159,7 +159,7 @@ impl fmt::Display for Inconsistent {
     }
 }
 
-impl<'a> Module<'a> {
+impl<'a> QuantisedModule<'a> {
     /// The module's name, without a trailing dot.
     pub fn name(&self) -> &'a str {
         self.name
@@ -253,17 +253,18 @@ pub fn gather(
 type Taken = (HashMap<usize, Option<usize>>, Vec<TensorEntry>);
 
 fn weights(
-    reading: &dyn Reading,
+    reading: &dyn ConventionReader,
     entries: &[TensorEntry],
     read: &dyn Fn(&TensorEntry) -> Result<Vec<u8>, String>,
 ) -> Result<Taken, Vec<Inconsistent>> {
     let index: HashMap<&str, usize> = entries.iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect();
-    let mut modules: BTreeMap<&str, Module<'_>> = BTreeMap::new();
+    let mut modules: BTreeMap<&str, QuantisedModule<'_>> = BTreeMap::new();
     for entry in entries {
         // The longest mark: `.weight.absmax` goes before `.absmax`.
         let marks = reading.marks().iter().filter_map(|m| Some((*m, entry.name.strip_suffix(m)?)));
         let Some((mark, name)) = marks.max_by_key(|(m, _)| m.len()) else { continue };
-        let module = modules.entry(name).or_insert_with(|| Module { name, parts: BTreeMap::new(), read });
+        let module =
+            modules.entry(name).or_insert_with(|| QuantisedModule { name, parts: BTreeMap::new(), read });
         module.parts.insert(mark, entry);
     }
 

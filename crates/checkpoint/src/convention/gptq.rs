@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
 use quant::spelling::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
 
@@ -72,9 +72,9 @@ impl Convention for Gptq {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let config = method(config, "gptq")?;
-        Some(Modules::read(config).map(|modules| Box::new(modules) as Box<dyn Reading>))
+        Some(Modules::read(config).map(|modules| Box::new(modules) as Box<dyn ConventionReader>))
     }
 }
 
@@ -117,12 +117,12 @@ impl Modules {
     }
 }
 
-impl Reading for Modules {
+impl ConventionReader for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[".qweight", ".qzeros", ".scales", ".g_idx"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let [words, out] = module.shape(".qweight")?;
         let [_, zero_words] = module.shape(".qzeros")?;
         let [groups, _] = module.shape(".scales")?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use tensor::{Dtype, Scheme, Shape};
 
-use super::gather::{Convention, KeyUse, Keys, Module, Reading, Weight, known};
+use super::gather::{Convention, ConventionReader, KeyUse, Keys, QuantisedModule, Weight, known};
 use super::{WRITER, any_of, number, text};
 use quant::spelling::{MLX_BITS, MLX_GROUPS, REALS};
 
@@ -50,9 +50,9 @@ impl Convention for Mlx {
         }
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let quantization = config.get("quantization").filter(|q| !q.is_null())?;
-        Some(Modules::read(quantization).map(|modules| Box::new(modules) as Box<dyn Reading>))
+        Some(Modules::read(quantization).map(|modules| Box::new(modules) as Box<dyn ConventionReader>))
     }
 
     /// What most modules have is said once, and what others have under their paths; twice over, as mlx-lm does.
@@ -177,12 +177,12 @@ impl Modules {
     }
 }
 
-impl Reading for Modules {
+impl ConventionReader for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[".weight", ".scales", ".biases"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let own = self.apart.get(module.name()).copied();
         let words = module.get(".weight").is_some_and(|w| w.scheme.dtype() == Some(Dtype::U32));
         let params = match own {
@@ -199,7 +199,7 @@ impl Reading for Modules {
 }
 
 /// The weight of `module`, quantised with `params`.
-fn weight(module: &Module<'_>, params: Params) -> Result<Weight, String> {
+fn weight(module: &QuantisedModule<'_>, params: Params) -> Result<Weight, String> {
     let Params { mode, bits, group } = params;
     module.dtype(".weight", &[Dtype::U32])?;
     let real = module.dtype(".scales", mode.scales)?;

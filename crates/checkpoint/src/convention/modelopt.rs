@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tensor::Dtype;
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{BY_NAME, BY_TENSORS, CACHE, WRITER, method};
 
 /// NVFP4, and E4M3 with a scale for the matrix or for each row. `input_scale`, of activations, stays a tensor of
@@ -34,7 +34,7 @@ impl Convention for Modelopt {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         method(config, "modelopt")?;
         let places = [&config["dtype"], &config["torch_dtype"], &config["text_config"]["dtype"]];
         let dtype = match places.into_iter().find_map(Value::as_str) {
@@ -55,12 +55,12 @@ const WEIGHT: &str = ".weight";
 const SCALE: &str = ".weight_scale";
 const SCALE_2: &str = ".weight_scale_2";
 
-impl Reading for Modules {
+impl ConventionReader for Modules {
     fn marks(&self) -> &'static [&'static str] {
         &[WEIGHT, SCALE, SCALE_2]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let stored = module.get(WEIGHT).and_then(|w| w.scheme.dtype());
         let (scheme, shape) = match (stored, module.get(SCALE), module.get(SCALE_2)) {
             (Some(Dtype::U8), ..) => {

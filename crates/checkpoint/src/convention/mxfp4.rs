@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::gather::{Convention, Keys, Module, Reading, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
 use super::{BY_NAME, RUNNING, method};
 
 /// All experts of a layer in one weight, `[experts, out, in]`, called as the tensors without `_blocks`.
@@ -21,19 +21,19 @@ impl Convention for Mxfp4 {
         KEYS
     }
 
-    fn read(&self, config: &Value) -> Option<Result<Box<dyn Reading>, String>> {
-        method(config, "mxfp4").map(|_| Ok(Box::new(Experts) as Box<dyn Reading>))
+    fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
+        method(config, "mxfp4").map(|_| Ok(Box::new(Experts) as Box<dyn ConventionReader>))
     }
 }
 
 struct Experts;
 
-impl Reading for Experts {
+impl ConventionReader for Experts {
     fn marks(&self) -> &'static [&'static str] {
         &["_blocks", "_scales"]
     }
 
-    fn weight(&self, module: &Module<'_>) -> Result<Option<Weight>, String> {
+    fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String> {
         let (blocks, _) = (module.want("_blocks")?, module.want("_scales")?);
         let [lead @ .., groups, 16] = &blocks.shape[..] else {
             return Err(format!("`_blocks` has shape {}, wanted 16 bytes as the last axis", blocks.shape));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use storage::{Identity, Location, Name, Storage};
 
-use super::{Format, Found, Part, companions, safetensors};
+use super::{FileContents, Format, Found, companions, safetensors};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
@@ -73,8 +73,12 @@ pub(super) fn beside(parent: &Parent) -> Result<Option<HfMetadata>, Error> {
 }
 
 /// The checkpoint at `location`, whose weights are `part`.
-pub(super) fn checkpoint(location: Location, part: Part, metadata: HfMetadata) -> Result<Checkpoint, Error> {
-    let Part { mut contents, pairs, ranks } = part;
+pub(super) fn checkpoint(
+    location: Location,
+    part: FileContents,
+    metadata: HfMetadata,
+) -> Result<Checkpoint, Error> {
+    let FileContents { mut contents, pairs, ranks } = part;
     let format = FormatName::new(if metadata.config.is_some() { NAME } else { safetensors::NAME });
     if let Some(config) = &metadata.config {
         let about = if let [only] = &contents.files[..] { only.location.clone() } else { location.clone() };

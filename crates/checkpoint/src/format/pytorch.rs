@@ -11,8 +11,8 @@
 
 mod archive;
 mod build;
+mod element_type;
 mod global;
-mod kind;
 mod legacy;
 mod machine;
 mod opcode;
@@ -25,7 +25,7 @@ use std::ops::Range;
 use storage::Location;
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
-use super::{Format, Found, Part, hf, npz};
+use super::{FileContents, Format, Found, hf, npz};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::contents::{Contents, File, Ignored, name_of};
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
@@ -72,7 +72,7 @@ impl Format for Pytorch {
         })
     }
 
-    fn part(&self, file: OpenFile) -> Result<Part, Error> {
+    fn part(&self, file: OpenFile) -> Result<FileContents, Error> {
         let location = file.location();
         let source = file.into_source();
         let mut head = [0; 2];
@@ -81,7 +81,7 @@ impl Format for Pytorch {
         let Parts { entries, by_name, ignored } = read?;
         let contents =
             Contents { ignored, ..Contents::of_file(File::new(location, source), entries, by_name) };
-        Ok(Part { contents, pairs: Vec::new(), ranks: None })
+        Ok(FileContents { contents, pairs: Vec::new(), ranks: None })
     }
 }
 

@@ -15,7 +15,7 @@ use storage::{ByteSource, Location};
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
 use super::hf::{self, HfMetadata};
-use super::{Format, Found, Part};
+use super::{FileContents, Format, Found};
 use crate::checkpoint::Checkpoint;
 use crate::contents::{Contents, File, name_of};
 use crate::error::{Error, Problem, Problems, Subject};
@@ -23,7 +23,7 @@ use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::index::NameIndex;
 pub(super) use header::Pairs;
-use header::{Header, Info, Kind};
+use header::{Header, HeaderDtype, Info};
 pub(crate) use write::{form, names};
 
 /// The safetensors format: one file.
@@ -65,12 +65,12 @@ impl Format for Safetensors {
         }
     }
 
-    fn part(&self, file: OpenFile) -> Result<Part, Error> {
+    fn part(&self, file: OpenFile) -> Result<FileContents, Error> {
         let location = file.location();
         let source = file.into_source();
         let Read { entries, by_name, pairs } = read(&location, source.as_ref())?;
         let contents = Contents::of_file(File::new(location, source), entries, by_name);
-        Ok(Part { contents, pairs, ranks: None })
+        Ok(FileContents { contents, pairs, ranks: None })
     }
 }
 
@@ -210,7 +210,7 @@ struct Schemes(Vec<Arc<Scheme>>);
 
 impl Schemes {
     /// The scheme of `kind`, if a tensor of `shape` in it has `found` bytes.
-    fn checked(&mut self, kind: &Kind, shape: &Shape, found: u64) -> Result<Arc<Scheme>, Fault> {
+    fn checked(&mut self, kind: &HeaderDtype, shape: &Shape, found: u64) -> Result<Arc<Scheme>, Fault> {
         let rank = shape.len() as u64;
         if rank > MAX_DIMS {
             return Err(Fault::Limit { what: "number of dimensions", found: rank, limit: MAX_DIMS });

@@ -19,7 +19,7 @@ use crate::numbered::Numbered;
 
 /// What a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DestinationKind {
     /// A file.
     File,
     /// A file `NAME.gguf`, or its parts `NAME-00001-of-00003.gguf`: one of the two, whatever was there before.
@@ -33,9 +33,9 @@ const GGUF: &str = ".gguf";
 
 /// A place that is being written to. Dropped, it is removed if it holds nothing that could be continued.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OutputPlace {
     path: PathBuf,
-    kind: Kind,
+    kind: DestinationKind,
     overwrite: bool,
     work: PathBuf,
     output: PathBuf,
@@ -47,17 +47,17 @@ pub(super) struct Place {
     done: bool,
 }
 
-impl Place {
+impl OutputPlace {
     /// The place for `files` with so many tensors, which are identified by `fingerprint`: as it was left if it is
     /// about the same, else empty.
     pub(super) fn open(
         path: &Path,
-        kind: Kind,
+        kind: DestinationKind,
         files: &[OutFile],
         tensors: usize,
         fingerprint: &str,
         overwrite: bool,
-    ) -> Result<Place, Error> {
+    ) -> Result<OutputPlace, Error> {
         let Some(name) = path.file_name() else {
             return Err(Error::whole(path, Fault::NoFileName));
         };
@@ -69,12 +69,12 @@ impl Place {
         let (mut inner, mut names) = (vec![], vec![]);
         for file in files {
             let to = match kind {
-                Kind::File => path.to_owned(),
-                Kind::Parts if file.name.is_empty() => path.to_owned(),
-                Kind::Parts => path.with_file_name(format!("{}{}{GGUF}", stem(path), file.name)),
-                Kind::Folder => output.join(&file.name),
+                DestinationKind::File => path.to_owned(),
+                DestinationKind::Parts if file.name.is_empty() => path.to_owned(),
+                DestinationKind::Parts => path.with_file_name(format!("{}{}{GGUF}", stem(path), file.name)),
+                DestinationKind::Folder => output.join(&file.name),
             };
-            if kind == Kind::Folder {
+            if kind == DestinationKind::Folder {
                 inner.push(to);
                 continue;
             }
@@ -82,7 +82,7 @@ impl Place {
             inner.push(from.clone());
             names.push((from, to));
         }
-        if kind == Kind::Folder {
+        if kind == DestinationKind::Folder {
             names.push((output.clone(), path.to_owned()));
         }
         let fresh = fs::symlink_metadata(&work).is_err();
@@ -93,7 +93,7 @@ impl Place {
         }
         make(&work)?;
         let (journal, same) = Journal::open(&work.join("journal"), fingerprint)?;
-        let mut place = Place {
+        let mut place = OutputPlace {
             path: path.to_owned(),
             kind,
             overwrite,
@@ -201,7 +201,8 @@ impl Place {
 
     /// Renames what has not got its name yet: of several files the first comes last, as readers begin with it.
     fn rename(&mut self) -> Result<(), (PathBuf, io::Error)> {
-        let stale = if self.kind == Kind::Parts && self.overwrite { self.stale()? } else { vec![] };
+        let stale =
+            if self.kind == DestinationKind::Parts && self.overwrite { self.stale()? } else { vec![] };
         let order = (1..self.names.len()).chain([0]).filter(|i| !self.is_placed(*i));
         let order: Vec<&(PathBuf, PathBuf)> = order.filter_map(|i| self.names.get(i)).collect();
         if let (true, [_, .., (_, first)]) = (self.overwrite, &order[..]) {
@@ -226,7 +227,7 @@ impl Place {
         if !self.overwrite {
             return system::rename_new(from, to);
         }
-        if self.kind == Kind::Folder && to.is_dir() {
+        if self.kind == DestinationKind::Folder && to.is_dir() {
             // A directory that is not empty cannot be replaced, but exchanged; the old one goes with the rest.
             return system::exchange(from, to);
         }
@@ -251,7 +252,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OutputPlace {
     fn drop(&mut self) {
         if !self.done && self.journal.done.is_empty() && self.journal.complete.is_none() {
             // There is nobody to tell; the name says that it is temporary.
@@ -263,13 +264,13 @@ impl Drop for Place {
 /// Why nothing may be written to `path`, where `names` are to be given, and those in `placed` have been.
 fn refuse(
     path: &Path,
-    kind: Kind,
+    kind: DestinationKind,
     overwrite: bool,
     names: &[(PathBuf, PathBuf)],
     placed: &[(PathBuf, PathBuf)],
 ) -> Result<(), Error> {
     let mut there: Vec<PathBuf> = names.iter().map(|(_, to)| to.clone()).collect();
-    if kind == Kind::Parts && !names.is_empty() {
+    if kind == DestinationKind::Parts && !names.is_empty() {
         there.extend(family(path).map_err(|e| Error::io(parent(path), "list", e))?);
         there.sort_unstable();
         there.dedup();
@@ -277,7 +278,7 @@ fn refuse(
     for path in there.into_iter().filter(|path| placed.iter().all(|(_, to)| to != path)) {
         let Ok(found) = fs::symlink_metadata(&path) else { continue };
         let exists = |what| Some(Fault::Exists { what });
-        let refused = match (kind == Kind::Folder, found.is_dir()) {
+        let refused = match (kind == DestinationKind::Folder, found.is_dir()) {
             _ if !overwrite => exists("something is there already"),
             (true, true) => only_a_checkpoint(&path)?,
             (false, false) => None,
@@ -407,8 +408,8 @@ mod tests {
     use super::*;
 
     /// A place with `files` written, as [`super::super::Writer`] writes them.
-    fn written(path: &Path, kind: Kind, files: &[OutFile], overwrite: bool) -> Place {
-        let place = Place::open(path, kind, files, 0, "abc", overwrite).unwrap();
+    fn written(path: &Path, kind: DestinationKind, files: &[OutFile], overwrite: bool) -> OutputPlace {
+        let place = OutputPlace::open(path, kind, files, 0, "abc", overwrite).unwrap();
         if place.journal.complete.is_none() {
             for (i, file) in files.iter().enumerate() {
                 place.file(i).unwrap();
@@ -431,15 +432,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         let content = |text: &str| [OutFile::whole(hf::CONFIG, text.as_bytes().to_vec())];
-        written(&path, Kind::Folder, &content("old"), true).commit().unwrap();
-        let mut place = written(&path, Kind::Folder, &content("new"), true);
+        written(&path, DestinationKind::Folder, &content("old"), true).commit().unwrap();
+        let mut place = written(&path, DestinationKind::Folder, &content("new"), true);
         place.journal.complete(vec![Identity::of(&place.output).unwrap()]).unwrap();
         place.rename().unwrap();
         drop(place);
         assert_eq!(list(dir.path()), [".m.partial", "m"]);
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
         assert_eq!(fs::read(dir.path().join(".m.partial/output/config.json")).unwrap(), b"old");
-        written(&path, Kind::Folder, &content("new"), true).commit().unwrap();
+        written(&path, DestinationKind::Folder, &content("new"), true).commit().unwrap();
         assert_eq!(list(dir.path()), ["m"]);
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
     }
@@ -456,9 +457,9 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x.gguf");
             if overwrite {
-                written(&path, Kind::Parts, &files("old"), true).commit().unwrap();
+                written(&path, DestinationKind::Parts, &files("old"), true).commit().unwrap();
             }
-            let mut place = written(&path, Kind::Parts, &files("new"), overwrite);
+            let mut place = written(&path, DestinationKind::Parts, &files("new"), overwrite);
             place
                 .journal
                 .complete(place.names.iter().filter_map(|(n, _)| Identity::of(n)).collect())
@@ -477,7 +478,7 @@ mod tests {
                 (3, first) => assert_eq!(first, Some("new1")),
                 (_, first) => assert_eq!(first, None),
             }
-            written(&path, Kind::Parts, &files("new"), overwrite).commit().unwrap();
+            written(&path, DestinationKind::Parts, &files("new"), overwrite).commit().unwrap();
             assert_eq!((0..3).map(|i| text(i).unwrap()).collect::<Vec<_>>(), ["new1", "new2", "new3"]);
             assert_eq!(list(dir.path()).len(), 3);
         }

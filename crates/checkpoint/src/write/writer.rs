@@ -9,7 +9,7 @@ use serde_json::Value;
 use storage::platform::{read_exact_at, write_all_at};
 
 use super::journal::Done;
-use super::place::{Kind, Place};
+use super::place::{DestinationKind, OutputPlace};
 use super::{Draft, OutFile, Outgoing, Spot};
 use crate::error::Error;
 
@@ -38,7 +38,7 @@ impl Default for WriteOptions {
 /// A checkpoint that is being written. Dropped before [`Writer::finish`], it leaves what is worth continuing in a
 /// hidden directory beside the path, and nothing else.
 pub struct Writer {
-    place: Place,
+    place: OutputPlace,
     tensors: Vec<Outgoing>,
     spots: Vec<Spot>,
     files: Vec<OutFile>,
@@ -69,7 +69,7 @@ impl Writer {
     pub(super) fn new(draft: Draft, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
         let fingerprint = draft.fingerprint(&options.identity);
         let Draft { tensors, kind, files, spots } = draft;
-        let place = Place::open(path, kind, &files, tensors.len(), &fingerprint, options.overwrite)?;
+        let place = OutputPlace::open(path, kind, &files, tensors.len(), &fingerprint, options.overwrite)?;
         let claimed = place.journal.done.len();
         let begun = vec![false; files.len()];
         let sync_every = options.sync_every;
@@ -314,9 +314,9 @@ impl Draft {
         put(env!("CARGO_PKG_VERSION").as_bytes());
         put(identity);
         put(match self.kind {
-            Kind::File => b"file",
-            Kind::Parts => b"parts",
-            Kind::Folder => b"folder",
+            DestinationKind::File => b"file",
+            DestinationKind::Parts => b"parts",
+            DestinationKind::Folder => b"folder",
         });
         for OutFile { name, head, len, .. } in &self.files {
             put(name.as_bytes());

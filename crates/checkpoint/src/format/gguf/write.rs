@@ -8,7 +8,7 @@ use super::{split, types};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::write::shards::{self, Split};
-use crate::write::{Flat, Outgoing, Part, Refusals};
+use crate::write::{DraftFile, Flat, Outgoing, Refusals};
 
 const VERSION: u32 = 3;
 /// gguf.h, `GGUF_DEFAULT_ALIGNMENT`.
@@ -55,7 +55,7 @@ pub(crate) fn parts(
     tensors: &[Outgoing],
     metadata: &[(&str, Value<'_>)],
     cut: Split,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<DraftFile>, Error> {
     // All that is refused, before any of it is cut.
     let whole = form(tensors, metadata)?;
     let ranges = match cut {
@@ -67,7 +67,11 @@ pub(crate) fn parts(
         Split::Tensors(most) => shards::in_order(&vec![1; tensors.len()], most),
     };
     if ranges.len() == 1 {
-        return Ok(vec![Part { name: String::new(), tensors: (0..tensors.len()).collect(), flat: whole }]);
+        return Ok(vec![DraftFile {
+            name: String::new(),
+            tensors: (0..tensors.len()).collect(),
+            flat: whole,
+        }]);
     }
     let limit = |what, found: usize, limit| {
         let fault = Fault::Limit { what, found: found as u64, limit };
@@ -86,7 +90,7 @@ pub(crate) fn parts(
         pairs.push((split::COUNT, Value::U16(count)));
         let name = format!("-{:05}-of-{count:05}", u32::from(no) + 1);
         let held = tensors.get(range.clone()).unwrap_or_default();
-        Ok(Part { name, tensors: range.collect(), flat: form(held, &pairs)? })
+        Ok(DraftFile { name, tensors: range.collect(), flat: form(held, &pairs)? })
     };
     (0..).zip(ranges).map(part).collect()
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::safetensors;
-use crate::write::{Outgoing, Part, shards};
+use crate::write::{DraftFile, Outgoing, shards};
 
 /// The name of a file.
 ///
@@ -53,7 +53,7 @@ pub(crate) fn rank_parts(
     tensors: &[Outgoing],
     stages: &[Vec<usize>],
     most: Option<u64>,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<DraftFile>, Error> {
     let bytes = |t: &Outgoing| t.scheme.byte_len(&t.shape).unwrap_or(u64::MAX);
     let (mut parts, mut start) = (vec![], 0usize);
     for (stage, counts) in stages.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(crate) fn rank_parts(
                 let held = own.get(members.clone()).unwrap_or_default();
                 let flat = safetensors::form(held, &[], true)?;
                 let name = Name { stage, rank, part }.to_string();
-                parts.push(Part { name, tensors: members.map(|i| start + i).collect(), flat });
+                parts.push(DraftFile { name, tensors: members.map(|i| start + i).collect(), flat });
             }
             start = end;
         }

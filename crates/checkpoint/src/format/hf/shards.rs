@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::format::safetensors;
-use crate::write::{Flavour, Outgoing, Part, shards};
+use crate::write::{DraftFile, Flavour, Outgoing, shards};
 
 /// The index of weights in several files.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -16,7 +16,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// The files with the weights.
 pub(crate) struct Shards {
     /// Each of them.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<DraftFile>,
     /// The index, if there is to be one.
     pub(crate) index: Option<Vec<u8>>,
 }
@@ -60,13 +60,13 @@ pub(crate) fn shards(
         index(flavour, size, parameters, &map)
     });
     if count == 1 {
-        let parts = vec![Part { name: name(0), tensors: (0..tensors.len()).collect(), flat: whole }];
+        let parts = vec![DraftFile { name: name(0), tensors: (0..tensors.len()).collect(), flat: whole }];
         return Ok(Shards { parts, index });
     }
     let part = |(i, members): (usize, Vec<usize>)| {
         let held: Vec<Outgoing> = members.iter().filter_map(|t| tensors.get(*t)).cloned().collect();
         let flat = safetensors::form(&held, pairs, true)?;
-        Ok(Part { name: name(i), tensors: members, flat })
+        Ok(DraftFile { name: name(i), tensors: members, flat })
     };
     let parts = cut.into_iter().enumerate().map(part).collect::<Result<_, Error>>()?;
     Ok(Shards { parts, index })

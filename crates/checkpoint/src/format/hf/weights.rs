@@ -9,12 +9,12 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::folder::Folder;
-use crate::format::{self, Part};
+use crate::format::{self, FileContents};
 use crate::members::Members;
 use crate::numbered::Numbered;
 
 /// How one kind of weight files is called.
-struct Kind {
+struct WeightNames {
     /// All weights in one file. With `.index.json` after it, the index of those that are in several.
     whole: &'static str,
     /// How names end. The first that a directory has names of are the weights, if there is neither of the above.
@@ -32,13 +32,13 @@ struct Ending {
 /// The whole goes before an index, and safetensors before others, as in transformers 5 (modeling_utils.py,
 /// `_get_resolved_checkpoint_files`). Where neither is there, mlx-lm takes `model*.safetensors` (utils.py,
 /// `load_model`) and vLLM every `*.safetensors` (model_executor/model_loader/default_loader.py).
-static KINDS: &[Kind] = &[
-    Kind {
+static KINDS: &[WeightNames] = &[
+    WeightNames {
         whole: "model.safetensors",
         endings: &[Ending { start: "model", end: ".safetensors" }, Ending { start: "", end: ".safetensors" }],
     },
     // Other `.bin` files of a directory hold what training needs.
-    Kind { whole: "pytorch_model.bin", endings: &[Ending { start: "pytorch_model", end: ".bin" }] },
+    WeightNames { whole: "pytorch_model.bin", endings: &[Ending { start: "pytorch_model", end: ".bin" }] },
 ];
 
 /// Mistral's own copy of the same weights, beside those of transformers.
@@ -60,7 +60,7 @@ pub(crate) fn is_index(name: &str) -> bool {
 }
 
 /// Opens the weights of a directory, and reports all that is wrong with them.
-pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
+pub(super) fn open(folder: &Folder) -> Result<FileContents, Error> {
     let weights = find(folder)?;
     let ranks = if folder.is_of_all_ranks() {
         Some(ranks::of_all(folder, &weights.names)?)
@@ -87,12 +87,12 @@ pub(super) fn open(folder: &Folder) -> Result<Part, Error> {
         index.check(&contents, &opened, &mut members.problems);
     }
     members.check()?;
-    Ok(Part { contents, pairs: pairs.unwrap_or_default(), ranks })
+    Ok(FileContents { contents, pairs: pairs.unwrap_or_default(), ranks })
 }
 
 /// The tensors of a file. Its content says of what format it is: a pointer or a page in its place is refused by
 /// what it is.
-fn member(file: OpenFile) -> Result<Part, Error> {
+fn member(file: OpenFile) -> Result<FileContents, Error> {
     let head = file.head(format::HEAD)?;
     format::of_file(&file.location(), file.file_name(), &head)?.part(file)
 }

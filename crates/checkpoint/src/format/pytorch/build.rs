@@ -3,8 +3,8 @@
 //! Source: torch/_utils.py of torch 2.15 for the functions that are called, and torch/serialization.py for the
 //! persistent ids.
 
+use super::element_type::ElementType;
 use super::global::Global;
-use super::kind::Kind;
 use super::value::{Heap, Inert, Node, NodeId, Storage, Tensor, Value, Wrong};
 
 /// Axes of a tensor. As many as torch's own iterators take.
@@ -233,7 +233,7 @@ pub(super) fn class_name(heap: &Heap, pickle: &[u8], class: Value) -> String {
             format!("{}.{}", module.text(pickle), name.text(pickle))
         }
         Some(Node::Global(Global::OtherTensor { name })) => format!("torch._utils.{}", name.text(pickle)),
-        Some(Node::Global(Global::Dtype(Kind::Plain(dtype)))) => format!("the dtype {dtype}"),
+        Some(Node::Global(Global::Dtype(ElementType::Plain(dtype)))) => format!("the dtype {dtype}"),
         _ => heap.name(class).to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! What the names in a pickle mean here. Nothing is ever looked up, imported or called: a name is one of those
 //! that tensors are made of, one that no checkpoint has a use for, or means nothing.
 
-use super::kind::Kind;
+use super::element_type::ElementType;
 use super::value::Span;
 
 /// A name of a module and something in it.
@@ -21,9 +21,9 @@ pub(super) enum Global {
     /// A function that makes tensors of a kind that is not read: sparse, quantised, without data.
     OtherTensor { name: Span },
     /// A class of storages.
-    Storage(Kind),
+    Storage(ElementType),
     /// A dtype.
-    Dtype(Kind),
+    Dtype(ElementType),
     /// `torch.Size`: the tuple that it is given.
     Size,
     /// Plain data of Python and torch: `bytes`, `set`, `complex`, `torch.device`.
@@ -178,8 +178,8 @@ impl Global {
             ("torch", "device") | ("_codecs", "encode") => Global::Data,
             ("builtins", n) if !matches!(n, "list" | "tuple" | "object" | "type") => Global::Data,
             ("torch" | "torch.cuda" | "torch.storage", n) => {
-                let storage = Kind::of_storage(n).map(Global::Storage);
-                let dtype = || Kind::of_dtype(n).filter(|_| m == "torch").map(Global::Dtype);
+                let storage = ElementType::of_storage(n).map(Global::Storage);
+                let dtype = || ElementType::of_dtype(n).filter(|_| m == "torch").map(Global::Dtype);
                 storage.or_else(dtype).unwrap_or(inert)
             }
             _ => inert,
@@ -204,10 +204,10 @@ mod tests {
 
     #[test]
     fn names_mean_what_torch_means() {
-        assert_eq!(of("torch", "HalfStorage"), Some(Global::Storage(Kind::Plain(Dtype::F16))));
-        assert_eq!(of("torch.cuda", "FloatStorage"), Some(Global::Storage(Kind::Plain(Dtype::F32))));
-        assert_eq!(of("torch.storage", "UntypedStorage"), Some(Global::Storage(Kind::Untyped)));
-        assert_eq!(of("torch", "float8_e5m2"), Some(Global::Dtype(Kind::Plain(Dtype::F8E5M2))));
+        assert_eq!(of("torch", "HalfStorage"), Some(Global::Storage(ElementType::Plain(Dtype::F16))));
+        assert_eq!(of("torch.cuda", "FloatStorage"), Some(Global::Storage(ElementType::Plain(Dtype::F32))));
+        assert_eq!(of("torch.storage", "UntypedStorage"), Some(Global::Storage(ElementType::Untyped)));
+        assert_eq!(of("torch", "float8_e5m2"), Some(Global::Dtype(ElementType::Plain(Dtype::F8E5M2))));
         assert_eq!(of("collections", "OrderedDict"), Some(Global::Dict));
         assert!(matches!(of("torch._utils", "_rebuild_qtensor"), Some(Global::OtherTensor { .. })));
         for (module, name) in

@@ -3,8 +3,8 @@
 //! Nodes point to each other by index, so what a pickle shares is shared here, and a value that contains itself
 //! is only an index like any other.
 
+use super::element_type::ElementType;
 use super::global::Global;
-use super::kind::Kind;
 use crate::fault::Fault;
 
 /// Some bytes of the pickle.
@@ -59,7 +59,7 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct Storage {
     /// What is in it: the type of its elements, or bytes.
-    pub(super) kind: Kind,
+    pub(super) kind: ElementType,
     /// The name of its record.
     pub(super) key: Span,
     /// Its elements of that type.
@@ -72,7 +72,7 @@ pub(super) struct Storage {
 #[derive(Debug)]
 pub(super) struct Tensor {
     pub(super) storage: NodeId,
-    pub(super) kind: Kind,
+    pub(super) kind: ElementType,
     /// All in elements, none negative; as many axes as strides.
     pub(super) offset: u64,
     pub(super) shape: Vec<u64>,

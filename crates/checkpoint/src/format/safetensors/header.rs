@@ -27,7 +27,7 @@ pub(super) struct Header {
 #[derive(Debug)]
 pub(super) struct Info {
     pub(super) name: String,
-    pub(super) dtype: Kind,
+    pub(super) dtype: HeaderDtype,
     /// Slowest axis first.
     pub(super) shape: Vec<u64>,
     /// First byte and byte after the last, from the start of the data section.
@@ -147,17 +147,17 @@ static NAMES: &[(&str, Dtype)] = &[
 
 /// A dtype by its name in the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HeaderDtype {
     /// One that has a scheme.
     Plain(Dtype),
     /// Another, or none at all.
     Other(String),
 }
 
-impl Kind {
-    fn of(name: &str) -> Kind {
+impl HeaderDtype {
+    fn of(name: &str) -> HeaderDtype {
         let known = NAMES.iter().find(|(n, _)| *n == name);
-        known.map_or_else(|| Kind::Other(name.to_owned()), |(_, dtype)| Kind::Plain(*dtype))
+        known.map_or_else(|| HeaderDtype::Other(name.to_owned()), |(_, dtype)| HeaderDtype::Plain(*dtype))
     }
 
     /// The name of a dtype in a header. There is one for each.
@@ -168,11 +168,11 @@ impl Kind {
     /// The dtype, if it has a scheme.
     pub(super) fn dtype(&self) -> Result<Dtype, Fault> {
         match self {
-            Kind::Plain(dtype) => Ok(*dtype),
-            Kind::Other(name) if ["F4", "F6_E2M3", "F6_E3M2"].contains(&name.as_str()) => {
+            HeaderDtype::Plain(dtype) => Ok(*dtype),
+            HeaderDtype::Other(name) if ["F4", "F6_E2M3", "F6_E3M2"].contains(&name.as_str()) => {
                 Err(Fault::TypeUnsupported { name: name.clone() })
             }
-            Kind::Other(name) => {
+            HeaderDtype::Other(name) => {
                 let found = Quoted(name).to_string();
                 Err(Fault::Value { wants: "a dtype of safetensors 0.8", found })
             }
@@ -180,18 +180,18 @@ impl Kind {
     }
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for HeaderDtype {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Name;
         impl Visitor<'_> for Name {
-            type Value = Kind;
+            type Value = HeaderDtype;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a dtype")
             }
 
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Kind, E> {
-                Ok(Kind::of(name))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<HeaderDtype, E> {
+                Ok(HeaderDtype::of(name))
             }
         }
         deserializer.deserialize_str(Name)
@@ -209,7 +209,7 @@ enum Field {
 
 /// The three fields of a tensor, in any order, each once, and no other.
 struct Fields {
-    dtype: Kind,
+    dtype: HeaderDtype,
     shape: Vec<u64>,
     offsets: (u64, u64),
 }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn every_dtype_has_a_name() {
         for dtype in Dtype::ALL {
-            assert_eq!(Kind::of(Kind::name(*dtype)), Kind::Plain(*dtype));
+            assert_eq!(HeaderDtype::of(HeaderDtype::name(*dtype)), HeaderDtype::Plain(*dtype));
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tensor::{Dtype, Shape};
 
-use super::header::Kind;
+use super::header::HeaderDtype;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::write::{Flat, Outgoing, Refusals};
@@ -52,7 +52,7 @@ pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: 
     for plane in &planes {
         let end = next.saturating_add(plane.bytes);
         let info = json!({
-            "dtype": Kind::name(plane.dtype),
+            "dtype": HeaderDtype::name(plane.dtype),
             "shape": plane.shape.to_vec(),
             "data_offsets": [next, end],
         });

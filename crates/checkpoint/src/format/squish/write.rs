@@ -8,13 +8,13 @@ use super::{MANIFEST, PLAIN, READY, TENSORS};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::npy::{SUFFIX, header};
-use crate::write::{Flat, OutFile, Outgoing, Part, Refusals};
+use crate::write::{DraftFile, Flat, OutFile, Outgoing, Refusals};
 
 /// Keys are at most this long in bytes, so that with what comes after them they are names on any file system.
 const MAX_KEY: usize = 200;
 
 /// One array a tensor, by name and content, and the manifest with the mark that it is complete.
-pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<Part>, Vec<OutFile>), Error> {
+pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<DraftFile>, Vec<OutFile>), Error> {
     let mut refused = Refusals::default();
     let (mut arrays, mut manifest, mut keys) =
         (Vec::with_capacity(tensors.len()), Map::new(), HashSet::new());
@@ -33,7 +33,7 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<Part>, Vec<OutFile>), Er
                 let key = key(name, &mut keys);
                 let flat = Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data) };
                 let file = format!("{TENSORS}/{key}{PLAIN}{SUFFIX}");
-                arrays.push(Part { name: file, tensors: vec![index], flat });
+                arrays.push(DraftFile { name: file, tensors: vec![index], flat });
                 if manifest.insert(name.clone(), Value::String(key)).is_some() {
                     refused.push(tensor, Fault::Twice);
                 }
