@@ -1,6 +1,6 @@
 //! The ways in which a file can be wrong, as data. Each knows whose fault it is.
 
-use storage::zstd::Fault as Compressed;
+use storage::zstd::ZstdFault;
 use tensor::{Dtype, Scheme, SchemeError, Shape};
 
 use crate::error::{Problem, Quoted};
@@ -190,7 +190,7 @@ pub enum Fault {
     },
     /// Compressed data that is broken, or beyond what is read.
     #[error(transparent)]
-    Zstd(Compressed),
+    Zstd(ZstdFault),
     /// A pickle that does not do what its format wants.
     #[error("the pickle is broken: {why}")]
     Pickle {
@@ -375,7 +375,7 @@ impl Fault {
             Fault::TypeRemoved { .. }
             | Fault::TypeUnsupported { .. }
             | Fault::Unsupported { .. }
-            | Fault::Zstd(Compressed::Unsupported { .. }) => Blame::Unsupported,
+            | Fault::Zstd(ZstdFault::Unsupported { .. }) => Blame::Unsupported,
             Fault::NotAFile { member: false, .. }
             | Fault::NoPlace { .. }
             | Fault::Twice
@@ -395,7 +395,7 @@ impl Fault {
             | Fault::Ends { .. }
             | Fault::Truncated { .. }
             | Fault::Zip { .. }
-            | Fault::Zstd(Compressed::Data { .. } | Compressed::Ends { .. }) => {
+            | Fault::Zstd(ZstdFault::Data { .. } | ZstdFault::Ends { .. }) => {
                 Some("the download may be incomplete: download the file again")
             }
             Fault::Absent { .. } => Some("the download may be incomplete: download the missing files"),
@@ -403,7 +403,7 @@ impl Fault {
                 Some("if these are different models, open one of the files by its own path")
             }
             Fault::Member { problem, .. } => problem.fault.hint(),
-            Fault::Zstd(Compressed::Expands { .. }) => {
+            Fault::Zstd(ZstdFault::Expands { .. }) => {
                 Some("if the file can be trusted, decompress it with `zstd -d`")
             }
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use self::frame::{Block, CHECKSUM, Frame, LAST, MAX_WINDOW, Part, broken};
+use self::frame::{Block, CHECKSUM, Frame, FrameOrSkip, LAST, MAX_WINDOW, broken};
 use crate::source::past_the_end;
 use crate::{ByteSource, Identity, Reader};
 pub use frame::is_zstd;
@@ -28,13 +28,13 @@ pub struct Broken {
     /// Byte offset in the compressed file.
     pub at: u64,
     /// What is wrong there.
-    pub fault: Fault,
+    pub fault: ZstdFault,
 }
 
 /// What can be wrong with compressed data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ZstdFault {
     /// It does not fit together.
     #[error("the zstd data is broken: {why}")]
     Data {
@@ -123,9 +123,9 @@ impl Compressed {
             if at >= source.len() {
                 return Err(problem(at, broken("there is no frame with content".to_owned())));
             }
-            match Part::read(&*source, at).map_err(|fault| problem(at, fault))? {
-                Part::Skip(bytes) => at += bytes,
-                Part::Frame(frame) => return Ok(Compressed { source, at, frame }),
+            match FrameOrSkip::read(&*source, at).map_err(|fault| problem(at, fault))? {
+                FrameOrSkip::Skip(bytes) => at += bytes,
+                FrameOrSkip::Frame(frame) => return Ok(Compressed { source, at, frame }),
             }
         }
         Err(problem(at, too_many()))
@@ -172,10 +172,10 @@ impl Compressed {
         let limit = compressed.saturating_mul(TIMES).saturating_add(FREE);
         let wrong = |fault| Err(problem(at, fault));
         if let Some(found) = frame.content.filter(|found| *found > len) {
-            return wrong(Fault::Content { wants: len, found });
+            return wrong(ZstdFault::Content { wants: len, found });
         }
         if len > limit {
-            return wrong(Fault::Expands { compressed, content: len, limit });
+            return wrong(ZstdFault::Expands { compressed, content: len, limit });
         }
         Ok(Zstd { source, len, content: OnceLock::new() })
     }
@@ -199,7 +199,7 @@ impl Zstd {
         let mut content = Vec::new();
         content.try_reserve_exact(len).map_err(|_| {
             let what = format!("decompresses to {len} bytes, for which there is no memory");
-            problem(0, Fault::Unsupported { what })
+            problem(0, ZstdFault::Unsupported { what })
         })?;
         let (mut at, mut frames) = (0, 0);
         while at < self.source.len() {
@@ -208,9 +208,9 @@ impl Zstd {
             if frames > MAX_FRAMES {
                 return Err(wrong(too_many()));
             }
-            at += match Part::read(&*self.source, at).map_err(wrong)? {
-                Part::Skip(bytes) => bytes,
-                Part::Frame(frame) => {
+            at += match FrameOrSkip::read(&*self.source, at).map_err(wrong)? {
+                FrameOrSkip::Skip(bytes) => bytes,
+                FrameOrSkip::Frame(frame) => {
                     let (before, room) = (content.len(), len - content.len());
                     let reader = Reader::new(Arc::clone(&self.source), at);
                     let mut reader = BufReader::with_capacity(STEP / 4, reader);
@@ -227,7 +227,7 @@ impl Zstd {
         }
         if content.len() < len {
             let found = content.len() as u64;
-            return Err(problem(at, Fault::Content { wants: self.len, found }));
+            return Err(problem(at, ZstdFault::Content { wants: self.len, found }));
         }
         Ok(content)
     }
@@ -274,7 +274,11 @@ impl std::fmt::Debug for Zstd {
 
 /// Gives the content of the frame that `reader` begins with to `take`, at most `room` bytes, and checks its checksum.
 /// Gives the frame's length in the file; or how much of it was read, and what is wrong.
-fn decode(reader: &mut impl io::Read, mut take: impl FnMut(&[u8]), room: usize) -> Result<u64, (u64, Fault)> {
+fn decode(
+    reader: &mut impl io::Read,
+    mut take: impl FnMut(&[u8]),
+    room: usize,
+) -> Result<u64, (u64, ZstdFault)> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(MAX_WINDOW);
     decoder.init(&mut *reader).map_err(|e| (0, broken(e.to_string())))?;
@@ -306,10 +310,10 @@ fn decode(reader: &mut impl io::Read, mut take: impl FnMut(&[u8]), room: usize) 
     }
 }
 
-fn problem(at: u64, fault: Fault) -> Broken {
+fn problem(at: u64, fault: ZstdFault) -> Broken {
     Broken { at, fault }
 }
 
-fn too_many() -> Fault {
-    Fault::Limit { what: "number of zstd frames", found: MAX_FRAMES + 1, limit: MAX_FRAMES }
+fn too_many() -> ZstdFault {
+    ZstdFault::Limit { what: "number of zstd frames", found: MAX_FRAMES + 1, limit: MAX_FRAMES }
 }

@@ -26,13 +26,13 @@ struct Guard {
 static GUARD: OnceLock<Guard> = OnceLock::new();
 
 /// Where maps are in memory. Those that find no room here are not named.
-static PLACES: [Place; 4096] = [const { Place::empty() }; 4096];
+static PLACES: [GuardedMap; 4096] = [const { GuardedMap::empty() }; 4096];
 
 /// Where to look for an empty place first.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// A map, if `taken`; seen by the handler while `start` is not 0.
-struct Place {
+struct GuardedMap {
     taken: AtomicBool,
     start: AtomicUsize,
     /// The first address after it.
@@ -41,9 +41,9 @@ struct Place {
     message_len: AtomicUsize,
 }
 
-impl Place {
-    const fn empty() -> Place {
-        Place {
+impl GuardedMap {
+    const fn empty() -> GuardedMap {
+        GuardedMap {
             taken: AtomicBool::new(false),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),

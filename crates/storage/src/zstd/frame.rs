@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
-use super::Fault;
+use super::ZstdFault;
 use crate::ByteSource;
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -17,7 +17,7 @@ const MAX_BLOCK: u64 = 128 << 10;
 
 /// What stands at a place where a frame may begin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FrameOrSkip {
     Frame(Frame),
     /// Something else, of so many bytes with its own header, which is to be passed over.
     Skip(u64),
@@ -55,13 +55,13 @@ fn is_skippable(magic: [u8; 4]) -> bool {
     u32::from_le_bytes(magic) & 0xffff_fff0 == 0x184d_2a50
 }
 
-impl Part {
+impl FrameOrSkip {
     /// What begins at byte `at` of `source`, which is not its end.
-    pub(super) fn read(source: &dyn ByteSource, at: u64) -> Result<Part, Fault> {
+    pub(super) fn read(source: &dyn ByteSource, at: u64) -> Result<FrameOrSkip, ZstdFault> {
         let left = source.len().saturating_sub(at);
         let mut head = vec![0; usize::try_from(left).map_or(LONGEST, |left| left.min(LONGEST))];
         source.read_at(at, &mut head).map_err(|e| broken(e.to_string()))?;
-        let ends = |wants: usize| Fault::Ends {
+        let ends = |wants: usize| ZstdFault::Ends {
             what: "the header of a zstd frame",
             wants: wants as u64,
             found: left,
@@ -70,12 +70,12 @@ impl Part {
         if is_skippable(magic) {
             let bytes = head.get(4..).and_then(|h| h.first_chunk()).ok_or_else(|| ends(8))?;
             let bytes = 8 + u64::from(u32::from_le_bytes(*bytes));
-            let fault = Fault::Ends { what: "a skippable zstd frame", wants: bytes, found: left };
-            return if bytes > left { Err(fault) } else { Ok(Part::Skip(bytes)) };
+            let fault = ZstdFault::Ends { what: "a skippable zstd frame", wants: bytes, found: left };
+            return if bytes > left { Err(fault) } else { Ok(FrameOrSkip::Skip(bytes)) };
         }
         if magic != MAGIC {
             let found = format!("{magic:02x?}");
-            return Err(Fault::Value { wants: "a zstd frame, or the end of the file", found });
+            return Err(ZstdFault::Value { wants: "a zstd frame, or the end of the file", found });
         }
         let flags = *head.get(4).ok_or_else(|| ends(5))?;
         let single = flags & 1 << 5 != 0;
@@ -97,7 +97,7 @@ impl Part {
         if dictionary > 0 && number(5 + window, dictionary) != 0 {
             let id = number(5 + window, dictionary);
             let what = format!("is compressed with the zstd dictionary {id}, which is not here");
-            return Err(Fault::Unsupported { what });
+            return Err(ZstdFault::Unsupported { what });
         }
         let size = (content > 0).then(|| number(end - content, content) + if content == 2 { 256 } else { 0 });
         let window = match size {
@@ -109,18 +109,18 @@ impl Part {
             }
         };
         if window > MAX_WINDOW {
-            return Err(Fault::Limit { what: "zstd window in bytes", found: window, limit: MAX_WINDOW });
+            return Err(ZstdFault::Limit { what: "zstd window in bytes", found: window, limit: MAX_WINDOW });
         }
-        Ok(Part::Frame(Frame { header: head, content: size, checksum: flags & CHECKSUM != 0 }))
+        Ok(FrameOrSkip::Frame(Frame { header: head, content: size, checksum: flags & CHECKSUM != 0 }))
     }
 }
 
 impl Block {
     /// The header of the block at byte `at` of `source`.
-    pub(super) fn read(source: &dyn ByteSource, at: u64) -> Result<Block, Fault> {
+    pub(super) fn read(source: &dyn ByteSource, at: u64) -> Result<Block, ZstdFault> {
         let found = source.len().saturating_sub(at);
         let mut header = [0; 3];
-        let ends = |what, wants| Fault::Ends { what, wants, found };
+        let ends = |what, wants| ZstdFault::Ends { what, wants, found };
         source.read_at(at, &mut header).map_err(|_| ends("the header of a zstd block", 3))?;
         let [low, middle, high] = header;
         let size = u64::from(u32::from_le_bytes([low, middle, high, 0]) >> 3);
@@ -131,7 +131,7 @@ impl Block {
             _ => return Err(broken("a block is of the reserved type".to_owned())),
         };
         if size > MAX_BLOCK {
-            return Err(Fault::Limit {
+            return Err(ZstdFault::Limit {
                 what: "size of a zstd block in bytes",
                 found: size,
                 limit: MAX_BLOCK,
@@ -144,6 +144,6 @@ impl Block {
     }
 }
 
-pub(super) fn broken(why: String) -> Fault {
-    Fault::Data { why }
+pub(super) fn broken(why: String) -> ZstdFault {
+    ZstdFault::Data { why }
 }
