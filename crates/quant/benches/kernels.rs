@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use quant::ceiling::{self, Reading};
+use quant::ceiling::{self, ReadPattern};
 use quant::{Access, Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
 
@@ -77,11 +77,11 @@ fn product(kernel: Kernel, w: Matrix<'_>, x: &Activations, threads: usize) -> f6
 
 /// GB/s of reading all of `bytes` on `threads` threads, the fastest way.
 fn read_ceiling(isa: Isa, bytes: &[u8], threads: usize) -> f64 {
-    Reading::ways().map(|how| plain_read(isa, bytes, threads, how)).fold(0.0, f64::max)
+    ReadPattern::ways().map(|how| plain_read(isa, bytes, threads, how)).fold(0.0, f64::max)
 }
 
 /// GB/s of reading all of `bytes` on `threads` threads.
-fn plain_read(isa: Isa, bytes: &[u8], threads: usize, how: Reading) -> f64 {
+fn plain_read(isa: Isa, bytes: &[u8], threads: usize, how: ReadPattern) -> f64 {
     let part = bytes.len() / threads;
     let t = seconds(&mut vec![(); threads], |i, ()| {
         black_box(ceiling::read(isa, how, &bytes[i * part..][..part]));
@@ -107,8 +107,8 @@ fn main() {
     println!("{}, matrices of about {} MB and {k} columns", isa.name(), bytes / 1_000_000);
 
     let buffer = vec![1u8; bytes];
-    for how in Reading::ways() {
-        let ([one, two], Reading { streams, ahead }) =
+    for how in ReadPattern::ways() {
+        let ([one, two], ReadPattern { streams, ahead }) =
             (THREADS.map(|n| plain_read(isa, &buffer, n, how)), how);
         println!(
             "plain read, {streams} stream(s) a thread, {ahead} ahead: GB/s {one:6.1} {two:6.1}   (1 and 2 threads)"

@@ -8,26 +8,26 @@ const TURN: usize = 1024;
 
 /// A way to read memory, of which [`read`] takes what a machine likes best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadPattern {
     /// Places that are read in turns.
     pub streams: usize,
     /// Prefetch distance in bytes; 0 prefetches nothing.
     pub ahead: usize,
 }
 
-impl Reading {
+impl ReadPattern {
     /// The ways worth trying.
-    pub fn ways() -> impl Iterator<Item = Reading> {
-        [1, 2, 4].into_iter().flat_map(|streams| [0, 1024, 4096].map(|ahead| Reading { streams, ahead }))
+    pub fn ways() -> impl Iterator<Item = ReadPattern> {
+        [1, 2, 4].into_iter().flat_map(|streams| [0, 1024, 4096].map(|ahead| ReadPattern { streams, ahead }))
     }
 }
 
 per_isa! {
     /// Reads all of `bytes`, but for less than 4 KiB at the end, and returns what nobody wants: a word that depends on all.
-    pub fn read(how: Reading, bytes: &[u8]) -> u64 = read_body
+    pub fn read(how: ReadPattern, bytes: &[u8]) -> u64 = read_body
 }
 #[inline(always)]
-fn read_body<const FMA: bool>(how: Reading, bytes: &[u8]) -> u64 {
+fn read_body<const FMA: bool>(how: ReadPattern, bytes: &[u8]) -> u64 {
     let turns = bytes.len() / TURN / how.streams;
     let mut sums = [0u64; 16];
     for turn in 0..turns {
@@ -106,7 +106,7 @@ mod tests {
     fn every_byte_is_read_whatever_the_way() {
         let mut bytes = vec![0u8; 8 * TURN];
         for isa in Isa::available() {
-            for how in Reading::ways() {
+            for how in ReadPattern::ways() {
                 assert_eq!(read(isa, how, &bytes), 0);
                 for i in (0..bytes.len()).step_by(97) {
                     bytes[i] = 1;

@@ -10,7 +10,7 @@ use crate::packing::Packing;
 
 /// A plain tensor that holds one plane of a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct PlaneTensor {
     /// What follows the module's name: `.scales`, `.weight`, `_blocks`.
     pub suffix: &'static str,
     /// Its elements.
@@ -106,7 +106,7 @@ pub trait Codec: Send + Sync {
 
     /// The plain tensors that hold the planes of a weight of `shape` in the files of its own ecosystem, one for
     /// each plane, in order. Empty if it is one tensor, called as it is itself.
-    fn parts(&self, _shape: &Shape) -> Vec<Part> {
+    fn parts(&self, _shape: &Shape) -> Vec<PlaneTensor> {
         vec![]
     }
 
@@ -184,7 +184,7 @@ pub trait Merger: Send + Sync {
 /// Schemes that come in many sizes, told apart by parameters after a colon: `mlx-affine:b4,g64,bf16`.
 ///
 /// A name is canonical: one spelling for each scheme, so that equal names are equal schemes.
-pub trait Family: Sync {
+pub trait SchemeFamily: Sync {
     /// What stands before the colon.
     fn name(&self) -> &'static str;
 

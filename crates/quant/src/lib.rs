@@ -58,7 +58,7 @@ pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 #[cfg(feature = "products")]
 pub use attend::{Attention, attend};
-pub use codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger, Part};
+pub use codec::{BadData, Codec, Difference, Encoder, Matrix, Merger, PlaneTensor, SchemeFamily};
 #[cfg(feature = "products")]
 pub use columns::ColumnsMut;
 pub use decode::decode_row;

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use tensor::{Dtype, Scheme};
 
 use crate::Error;
-use crate::codec::{Codec, Family};
+use crate::codec::{Codec, SchemeFamily};
 use crate::interleave;
 use crate::scheme as s;
 
@@ -68,7 +68,7 @@ const CODECS: &[&dyn Codec] = &[
 ];
 
 /// Schemes that come in many sizes.
-const FAMILIES: &[&dyn Family] = &[
+const FAMILIES: &[&dyn SchemeFamily] = &[
     &s::MlxAffine,
     &s::Fp8,
     &s::BitNet,
@@ -170,7 +170,7 @@ pub(crate) fn stored(name: &str) -> Option<&'static dyn Codec> {
 /// family the usual members.
 pub fn names() -> impl Iterator<Item = String> {
     let one = CODECS.iter().map(|c| c.name().to_owned());
-    let usual = |f: &&'static dyn Family| {
+    let usual = |f: &&'static dyn SchemeFamily| {
         let family = f.name();
         f.usual().iter().map(move |params| format!("{family}:{params}"))
     };

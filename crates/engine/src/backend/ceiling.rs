@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use load::Pool;
 use quant::Isa;
-use quant::ceiling::{Reading, multiply, read};
+use quant::ceiling::{ReadPattern, multiply, read};
 
 use crate::weights::Projection;
 
@@ -43,7 +43,7 @@ pub(super) fn measure(pool: &mut Pool, isa: Isa, projections: &[&Projection]) ->
         }
     }
     let mut locals = vec![(); pool.threads()];
-    let read = Reading::ways().map(|how| {
+    let read = ReadPattern::ways().map(|how| {
         let mut pieces = pieces.clone();
         let seconds = median(|| {
             pool.chunks(&mut locals, &mut pieces, 1, |(), _, pieces| {

@@ -22,8 +22,8 @@ use super::plane::{each, matrix, out_in, packed, part, plane};
 use super::real::Real;
 use super::scope::Scope;
 use crate::assemble::{AssembleError, Assembler, Codes};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
 /// `awq:g128,f16`: `g128` for groups of 128 inputs, `row` for one group; the dtype of the scales.
 pub(crate) struct AwqFamily;
@@ -43,7 +43,7 @@ const NIBBLE: [usize; PER] = [0, 4, 1, 5, 2, 6, 3, 7];
 const OUTPUT: [usize; PER] = [0, 2, 4, 6, 1, 3, 5, 7];
 const RUN: Run = Run::of(4);
 
-impl Family for AwqFamily {
+impl SchemeFamily for AwqFamily {
     fn name(&self) -> &'static str {
         "awq"
     }
@@ -112,7 +112,7 @@ impl Codec for Awq {
         Some(self)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, inputs] = out_in(shape);
         let (words, groups) = (out / PER as u64, self.scope.groups(inputs));
         vec![

@@ -7,8 +7,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
 use super::plane::{factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
 /// `bitnet:2560x6912,bf16,mul`: outputs and inputs, the dtype of the scale, and whether it multiplies (`mul`)
 /// or divides (`div`).
@@ -16,7 +16,7 @@ use crate::codec::{BadData, Codec, Family, Matrix};
 /// The size is a parameter, since it says which rows lie in a byte together.
 pub(crate) struct BitNet;
 
-impl Family for BitNet {
+impl SchemeFamily for BitNet {
     fn name(&self) -> &'static str {
         "bitnet"
     }
@@ -94,7 +94,7 @@ impl Codec for Ternary {
         Ok(())
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         vec![
             part(".weight", Dtype::U8, shape, &[out / 4, k]),

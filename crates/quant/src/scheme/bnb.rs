@@ -19,8 +19,8 @@ use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
 
 use super::plane::{each, matrix, packed, plane, shared};
 use super::real::{REALS, Real};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
 
 /// `bnb-nf4:b64,bf16` and `bnb-fp4:…`: values of a block, and the dtype of the result. Then, if rows are not
 /// whole blocks, `7x9` for a matrix that is only moved whole; and with double quantisation, `r4` or `c16384` for the rows or
@@ -217,7 +217,7 @@ pub fn bnb_name(
     Bnb::new(table, block, Real(dtype), layout, nested).map(|bnb| bnb.name)
 }
 
-impl Family for BnbFamily {
+impl SchemeFamily for BnbFamily {
     fn name(&self) -> &'static str {
         self.0.family()
     }
@@ -336,10 +336,10 @@ impl Codec for Bnb {
         (self.layout == Layout::Rows && self.nested.is_none()).then_some(self as &dyn Encoder)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         // A shape that fits the scheme has a product.
         let n = shape.elements().unwrap_or(0);
-        let part = |suffix, dtype, n| Part { suffix, dtype, shape: Shape::from([n]) };
+        let part = |suffix, dtype, n| PlaneTensor { suffix, dtype, shape: Shape::from([n]) };
         let blocks = n.div_ceil(self.block);
         let absmax = if self.nested.is_some() { Dtype::U8 } else { Dtype::F32 };
         let mut parts =

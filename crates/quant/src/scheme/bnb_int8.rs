@@ -7,7 +7,7 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
 use super::plane::{each, factor, matrix, out_in, part, plane};
 use super::real::Real;
-use crate::codec::Part;
+use crate::codec::PlaneTensor;
 use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::packing::{Packing, Plain};
 
@@ -57,7 +57,7 @@ impl Codec for BnbInt8 {
         Some(Packing::rows(Plain::symmetric(8, 128), INVERSE))
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         vec![part(".weight", Dtype::I8, shape, &[out, k]), part(".SCB", Dtype::F32, shape, &[out])]
     }

@@ -27,8 +27,8 @@ use super::mlx_float::E2M1;
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
 use super::small_float::E4M3;
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
 /// Groups of 16 four-bit floats, as compressed-tensors stores them.
 pub(crate) static CT_NVFP4: Grouped<&str> = Grouped {
@@ -64,7 +64,7 @@ pub(crate) static CT_MXFP8: Grouped<&str> = Grouped {
 /// `modelopt-nvfp4:bf16`: the dtype of the result.
 pub(crate) struct ModeloptNvfp4;
 
-impl Family for ModeloptNvfp4 {
+impl SchemeFamily for ModeloptNvfp4 {
     fn name(&self) -> &'static str {
         "modelopt-nvfp4"
     }
@@ -177,7 +177,7 @@ impl<N: AsRef<str> + Send + Sync> Codec for Grouped<N> {
         Ok(())
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let (dtype, columns) = if self.bits == 4 { (Dtype::U8, k / 2) } else { (Dtype::F8E4M3, k) };
         let mut parts = vec![

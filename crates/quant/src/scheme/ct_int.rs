@@ -25,8 +25,8 @@ use super::bits::{Run, code};
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
 use super::scope::{Scope, check_groups};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
 /// `ct-pack:b4,g128,bf16`: bits of a code; what a scale is for (`g128`, `row`, `tensor`, or `act32` for 32 groups
 /// whose members `weight_g_idx` names); `z` if there are zero points; the dtype of the scales. `ct-int8:row,bf16`
@@ -55,7 +55,7 @@ struct CtInt {
 /// Bits of packed codes.
 const BITS: &[u64] = &[2, 3, 4, 6, 8];
 
-impl Family for CtIntFamily {
+impl SchemeFamily for CtIntFamily {
     fn name(&self) -> &'static str {
         match self.0 {
             Store::Packed => "ct-pack",
@@ -196,7 +196,7 @@ impl Codec for CtInt {
         check_groups("weight_g_idx", g_idx, matrix.k, groups)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let scales = self.scope.cells([out, k]);
         let words = |n: u64, run: Run| n / run.per as u64 * run.words as u64;

@@ -9,8 +9,8 @@ use super::plane::{each, factor, matrix, out_in, part, plane};
 use super::real::Real;
 use super::scope::Scope;
 use super::small_float::{E4M3, E5M2, Small};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Difference, Encoder, Family, Matrix, Merger};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Difference, Encoder, Matrix, Merger, SchemeFamily};
 
 /// The dtypes of scales.
 pub const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];
@@ -19,7 +19,7 @@ pub const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F
 /// or a block of so many rows and columns), and the dtype of the scales (`f32`, `bf16`, `f16` or `f8_e8m0`).
 pub(crate) struct Fp8;
 
-impl Family for Fp8 {
+impl SchemeFamily for Fp8 {
     fn name(&self) -> &'static str {
         "fp8"
     }
@@ -47,7 +47,7 @@ impl Family for Fp8 {
 /// `row`, or `b128x128`), and the dtype of the scales, to which values are rounded. With f32 it is an `fp8`.
 pub(crate) struct CtFp8;
 
-impl Family for CtFp8 {
+impl SchemeFamily for CtFp8 {
     fn name(&self) -> &'static str {
         "ct-fp8"
     }
@@ -167,7 +167,7 @@ impl Codec for Scaled {
         (self.scope == Scope::Tensor).then_some(self as &dyn Merger)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let [rows, columns] = self.scope.cells([out, k]);
         let scales = match self.scope {

@@ -30,8 +30,8 @@ use super::plane::{each, factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
 use super::scope::{Scope, check_groups};
 use crate::assemble::{AssembleError, Assembler, Codes};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
 /// `gptq:b4,g128,f16` (version 1) and `gptq-v2:…`: bits 2, 3, 4 or 8; `g128` for groups of 128 consecutive inputs,
 /// `row` for one group, or `act32` for 32 groups whose members `g_idx` names; the dtype of the scales.
@@ -73,7 +73,7 @@ impl Version {
     }
 }
 
-impl Family for GptqFamily {
+impl SchemeFamily for GptqFamily {
     fn name(&self) -> &'static str {
         self.0.family()
     }
@@ -177,7 +177,7 @@ impl Codec for Gptq {
         Some(self)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, inputs] = out_in(shape);
         let groups = self.scope.groups(inputs);
         // No product of a shape that fits the scheme overflows.

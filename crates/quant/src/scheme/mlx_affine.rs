@@ -8,8 +8,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 use super::bits::{put_code, unpack};
 use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
 use crate::isa::{Isa, per_isa};
 use crate::packing::{Number, Packing, Plain};
 
@@ -22,7 +22,7 @@ const LARGEST_GROUP: usize = 128;
 /// `mlx-affine:b4,g64,bf16`: bits of a code, columns of a group, dtype of scales and biases.
 pub(crate) struct MlxAffine;
 
-impl Family for MlxAffine {
+impl SchemeFamily for MlxAffine {
     fn name(&self) -> &'static str {
         "mlx-affine"
     }
@@ -118,7 +118,7 @@ impl Codec for Affine {
         Packing::groups(Plain::affine(self.bits as u32, scale), self.group)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let (words, groups) = (k.saturating_mul(self.bits as u64) / 32, k.div_ceil(self.group as u64));
         vec![

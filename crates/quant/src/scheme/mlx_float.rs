@@ -9,7 +9,7 @@ use super::bits::{code, put_code};
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::Real;
 use super::small_float::E4M3;
-use crate::codec::Part;
+use crate::codec::PlaneTensor;
 use crate::codec::{BadData, Codec, Encoder, Matrix};
 use crate::packing::Packing;
 
@@ -89,7 +89,7 @@ impl Codec for Float {
         (self.bits == 4 && self.scales.0 == Dtype::F8E8M0).then(Packing::powers)
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let (words, groups) = (k.saturating_mul(self.bits as u64) / 32, k.div_ceil(self.group as u64));
         vec![

@@ -9,7 +9,7 @@ use super::bits::code;
 use super::mlx_float::E2M1;
 use super::plane::{each, factor, matrix, out_in, packed, part, plane, shared};
 use super::real::Real;
-use crate::codec::Part;
+use crate::codec::PlaneTensor;
 use crate::codec::{BadData, Codec, Matrix};
 use crate::packing::Packing;
 
@@ -60,7 +60,7 @@ impl Codec for Mxfp4Split {
         Some(Packing::powers())
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let groups = k / GROUP as u64;
         vec![

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Hold, PlaneAxis, PlaneSpec, Scheme, Shape};
 
-use crate::codec::Part;
+use crate::codec::PlaneTensor;
 
 /// One cell for every `per` elements, which it holds.
 pub(super) fn packed(axis: usize, per: u64) -> PlaneAxis {
@@ -53,6 +53,6 @@ pub(super) fn beneath(shape: &Shape, last: &[u64]) -> Shape {
 }
 
 /// The tensor that holds a plane of a weight of `shape`, with `last` in the place of its last two axes.
-pub(super) fn part(suffix: &'static str, dtype: Dtype, shape: &Shape, last: &[u64]) -> Part {
-    Part { suffix, dtype, shape: beneath(shape, last) }
+pub(super) fn part(suffix: &'static str, dtype: Dtype, shape: &Shape, last: &[u64]) -> PlaneTensor {
+    PlaneTensor { suffix, dtype, shape: beneath(shape, last) }
 }

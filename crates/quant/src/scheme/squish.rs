@@ -8,8 +8,8 @@ use tensor::{Dtype, IN, OUT, Scheme, Shape};
 use super::bits::{code, put_code};
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane, shared};
 use super::real::Real;
-use crate::codec::Part;
-use crate::codec::{BadData, Codec, Encoder, Family, Matrix};
+use crate::codec::PlaneTensor;
+use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
 use crate::packing::{Number, Packing, Plain};
 
 /// `squish-int8:g64`: columns of a group; `squish-int8:row` has one scale a row.
@@ -19,14 +19,14 @@ pub(crate) struct SquishQ4;
 /// `squish-q4a:g32`: columns of a group.
 pub(crate) struct SquishQ4a;
 
-impl Family for SquishInt8 {
+impl SchemeFamily for SquishInt8 {
     fn name(&self) -> &'static str {
         "squish-int8"
     }
 
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
         let group = if params == "row" { None } else { Some(group(params)?) };
-        Some(Box::new(Squish { name: format!("squish-int8:{params}"), kind: Kind::Int8, group }))
+        Some(Box::new(Squish { name: format!("squish-int8:{params}"), kind: SquishCodes::Int8, group }))
     }
 
     fn usual(&self) -> &'static [&'static str] {
@@ -34,14 +34,14 @@ impl Family for SquishInt8 {
     }
 }
 
-impl Family for SquishQ4 {
+impl SchemeFamily for SquishQ4 {
     fn name(&self) -> &'static str {
         "squish-q4"
     }
 
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
         let group = Some(group(params)?);
-        Some(Box::new(Squish { name: format!("squish-q4:{params}"), kind: Kind::Q4, group }))
+        Some(Box::new(Squish { name: format!("squish-q4:{params}"), kind: SquishCodes::Q4, group }))
     }
 
     fn usual(&self) -> &'static [&'static str] {
@@ -49,14 +49,14 @@ impl Family for SquishQ4 {
     }
 }
 
-impl Family for SquishQ4a {
+impl SchemeFamily for SquishQ4a {
     fn name(&self) -> &'static str {
         "squish-q4a"
     }
 
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>> {
         let group = Some(group(params)?);
-        Some(Box::new(Squish { name: format!("squish-q4a:{params}"), kind: Kind::Q4a, group }))
+        Some(Box::new(Squish { name: format!("squish-q4a:{params}"), kind: SquishCodes::Q4a, group }))
     }
 
     fn usual(&self) -> &'static [&'static str] {
@@ -72,7 +72,7 @@ fn group(params: &str) -> Option<usize> {
 
 /// What codes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum SquishCodes {
     /// -127 to 127, times the scale.
     Int8,
     /// -7 to 7, stored plus 7 in nibbles (low first), times the scale.
@@ -94,7 +94,7 @@ enum Kind {
 /// squish/quant/quantizer.py (`quantize_int4_asymmetric_mse`).
 struct Squish {
     name: String,
-    kind: Kind,
+    kind: SquishCodes,
     /// `None` for the whole row.
     group: Option<usize>,
 }
@@ -108,7 +108,7 @@ impl Squish {
     }
 
     fn bits(&self) -> usize {
-        if self.kind == Kind::Int8 { 8 } else { 4 }
+        if self.kind == SquishCodes::Int8 { 8 } else { 4 }
     }
 }
 
@@ -122,7 +122,7 @@ impl Codec for Squish {
             [Some(each(OUT)), self.group.map(|g| shared(IN, g as u64))].into_iter().flatten().collect();
         let codes = plane("codes", 1, &[each(OUT), packed(IN, 8 / self.bits() as u64)]);
         let mut planes = vec![codes, factor("scales", 4, &axes)];
-        if self.kind == Kind::Q4a {
+        if self.kind == SquishCodes::Q4a {
             planes = vec![planes.remove(0), plane("scales", 4, &axes), plane("minima", 4, &axes)];
         }
         matrix(&self.name, planes)
@@ -141,7 +141,7 @@ impl Codec for Squish {
                 let minimum = minima.map(|m| F32.get(m, row * across + g));
                 for (i, out) in (g * group..).zip(out) {
                     *out = match (self.kind, minimum) {
-                        (Kind::Int8, _) => codes[i] as i8 as f32 * scale,
+                        (SquishCodes::Int8, _) => codes[i] as i8 as f32 * scale,
                         (_, None) => (code(codes, 4, i) as i8 - 7) as f32 * scale,
                         (_, Some(minimum)) => minimum + code(codes, 4, i) as f32 * scale,
                     };
@@ -161,9 +161,9 @@ impl Codec for Squish {
 
     fn packing(&self) -> Option<Packing> {
         let plain = match self.kind {
-            Kind::Int8 => Plain::symmetric(8, 128),
-            Kind::Q4 => Plain::symmetric(4, 7),
-            Kind::Q4a => Plain::affine(4, Number::F32),
+            SquishCodes::Int8 => Plain::symmetric(8, 128),
+            SquishCodes::Q4 => Plain::symmetric(4, 7),
+            SquishCodes::Q4a => Plain::affine(4, Number::F32),
         };
         match self.group {
             Some(group) => Packing::groups(plain, group),
@@ -171,7 +171,7 @@ impl Codec for Squish {
         }
     }
 
-    fn parts(&self, shape: &Shape) -> Vec<Part> {
+    fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
         let [out, k] = out_in(shape);
         let real = |suffix| match self.group {
             Some(group) => part(suffix, Dtype::F32, shape, &[out, k.div_ceil(group as u64)]),
@@ -179,9 +179,9 @@ impl Codec for Squish {
         };
         let nibbles = |suffix| part(suffix, Dtype::U8, shape, &[out, k / 2]);
         match self.kind {
-            Kind::Int8 => vec![part("__q", Dtype::I8, shape, &[out, k]), real("__s")],
-            Kind::Q4 => vec![nibbles("__q4"), real("__s4")],
-            Kind::Q4a => vec![nibbles("__q4a"), real("__s4a"), real("__z4a")],
+            SquishCodes::Int8 => vec![part("__q", Dtype::I8, shape, &[out, k]), real("__s")],
+            SquishCodes::Q4 => vec![nibbles("__q4"), real("__s4")],
+            SquishCodes::Q4a => vec![nibbles("__q4a"), real("__s4a"), real("__z4a")],
         }
     }
 }
@@ -207,7 +207,7 @@ impl Squish {
             for (g, values) in values.chunks(group).enumerate() {
                 let first = g * group;
                 let scale = match (self.kind, &mut *minima) {
-                    (Kind::Q4a, [minima]) => {
+                    (SquishCodes::Q4a, [minima]) => {
                         let (low, high) = range(values);
                         let scale = if high > low { (high - low) / 15.0 } else { 1.0 };
                         for (i, x) in (first..).zip(values) {
@@ -227,14 +227,14 @@ impl Squish {
 }
 
 /// Encodes a group whose first column is `first`, and gives its scale.
-fn symmetric(kind: Kind, values: &[f32], first: usize, codes: &mut [u8]) -> f32 {
+fn symmetric(kind: SquishCodes, values: &[f32], first: usize, codes: &mut [u8]) -> f32 {
     let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
-    let most = if kind == Kind::Int8 { 127.0 } else { 7.0 };
+    let most = if kind == SquishCodes::Int8 { 127.0 } else { 7.0 };
     let scale = if largest == 0.0 { 1.0 } else { largest / most };
     let inverse = 1.0 / scale;
     for (i, x) in (first..).zip(values) {
         match kind {
-            Kind::Int8 => codes[i] = (x * inverse).round().clamp(-most, most) as i8 as u8,
+            SquishCodes::Int8 => codes[i] = (x * inverse).round().clamp(-most, most) as i8 as u8,
             _ => put_code(codes, 4, i, ((x / scale).round().clamp(-most, most) as i8 + 7) as u8),
         }
     }

@@ -142,7 +142,7 @@ fn module(name: &str) -> &str {
     name.strip_suffix(".weight").unwrap_or(name)
 }
 
-fn parts(tensor: &Outgoing) -> Option<Vec<quant::Part>> {
+fn parts(tensor: &Outgoing) -> Option<Vec<quant::PlaneTensor>> {
     let parts = quant::codec(&tensor.scheme.name)?.parts(&tensor.shape);
     (!parts.is_empty()).then_some(parts)
 }
@@ -155,7 +155,7 @@ fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
     };
     let entries = tensors.iter().flat_map(|t| match parts(t) {
         Some(parts) => {
-            let name = |p: &quant::Part| format!("{}{}", module(&t.name), p.suffix);
+            let name = |p: &quant::PlaneTensor| format!("{}{}", module(&t.name), p.suffix);
             parts.iter().map(|p| entry(name(p), p.shape.clone(), Scheme::plain(p.dtype))).collect()
         }
         None => vec![entry(t.name.clone(), t.shape.clone(), t.scheme.clone())],
