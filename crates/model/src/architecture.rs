@@ -14,12 +14,12 @@ pub struct Architecture {
     /// The whole.
     pub decoder: Decoder,
     modules: BTreeMap<String, Computes>,
-    matrices: BTreeMap<String, Matrix>,
+    matrices: BTreeMap<String, MatrixNames>,
 }
 
 /// The matrix that a module holds, by the names that layouts give it: fused, or each part on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matrix {
+pub struct MatrixNames {
     /// Its parts, one below the other, if it is fused, or itself: names without `.weight`, and their output features.
     pub parts: Vec<(String, u64)>,
     /// Input features.
@@ -68,7 +68,7 @@ impl Architecture {
     }
 
     /// The matrix that the module at `path` holds.
-    pub fn matrix(&self, path: &str) -> Option<&Matrix> {
+    pub fn matrix(&self, path: &str) -> Option<&MatrixNames> {
         self.matrices.get(path)
     }
 
@@ -99,11 +99,11 @@ impl Architecture {
 }
 
 /// Every matrix that the modules of `tree` hold, by path.
-fn matrices(tree: &Tree) -> BTreeMap<String, Matrix> {
+fn matrices(tree: &Tree) -> BTreeMap<String, MatrixNames> {
     let specs = tree.declared().iter().map(|declared| (&*declared.spec.name, &declared.spec));
     let specs: BTreeMap<_, _> = specs.filter(|(_, spec)| spec.role == Role::Matrix).collect();
     let matrix = |names: Vec<&str>| {
-        let mut matrix = Matrix { parts: vec![], input: 0 };
+        let mut matrix = MatrixNames { parts: vec![], input: 0 };
         for name in names {
             let [out, input] = &specs.get(name)?.axes[..] else { return None };
             matrix.parts.push((name.strip_suffix(".weight")?.to_owned(), out.extent));

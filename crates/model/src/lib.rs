@@ -32,7 +32,7 @@ mod param;
 mod rope;
 
 pub use activation::Activation;
-pub use architecture::{Architecture, Matrix};
+pub use architecture::{Architecture, MatrixNames};
 pub use computes::{Computes, Norm, NotRun};
 pub use config::describe::{Description, Loss};
 pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
@@ -44,7 +44,7 @@ pub use family::{Family, families, register};
 pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
-pub use param::{Along, Axis, Contract, ParamSpec, Place, Role};
+pub use param::{Along, Axis, Contract, ParamSpec, PipelinePlace, Role};
 pub use rope::{Rope, RopeScaling, Yarn};
 
 /// A model as a checkpoint describes it: its family, its numbers, and the dialect it is stored in.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tensor::{Expr, Shape};
 
-use crate::param::{Along, Axis, ParamSpec, Place};
+use crate::param::{Along, Axis, ParamSpec, PipelinePlace};
 
 /// How many ranks there are along each dimension of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,10 +163,10 @@ impl Mesh {
         holding: Holding,
     ) -> Result<Option<Share>, Undivided> {
         let stage = match spec.place {
-            Place::Before | Place::After if holding.ends == Ends::Everywhere => rank.pp,
-            Place::Before => 0,
-            Place::Layer(n) => self.stage(n, layers),
-            Place::After => self.pp - 1,
+            PipelinePlace::Before | PipelinePlace::After if holding.ends == Ends::Everywhere => rank.pp,
+            PipelinePlace::Before => 0,
+            PipelinePlace::Layer(n) => self.stage(n, layers),
+            PipelinePlace::After => self.pp - 1,
         };
         if stage != rank.pp || (spec.once && rank.tp > 0 && !holding.once_everywhere) {
             return Ok(None);
@@ -433,10 +433,10 @@ mod tests {
             };
             (0..3).map(|stage| share(stage).is_some()).collect()
         };
-        assert_eq!(held(Place::Before, Ends::Own), [true, false, false]);
-        assert_eq!(held(Place::After, Ends::Own), [false, false, true]);
-        assert_eq!(held(Place::Layer(1), Ends::Everywhere), [false, true, false]);
-        for place in [Place::Before, Place::After] {
+        assert_eq!(held(PipelinePlace::Before, Ends::Own), [true, false, false]);
+        assert_eq!(held(PipelinePlace::After, Ends::Own), [false, false, true]);
+        assert_eq!(held(PipelinePlace::Layer(1), Ends::Everywhere), [false, true, false]);
+        for place in [PipelinePlace::Before, PipelinePlace::After] {
             assert_eq!(held(place, Ends::Everywhere), [true; 3]);
         }
     }

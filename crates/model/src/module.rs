@@ -27,11 +27,11 @@ use std::collections::HashMap;
 
 use tensor::{Expr, Presence};
 
-use crate::param::{Contract, ParamSpec, Place};
+use crate::param::{Contract, ParamSpec, PipelinePlace};
 
 pub use crate::computes::{Attention, Branch, Computes, Decoder, FeedForward, Norm, NotRun};
 pub use layers::{
-    ColumnParallelLinear, Embedding, Linear, MergedColumnParallelLinear, ParallelLmHead, Part,
+    ColumnParallelLinear, Embedding, FusedPart, Linear, MergedColumnParallelLinear, ParallelLmHead,
     QkvParallelLinear, RowParallelLinear, VocabParallelEmbedding,
 };
 pub use moe::FusedMoe;
@@ -64,7 +64,7 @@ pub struct Declared {
 
 /// A parameter that a module holds when it runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct RuntimeParam {
     /// Its name.
     pub name: String,
     /// How it is made of declared parameters: one, or several that are fused. It has no sizes in it, so that it is as
@@ -74,7 +74,7 @@ pub struct Held {
     pub owner: String,
 }
 
-impl Held {
+impl RuntimeParam {
     /// Whether it is a declared parameter under its own name.
     pub fn is_plain(&self) -> bool {
         self.expr == Expr::source(&self.name)
@@ -102,11 +102,11 @@ pub struct TwoOwners {
 #[derive(Debug, Default)]
 pub struct Tree {
     declared: Vec<Declared>,
-    held: Vec<Held>,
+    held: Vec<RuntimeParam>,
     computed: Vec<(String, Result<Computes, NotRun>)>,
     path: Vec<String>,
     owner: Vec<&'static str>,
-    place: Option<Place>,
+    place: Option<PipelinePlace>,
     /// Whether there were layers.
     layered: bool,
     /// Whether names are those of a checkpoint's entries.
@@ -144,7 +144,7 @@ impl Tree {
     }
 
     /// What the modules hold, in the order of declaration.
-    pub fn held(&self) -> &[Held] {
+    pub fn held(&self) -> &[RuntimeParam] {
         &self.held
     }
 
@@ -222,7 +222,8 @@ impl Tree {
     }
 
     fn declare(&mut self, name: String, spec: ParamSpec, stored: Option<Expr>) {
-        let place = self.place.unwrap_or(if self.layered { Place::After } else { Place::Before });
+        let place =
+            self.place.unwrap_or(if self.layered { PipelinePlace::After } else { PipelinePlace::Before });
         let contract = Contract {
             dtype: spec.contract.dtype.or(self.contract.dtype),
             align: spec.contract.align.or(self.contract.align),
@@ -232,7 +233,7 @@ impl Tree {
     }
 
     fn hold(&mut self, name: String, expr: Expr) {
-        self.held.push(Held { name, expr, owner: self.owner() });
+        self.held.push(RuntimeParam { name, expr, owner: self.owner() });
     }
 
     fn own(&mut self, name: &str) {
@@ -278,7 +279,7 @@ pub struct Layers<M>(pub Vec<M>);
 impl<M: Module> Module for Layers<M> {
     fn declare(&self, tree: &mut Tree) {
         for (i, module) in (0..).zip(&self.0) {
-            tree.place = Some(Place::Layer(i));
+            tree.place = Some(PipelinePlace::Layer(i));
             tree.child(i.to_string(), module);
         }
         tree.place = None;

@@ -75,7 +75,7 @@ pub enum Role {
 
 /// Where in a pipeline a parameter is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PipelinePlace {
     /// Before the layers: on the first stage.
     Before,
     /// In this layer, counted from 0.
@@ -96,7 +96,7 @@ pub struct ParamSpec {
     /// What its absence means.
     pub presence: Presence,
     /// Where in a pipeline it is used.
-    pub place: Place,
+    pub place: PipelinePlace,
     /// It is added once to what all ranks of a tensor-parallel group have summed up: the bias of a row-parallel layer.
     pub once: bool,
     /// What it is held as, and where.
@@ -115,7 +115,7 @@ pub struct Contract {
 impl ParamSpec {
     /// A required parameter; its module gives it a name and a place.
     pub fn new(role: Role, axes: impl Into<Vec<Along>>) -> ParamSpec {
-        let (name, presence, place) = (String::new(), Presence::Required, Place::Before);
+        let (name, presence, place) = (String::new(), Presence::Required, PipelinePlace::Before);
         ParamSpec {
             name,
             axes: axes.into(),

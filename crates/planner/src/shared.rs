@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::{Contract, Holding, Mesh, ParamSpec, Place, Role, Share, Tree};
+use model::{Contract, Holding, Mesh, ParamSpec, PipelinePlace, Role, Share, Tree};
 use plan::Resolved;
 use tensor::Target;
 
@@ -21,8 +21,8 @@ impl Shared {
         let specs: HashMap<String, ParamSpec> =
             tree.declared().iter().map(|d| (d.spec.name.clone(), d.spec.clone())).collect();
         let layer = |spec: &ParamSpec| match spec.place {
-            Place::Layer(n) => Some(n + 1),
-            Place::Before | Place::After => None,
+            PipelinePlace::Layer(n) => Some(n + 1),
+            PipelinePlace::Before | PipelinePlace::After => None,
         };
         let layers = specs.values().filter_map(layer).max().unwrap_or(0);
         Shared { specs, layers }

@@ -8,8 +8,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use weighbridge::module::{
-    Layers, MergedColumnParallelLinear, ParallelLmHead, Part, QkvParallelLinear, RmsNorm, RowParallelLinear,
-    VocabParallelEmbedding,
+    FusedPart, Layers, MergedColumnParallelLinear, ParallelLmHead, QkvParallelLinear, RmsNorm,
+    RowParallelLinear, VocabParallelEmbedding,
 };
 use weighbridge::{Mesh, Module, PlanBuilder, Pool};
 
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         mlp: Mlp {
             gate_up_proj: MergedColumnParallelLinear::new(
                 hidden,
-                [Part::new("gate_proj", ffn), Part::new("up_proj", ffn)],
+                [FusedPart::new("gate_proj", ffn), FusedPart::new("up_proj", ffn)],
             ),
             down_proj: RowParallelLinear::new(ffn, hidden),
         },

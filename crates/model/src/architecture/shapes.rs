@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Architecture, Matrix};
+use super::{Architecture, MatrixNames};
 use crate::computes::{Attention, Computes, FeedForward, NotRun};
 use crate::module::Tree;
 
@@ -94,7 +94,7 @@ impl Shapes<'_> {
 
     /// Checks the matrix that the module at `path` holds.
     fn matrix(&self, path: &str, out: u64, input: u64) -> Result<(), NotRun> {
-        let Some(Matrix { parts, input: found }) = self.architecture.matrix(path) else {
+        let Some(MatrixNames { parts, input: found }) = self.architecture.matrix(path) else {
             return Err(absent(path));
         };
         let rows = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.1));

@@ -6,8 +6,8 @@ use std::fmt;
 use derive::Module;
 
 use crate::module::{
-    self, Branch, Computes, Embedding, FeedForward, FusedMoe, LayerNorm, Layers, Linear,
-    MergedColumnParallelLinear, Module, NotRun, ParallelLmHead, Part, QkvParallelLinear, RmsNorm,
+    self, Branch, Computes, Embedding, FeedForward, FusedMoe, FusedPart, LayerNorm, Layers, Linear,
+    MergedColumnParallelLinear, Module, NotRun, ParallelLmHead, QkvParallelLinear, RmsNorm,
     RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
@@ -287,7 +287,7 @@ impl GatedFfn {
     /// `ffn` elements wide inside.
     pub fn new(c: &Config, ffn: u64, bias: Bias) -> GatedFfn {
         let (hidden, ffn) = (Axis::Hidden.of(*c.hidden), Axis::Ffn.of(ffn));
-        let parts = [Part::new("gate", ffn), Part::new("up", ffn)];
+        let parts = [FusedPart::new("gate", ffn), FusedPart::new("up", ffn)];
         GatedFfn {
             computes: Computes::FeedForward(FeedForward { activation: *c.activation, gated: true }),
             gate_up: with!(MergedColumnParallelLinear::new(hidden, parts), bias),

@@ -18,7 +18,8 @@ use crate::config::{Config, DecoderKeys, Field, Keys, Latent, Moe, Reader, Rotar
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
-    ColumnParallelLinear, Linear, MergedColumnParallelLinear, Module, Part, RmsNorm, RowParallelLinear, Tree,
+    ColumnParallelLinear, FusedPart, Linear, MergedColumnParallelLinear, Module, RmsNorm, RowParallelLinear,
+    Tree,
 };
 use crate::param::{Along, Axis, ParamSpec, Role};
 use crate::{ConfigProblem, Fact};
@@ -291,7 +292,7 @@ impl LatentAttention {
         let queries = Axis::Heads.of_units(*c.heads, *c.head_dim);
         let kv_a = Axis::Latent.of(*latent.kv_rank + *latent.rope);
         let low = *latent.q_rank > 0;
-        let parts = || [Part::whole("q_a", q_rank), Part::whole("kv_a", kv_a)];
+        let parts = || [FusedPart::whole("q_a", q_rank), FusedPart::whole("kv_a", kv_a)];
         LatentAttention {
             not_run: NotRun::new("its attention is low-rank"),
             qkv_a: low.then(|| MergedColumnParallelLinear::new(hidden, parts())),

@@ -13,8 +13,8 @@ use crate::config::{Config, DecoderKeys, Encoder, Field, Keys, Reader, WithoutEf
 use crate::dialect::{Dialect, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
-    ColumnParallelLinear, Embedding, LayerNorm, Layers, Linear, MergedColumnParallelLinear, Module, Part,
-    RowParallelLinear, Table,
+    ColumnParallelLinear, Embedding, FusedPart, LayerNorm, Layers, Linear, MergedColumnParallelLinear,
+    Module, RowParallelLinear, Table,
 };
 use crate::param::Axis;
 
@@ -154,7 +154,7 @@ struct CrossAttention {
 impl CrossAttention {
     fn new(c: &Config) -> CrossAttention {
         let (hidden, heads) = (Axis::Hidden.of(*c.hidden), Axis::Heads.of_units(*c.heads, *c.head_dim));
-        let parts = [Part::new("k", heads).without_bias(), Part::new("v", heads)];
+        let parts = [FusedPart::new("k", heads).without_bias(), FusedPart::new("v", heads)];
         CrossAttention {
             not_run: NotRun::new("its decoder looks at an encoder"),
             q: ColumnParallelLinear::new(hidden, heads).with_bias(),

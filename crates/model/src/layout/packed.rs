@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Target};
 
 use super::{Layout, Param, Roles, RuntimeLayout};
-use crate::module::Held;
+use crate::module::RuntimeParam;
 use crate::{Model, Role, Tree};
 
 /// Fused and row-interleaved. Rows are padded with zeros to whole groups.
@@ -92,14 +92,14 @@ enum Fusion<'a> {
 struct Fusions<'a> {
     by_name: HashMap<&'a str, &'a Param>,
     /// For each part, the parameter that it is fused into.
-    fused: HashMap<&'a str, &'a Held>,
-    held: HashMap<&'a str, &'a Held>,
+    fused: HashMap<&'a str, &'a RuntimeParam>,
+    held: HashMap<&'a str, &'a RuntimeParam>,
 }
 
 impl<'a> Fusions<'a> {
     fn of(tree: &'a Tree, params: &'a [Param]) -> Fusions<'a> {
         let rows = tree.held().iter().filter(|h| matches!(&h.expr, Expr::Concat { axis: 0, .. }));
-        let held: HashMap<&str, &Held> = rows.map(|h| (h.name.as_str(), h)).collect();
+        let held: HashMap<&str, &RuntimeParam> = rows.map(|h| (h.name.as_str(), h)).collect();
         let fused = held.values().flat_map(|h| h.parts().into_iter().map(|part| (part, *h))).collect();
         Fusions { by_name: params.iter().map(|p| (p.name.as_str(), p)).collect(), fused, held }
     }
@@ -121,15 +121,15 @@ impl<'a> Fusions<'a> {
         }
     }
 
-    fn weights_fusible(&self, held: &Held) -> bool {
+    fn weights_fusible(&self, held: &RuntimeParam) -> bool {
         let stem = held.name.rsplit_once('.').map_or(held.name.as_str(), |(stem, _)| stem);
         let of = |kind: &str| self.held.get(format!("{stem}.{kind}").as_str()).copied();
-        let fusible = |held: &Held| self.parts(held).is_some_and(|parts| fusible(&parts));
-        let none = |held: &Held| held.parts().iter().all(|part| !self.by_name.contains_key(part));
+        let fusible = |held: &RuntimeParam| self.parts(held).is_some_and(|parts| fusible(&parts));
+        let none = |held: &RuntimeParam| held.parts().iter().all(|part| !self.by_name.contains_key(part));
         of("weight").is_some_and(fusible) && of("bias").is_none_or(|bias| none(bias) || fusible(bias))
     }
 
-    fn parts(&self, held: &Held) -> Option<Vec<&'a Param>> {
+    fn parts(&self, held: &RuntimeParam) -> Option<Vec<&'a Param>> {
         held.parts().iter().map(|part| self.by_name.get(part).copied()).collect()
     }
 }

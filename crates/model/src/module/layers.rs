@@ -121,27 +121,27 @@ linear! {
 
 /// One of the layers that are fused: its name beside the fused one, and its outputs.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct FusedPart {
     name: String,
     output: Along,
     biased: bool,
 }
 
-impl Part {
+impl FusedPart {
     /// A part that ranks share.
-    pub fn new(name: impl Into<String>, output: impl Into<Along>) -> Part {
-        Part { name: name.into(), output: divided(output.into()), biased: true }
+    pub fn new(name: impl Into<String>, output: impl Into<Along>) -> FusedPart {
+        FusedPart { name: name.into(), output: divided(output.into()), biased: true }
     }
 
     /// A part that every rank holds whole.
-    pub fn whole(name: impl Into<String>, output: impl Into<Along>) -> Part {
-        Part { name: name.into(), output: output.into(), biased: true }
+    pub fn whole(name: impl Into<String>, output: impl Into<Along>) -> FusedPart {
+        FusedPart { name: name.into(), output: output.into(), biased: true }
     }
 
     /// The same, but it has no bias where the others have one: their biases are not fused then.
     #[must_use]
-    pub fn without_bias(self) -> Part {
-        Part { biased: false, ..self }
+    pub fn without_bias(self) -> FusedPart {
+        FusedPart { biased: false, ..self }
     }
 }
 
@@ -150,13 +150,13 @@ impl Part {
 #[derive(Clone, Debug)]
 pub struct MergedColumnParallelLinear {
     input: Along,
-    parts: Vec<Part>,
+    parts: Vec<FusedPart>,
     bias: Bias,
 }
 
 impl MergedColumnParallelLinear {
     /// Without a bias.
-    pub fn new(input: impl Into<Along>, parts: impl Into<Vec<Part>>) -> MergedColumnParallelLinear {
+    pub fn new(input: impl Into<Along>, parts: impl Into<Vec<FusedPart>>) -> MergedColumnParallelLinear {
         MergedColumnParallelLinear { input: input.into(), parts: parts.into(), bias: None }
     }
 
@@ -175,14 +175,14 @@ impl MergedColumnParallelLinear {
 
 impl Module for MergedColumnParallelLinear {
     fn declare(&self, tree: &mut Tree) {
-        let mut fused = |kind: &str, spec: &dyn Fn(&Part) -> ParamSpec| {
-            let one = |part: &Part| tree.part(&format!("..{}.{kind}", part.name), spec(part));
+        let mut fused = |kind: &str, spec: &dyn Fn(&FusedPart) -> ParamSpec| {
+            let one = |part: &FusedPart| tree.part(&format!("..{}.{kind}", part.name), spec(part));
             let parts: Vec<Expr> = self.parts.iter().map(one).map(Expr::source).collect();
             tree.held_as(kind, Expr::concat(0, parts));
         };
         fused("weight", &|part| ParamSpec::matrix(part.output, self.input));
         let Some(presence) = &self.bias else { return };
-        let bias = |part: &Part| with_presence(ParamSpec::vector(part.output), presence);
+        let bias = |part: &FusedPart| with_presence(ParamSpec::vector(part.output), presence);
         if self.parts.iter().all(|part| part.biased) {
             fused("bias", &bias);
             return;
@@ -201,7 +201,7 @@ impl QkvParallelLinear {
     /// Without a bias; a checkpoint has `q_proj`, `k_proj` and `v_proj`.
     pub fn new(hidden: impl Into<Along>, heads: u64, kv_heads: u64, head_dim: u64) -> QkvParallelLinear {
         let (q, kv) = (Axis::Heads.of_units(heads, head_dim), Axis::KvHeads.of_units(kv_heads, head_dim));
-        let parts = [Part::new("q_proj", q), Part::new("k_proj", kv), Part::new("v_proj", kv)];
+        let parts = [FusedPart::new("q_proj", q), FusedPart::new("k_proj", kv), FusedPart::new("v_proj", kv)];
         QkvParallelLinear(MergedColumnParallelLinear::new(hidden, parts))
     }
 

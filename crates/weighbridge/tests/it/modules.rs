@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weighbridge::model::Tree;
 use weighbridge::module::{
-    ColumnParallelLinear, Layers, MergedColumnParallelLinear, Part, QkvParallelLinear, RmsNorm,
+    ColumnParallelLinear, FusedPart, Layers, MergedColumnParallelLinear, QkvParallelLinear, RmsNorm,
     RowParallelLinear, VocabParallelEmbedding,
 };
 use weighbridge::plan::Whole;
@@ -63,7 +63,7 @@ fn mine(checkpoint: &Checkpoint) -> Mine {
         mlp: Mlp {
             gate_up_proj: MergedColumnParallelLinear::new(
                 hidden,
-                [Part::new("gate_proj", ffn), Part::new("up_proj", ffn)],
+                [FusedPart::new("gate_proj", ffn), FusedPart::new("up_proj", ffn)],
             ),
             down_proj: RowParallelLinear::new(ffn, hidden),
         },
