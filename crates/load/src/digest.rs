@@ -9,7 +9,7 @@ use std::fmt;
 
 use blake3::Hasher;
 use plan::{Piece, PlannedParam, PlannedPlane};
-use tensor::{Arrangement, Scheme, Share, Step, TensorEntry};
+use tensor::{Arrangement, MeshRank, Scheme, Step, TensorEntry};
 
 /// Raised whenever something else is hashed, or in another way.
 const VERSION: u64 = 1;
@@ -76,7 +76,7 @@ impl<'a> Sum<'a> {
         let Arrangement { layout, rope_order, share } = arrangement;
         self.text(layout);
         self.option(rope_order.as_ref(), |sum, order| sum.text(&order.to_string()));
-        self.option(share.as_ref(), |sum, Share { mesh, rank }| {
+        self.option(share.as_ref(), |sum, MeshRank { mesh, rank }| {
             sum.text(mesh);
             sum.number(*rank);
         });

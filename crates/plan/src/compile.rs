@@ -13,7 +13,7 @@ use crate::codecs::{Codecs, Fidelity};
 use crate::diagnose::{Tries, diagnose};
 use crate::lower::lower_within;
 use crate::piece::PlannedPlane;
-use crate::problem::{Fault, Problem, Problems};
+use crate::problem::{Blame, Problem, Problems};
 use crate::prove::{STEPS, Unproven, prove_within};
 use crate::resolve::{Absent, Resolved, ResolvedParam, misfit, scheme_of, too_deep};
 use crate::shapes::{shallow, shape_of};
@@ -208,7 +208,7 @@ impl Compiler<'_> {
         let shape = shape_of(&target.expr, &canonical).map_err(|why| {
             let mut sources = vec![];
             target.expr.for_each_source(&mut |n| sources.extend(canonical(n).map(|s| (n.to_string(), s))));
-            Problem::Expression { param: name(), sources, why, fault: Fault::Misuse }
+            Problem::Expression { param: name(), sources, why, blame: Blame::Misuse }
         })?;
         shallow(&expr).map_err(|why| too_deep(&target.name, why))?;
         let hoisted = match hoist(&expr) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tensor::{Drop, Expr};
+use tensor::{DropRule, Expr};
 
 use crate::problem::Problem;
 use crate::resolve::ResolvedParam;
@@ -16,7 +16,7 @@ use crate::sources::Sources;
 pub(crate) fn partly_used(
     params: &[ResolvedParam],
     sources: &Sources<'_>,
-    drops: &[Drop],
+    drops: &[DropRule],
 ) -> (Vec<Problem>, Vec<(String, String)>) {
     // `None`: used whole.
     let mut used: BTreeMap<&str, Option<u64>> = BTreeMap::new();

@@ -19,7 +19,7 @@ pub enum End {
 
 /// Whose fault a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum Blame {
     /// The checkpoint contradicts itself.
     Malformed,
     /// The checkpoint is not what the model wants.
@@ -107,7 +107,7 @@ pub enum Problem {
         /// What does not fit.
         why: Why,
         /// The checkpoint's, if the sources are entries; the caller's otherwise.
-        fault: Fault,
+        blame: Blame,
     },
     /// A parameter is made from entries stored in different schemes.
     Mixed {
@@ -213,28 +213,28 @@ pub enum Problem {
 
 impl Problem {
     /// Whose fault it is.
-    pub fn fault(&self) -> Fault {
+    pub fn blame(&self) -> Blame {
         match self {
-            Problem::Expression { fault, .. } => *fault,
+            Problem::Expression { blame, .. } => *blame,
             Problem::Missing { .. }
             | Problem::Unused { .. }
             | Problem::Renamed { .. }
             | Problem::PartlyUsed { .. }
             | Problem::Dtype { .. }
-            | Problem::Shape { .. } => Fault::Mismatch,
+            | Problem::Shape { .. } => Blame::Mismatch,
             Problem::Mixed { .. }
             | Problem::Encoding { .. }
             | Problem::Movement { .. }
             | Problem::TooFine { .. }
-            | Problem::Unproven { .. } => Fault::Unsupported,
-            Problem::Duplicate { what: "entry", .. } => Fault::Malformed,
+            | Problem::Unproven { .. } => Blame::Unsupported,
+            Problem::Duplicate { what: "entry", .. } => Blame::Malformed,
             Problem::Duplicate { .. }
             | Problem::Steps { .. }
             | Problem::Unknown { .. }
             | Problem::Torn { .. }
             | Problem::Align { .. }
             | Problem::NothingToAllow { .. }
-            | Problem::Circle { .. } => Fault::Misuse,
+            | Problem::Circle { .. } => Blame::Misuse,
         }
     }
 }

@@ -10,7 +10,7 @@ use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry, nearest};
 use crate::affix::shortened;
 use crate::mapping::Mapped;
 use crate::partly::partly_used;
-use crate::problem::{Fault, Problem, Problems};
+use crate::problem::{Blame, Problem, Problems};
 use crate::shapes::{shallow, shape_of, sliced};
 use crate::sources::Sources;
 use crate::steps::{after, effective, hoist};
@@ -44,7 +44,7 @@ pub struct Absent {
 
 /// How a checkpoint is read besides what its dialect says.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reading<'a> {
+pub struct ResolveOptions<'a> {
     /// What stands in the place of the entries: all that a dialect names is looked for there.
     pub mapped: Option<&'a Mapped>,
     /// Parameters, or entries, that may be absent. Of a parameter that is made of several entries, all are.
@@ -106,17 +106,17 @@ impl Resolved {
 /// # Errors
 /// Every problem at once: what is missing, unused, mis-shaped or stored in different schemes.
 pub fn resolve(entries: &[TensorEntry], bindings: &Bindings) -> Result<Resolved, Problems> {
-    resolve_reading(entries, bindings, &Reading::default())
+    resolve_with(entries, bindings, &ResolveOptions::default())
 }
 
 /// The same, of a checkpoint that is read in a way of one's own.
 ///
 /// # Errors
 /// As [`resolve`]; and a pattern of what may be absent that no parameter has.
-pub fn resolve_reading(
+pub fn resolve_with(
     entries: &[TensorEntry],
     bindings: &Bindings,
-    reading: &Reading<'_>,
+    reading: &ResolveOptions<'_>,
 ) -> Result<Resolved, Problems> {
     let count = reading.mapped.map_or(entries.len(), |m| m.tensors().len());
     let mut work = Work {
@@ -200,7 +200,7 @@ fn entry_shape(binding: &Binding) -> Option<Shape> {
 
 struct Work<'a> {
     sources: Sources<'a>,
-    reading: Reading<'a>,
+    reading: ResolveOptions<'a>,
     /// Of each entry, or of each tensor that rules make.
     used: Vec<bool>,
     absent: Vec<Absent>,
@@ -502,7 +502,7 @@ fn fits(binding: &Binding, found: Shape, made_from: &Expr) -> Result<(), Problem
 /// `expr` does not fit the entries that it is made from.
 pub(crate) fn misfit(param: &str, expr: &Expr, sources: &Sources, why: Why) -> Problem {
     let sources = named_shapes(expr, sources);
-    Problem::Expression { param: param.into(), sources, why, fault: Fault::Mismatch }
+    Problem::Expression { param: param.into(), sources, why, blame: Blame::Mismatch }
 }
 
 /// The sources of `expr` that are there, with their shapes.
@@ -588,5 +588,5 @@ fn fill(pattern: &str, entry: &str) -> String {
 
 /// Why `expr` may not be walked, as a problem of `param`.
 pub(crate) fn too_deep(param: &str, why: Why) -> Problem {
-    Problem::Expression { param: param.into(), sources: vec![], why, fault: Fault::Misuse }
+    Problem::Expression { param: param.into(), sources: vec![], why, blame: Blame::Misuse }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use checkpoint::Checkpoint;
 use model::{Model, better_fit};
-use plan::{Mapped, MappedTensor, Problem, Problems, Reading, Resolved};
-use tensor::{Binding, Bindings, Drop, Expr, Mapping, Pattern, Presence, Target};
+use plan::{Mapped, MappedTensor, Problem, Problems, ResolveOptions, Resolved};
+use tensor::{Binding, Bindings, DropRule, Expr, Mapping, Pattern, Presence, Target};
 
 use crate::error::{Error, shown};
 
@@ -20,7 +20,7 @@ pub struct Adapter {
     /// Parameters, or entries, that may be absent; the plan lists those that are.
     pub allow_missing: Vec<Pattern>,
     /// Tensors that may stay in the checkpoint, and why nothing is lost; the plan lists them.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<DropRule>,
 }
 
 impl Adapter {
@@ -106,8 +106,8 @@ impl Adapter {
         family: Option<&'static str>,
     ) -> Result<Resolved, Error> {
         bindings.drops.extend(self.drops.iter().cloned());
-        let reading = Reading { mapped, allow_missing: &self.allow_missing };
-        plan::resolve_reading(checkpoint.entries(), &bindings, &reading)
+        let reading = ResolveOptions { mapped, allow_missing: &self.allow_missing };
+        plan::resolve_with(checkpoint.entries(), &bindings, &reading)
             .map_err(|problems| Error::misfit(checkpoint, family, problems))
     }
 }

@@ -7,7 +7,7 @@ use checkpoint::Checkpoint;
 use load::Plan;
 use model::module::Declared;
 use model::{Axis, Mesh, Model, Module, Tree};
-use tensor::{Binding, Bindings, Diagnostic, Drop, Expr, Mapping, Pattern};
+use tensor::{Binding, Bindings, Diagnostic, DropRule, Expr, Mapping, Pattern};
 
 use crate::ranks::{Of, Ranks};
 use crate::shared::Shared;
@@ -120,7 +120,7 @@ impl<'a> PlanBuilder<'a> {
     /// Entries that may stay in the checkpoint, and why nothing is lost: the plan lists them.
     #[must_use]
     pub fn leave(mut self, pattern: &str, why: &str) -> PlanBuilder<'a> {
-        self.adapter.drops.push(Drop { pattern: Pattern::new(pattern), why: why.to_owned() });
+        self.adapter.drops.push(DropRule { pattern: Pattern::new(pattern), why: why.to_owned() });
         self
     }
 

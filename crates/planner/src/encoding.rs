@@ -15,7 +15,7 @@ use misfits::is_floating;
 pub use misfits::{Holder, Misfits};
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
-pub(crate) use presets::{Held, Parts, roles};
+pub(crate) use presets::{LayoutParam, Purposes, roles};
 pub use presets::{PRESETS, Preset, floats_in};
 pub use rule::EncodeRule;
 
@@ -53,7 +53,7 @@ pub(crate) enum Seen {
 /// Decides for one parameter after the other, and finds out what is wrong.
 pub(crate) struct Chooser<'a> {
     rules: &'a [EncodeRule],
-    preset: Option<(&'static Preset, Parts)>,
+    preset: Option<(&'static Preset, Purposes)>,
     holder: Option<Holder<'a>>,
     /// Of each rule, whether it decides something.
     used: Vec<bool>,
@@ -62,7 +62,7 @@ pub(crate) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    pub(crate) fn new(rules: &'a [EncodeRule], preset: Option<(&'static Preset, Parts)>) -> Chooser<'a> {
+    pub(crate) fn new(rules: &'a [EncodeRule], preset: Option<(&'static Preset, Purposes)>) -> Chooser<'a> {
         let used = vec![false; rules.len()];
         Chooser { rules, preset, holder: None, used, seen: vec![], misfits: Misfits::default() }
     }

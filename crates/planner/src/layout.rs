@@ -4,7 +4,7 @@ use model::{
     Canonical, DialectName, Family, Holding, InPlace, Layout, Mesh, Model, Modules, Named, Packed, Param,
     RuntimeLayout,
 };
-use tensor::{Arrangement, OneWay, RopeOrder, Share};
+use tensor::{Arrangement, MeshRank, OneWay, RopeOrder};
 
 use crate::Error;
 
@@ -84,7 +84,7 @@ impl LayoutKind {
 
     /// What must be known of it beside names, shapes and schemes, on a rank of a mesh.
     pub(crate) fn arrangement(self, rope_order: RopeOrder, mesh: &Mesh, rank: u64) -> Arrangement {
-        let share = mesh.is_many().then(|| Share { mesh: mesh.to_string(), rank });
+        let share = mesh.is_many().then(|| MeshRank { mesh: mesh.to_string(), rank });
         Arrangement { layout: self.name().into(), rope_order: Some(rope_order), share }
     }
 

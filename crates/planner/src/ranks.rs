@@ -10,7 +10,7 @@ use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, Dtype, OneWay, RopeOrder, Scheme, Target};
 
-use crate::encoding::{Choice, Chooser, Held, Holder, Misfits, Parts, Subject, roles};
+use crate::encoding::{Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, roles};
 use crate::error::shown;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
@@ -168,13 +168,15 @@ impl Ranks {
         let parts = |preset| match &self.of {
             Of::Stored { model, adapter, .. } => self.parts_of_entries(preset, model.as_deref(), adapter),
             Of::Model(_, model) => {
-                let held: Vec<Held> = requests.iter().flat_map(|r| Held::in_targets(&r.targets)).collect();
+                let held: Vec<LayoutParam> =
+                    requests.iter().flat_map(|r| LayoutParam::in_targets(&r.targets)).collect();
                 let resolved = requests.first().map_or(&self.resolved, |first| &first.resolved);
-                Ok(Parts::new(resolved, roles(model), &held))
+                Ok(Purposes::new(resolved, roles(model), &held))
             }
             Of::Module(shared, _) => {
-                let held: Vec<Held> = requests.iter().flat_map(|r| Held::in_targets(&r.targets)).collect();
-                Ok(Parts::new(&self.resolved, |name| shared.role(name), &held))
+                let held: Vec<LayoutParam> =
+                    requests.iter().flat_map(|r| LayoutParam::in_targets(&r.targets)).collect();
+                Ok(Purposes::new(&self.resolved, |name| shared.role(name), &held))
             }
         };
         let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, parts(preset)?))).transpose()?;
@@ -197,12 +199,12 @@ impl Ranks {
         preset: &Preset,
         model: Option<&Model>,
         adapter: &Adapter,
-    ) -> Result<Parts, Error> {
+    ) -> Result<Purposes, Error> {
         if let Some(model) = model {
-            return Parts::in_entries(&self.checkpoint, adapter, model);
+            return Purposes::in_entries(&self.checkpoint, adapter, model);
         }
         let model = describe(&self.checkpoint).map_err(|source| preset.unknown(&source))?;
-        Parts::in_entries(&self.checkpoint, adapter, &model)
+        Purposes::in_entries(&self.checkpoint, adapter, &model)
     }
 
     fn shares<'s>(

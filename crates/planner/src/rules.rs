@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use tensor::{Diagnostic, Diagnostics, MapRule, MapStep, Mapping, Outcome, Template, nearest};
+use tensor::{Diagnostic, Diagnostics, MapOutcome, MapRule, MapStep, Mapping, Template, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -172,7 +172,7 @@ impl Reader<'_> {
                     self.wrong(steps.span().start, "wanted `drop` or `do`, found both".to_owned());
                 }
                 match drop.get_ref().as_str() {
-                    Some(why) if !why.trim().is_empty() => Some(Outcome::Drop { why: why.to_owned() }),
+                    Some(why) if !why.trim().is_empty() => Some(MapOutcome::Drop { why: why.to_owned() }),
                     _ => self.wanted(drop, "drop", "the reason why nothing is lost"),
                 }
             }
@@ -185,7 +185,7 @@ impl Reader<'_> {
                 match to {
                     Some(to) => {
                         let to = self.names(to, "to");
-                        steps.zip(to).map(|(steps, to)| Outcome::Make { steps, to })
+                        steps.zip(to).map(|(steps, to)| MapOutcome::Make { steps, to })
                     }
                     None if !known => None,
                     None => {

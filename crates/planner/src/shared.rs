@@ -7,7 +7,7 @@ use model::{Contract, Holding, Mesh, ParamSpec, PipelinePlace, Role, Share, Tree
 use plan::Resolved;
 use tensor::Target;
 
-use crate::encoding::{Encoded, Held, Parts};
+use crate::encoding::{Encoded, LayoutParam, Purposes};
 use crate::{Encoding, Error, Preset};
 
 /// What the canonical parameters are, as a mesh shares them: the same for every rank.
@@ -81,7 +81,9 @@ impl Shared {
         shares: &HashMap<&str, Share>,
         encoding: &Encoding,
     ) -> Result<Encoded, Error> {
-        let parts = |_: &Preset| Ok(Parts::new(resolved, |name| self.role(name), &Held::in_params(resolved)));
+        let parts = |_: &Preset| {
+            Ok(Purposes::new(resolved, |name| self.role(name), &LayoutParam::in_params(resolved)))
+        };
         encoding.of(resolved, parts, |name| shares.get(name).map(|share| &share.shape))
     }
 }

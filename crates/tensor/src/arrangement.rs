@@ -30,12 +30,12 @@ pub struct Arrangement {
     /// The order in which rows of q and k lie; `None` if the layout does not know: it takes entries as they are stored.
     pub rope_order: Option<RopeOrder>,
     /// Whose share of the model it is; `None` for the whole.
-    pub share: Option<Share>,
+    pub share: Option<MeshRank>,
 }
 
 /// Whose share of a model something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct MeshRank {
     /// The mesh, as text.
     pub mesh: String,
     /// The rank, counted from 0.
@@ -56,7 +56,7 @@ impl fmt::Display for Arrangement {
             write!(f, " with {order} rotary order")?;
         }
         match &self.share {
-            Some(Share { mesh, rank }) => write!(f, ", rank {rank} of {mesh}"),
+            Some(MeshRank { mesh, rank }) => write!(f, ", rank {rank} of {mesh}"),
             None => Ok(()),
         }
     }

@@ -31,7 +31,7 @@ pub struct Binding {
 
 /// Entries that are known and not needed: counted in the report, never silently skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drop {
+pub struct DropRule {
     /// Names that may be dropped.
     pub pattern: Pattern,
     /// Why nothing is lost.
@@ -44,7 +44,7 @@ pub struct Bindings {
     /// The parameters.
     pub bindings: Vec<Binding>,
     /// What may be left in the file.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<DropRule>,
 }
 
 /// A runtime parameter.

@@ -16,15 +16,15 @@ mod scheme;
 mod shape;
 mod template;
 
-pub use arrangement::{Arrangement, RopeOrder, Share};
+pub use arrangement::{Arrangement, MeshRank, RopeOrder};
 pub use bands::{Bands, band_unit};
-pub use binding::{Binding, Bindings, Drop, Presence, Target};
+pub use binding::{Binding, Bindings, DropRule, Presence, Target};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
 pub use expr::{Expr, Step};
 pub use inverse::{Copies, Inverse, Made, OneWay, invert, invert_knowing, take_apart};
-pub use mapping::{MapRule, MapStep, Mapping, Outcome};
+pub use mapping::{MapOutcome, MapRule, MapStep, Mapping};
 pub use name::{Pattern, nearest, nearness};
 pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};
 pub use shape::Shape;

@@ -71,7 +71,7 @@ pub enum MapStep {
 
 /// What becomes of what a rule takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MapOutcome {
     /// It is made into tensors of these names.
     Make {
         /// What is done, in order.
@@ -92,7 +92,7 @@ pub struct MapRule {
     /// The names that it takes.
     pub from: Vec<Template>,
     /// What becomes of them.
-    pub outcome: Outcome,
+    pub outcome: MapOutcome,
     /// Where it stands in the mapping's origin, counted from 1; for messages.
     pub line: usize,
 }
@@ -129,16 +129,16 @@ impl MapRule {
     /// What it does, in order.
     pub fn steps(&self) -> &[MapStep] {
         match &self.outcome {
-            Outcome::Make { steps, .. } => steps,
-            Outcome::Drop { .. } => &[],
+            MapOutcome::Make { steps, .. } => steps,
+            MapOutcome::Drop { .. } => &[],
         }
     }
 
     /// The names that it makes.
     pub fn to(&self) -> &[Template] {
         match &self.outcome {
-            Outcome::Make { to, .. } => to,
-            Outcome::Drop { .. } => &[],
+            MapOutcome::Make { to, .. } => to,
+            MapOutcome::Drop { .. } => &[],
         }
     }
 
@@ -149,7 +149,7 @@ impl MapRule {
             wrong.push(Diagnostic::new("wanted at least one name in `from`, found none"));
         }
         twice(&self.from, "from", &mut wrong);
-        if matches!(self.outcome, Outcome::Make { .. }) {
+        if matches!(self.outcome, MapOutcome::Make { .. }) {
             if self.to().is_empty() {
                 wrong.push(Diagnostic::new("wanted at least one name in `to`, found none"));
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, Io};
 use load::{Digest, Plan};
-use tensor::{Arrangement, Dtype, Expr, RopeOrder, Scheme, Share, Step, Target};
+use tensor::{Arrangement, Dtype, Expr, MeshRank, RopeOrder, Scheme, Step, Target};
 
 use crate::{Matrix, file, folder, open};
 
@@ -57,7 +57,7 @@ fn other_work_has_another_digest() {
     let mut seen = BTreeSet::from([digest(&plain, &targets(), arrangement())]);
     let mut other = |what: &str, digest: Digest| assert!(seen.insert(digest), "{what}");
 
-    let share = |rank| Some(Share { mesh: "tp 2".into(), rank });
+    let share = |rank| Some(MeshRank { mesh: "tp 2".into(), rank });
     for (what, changed) in [
         ("layout", Arrangement { layout: "canonical".into(), ..arrangement() }),
         ("rows of q and k", Arrangement { rope_order: Some(RopeOrder::Interleaved), ..arrangement() }),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use checkpoint::{Checkpoint, Io};
 use load::{Error, Loaded, Obstacle, Options, Plan, Pool};
-use tensor::{Arrangement, Pattern, RopeOrder, Share};
+use tensor::{Arrangement, MeshRank, Pattern, RopeOrder};
 
 use crate::{Matrix, as_stored, bytes_of, file, folder, open};
 
@@ -169,7 +169,7 @@ fn values_that_lie_otherwise_are_no_update() {
         (held("in-place", RopeOrder::Interleaved), "the layout in-place with interleaved rotary order"),
         (held("packed", RopeOrder::Half), "the layout packed with half rotary order"),
         (
-            Arrangement { share: Some(Share { mesh: "tp 2".into(), rank: 1 }), ..half.clone() },
+            Arrangement { share: Some(MeshRank { mesh: "tp 2".into(), rank: 1 }), ..half.clone() },
             "the layout in-place with half rotary order, rank 1 of tp 2",
         ),
         (Arrangement::stored("gguf"), "the layout source (gguf)"),

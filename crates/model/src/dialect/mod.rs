@@ -9,7 +9,7 @@ mod wrapper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use tensor::{Binding, Bindings, Drop, Expr, Pattern, Presence, Step};
+use tensor::{Binding, Bindings, DropRule, Expr, Pattern, Presence, Step};
 
 use crate::config::Config;
 use crate::ecosystem::DialectName;
@@ -172,13 +172,16 @@ impl Dialect {
             let layers = if pattern.contains("{next}") { *config.next_layers } else { 1 };
             drops.extend((0..layers).map(|i| {
                 let pattern = pattern.replace("{next}", &(*config.layers + i).to_string());
-                Drop { pattern: Pattern::new(format!("{prefix}{pattern}")), why: (*why).to_owned() }
+                DropRule { pattern: Pattern::new(format!("{prefix}{pattern}")), why: (*why).to_owned() }
             }));
         }
         if self.name == DialectName::Hf {
             let shared = HF_ACTIVATIONS.iter();
             drops.extend(
-                shared.map(|(pattern, why)| Drop { pattern: Pattern::new(*pattern), why: (*why).to_owned() }),
+                shared.map(|(pattern, why)| DropRule {
+                    pattern: Pattern::new(*pattern),
+                    why: (*why).to_owned(),
+                }),
             );
             drops = wrapped.drops(drops);
         }

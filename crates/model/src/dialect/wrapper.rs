@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use tensor::{Drop, Pattern};
+use tensor::{DropRule, Pattern};
 
 /// Prefixes that training loops put before every name: peft, `torch.compile`, `DataParallel` and `DistributedDataParallel`.
 const OUTER: &[&str] = &["base_model.model.", "_orig_mod.", "module."];
@@ -216,14 +216,15 @@ impl<'a> Wrapped<'a> {
     }
 
     /// Entries that may be left: `drops` of the tables, and parts beside the text model.
-    pub(super) fn drops(&self, drops: Vec<Drop>) -> Vec<Drop> {
-        let formed =
-            drops.into_iter().map(|d| Drop { pattern: Pattern::new(self.formed(d.pattern.as_str())), ..d });
-        let mut drops: Vec<Drop> = formed.collect();
+    pub(super) fn drops(&self, drops: Vec<DropRule>) -> Vec<DropRule> {
+        let formed = drops
+            .into_iter()
+            .map(|d| DropRule { pattern: Pattern::new(self.formed(d.pattern.as_str())), ..d });
+        let mut drops: Vec<DropRule> = formed.collect();
         for (part, why) in PARTS {
             let why = format!("`{part}` is {why}");
             drops.extend(PLACES.iter().flat_map(|place| {
-                let drop = |name: String| Drop { pattern: Pattern::new(name), why: why.clone() };
+                let drop = |name: String| DropRule { pattern: Pattern::new(name), why: why.clone() };
                 [drop(format!("{place}{part}")), drop(format!("{place}{part}.{{rest..}}"))]
             }));
         }
@@ -232,7 +233,7 @@ impl<'a> Wrapped<'a> {
         let mut named = vec![];
         for (bare, entry) in entries {
             if let Some(drop) = drops.iter().find(|d| d.pattern.matches(bare)) {
-                named.push(Drop { pattern: Pattern::new(*entry), why: drop.why.clone() });
+                named.push(DropRule { pattern: Pattern::new(*entry), why: drop.why.clone() });
             }
         }
         named.sort_by(|a, b| a.pattern.as_str().cmp(b.pattern.as_str()));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use tensor::{
-    Captures, Expr, Made, MapRule, MapStep, Mapping, OneWay, Outcome, Pattern, Shape, TensorEntry,
+    Captures, Expr, Made, MapOutcome, MapRule, MapStep, Mapping, OneWay, Pattern, Shape, TensorEntry,
     invert_knowing, nearest,
 };
 
@@ -246,12 +246,12 @@ impl<'a> Work<'a> {
         let rule: &'a MapRule = &self.mapping.rules[group.rule];
         let Some(members) = self.complete(&group, rule) else { return };
         let (steps, to) = match &rule.outcome {
-            Outcome::Drop { why } => {
+            MapOutcome::Drop { why } => {
                 let names = members.iter().flatten().map(|i| (self.entries[*i].name.clone(), why.clone()));
                 mapped.dropped.extend(names);
                 return;
             }
-            Outcome::Make { steps, to } => (steps, to),
+            MapOutcome::Make { steps, to } => (steps, to),
         };
         let tensor = |i: &usize| Tensor {
             expr: Expr::source(&self.entries[*i].name),
@@ -318,7 +318,7 @@ impl<'a> Work<'a> {
             }
             let mut here = vec![];
             for (place, member) in members.iter().enumerate() {
-                let several = matches!(rule.outcome, Outcome::Make { .. });
+                let several = matches!(rule.outcome, MapOutcome::Make { .. });
                 match member {
                     Some(i) => here.push(*i),
                     None if several => {

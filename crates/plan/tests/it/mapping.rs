@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use insta::assert_snapshot;
-use plan::{Codecs, Fidelity, Mapped, Reading, compile, resolve_reading};
+use plan::{Codecs, Fidelity, Mapped, ResolveOptions, compile, resolve_with};
 use tensor::{
-    Binding, Bindings, Drop, Dtype, Expr, MapRule, MapStep, Mapping, Outcome, Pattern, Presence, Scheme,
-    Target, Template, TensorEntry,
+    Binding, Bindings, DropRule, Dtype, Expr, MapOutcome, MapRule, MapStep, Mapping, Pattern, Presence,
+    Scheme, Target, Template, TensorEntry,
 };
 
 use crate::oracle::{Rng, entry};
@@ -27,13 +27,13 @@ fn names(texts: &[&str]) -> Vec<Template> {
 
 /// A rule that is right by itself.
 fn rule(line: usize, from: &[&str], steps: Vec<MapStep>, to: &[&str]) -> MapRule {
-    let rule = MapRule { from: names(from), outcome: Outcome::Make { steps, to: names(to) }, line };
+    let rule = MapRule { from: names(from), outcome: MapOutcome::Make { steps, to: names(to) }, line };
     assert_eq!(rule.check(), [], "{rule:?}");
     rule
 }
 
 fn drop_of(line: usize, from: &str) -> MapRule {
-    MapRule { from: names(&[from]), outcome: Outcome::Drop { why: "not needed".into() }, line }
+    MapRule { from: names(&[from]), outcome: MapOutcome::Drop { why: "not needed".into() }, line }
 }
 
 fn mapping(rules: Vec<MapRule>) -> Mapping {
@@ -345,7 +345,7 @@ fn steps_that_do_not_fit_are_refused_with_the_shape() {
         };
         MapRule {
             from: names(&from),
-            outcome: Outcome::Make { steps: vec![step], to: names(&to) },
+            outcome: MapOutcome::Make { steps: vec![step], to: names(&to) },
             line: i + 1,
         }
     });
@@ -387,7 +387,7 @@ fn a_dialect_finds_what_rules_make_and_not_what_they_took() {
         drop_of(3, "junk"),
     ];
     let mapped = Mapped::of(&e, &mapping(rules)).unwrap();
-    let reading = Reading { mapped: Some(&mapped), allow_missing: &[] };
+    let reading = ResolveOptions { mapped: Some(&mapped), allow_missing: &[] };
     let mut bindings = Bindings {
         bindings: vec![
             bound("Q", "q", &[2, 4]),
@@ -397,7 +397,7 @@ fn a_dialect_finds_what_rules_make_and_not_what_they_took() {
         ],
         drops: vec![],
     };
-    let resolved = resolve_reading(&e, &bindings, &reading).unwrap();
+    let resolved = resolve_with(&e, &bindings, &reading).unwrap();
     assert_eq!(resolved.find("Q").unwrap().expr, Expr::source("wq").transpose());
     assert_eq!(resolved.find("H").unwrap().tied_to.as_deref(), Some("E"));
     assert_eq!(resolved.dropped, [("junk".to_owned(), "not needed".to_owned())]);
@@ -409,7 +409,7 @@ fn a_dialect_finds_what_rules_make_and_not_what_they_took() {
     // The name that was taken away is not found any more.
     bindings.bindings[0] = bound("Q", "wq", &[4, 2]);
     bindings.bindings[3] = bound("S", "swapped", &[2]);
-    assert_snapshot!(resolve_reading(&e, &bindings, &reading).unwrap_err().diagnostics(), @"
+    assert_snapshot!(resolve_with(&e, &bindings, &reading).unwrap_err().diagnostics(), @"
     `wq` is missing: wanted [4, 2] for `Q`
     `swapped`: wanted [2] for `S`, found [1]
     hint: only axis 0 differs: 2 wanted, 1 found
@@ -430,11 +430,11 @@ fn absence_is_excused_by_name_only_and_listed() {
             bound("layers.0.B", "b.0", &[1]),
             bound("layers.1.B", "b.1", &[1]),
         ],
-        drops: vec![Drop { pattern: Pattern::new("q"), why: "not here".into() }],
+        drops: vec![DropRule { pattern: Pattern::new("q"), why: "not here".into() }],
     };
     let resolve = |bindings: &Bindings, allow: &[&str]| {
         let allow: Vec<Pattern> = allow.iter().copied().map(Pattern::new).collect();
-        resolve_reading(&e, bindings, &Reading { mapped: None, allow_missing: &allow })
+        resolve_with(&e, bindings, &ResolveOptions { mapped: None, allow_missing: &allow })
     };
     for pattern in ["layers.{n}.B", "b.{n}"] {
         let resolved = resolve(&bindings, &[pattern]).unwrap();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use plan::{
-    Binding, Bindings, Codecs, Drop, Fidelity, LoadPlan, Presence, Problem, Resolved, Target, compile,
+    Binding, Bindings, Codecs, DropRule, Fidelity, LoadPlan, Presence, Problem, Resolved, Target, compile,
     explain, reads, resolve, summary,
 };
 use tensor::{Dtype, Expr, FileId, Hold, IN, OUT, Pattern, PlaneAxis, Scheme, Shape, Step, TensorEntry};
@@ -395,7 +395,7 @@ fn optional_parameters_are_left_out_and_what_is_not_placed_is_listed() {
     let f32 = plain(Dtype::F32);
     let entries = [entry("w", &f32, &[4], None), entry("unused.0.x", &f32, &[4], None)];
     let bias = Binding { presence: Presence::Optional, ..binding("bias", &[4], src("b")) };
-    let drops = vec![Drop { pattern: Pattern::new("unused.{n}.x"), why: "not a weight".into() }];
+    let drops = vec![DropRule { pattern: Pattern::new("unused.{n}.x"), why: "not a weight".into() }];
     let resolved =
         resolve(&entries, &Bindings { bindings: vec![binding("weight", &[4], src("w")), bias], drops })
             .unwrap();

@@ -1,6 +1,6 @@
 //! What a checkpoint that does not fit is told.
 
-use plan::{Binding, Bindings, Clash, Drop, Fault, Presence, Problem, Target, compile, resolve};
+use plan::{Binding, Bindings, Blame, Clash, DropRule, Presence, Problem, Target, compile, resolve};
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry};
 
 use crate::blame::NoCodecs;
@@ -224,7 +224,7 @@ fn what_may_be_dropped_is_listed_and_not_a_problem() {
     let (mut entries, mut bindings) = llama(2);
     entries.push(entry("rope_freqs.weight", &Scheme::plain(Dtype::F32), &[8], entries.last()));
     entries.push(entry("blk.1.rope_freqs.weight", &Scheme::plain(Dtype::F32), &[8], entries.last()));
-    let drop = |p: &str| Drop { pattern: Pattern::new(p), why: "computed from the configuration".into() };
+    let drop = |p: &str| DropRule { pattern: Pattern::new(p), why: "computed from the configuration".into() };
     bindings.drops.push(drop("rope_freqs.weight"));
     assert!(told(&entries, &bindings).contains("`blk.1.rope_freqs.weight` [8] is in the checkpoint"));
     bindings.drops.push(drop("blk.{n}.rope_freqs.weight"));
@@ -407,9 +407,9 @@ fn the_callers_mistakes_are_named_too() {
     `d`: wanted `f32`, found `bf16`: there is no codec for it
     `e`: wanted `q8_0`, found `bf16`: [64, 64]: axis 1 has 64 elements, not a multiple of the 48 that a block packs
     ");
-    let faults: Vec<_> = problems.iter().map(Problem::fault).collect();
-    let (misuse, ours) = (Fault::Misuse, Fault::Unsupported);
-    assert_eq!(faults, [misuse, misuse, misuse, ours, ours]);
+    let blames: Vec<_> = problems.iter().map(Problem::blame).collect();
+    let (misuse, ours) = (Blame::Misuse, Blame::Unsupported);
+    assert_eq!(blames, [misuse, misuse, misuse, ours, ours]);
     bindings.bindings.push(bindings.bindings[1].clone());
     insta::assert_snapshot!(told(&entries, &bindings), @"the parameter `layers.0.attention.q.weight` is given twice");
 }

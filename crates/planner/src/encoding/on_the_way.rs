@@ -7,7 +7,7 @@ use plan::Resolved;
 use tensor::{Shape, Target};
 
 use super::presets::TRANSPOSED;
-use super::{Choice, Chooser, EncodeRule, Held, Misfits, Parts, Preset, Subject};
+use super::{Choice, Chooser, EncodeRule, LayoutParam, Misfits, Preset, Purposes, Subject};
 use crate::Error;
 
 /// What is to be encoded on the way to the slots. Names are canonical ones, or those of the entries where these are
@@ -38,7 +38,7 @@ impl Encoding {
     pub(crate) fn of<'s>(
         &self,
         resolved: &Arc<Resolved>,
-        parts: impl FnOnce(&Preset) -> Result<Parts, Error>,
+        parts: impl FnOnce(&Preset) -> Result<Purposes, Error>,
         share: impl Fn(&str) -> Option<&'s Shape>,
     ) -> Result<Encoded, Error> {
         let mut by_preset = HashSet::new();
@@ -87,7 +87,7 @@ impl Encoded {
     pub(crate) fn upright(&self, targets: &[Target]) -> Result<(), Error> {
         let mut misfits = Misfits::default();
         if !self.by_preset.is_empty() {
-            for held in Held::in_targets(targets).iter().filter(|held| held.transposed) {
+            for held in LayoutParam::in_targets(targets).iter().filter(|held| held.transposed) {
                 let axes = self.resolved.find(&held.param).map_or(0, |p| p.shape.len());
                 if axes > 1 && self.by_preset.contains(&held.param) {
                     misfits.param(&held.name, TRANSPOSED.to_owned());

@@ -18,11 +18,11 @@ use super::misfits::fits;
 use super::{Choice, Subject};
 use crate::{Adapter, Error};
 use Layers::{All, More};
-use Part::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
+use Purpose::{Down, Embedding, Matrix, Output, Position, Router, Unused, Value, Vector};
 
 /// What a parameter is for, as far as presets tell parameters apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Purpose {
     /// Norms, biases, tables of one axis.
     Vector,
     /// Chooses experts.
@@ -62,7 +62,7 @@ enum To {
     Scheme(&'static str),
 }
 
-struct Rule(&'static [Part], Layers, To);
+struct Rule(&'static [Purpose], Layers, To);
 
 /// A named set of rules.
 pub struct Preset {
@@ -174,7 +174,7 @@ static FALLBACKS: &[(&str, &str)] = &[
 pub(super) const TRANSPOSED: &str =
     "it is stored `[in, out]`, so that its last axis is not what is summed over";
 
-impl Part {
+impl Purpose {
     fn text(self) -> &'static str {
         match self {
             Vector => "norms and vectors",
@@ -237,7 +237,7 @@ impl Preset {
     }
 
     /// What becomes of a parameter; or what is wrong.
-    pub(super) fn choose(&self, subject: &Subject<'_>, parts: &Parts) -> Result<Choice, String> {
+    pub(super) fn choose(&self, subject: &Subject<'_>, parts: &Purposes) -> Result<Choice, String> {
         let place = parts.of(subject.name);
         let (part, more) = place.map_or((Unused, false), |p| (p.part, p.more));
         let takes = |r: &&Rule| r.0.contains(&part) && (r.1 == All || more);
@@ -300,8 +300,8 @@ fn fitting(wanted: &str, shape: &Shape, floats: Dtype) -> Option<(Arc<Scheme>, b
 }
 
 /// What one parameter is for.
-struct Place {
-    part: Part,
+struct ParamPurpose {
+    part: Purpose,
     /// Whether it is in a layer of [`Layers::More`].
     more: bool,
     /// Whether it is stored transposed.
@@ -309,7 +309,7 @@ struct Place {
 }
 
 /// A canonical parameter in a parameter of a layout.
-pub(crate) struct Held {
+pub(crate) struct LayoutParam {
     /// The layout's name.
     pub(super) name: String,
     /// The canonical name.
@@ -318,32 +318,32 @@ pub(crate) struct Held {
     pub(super) transposed: bool,
 }
 
-impl Held {
+impl LayoutParam {
     /// The canonical parameters themselves.
-    pub(crate) fn in_params(resolved: &Resolved) -> Vec<Held> {
+    pub(crate) fn in_params(resolved: &Resolved) -> Vec<LayoutParam> {
         let own = resolved.params.iter().filter(|p| p.tied_to.is_none());
-        own.map(|p| Held { name: p.name.clone(), param: p.name.clone(), transposed: false }).collect()
+        own.map(|p| LayoutParam { name: p.name.clone(), param: p.name.clone(), transposed: false }).collect()
     }
 
     /// The entries that canonical parameters are made from.
-    fn in_entries(resolved: &Resolved) -> Vec<Held> {
+    fn in_entries(resolved: &Resolved) -> Vec<LayoutParam> {
         let mut held = vec![];
         for param in resolved.params.iter().filter(|p| p.tied_to.is_none()) {
             let transposed = is_transposed(&param.expr);
             param.expr.for_each_source(&mut |name| {
-                held.push(Held { name: name.to_owned(), param: param.name.clone(), transposed });
+                held.push(LayoutParam { name: name.to_owned(), param: param.name.clone(), transposed });
             });
         }
         held
     }
 
     /// The targets that are made from canonical parameters.
-    pub(crate) fn in_targets(targets: &[Target]) -> Vec<Held> {
+    pub(crate) fn in_targets(targets: &[Target]) -> Vec<LayoutParam> {
         let mut held = vec![];
         for target in targets {
             let transposed = is_transposed(&target.expr);
             target.expr.for_each_source(&mut |param| {
-                held.push(Held { name: target.name.clone(), param: param.to_owned(), transposed });
+                held.push(LayoutParam { name: target.name.clone(), param: param.to_owned(), transposed });
             });
         }
         held
@@ -351,15 +351,19 @@ impl Held {
 }
 
 /// What each parameter of a layout is for.
-pub(crate) struct Parts {
-    places: HashMap<String, Place>,
+pub(crate) struct Purposes {
+    places: HashMap<String, ParamPurpose>,
     /// The dtype of floats in the model.
     floats: Dtype,
 }
 
-impl Parts {
+impl Purposes {
     /// What each name of a layout is for, given the canonical parameters that are in it, and what their roles are.
-    pub(crate) fn new(resolved: &Resolved, role: impl Fn(&str) -> Option<Role>, held: &[Held]) -> Parts {
+    pub(crate) fn new(
+        resolved: &Resolved,
+        role: impl Fn(&str) -> Option<Role>,
+        held: &[LayoutParam],
+    ) -> Purposes {
         let own: HashMap<&str, usize> = resolved
             .params
             .iter()
@@ -368,12 +372,12 @@ impl Parts {
             .collect();
         let tied = !own.contains_key("output.weight");
         // One entry may hold several parameters: the one that needs most care decides.
-        let mut places: HashMap<String, (Place, Option<u64>)> = HashMap::new();
-        for Held { name, param, transposed } in held {
+        let mut places: HashMap<String, (ParamPurpose, Option<u64>)> = HashMap::new();
+        for LayoutParam { name, param, transposed } in held {
             let Some(axes) = own.get(param.as_str()) else { continue };
             let role = role(param).unwrap_or(Role::Matrix);
             let part = part(param, role, *axes, tied);
-            let place = || (Place { part, more: false, transposed: *transposed }, layer(param));
+            let place = || (ParamPurpose { part, more: false, transposed: *transposed }, layer(param));
             let (there, _) = places.entry(name.clone()).or_insert_with(place);
             if part == Value {
                 there.part = Value;
@@ -388,7 +392,7 @@ impl Parts {
             }
         }
         let places = places.into_iter().map(|(name, (place, _))| (name, place)).collect();
-        Parts { places, floats: floats_of(resolved) }
+        Purposes { places, floats: floats_of(resolved) }
     }
 
     /// The same of the entries of a checkpoint, under the names that they have after a user's rules.
@@ -396,12 +400,12 @@ impl Parts {
         checkpoint: &Checkpoint,
         adapter: &Adapter,
         model: &Model,
-    ) -> Result<Parts, Error> {
+    ) -> Result<Purposes, Error> {
         let resolved = adapter.resolve_named(checkpoint, model)?;
-        Ok(Parts::new(&resolved, roles(model), &Held::in_entries(&resolved)))
+        Ok(Purposes::new(&resolved, roles(model), &LayoutParam::in_entries(&resolved)))
     }
 
-    fn of(&self, name: &str) -> Option<&Place> {
+    fn of(&self, name: &str) -> Option<&ParamPurpose> {
         self.places.get(name)
     }
 }
@@ -419,7 +423,7 @@ fn more_bits(i: usize, layers: usize) -> bool {
 }
 
 /// What the canonical parameter called `name` is for.
-fn part(name: &str, role: Role, axes: usize, tied: bool) -> Part {
+fn part(name: &str, role: Role, axes: usize, tied: bool) -> Purpose {
     let segments: Vec<&str> = name.split('.').collect();
     match segments[..] {
         _ if role == Role::Vector || axes < 2 => Vector,

@@ -10,7 +10,7 @@ use checkpoint::{Checkpoint, HfMetadata};
 use model::{Mesh, Model};
 use planner::{Adapter, runtime_layouts};
 use tensor::{
-    Binding, Bindings, Copies, Drop, Expr, Inverse, Made, OneWay, Pattern, Presence, Shape, take_apart,
+    Binding, Bindings, Copies, DropRule, Expr, Inverse, Made, OneWay, Pattern, Presence, Shape, take_apart,
 };
 
 use crate::rank_files::{CACHE, Refused};
@@ -144,7 +144,8 @@ impl Rejoined {
         for zeros in &padding {
             drops.insert(zeros.name.clone(), "padding, held against zero");
         }
-        let drop = |(name, why): (String, &str)| Drop { pattern: Pattern::new(name), why: why.to_owned() };
+        let drop =
+            |(name, why): (String, &str)| DropRule { pattern: Pattern::new(name), why: why.to_owned() };
         let drops = drops.into_iter().map(drop).collect();
         Ok(Rejoined { bindings: Arc::new(Bindings { bindings, drops }), copies, padding, constants })
     }

@@ -80,7 +80,7 @@ fn what_is_spoken_of_can_be_named() {
     use weighbridge::{checkpoint, engine, load, model, plan, quant, storage, tensor};
 
     fn is_named<T: ?Sized>() {}
-    is_named::<tensor::Drop>();
+    is_named::<tensor::DropRule>();
     is_named::<tensor::RopeOrder>();
     is_named::<(model::Config, model::config::Reader<'_>, model::config::Keys, model::config::DecoderKeys)>();
     is_named::<(model::config::Rotary, model::config::MoeDefaults, model::config::WithoutEffect)>();
