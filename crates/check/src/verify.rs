@@ -110,13 +110,13 @@ struct Tensor {
     /// For leaves of which some blocks are there: these.
     blocks: BTreeMap<u64, Vec<Option<Leaf>>>,
     /// Blocks of which some bytes are there.
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, PartialBlock>,
     /// Its elements are not in the order of the digest, or too much of it came in pieces.
     given_up: bool,
 }
 
 /// A block that has come in part: its bytes, and which of them are there.
-struct Part {
+struct PartialBlock {
     bytes: Vec<u8>,
     there: Vec<Range<usize>>,
 }
@@ -193,7 +193,7 @@ impl<'a> Verifier<'a> {
                     self.waiting.fetch_sub(freed + whole as u64, Ordering::Relaxed);
                     return;
                 }
-                None => Part { bytes: vec![0; whole], there: vec![] },
+                None => PartialBlock { bytes: vec![0; whole], there: vec![] },
             };
             let part_of = part_of.with(size(first.max(start) - first), part);
             if matches!(&part_of.there[..], [all] if *all == (0..whole)) {
@@ -268,9 +268,9 @@ impl Tensor {
     }
 }
 
-impl Part {
+impl PartialBlock {
     /// This with `bytes` at `at`.
-    fn with(mut self, at: usize, bytes: &[u8]) -> Part {
+    fn with(mut self, at: usize, bytes: &[u8]) -> PartialBlock {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         self.there.push(at..at + bytes.len());
         self.there.sort_by_key(|r| r.start);

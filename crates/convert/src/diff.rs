@@ -18,7 +18,7 @@ use planner::{LayoutKind, describe, plan, plan_as_stored};
 use crate::{Error, rope};
 
 pub use keys::KeyDifference;
-pub use report::{Compared, DiffGroup, DiffReport, Held, Outcome};
+pub use report::{Compared, DiffGroup, DiffReport, Outcome, StoredParam};
 
 /// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
 /// both store it. `each` is called before each of them, with its place, how many there are, and its name.
@@ -178,13 +178,13 @@ impl Side {
         &self.of(i).name
     }
 
-    fn held(&self, i: usize) -> Held {
+    fn held(&self, i: usize) -> StoredParam {
         let param = self.of(i);
         let mut entries = BTreeSet::new();
         param.expr.for_each_source(&mut |name| {
             entries.insert(name.to_owned());
         });
-        Held {
+        StoredParam {
             entries: entries.into_iter().collect(),
             shape: param.shape.clone(),
             scheme: param.scheme.name.to_string(),

@@ -20,7 +20,7 @@ pub use carry::Left;
 pub use checkpoint::Split;
 pub use conversion::{Conversion, ConvertOptions, OutputFormat, Progress};
 pub use coverage::{Covered, coverage};
-pub use diff::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome, diff};
+pub use diff::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam, diff};
 pub use error::Error;
 pub use imatrix::Imatrix;
 pub use report::{ConvertReport, Converted, Group};

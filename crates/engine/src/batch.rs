@@ -30,13 +30,13 @@ impl Logits {
 }
 
 /// The tokens that one session takes.
-pub(crate) struct Part<'a> {
+pub(crate) struct BatchItem<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) tokens: &'a [u32],
     pub(crate) logits: Logits,
 }
 
-impl Part<'_> {
+impl BatchItem<'_> {
     /// The number of tokens that logits are wanted after.
     pub(crate) fn wanted(&self) -> usize {
         self.tokens.len() - self.logits.first(self.tokens.len())
@@ -63,7 +63,7 @@ impl Part<'_> {
     }
 }
 
-impl Sessions for &mut [Part<'_>] {
+impl Sessions for &mut [BatchItem<'_>] {
     fn state(&mut self, part: usize, branch: usize) -> (usize, &mut State) {
         let session = &mut *self[part].session;
         (session.position(), &mut session.states[branch])
@@ -76,7 +76,7 @@ impl Sessions for &mut [Part<'_>] {
 /// attends to its own positions.
 #[derive(Default)]
 pub struct Batch<'a> {
-    pub(crate) parts: Vec<Part<'a>>,
+    pub(crate) parts: Vec<BatchItem<'a>>,
 }
 
 impl fmt::Debug for Batch<'_> {
@@ -93,7 +93,7 @@ impl<'a> Batch<'a> {
 
     /// Adds a part: `session` takes `tokens` at its next positions. Parts are counted from 0.
     pub fn add(&mut self, session: &'a mut Session, tokens: &'a [u32], logits: Logits) {
-        self.parts.push(Part { session, tokens, logits });
+        self.parts.push(BatchItem { session, tokens, logits });
     }
 }
 
@@ -108,7 +108,7 @@ impl Cursor {
     /// Fills `segments` with the next pass over `parts`, of at most `most` rows, and returns its number of rows: 0 at the end.
     pub(crate) fn next_pass(
         &mut self,
-        parts: &[Part<'_>],
+        parts: &[BatchItem<'_>],
         most: usize,
         segments: &mut Vec<Segment>,
     ) -> usize {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Ceiling};
-use crate::batch::{Cursor, Part};
+use crate::batch::{BatchItem, Cursor};
 use crate::layer::{Pass, Rotation, Segment};
 use crate::{Batch, Error, Logits, Model, Session};
 
@@ -98,7 +98,7 @@ impl Runner {
     /// # Errors
     /// As [`Runner::run`].
     pub fn forward(&mut self, session: &mut Session, tokens: &[u32]) -> Result<&[f32], Error> {
-        self.run_parts(&mut [Part { session, tokens, logits: Logits::Last }], |_, _, _| ())?;
+        self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::Last }], |_, _, _| ())?;
         Ok(&self.buffers.logits[..self.model.vocab()])
     }
 
@@ -112,7 +112,7 @@ impl Runner {
         tokens: &[u32],
         mut each: impl FnMut(&[f32]),
     ) -> Result<(), Error> {
-        self.run_parts(&mut [Part { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
+        self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
     }
 
     /// Does the products of a prompt of `tokens` tokens and nothing else: what they alone take bounds a prompt.
@@ -137,7 +137,7 @@ impl Runner {
 
     fn run_parts(
         &mut self,
-        parts: &mut [Part<'_>],
+        parts: &mut [BatchItem<'_>],
         mut each: impl FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
         self.prepare(parts)?;
@@ -153,7 +153,7 @@ impl Runner {
     }
 
     /// Checks all parts, and makes room for what they need.
-    fn prepare(&mut self, parts: &[Part<'_>]) -> Result<(), Error> {
+    fn prepare(&mut self, parts: &[BatchItem<'_>]) -> Result<(), Error> {
         if parts.is_empty() {
             return Err(Error::NoTokens);
         }
@@ -165,7 +165,7 @@ impl Runner {
         }
         let longest = parts.iter().map(|part| part.session.capacity()).max().unwrap_or(0);
         self.backend.reserve(longest)?;
-        let outputs = parts.iter().map(Part::wanted).sum::<usize>().min(OUTPUTS);
+        let outputs = parts.iter().map(BatchItem::wanted).sum::<usize>().min(OUTPUTS);
         let (logits, wanted) = (&mut self.buffers.logits, outputs * self.model.vocab());
         if wanted > logits.len() {
             logits.try_reserve_exact(wanted - logits.len()).map_err(|_| Error::TooLarge)?;
@@ -175,7 +175,7 @@ impl Runner {
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
-    fn pass(&mut self, mut parts: &mut [Part<'_>], rows: usize) {
+    fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
         let Runner { model, backend, buffers, rotations, segments } = self;
         let (hidden, backend) = (model.hidden(), &mut **backend);
         let Buffers { x, h, added, wide, narrow, .. } = buffers;
@@ -219,7 +219,7 @@ impl Runner {
     }
 
     /// Hands on the logits of the rows of the last pass that some are wanted of.
-    fn outputs(&mut self, parts: &[Part<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
+    fn outputs(&mut self, parts: &[BatchItem<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
         let Runner { model, backend, buffers, segments, .. } = self;
         let (hidden, vocab) = (model.hidden(), model.vocab());
         let Buffers { x, h, logits, .. } = buffers;

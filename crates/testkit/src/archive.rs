@@ -51,7 +51,7 @@ pub(crate) fn take_folder(archive: &Path, folder: &str, files: &[Wanted], drafts
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Kind;
+    use crate::table::PackageForm;
 
     #[test]
     fn the_archive_is_found_by_name_and_version() {
@@ -61,7 +61,7 @@ mod tests {
         {
             std::fs::write(folder.path().join(name), b"").unwrap();
         }
-        let archive = |name, version| Archive { name, version, bytes: 0, kind: Kind::Wheel };
+        let archive = |name, version| Archive { name, version, bytes: 0, kind: PackageForm::Wheel };
         let found = |name, version| {
             find(folder.path(), &archive(name, version)).map(|path| path.file_name().unwrap().to_owned())
         };

@@ -11,7 +11,7 @@ pub use dense::{DENSE, Dense};
 
 /// What a fixture holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct FixtureSize {
     /// Tensors in all files.
     pub tensors: u64,
     /// Bytes of data.
@@ -36,7 +36,7 @@ fn bytes((_, dtype, shape): &Tensor) -> u64 {
 pub const MANY: u64 = 500_000;
 
 /// Makes `many.safetensors` and `many.gguf` in `dir`: half a million small tensors in one header, in each.
-pub fn many_tensors(dir: &Path) -> io::Result<Held> {
+pub fn many_tensors(dir: &Path) -> io::Result<FixtureSize> {
     fs::create_dir_all(dir)?;
     let tensor = |i: u64| {
         let name = format!("model.layers.{}.mlp.experts.{}.w{}.weight", i / 300, i / 3 % 100, i % 3);
@@ -67,23 +67,23 @@ pub fn many_tensors(dir: &Path) -> io::Result<Held> {
     header.resize(header.len().next_multiple_of(32), 0);
     fs::write(dir.join("many.gguf"), &header)?;
     File::options().write(true).open(dir.join("many.gguf"))?.set_len(header.len() as u64 + 32 * MANY)?;
-    Ok(Held { tensors: 2 * MANY, bytes: 2 * data, files: 2 })
+    Ok(FixtureSize { tensors: 2 * MANY, bytes: 2 * data, files: 2 })
 }
 
 /// Makes in `dir` what deepseek-ai/DeepSeek-V3 is: its names, shapes and dtypes in 163 files of 688 GB, all holes.
 ///
 /// Source: config.json and modeling_deepseek.py of <https://huggingface.co/deepseek-ai/DeepSeek-V3>, and its
 /// README_WEIGHTS.md for the layer that predicts a second token and for the blocks of fp8.
-pub fn deepseek_v3(dir: &Path) -> io::Result<Held> {
+pub fn deepseek_v3(dir: &Path) -> io::Result<FixtureSize> {
     mixture(dir, 256)
 }
 
 /// The same with 384 experts in each layer, as moonshotai/Kimi-K2 has: a trillion parameters.
-pub fn trillion(dir: &Path) -> io::Result<Held> {
+pub fn trillion(dir: &Path) -> io::Result<FixtureSize> {
     mixture(dir, 384)
 }
 
-fn mixture(dir: &Path, experts: u64) -> io::Result<Held> {
+fn mixture(dir: &Path, experts: u64) -> io::Result<FixtureSize> {
     const FILES: usize = 163;
     fs::create_dir_all(dir)?;
     let routed = |n: u64| format!("\"n_routed_experts\": {n},");
@@ -111,7 +111,7 @@ fn mixture(dir: &Path, experts: u64) -> io::Result<Held> {
     }
     index.push_str("}}");
     fs::write(dir.join("model.safetensors.index.json"), index)?;
-    Ok(Held { tensors: tensors.len() as u64, bytes: total, files: FILES as u64 })
+    Ok(FixtureSize { tensors: tensors.len() as u64, bytes: total, files: FILES as u64 })
 }
 
 fn mixture_tensors(experts: u64) -> Vec<Tensor> {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Progress;
 use crate::python;
-use crate::table::{Archive, Kind};
+use crate::table::{Archive, PackageForm};
 
 /// Downloads `archives` into the folder `into`; `scratch` takes what pip writes meanwhile.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn download(label: &str, archives: &[Archive], into: &Path, scratch: 
         .stdout(out.try_clone()?)
         .stderr(out);
     for archive in archives {
-        if let Kind::Source { build_system } = archive.kind {
+        if let PackageForm::Source { build_system } = archive.kind {
             let stand_in = scratch.join("stand-in");
             write_stand_in(&stand_in, build_system, archive)?;
             command.args(["--no-build-isolation", "--no-binary", archive.name]).env("PYTHONPATH", &stand_in);

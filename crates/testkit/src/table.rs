@@ -24,12 +24,12 @@ pub(crate) struct Archive {
     pub(crate) version: &'static str,
     /// Size of the download, for the progress line.
     pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PackageForm,
 }
 
 /// In what form a package comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum PackageForm {
     /// A zip.
     Wheel,
     /// A `.tar.gz` of sources, whose build system is the Python module named here.
@@ -79,7 +79,7 @@ impl Wanted {
 }
 
 const fn wheel(name: &'static str, version: &'static str, bytes: u64) -> Archive {
-    Archive { name, version, bytes, kind: Kind::Wheel }
+    Archive { name, version, bytes, kind: PackageForm::Wheel }
 }
 
 /// Every model that `cargo xtask models` can fetch.
@@ -130,7 +130,7 @@ pub const TABLE: &[Model] = &[
             name: "llama-cpp-python",
             version: "0.3.36",
             bytes: 76_589_250,
-            kind: Kind::Source { build_system: "scikit_build_core.build" },
+            kind: PackageForm::Source { build_system: "scikit_build_core.build" },
         }],
         files: Files::Folder {
             folder: "llama_cpp_python-0.3.36/vendor/llama.cpp/models",

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use weighbridge::checkpoint::Io;
-use weighbridge::convert::{Compared, DiffGroup, DiffReport, Held, KeyDifference, Outcome};
+use weighbridge::convert::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam};
 use weighbridge::load::Bytes;
 use weighbridge::tensor::Pattern;
 use weighbridge::{OpenOptions, Pool};
@@ -166,7 +166,7 @@ fn summary(report: &DiffReport) -> String {
     format!("{verdict}: {total} parameters in both; {}", parts.join(", "))
 }
 
-fn row(count: &str, name: &str, a: &Held, b: &Held, outcome: &Outcome) -> Vec<String> {
+fn row(count: &str, name: &str, a: &StoredParam, b: &StoredParam, outcome: &Outcome) -> Vec<String> {
     let cells = match outcome {
         Outcome::Identical => ["", "bit-equal", "", ""].map(str::to_owned),
         Outcome::SameValues => ["", "equal", "", ""].map(str::to_owned),
@@ -195,11 +195,11 @@ fn share(part: u64, of: u64) -> String {
 }
 
 /// Parameters alike but for numbers in their names: the name or pattern, how many, one of them.
-fn gathered(only: &[(String, Held)]) -> Vec<(String, usize, &Held)> {
-    let mut groups: Vec<(String, usize, &Held, &str)> = vec![];
+fn gathered(only: &[(String, StoredParam)]) -> Vec<(String, usize, &StoredParam)> {
+    let mut groups: Vec<(String, usize, &StoredParam, &str)> = vec![];
     for (name, held) in only {
         let pattern = Pattern::of(name).to_string();
-        let alike = |g: &&mut (String, usize, &Held, &str)| {
+        let alike = |g: &&mut (String, usize, &StoredParam, &str)| {
             g.0 == pattern && (&g.2.shape, &g.2.scheme) == (&held.shape, &held.scheme)
         };
         match groups.iter_mut().find(alike) {
@@ -214,7 +214,8 @@ fn gathered(only: &[(String, Held)]) -> Vec<(String, usize, &Held)> {
 }
 
 fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
-    let held = |h: &Held| json!({"entries": h.entries, "shape": h.shape.to_vec(), "encoding": h.scheme});
+    let held =
+        |h: &StoredParam| json!({"entries": h.entries, "shape": h.shape.to_vec(), "encoding": h.scheme});
     let outcome = |o: &Outcome| match o {
         Outcome::Identical => json!({"outcome": "bit-equal"}),
         Outcome::SameValues => json!({"outcome": "equal values"}),
@@ -250,7 +251,7 @@ fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
             merge(fields, outcome(&g.outcome))
         })
         .collect();
-    let only = |list: &[(String, Held)]| -> Vec<Value> {
+    let only = |list: &[(String, StoredParam)]| -> Vec<Value> {
         list.iter().map(|(name, h)| merge(json!({"name": name}), held(h))).collect()
     };
     let configuration: Vec<Value> =

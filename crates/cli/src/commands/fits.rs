@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const MOST_RANKS: u64 = 64;
 
 /// Parameters and buffers held in one way.
-pub(crate) struct Held {
+pub(crate) struct MemoryUse {
     /// Nothing stays in a map.
     owned: bool,
     needs: Needs,
@@ -26,10 +26,10 @@ pub(crate) struct Cache<'a> {
     pub(crate) bytes: &'a dyn Fn(u64) -> u64,
 }
 
-impl Held {
-    fn of(plan: &Plan, owned: bool, threads: usize, cache: u64) -> Result<Held, Failure> {
+impl MemoryUse {
+    fn of(plan: &Plan, owned: bool, threads: usize, cache: u64) -> Result<MemoryUse, Failure> {
         let options = load::Options { owned, ..load::Options::default() };
-        Ok(Held { owned, needs: plan.needs(options, threads)?, cache })
+        Ok(MemoryUse { owned, needs: plan.needs(options, threads)?, cache })
     }
 
     /// What is there from the first token to the last.
@@ -101,9 +101,9 @@ pub(crate) struct Fits {
     /// Positions whose keys and values are counted.
     positions: Option<u64>,
     /// The ways that were looked at, the best first.
-    ways: Vec<Held>,
+    ways: Vec<MemoryUse>,
     /// The least `tp` with which the first rank's share fits, if none of the ways does.
-    shared: Option<(u64, Held)>,
+    shared: Option<(u64, MemoryUse)>,
 }
 
 impl Fits {
@@ -122,18 +122,18 @@ impl Fits {
         let mut fits = Fits { memory, positions, ways: vec![], shared: None };
         for owned in [true, false] {
             if owned || !only_owned && !fits.any() {
-                fits.ways.push(Held::of(plan, owned, threads, kept(mesh.tp))?);
+                fits.ways.push(MemoryUse::of(plan, owned, threads, kept(mesh.tp))?);
             }
         }
         if fits.any() {
             return Ok(fits);
         }
         // Fewer ranks than this cannot do, whatever is shared.
-        let least = fits.ways.iter().map(Held::stays).min().unwrap_or(0).div_ceil(memory);
+        let least = fits.ways.iter().map(MemoryUse::stays).min().unwrap_or(0).div_ceil(memory);
         for tp in (mesh.tp + 1).max(mesh.tp.saturating_mul(least))..=MOST_RANKS {
             let Ok(plan) = share(Mesh { tp, ..*mesh }) else { continue };
             for owned in if only_owned { &[true][..] } else { &[true, false] } {
-                let held = Held::of(&plan, *owned, threads, kept(tp))?;
+                let held = MemoryUse::of(&plan, *owned, threads, kept(tp))?;
                 if held.room(memory).is_some() {
                     fits.shared = Some((tp, held));
                     return Ok(fits);

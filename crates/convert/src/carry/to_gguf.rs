@@ -49,7 +49,8 @@ pub(crate) fn to_gguf(
     let mut lost = description.losses;
     if let Some((vocabulary, losses)) = vocabulary(hf, &mut lost)? {
         out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
-        let beside = |loss: text::Loss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
+        let beside =
+            |loss: text::TokenizerLoss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
         lost.extend(losses.into_iter().map(beside));
     } else {
         out.put("tokenizer.ggml.model", ValueBuf::Str("none".to_owned()));
@@ -216,7 +217,7 @@ fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
 fn vocabulary(
     hf: &HfMetadata,
     lost: &mut Vec<Loss>,
-) -> Result<Option<(VocabularyBuf, Vec<text::Loss>)>, Error> {
+) -> Result<Option<(VocabularyBuf, Vec<text::TokenizerLoss>)>, Error> {
     let config = hf.tokenizer_config().map(Member::read).transpose()?;
     let vocabulary = match (hf.sentencepiece(), hf.tokenizer()) {
         (Some(model), _) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())

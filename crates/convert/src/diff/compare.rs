@@ -30,12 +30,12 @@ pub(super) fn compare(a: &Tensor, b: &Tensor, pool: &mut Pool) -> Result<Outcome
     let width = of_a.bands.k.max(of_b.bands.k);
     let matrix = of_a.matrix().min(of_b.matrix());
     let step = (AT_ONCE / width).max(1) * width;
-    let mut parts: Vec<Part> = (0..elements / matrix)
+    let mut parts: Vec<ComparedRange> = (0..elements / matrix)
         .flat_map(|m| {
             let starts = (0..matrix.div_ceil(step)).map(move |i| m * matrix + i * step);
             starts.map(move |at| at..(at + step).min((m + 1) * matrix))
         })
-        .map(|range| Part { range, found: Outcome::SameValues })
+        .map(|range| ComparedRange { range, found: Outcome::SameValues })
         .collect();
     let mut scratch: Vec<[Vec<f32>; 2]> = (0..pool.threads()).map(|_| [vec![], vec![]]).collect();
     pool.chunks(&mut scratch, &mut parts, 1, |[x, y], _, parts| {
@@ -53,7 +53,7 @@ pub(super) fn compare(a: &Tensor, b: &Tensor, pool: &mut Pool) -> Result<Outcome
 }
 
 /// Some values of both, and how they compare.
-struct Part {
+struct ComparedRange {
     range: Range<u64>,
     found: Outcome,
 }

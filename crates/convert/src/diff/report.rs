@@ -9,7 +9,7 @@ use super::KeyDifference;
 
 /// A parameter as one of the checkpoints has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct StoredParam {
     /// The entries that it is made from.
     pub entries: Vec<String>,
     /// Its logical shape.
@@ -83,9 +83,9 @@ pub struct Compared {
     /// Its name.
     pub name: String,
     /// In A.
-    pub a: Held,
+    pub a: StoredParam,
     /// In B.
-    pub b: Held,
+    pub b: StoredParam,
     /// How they compare.
     pub outcome: Outcome,
 }
@@ -98,9 +98,9 @@ pub struct DiffGroup {
     /// How many.
     pub count: usize,
     /// One of them in A.
-    pub a: Held,
+    pub a: StoredParam,
     /// One of them in B.
-    pub b: Held,
+    pub b: StoredParam,
     /// Of all together.
     pub outcome: Outcome,
 }
@@ -123,9 +123,9 @@ pub struct DiffReport {
     /// Parameters that one has, and that follow from the configuration of the other.
     pub implied: Vec<String>,
     /// Parameters that only A has.
-    pub only_a: Vec<(String, Held)>,
+    pub only_a: Vec<(String, StoredParam)>,
     /// Parameters that only B has.
-    pub only_b: Vec<(String, Held)>,
+    pub only_b: Vec<(String, StoredParam)>,
     /// Bytes that were read of both.
     pub bytes_read: u64,
     /// The most bytes that were held for parameters at one time.

@@ -131,14 +131,14 @@ impl Kernels {
 }
 
 /// Some output features of one matrix, and where they go.
-pub(super) struct Part<'a> {
+pub(super) struct FeatureRange<'a> {
     pub(super) linear: &'a Linear,
     pub(super) kernel: &'a Kernel,
     pub(super) features: Range<usize>,
     pub(super) y: ColumnsMut<'a>,
 }
 
-impl Part<'_> {
+impl FeatureRange<'_> {
     /// `padded` has room for a group of every row.
     pub(super) fn run(&mut self, isa: Isa, x: &Activations, padded: &mut [f32]) {
         let planes = &self.linear.weight.planes();
@@ -220,7 +220,7 @@ impl Backend for Cpu {
 
         let threads = self.pool.threads();
         let wanted = (threads * PARTS_A_THREAD).min(PARTS - projection.parts.len().min(PARTS));
-        let mut parts: [Option<Part<'_>>; PARTS] = [const { None }; PARTS];
+        let mut parts: [Option<FeatureRange<'_>>; PARTS] = [const { None }; PARTS];
         let mut count = 0;
         let mut left = ColumnsMut::new(y, rows, projection.out);
         for linear in &projection.parts {
@@ -234,7 +234,7 @@ impl Backend for Cpu {
                 let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
                 let (part, rest) = mine.split_at(end - at);
                 mine = rest;
-                parts[count] = Some(Part { linear, kernel, features: at..end, y: part });
+                parts[count] = Some(FeatureRange { linear, kernel, features: at..end, y: part });
                 count += 1;
                 at = end;
             }

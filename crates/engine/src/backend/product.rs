@@ -6,7 +6,7 @@ use std::sync::Arc;
 use load::{Pool, Race, Task};
 use quant::{Activations, ColumnsMut, Isa};
 
-use super::cpu::{Kernels, PARTS, Part};
+use super::cpu::{FeatureRange, Kernels, PARTS};
 use crate::weights::Projection;
 
 /// Bytes of weights that one item reads, at least: some microseconds, so that a thread that is stopped holds little, and
@@ -97,7 +97,7 @@ impl Task for Product {
         let Some(linear) = self.projection.as_ref().and_then(|p| p.parts.get(*part)) else { return };
         let y = ColumnsMut::new(out, 1, features.len());
         let kernel = self.kernels.of(linear);
-        Part { linear, kernel, features: features.clone(), y }.run(
+        FeatureRange { linear, kernel, features: features.clone(), y }.run(
             self.isa,
             &self.activations,
             &mut [0.0; 16],

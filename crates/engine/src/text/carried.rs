@@ -4,7 +4,7 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
 
-use super::{ChatTemplate, Loss, Tokenizer, Vocabulary, VocabularyBuf};
+use super::{ChatTemplate, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 use crate::Error;
 
 /// The tokenizer of a checkpoint: GGUF's own metadata, or the tokenizer.json or tokenizer.model beside the weights.
@@ -59,7 +59,7 @@ pub fn open_tokenizer(path: impl AsRef<Path>, options: &OpenOptions) -> Result<T
 pub fn hf_vocabulary(
     hf: &HfMetadata,
     checkpoint: &Checkpoint,
-) -> Result<Option<(VocabularyBuf, Vec<Loss>)>, Error> {
+) -> Result<Option<(VocabularyBuf, Vec<TokenizerLoss>)>, Error> {
     let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
     let vocabulary = match (hf.tokenizer(), hf.sentencepiece()) {
         (Some(json), _) => VocabularyBuf::from_json(&json.read()?, config.as_deref()),

@@ -104,15 +104,15 @@ impl Note {
 
 /// Something of a `tokenizer.json` that GGUF does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct TokenizerLoss {
     /// The path of the field.
     pub field: String,
     /// How texts change without it.
     pub effect: String,
 }
 
-impl Loss {
-    pub(super) fn new(field: &str, effect: impl Into<String>) -> Loss {
-        Loss { field: field.to_owned(), effect: effect.into() }
+impl TokenizerLoss {
+    pub(super) fn new(field: &str, effect: impl Into<String>) -> TokenizerLoss {
+        TokenizerLoss { field: field.to_owned(), effect: effect.into() }
     }
 }

@@ -21,7 +21,7 @@ mod write;
 
 use serde_json::Value;
 
-use super::{Error, Loss, Tokenizer, Vocabulary, VocabularyBuf};
+use super::{Error, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 
 pub(super) use fast::Fast;
 pub(super) use file::File;
@@ -60,7 +60,10 @@ impl VocabularyBuf {
     ///
     /// # Errors
     /// As [`Tokenizer::from_json`], and [`Error::Refused`] for what GGUF has no words for.
-    pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<(VocabularyBuf, Vec<Loss>), Error> {
+    pub fn from_json(
+        json: &[u8],
+        config: Option<&[u8]>,
+    ) -> Result<(VocabularyBuf, Vec<TokenizerLoss>), Error> {
         File::new(json, config)?.to_vocabulary()
     }
 

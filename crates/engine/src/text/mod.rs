@@ -26,7 +26,7 @@ mod vocabulary;
 
 pub use carried::{chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, vocabulary};
 pub use chat::{ChatTemplate, Message};
-pub use error::{Error, Loss, Note};
+pub use error::{Error, Note, TokenizerLoss};
 pub use options::{EncodeOptions, SpecialText};
 pub use stream::{TextStream, TokenStream};
 pub use tokenizer::Tokenizer;

@@ -2,9 +2,9 @@
 
 use super::bpe::{self, Bpe};
 use super::pretokenize::{Cutter, LINES, PreTokenizer};
-use super::special::{Part, Specials, find_ends};
+use super::special::{Specials, TextOrToken, find_ends};
 use super::spm::Spm;
-use super::store::{Kind, SPACE_MARK, Spelling, TokenStore};
+use super::store::{SPACE_MARK, Spelling, TokenStore, TokenType};
 use super::{EncodeOptions, Error, SpecialText, Vocabulary};
 
 enum Model {
@@ -87,11 +87,11 @@ impl Own {
         let mut opens = true;
         for part in self.specials.cut(&self.store, text, options.parse_special) {
             match part {
-                Part::Token(id) => {
+                TextOrToken::Token(id) => {
                     out.push(id);
                     opens = true;
                 }
-                Part::Text(text) => {
+                TextOrToken::Text(text) => {
                     match &self.model {
                         Model::Spm(spm) => spm.encode(&self.store, text, opens, &mut out),
                         Model::Bpe(bpe) if self.mark_spaces => {
@@ -130,7 +130,7 @@ impl Own {
     /// The bytes that a token adds to a text: not always whole characters (see
     /// [`TextStream`]), none for a token outside the vocabulary.
     pub(super) fn bytes(&self, token: u32, special: SpecialText) -> &[u8] {
-        let steers = self.store.kind(token).is_some_and(Kind::steers);
+        let steers = self.store.kind(token).is_some_and(TokenType::steers);
         if steers && special == SpecialText::Hidden {
             return &[];
         }

@@ -1,10 +1,10 @@
 //! Tokens that are not made by merging: cut out of a text first, and known by name.
 
-use super::store::{Kind, TokenStore};
+use super::store::{TokenStore, TokenType};
 
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum TextOrToken<'a> {
     Text(&'a str),
     Token(u32),
 }
@@ -17,7 +17,7 @@ pub(super) struct Specials {
 
 /// One place where a special token stands.
 #[derive(Clone, Copy)]
-struct Place {
+struct Occurrence {
     id: u32,
     start: usize,
     len: usize,
@@ -39,7 +39,7 @@ impl Specials {
     /// steering tokens are seen only with `steering`, user-defined ones always.
     ///
     /// Source: `tokenizer_st_partition`, src/llama-vocab.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.
-    pub(super) fn cut<'a>(&self, store: &TokenStore, text: &'a str, steering: bool) -> Vec<Part<'a>> {
+    pub(super) fn cut<'a>(&self, store: &TokenStore, text: &'a str, steering: bool) -> Vec<TextOrToken<'a>> {
         let bytes = text.as_bytes();
         let mut places = Vec::new();
         for (start, first) in bytes.iter().enumerate() {
@@ -48,8 +48,8 @@ impl Specials {
                     continue;
                 };
                 let kind = store.kind(id);
-                if kind == Some(Kind::UserDefined) || steering && kind.is_some_and(Kind::steers) {
-                    places.push(Place { id, start, len });
+                if kind == Some(TokenType::UserDefined) || steering && kind.is_some_and(TokenType::steers) {
+                    places.push(Occurrence { id, start, len });
                 }
             }
         }
@@ -58,19 +58,19 @@ impl Specials {
 
         let mut parts = Vec::with_capacity(2 * chosen.len() + 1);
         let mut at = 0;
-        for Place { id, start, len } in chosen {
+        for Occurrence { id, start, len } in chosen {
             // Tokens are whole UTF-8 strings, so they begin and end between characters.
-            parts.extend(text.get(at..start).filter(|text| !text.is_empty()).map(Part::Text));
-            parts.push(Part::Token(id));
+            parts.extend(text.get(at..start).filter(|text| !text.is_empty()).map(TextOrToken::Text));
+            parts.push(TextOrToken::Token(id));
             at = start + len;
         }
-        parts.extend(text.get(at..).filter(|text| !text.is_empty()).map(Part::Text));
+        parts.extend(text.get(at..).filter(|text| !text.is_empty()).map(TextOrToken::Text));
         parts
     }
 }
 
 /// Those of `places` that stay when each takes its bytes in turn.
-fn choose(mut places: Vec<Place>, bytes: usize) -> Vec<Place> {
+fn choose(mut places: Vec<Occurrence>, bytes: usize) -> Vec<Occurrence> {
     if places.is_empty() {
         return places;
     }
@@ -172,7 +172,7 @@ pub(super) struct Ends {
     /// Sorted.
     pub(super) ids: Vec<u32>,
     /// The kinds of tokens by name; the last of several counts.
-    pub(super) kinds: Vec<(u32, Kind)>,
+    pub(super) kinds: Vec<(u32, TokenType)>,
 }
 
 impl Ends {
@@ -181,15 +181,15 @@ impl Ends {
         let mut ends = Ends { ids: named.iter().flatten().copied().collect(), kinds: Vec::new() };
         for (names, is_end) in FILL_IN {
             if let Some(id) = names.iter().find_map(|name| id(name)) {
-                ends.kinds.push((id, Kind::Control));
+                ends.kinds.push((id, TokenType::Control));
                 ends.ids.extend(is_end.then_some(id));
             }
         }
         for id in ENDS.iter().filter_map(|name| id(name)) {
-            ends.kinds.push((id, Kind::Control));
+            ends.kinds.push((id, TokenType::Control));
             ends.ids.push(id);
         }
-        ends.kinds.extend(SHOWN.iter().filter_map(|name| id(name)).map(|id| (id, Kind::UserDefined)));
+        ends.kinds.extend(SHOWN.iter().filter_map(|name| id(name)).map(|id| (id, TokenType::UserDefined)));
         ends.ids.sort_unstable();
         ends.ids.dedup();
 
@@ -199,7 +199,7 @@ impl Ends {
         let inner_end = has("<|return|>") && (has("<|call|>") || has("<|calls|>"))
             || (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
         let plain_s = has("<|tool_response>") || has("<|plamo:eos|>");
-        let mut drop = |name: &str, kind: Kind| {
+        let mut drop = |name: &str, kind: TokenType| {
             if let Some(id) = id(name)
                 && let Ok(at) = ends.ids.binary_search(&id)
             {
@@ -208,10 +208,10 @@ impl Ends {
             }
         };
         if inner_end {
-            drop("<|end|>", Kind::UserDefined);
+            drop("<|end|>", TokenType::UserDefined);
         }
         if plain_s {
-            drop("</s>", Kind::Normal);
+            drop("</s>", TokenType::Normal);
         }
         ends
     }
@@ -241,9 +241,11 @@ mod tests {
         let store = store(&["ab", "bcd", "x"], &[4, 3, 1]);
         let specials = Specials::new(&store);
         let text = "abcdabx";
-        let all = [Part::Text("a"), Part::Token(1), Part::Token(0), Part::Text("x")];
+        let all =
+            [TextOrToken::Text("a"), TextOrToken::Token(1), TextOrToken::Token(0), TextOrToken::Text("x")];
         assert_eq!(specials.cut(&store, text, true), all);
-        let user = [Part::Token(0), Part::Text("cd"), Part::Token(0), Part::Text("x")];
+        let user =
+            [TextOrToken::Token(0), TextOrToken::Text("cd"), TextOrToken::Token(0), TextOrToken::Text("x")];
         assert_eq!(specials.cut(&store, text, false), user);
         assert_eq!(specials.cut(&store, "", true), []);
     }
@@ -252,16 +254,16 @@ mod tests {
     fn ends_are_found_by_name_and_by_id() {
         let mut tokens = store(&["a", "<|im_end|>", "<fim_pad>", "<reponame>", "<pad>"], &[1, 1, 3, 3, 3]);
         assert_eq!(find_ends(&mut tokens, &[Some(4), None]), [1, 2, 3, 4]);
-        assert_eq!(tokens.kind(1), Some(Kind::Control));
+        assert_eq!(tokens.kind(1), Some(TokenType::Control));
     }
 
     #[test]
     fn an_inner_end_is_none() {
         let mut tokens = store(&["<|return|>", "<|call|>", "<|end|>", "</s>"], &[3; 4]);
         assert_eq!(find_ends(&mut tokens, &[]), [0, 1, 3]);
-        assert_eq!(tokens.kind(2), Some(Kind::UserDefined));
+        assert_eq!(tokens.kind(2), Some(TokenType::UserDefined));
         let mut tokens = store(&["<|tool_response>", "</s>"], &[3, 1]);
         assert_eq!(find_ends(&mut tokens, &[Some(1)]), [0]);
-        assert_eq!(tokens.kind(1), Some(Kind::Normal));
+        assert_eq!(tokens.kind(1), Some(TokenType::Normal));
     }
 }

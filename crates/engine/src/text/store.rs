@@ -13,7 +13,7 @@ const TYPES: &str = "tokenizer.ggml.token_type";
 
 /// What a token is for. Values are those of `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenType {
     Normal,
     Unknown,
     Control,
@@ -22,16 +22,16 @@ pub(super) enum Kind {
     Byte,
 }
 
-impl Kind {
-    fn from_gguf(value: i32) -> Option<Kind> {
+impl TokenType {
+    fn from_gguf(value: i32) -> Option<TokenType> {
         Some(match value {
-            1 => Kind::Normal,
-            2 => Kind::Unknown,
-            3 => Kind::Control,
-            4 => Kind::UserDefined,
+            1 => TokenType::Normal,
+            2 => TokenType::Unknown,
+            3 => TokenType::Control,
+            4 => TokenType::UserDefined,
             // 0 is "undefined"; like an unused token it has no text of its own.
-            0 | 5 => Kind::Unused,
-            6 => Kind::Byte,
+            0 | 5 => TokenType::Unused,
+            6 => TokenType::Byte,
             _ => return None,
         })
     }
@@ -39,7 +39,7 @@ impl Kind {
     /// Whether the token steers the model and is not text: hidden from a reader, and recognised in a
     /// prompt only where that is asked for.
     pub(super) fn steers(self) -> bool {
-        matches!(self, Kind::Control | Kind::Unknown)
+        matches!(self, TokenType::Control | TokenType::Unknown)
     }
 }
 
@@ -87,7 +87,7 @@ impl Strings {
 pub(super) struct TokenStore {
     texts: Strings,
     rendered: Strings,
-    kinds: Vec<Kind>,
+    kinds: Vec<TokenType>,
     ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -119,12 +119,12 @@ impl TokenStore {
                 return Err(Error::malformed(TOKENS, format!("token {id} `{text}` is not UTF-8")));
             }
             let kind = match types.map(|types| types[id as usize]) {
-                None => Kind::Normal,
-                Some(value) => Kind::from_gguf(value).ok_or_else(|| {
+                None => TokenType::Normal,
+                Some(value) => TokenType::from_gguf(value).ok_or_else(|| {
                     Error::malformed(TYPES, format!("token {id} has type {value}, types are 0 to 6"))
                 })?,
             };
-            if kind == Kind::Byte && byte_of(text).is_none() {
+            if kind == TokenType::Byte && byte_of(text).is_none() {
                 let text = String::from_utf8_lossy(text);
                 let problem = format!("token {id} `{text}` is a byte token, whose text must be `<0xHH>`");
                 return Err(Error::malformed(TYPES, problem));
@@ -166,11 +166,13 @@ impl TokenStore {
                     Some(byte) => out.push(byte),
                     None => unmark_spaces(text, out),
                 },
-                Kind::Control | Kind::Unknown | Kind::UserDefined => out.extend_from_slice(text),
-                Kind::Unused => {}
-                Kind::Byte => out.extend(byte_of(text)),
-                Kind::Normal if spelling == Spelling::ByteLevel => table.decode(text, out),
-                Kind::Normal => unmark_spaces(text, out),
+                TokenType::Control | TokenType::Unknown | TokenType::UserDefined => {
+                    out.extend_from_slice(text);
+                }
+                TokenType::Unused => {}
+                TokenType::Byte => out.extend(byte_of(text)),
+                TokenType::Normal if spelling == Spelling::ByteLevel => table.decode(text, out),
+                TokenType::Normal => unmark_spaces(text, out),
             }
             // Never longer than the texts, whose ends fit.
             let _ = rendered.close();
@@ -211,11 +213,11 @@ impl TokenStore {
         self.rendered.ends.iter().map(len).max().unwrap_or(0)
     }
 
-    pub(super) fn kind(&self, id: u32) -> Option<Kind> {
+    pub(super) fn kind(&self, id: u32) -> Option<TokenType> {
         self.kinds.get(id as usize).copied()
     }
 
-    pub(super) fn set_kind(&mut self, id: u32, kind: Kind) {
+    pub(super) fn set_kind(&mut self, id: u32, kind: TokenType) {
         if let Some(slot) = self.kinds.get_mut(id as usize) {
             *slot = kind;
         }
@@ -223,7 +225,7 @@ impl TokenStore {
 
     /// Every token that is cut out of a text before anything else: steering and user-defined ones.
     pub(super) fn specials(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        let cut = |kind: Kind| kind.steers() || kind == Kind::UserDefined;
+        let cut = |kind: TokenType| kind.steers() || kind == TokenType::UserDefined;
         let ids = (0u32..).zip(&self.kinds).filter(move |(_, kind)| cut(**kind));
         ids.map(|(id, _)| (id, self.texts.get(id).unwrap_or_default())).filter(|(_, text)| !text.is_empty())
     }

@@ -32,7 +32,7 @@ pub(crate) struct Pages {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PageSize {
     Huge,
     Small,
 }
@@ -77,19 +77,19 @@ impl Pages {
             let took = started.elapsed();
             self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
             match kind {
-                Kind::Huge => self.learn(kind, took),
+                PageSize::Huge => self.learn(kind, took),
                 // The rest of the block comes as it is used. Few pages say little.
-                Kind::Small if part.len() >= PAGE / 8 => {
+                PageSize::Small if part.len() >= PAGE / 8 => {
                     self.learn(kind, took.mul_f64(PAGE as f64 / part.len() as f64));
                 }
-                Kind::Small => {}
+                PageSize::Small => {}
             }
         }
     }
 
     /// Lets the system make huge pages of small ones when it has time for it.
     pub(crate) fn settle(&self) {
-        advise(self.range.clone(), Kind::Huge);
+        advise(self.range.clone(), PageSize::Huge);
     }
 
     /// Seconds that threads have waited for memory, all together.
@@ -97,22 +97,22 @@ impl Pages {
         self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
     }
 
-    fn choose(&self, block: usize) -> Kind {
+    fn choose(&self, block: usize) -> PageSize {
         let (huge, small) = (self.huge.load(Ordering::Relaxed), self.small.load(Ordering::Relaxed));
         if u128::from(huge) <= GOOD.as_nanos() {
-            return Kind::Huge;
+            return PageSize::Huge;
         }
         // What was never tried took no time.
         let (faster, slower) =
-            if huge < small { (Kind::Huge, Kind::Small) } else { (Kind::Small, Kind::Huge) };
+            if huge < small { (PageSize::Huge, PageSize::Small) } else { (PageSize::Small, PageSize::Huge) };
         if small > 0 && block.is_multiple_of(AGAIN) { slower } else { faster }
     }
 
-    fn learn(&self, kind: Kind, took: Duration) {
+    fn learn(&self, kind: PageSize, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         let known = match kind {
-            Kind::Huge => &self.huge,
-            Kind::Small => &self.small,
+            PageSize::Huge => &self.huge,
+            PageSize::Small => &self.small,
         };
         let before = known.load(Ordering::Relaxed);
         known.store(if before == 0 { took } else { before / 2 + took / 2 }, Ordering::Relaxed);
@@ -121,13 +121,13 @@ impl Pages {
 
 /// Says what pages the memory at these addresses, whole blocks of it, should have. A hint: systems that have no huge pages
 /// refuse, and all goes on.
-fn advise(blocks: Range<usize>, kind: Kind) {
+fn advise(blocks: Range<usize>, kind: PageSize) {
     #[cfg(target_os = "linux")]
     {
         use rustix::mm::{Advice, madvise};
         let advice = match kind {
-            Kind::Huge => Advice::LinuxHugepage,
-            Kind::Small => Advice::LinuxNoHugepage,
+            PageSize::Huge => Advice::LinuxHugepage,
+            PageSize::Small => Advice::LinuxNoHugepage,
         };
         let start = std::ptr::with_exposed_provenance_mut::<u8>(blocks.start);
         // SAFETY: the blocks are part of an allocation that outlives this, and neither advice changes what is in them.
@@ -138,8 +138,8 @@ fn advise(blocks: Range<usize>, kind: Kind) {
 }
 
 /// Writes a zero to every page, so that the system provides it. The page holds zeros already.
-fn touch(bytes: &mut [u8], kind: Kind) {
-    let step = if kind == Kind::Small { SMALL } else { PAGE };
+fn touch(bytes: &mut [u8], kind: PageSize) {
+    let step = if kind == PageSize::Small { SMALL } else { PAGE };
     for page in bytes.chunks_mut(step) {
         page[0] = 0;
         std::hint::black_box(&mut *page);
@@ -152,7 +152,7 @@ mod tests {
 
     fn taught(huge: u64, small: u64) -> Pages {
         let pages = Pages::new(&[]);
-        for (kind, micros) in [(Kind::Huge, huge), (Kind::Small, small)] {
+        for (kind, micros) in [(PageSize::Huge, huge), (PageSize::Small, small)] {
             if micros > 0 {
                 pages.learn(kind, Duration::from_micros(micros));
             }
@@ -162,25 +162,25 @@ mod tests {
 
     #[test]
     fn huge_pages_that_come_fast_are_never_left() {
-        assert!((0..100).all(|block| taught(0, 0).choose(block) == Kind::Huge));
-        assert!((0..100).all(|block| taught(450, 0).choose(block) == Kind::Huge));
-        assert!((0..100).all(|block| taught(450, 100).choose(block) == Kind::Huge));
+        assert!((0..100).all(|block| taught(0, 0).choose(block) == PageSize::Huge));
+        assert!((0..100).all(|block| taught(450, 0).choose(block) == PageSize::Huge));
+        assert!((0..100).all(|block| taught(450, 100).choose(block) == PageSize::Huge));
     }
 
     #[test]
     fn slow_ones_are_compared_and_the_comparison_is_made_again() {
         let pages = taught(5000, 0);
-        assert_eq!(pages.choose(1), Kind::Small);
-        for (pages, mostly) in [(taught(5000, 1000), Kind::Small), (taught(1000, 5000), Kind::Huge)] {
+        assert_eq!(pages.choose(1), PageSize::Small);
+        for (pages, mostly) in [(taught(5000, 1000), PageSize::Small), (taught(1000, 5000), PageSize::Huge)] {
             let others = (0..10 * AGAIN).filter(|block| pages.choose(*block) != mostly).count();
             assert_eq!(others, 10);
         }
         // The system has changed its mind: a few blocks later so have we.
         let pages = taught(5000, 1000);
         for _ in 0..8 {
-            pages.learn(Kind::Huge, Duration::from_micros(300));
+            pages.learn(PageSize::Huge, Duration::from_micros(300));
         }
-        assert_eq!(pages.choose(1), Kind::Huge);
+        assert_eq!(pages.choose(1), PageSize::Huge);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::sizes::PAGE;
 
 /// The bytes of one plane: borrowed from a mapped file, or owned. Cheap to clone; never moves.
 #[derive(Clone)]
-pub struct Slot(Home);
+pub struct Slot(SlotMemory);
 
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,7 +26,7 @@ impl fmt::Debug for Slot {
 }
 
 #[derive(Clone)]
-enum Home {
+enum SlotMemory {
     Borrowed { source: Arc<dyn ByteSource>, range: Range<usize> },
     Owned { arena: Arc<Arena>, range: Range<usize> },
 }
@@ -37,35 +37,35 @@ impl Slot {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         let bytes = source.mapped()?.get(range.clone())?;
         let aligned = bytes.as_ptr().addr().is_multiple_of(align);
-        aligned.then(|| Slot(Home::Borrowed { source: Arc::clone(source), range }))
+        aligned.then(|| Slot(SlotMemory::Borrowed { source: Arc::clone(source), range }))
     }
 
     pub(crate) fn owned(arena: &Arc<Arena>, range: Range<usize>) -> Slot {
-        Slot(Home::Owned { arena: Arc::clone(arena), range })
+        Slot(SlotMemory::Owned { arena: Arc::clone(arena), range })
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
             // `borrow` has checked both; a mapping does not change its length.
-            Home::Borrowed { source, range } => {
+            SlotMemory::Borrowed { source, range } => {
                 source.mapped().and_then(|m| m.get(range.clone())).unwrap_or(&[])
             }
-            Home::Owned { arena, range } => &arena.bytes()[range.clone()],
+            SlotMemory::Owned { arena, range } => &arena.bytes()[range.clone()],
         }
     }
 
     /// Where in the arena the bytes lie, if they do.
     pub(crate) fn place(&self) -> Option<Range<usize>> {
         match &self.0 {
-            Home::Borrowed { .. } => None,
-            Home::Owned { range, .. } => Some(range.clone()),
+            SlotMemory::Borrowed { .. } => None,
+            SlotMemory::Owned { range, .. } => Some(range.clone()),
         }
     }
 
     /// Whether the bytes lie in the mapped file.
     pub fn is_borrowed(&self) -> bool {
-        matches!(self.0, Home::Borrowed { .. })
+        matches!(self.0, SlotMemory::Borrowed { .. })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use hashbrown::HashMap;
 
-use super::super::special::Part;
+use super::super::special::TextOrToken;
 use super::file::Added;
 
 /// Tokens that are looked for at the same time.
@@ -41,7 +41,7 @@ impl AddedTokens {
     }
 
     /// Cuts `text`. Where special tokens are not wanted, they are text.
-    pub(super) fn cut<'a>(&self, text: &'a str, special: bool) -> Vec<Part<'a>> {
+    pub(super) fn cut<'a>(&self, text: &'a str, special: bool) -> Vec<TextOrToken<'a>> {
         let mut parts = Vec::new();
         self.before.cut(text, special, &mut parts);
         if self.after.tokens.is_empty() {
@@ -50,8 +50,8 @@ impl AddedTokens {
         let mut all = Vec::with_capacity(parts.len());
         for part in parts {
             match part {
-                Part::Text(text) => self.after.cut(text, special, &mut all),
-                Part::Token(_) => all.push(part),
+                TextOrToken::Text(text) => self.after.cut(text, special, &mut all),
+                TextOrToken::Token(_) => all.push(part),
             }
         }
         all
@@ -59,7 +59,7 @@ impl AddedTokens {
 }
 
 impl Set {
-    fn cut<'a>(&self, text: &'a str, special: bool, parts: &mut Vec<Part<'a>>) {
+    fn cut<'a>(&self, text: &'a str, special: bool, parts: &mut Vec<TextOrToken<'a>>) {
         let bytes = text.as_bytes();
         let (mut at, mut from) = (0, 0);
         while let Some(first) = bytes.get(at) {
@@ -75,13 +75,13 @@ impl Set {
             // A special token that is not wanted still hides what it overlaps.
             if special || !steers {
                 // Tokens are whole UTF-8 strings, so they begin and end between characters.
-                parts.extend(text.get(from..at).filter(|text| !text.is_empty()).map(Part::Text));
-                parts.push(Part::Token(id));
+                parts.extend(text.get(from..at).filter(|text| !text.is_empty()).map(TextOrToken::Text));
+                parts.push(TextOrToken::Token(id));
                 from = at + len;
             }
             at += len;
         }
-        parts.extend(text.get(from..).filter(|text| !text.is_empty()).map(Part::Text));
+        parts.extend(text.get(from..).filter(|text| !text.is_empty()).map(TextOrToken::Text));
     }
 }
 
@@ -99,10 +99,10 @@ mod tests {
         let tokens =
             [token(0, "ab", false, false), token(1, "bcd", true, false), token(2, "abx", false, false)];
         let added = AddedTokens::new(&tokens);
-        assert_eq!(added.cut("abcd", true), [Part::Token(0), Part::Text("cd")]);
-        assert_eq!(added.cut("abx", true), [Part::Token(2)]);
-        assert_eq!(added.cut("xbcd", true), [Part::Text("x"), Part::Token(1)]);
-        assert_eq!(added.cut("xbcd", false), [Part::Text("xbcd")]);
+        assert_eq!(added.cut("abcd", true), [TextOrToken::Token(0), TextOrToken::Text("cd")]);
+        assert_eq!(added.cut("abx", true), [TextOrToken::Token(2)]);
+        assert_eq!(added.cut("xbcd", true), [TextOrToken::Text("x"), TextOrToken::Token(1)]);
+        assert_eq!(added.cut("xbcd", false), [TextOrToken::Text("xbcd")]);
         assert_eq!(added.cut("", true), []);
     }
 
@@ -110,13 +110,13 @@ mod tests {
     fn those_of_normalized_text_come_second() {
         let tokens = [token(0, "ab", false, true), token(1, "b", false, false)];
         let added = AddedTokens::new(&tokens);
-        assert_eq!(added.cut("ab", true), [Part::Text("a"), Part::Token(1)]);
+        assert_eq!(added.cut("ab", true), [TextOrToken::Text("a"), TextOrToken::Token(1)]);
     }
 
     #[test]
     fn one_that_is_not_wanted_hides_what_it_holds() {
         let tokens = [token(0, "<x>", true, false), token(1, "x", false, false)];
         let added = AddedTokens::new(&tokens);
-        assert_eq!(added.cut("<x>x", false), [Part::Text("<x>"), Part::Token(1)]);
+        assert_eq!(added.cut("<x>x", false), [TextOrToken::Text("<x>"), TextOrToken::Token(1)]);
     }
 }

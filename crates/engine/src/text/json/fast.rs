@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::bpe::{Bpe, Whole};
 use super::super::pretokenize::{Cutter, PreTokenizer, json as cuts};
-use super::super::special::Part;
-use super::super::store::{Kind, SPACE_MARK, Spelling, TokenStore, byte_of};
+use super::super::special::TextOrToken;
+use super::super::store::{SPACE_MARK, Spelling, TokenStore, TokenType, byte_of};
 use super::super::vocabulary::kinds;
 use super::super::{EncodeOptions, Error, SpecialText};
 use super::added::AddedTokens;
@@ -107,11 +107,11 @@ impl Fast {
         let mut at_start = true;
         for part in self.added.cut(text, options.parse_special) {
             match part {
-                Part::Token(id) => out.push(id),
-                Part::Text(part) if self.marks == Marks::None => {
+                TextOrToken::Token(id) => out.push(id),
+                TextOrToken::Text(part) if self.marks == Marks::None => {
                     self.bpe.encode(&self.store, part, &mut cutter, &mut out);
                 }
-                Part::Text(part) => {
+                TextOrToken::Text(part) => {
                     marked.clear();
                     let begins = part.starts_with(' ') || part.starts_with(SPACE_MARK);
                     let prefix = match self.marks {
@@ -170,7 +170,7 @@ impl Fast {
 
     /// The bytes of one token, wherever it stands.
     pub(in super::super) fn bytes(&self, token: u32, special: SpecialText) -> &[u8] {
-        let steers = self.store.kind(token).is_some_and(Kind::steers);
+        let steers = self.store.kind(token).is_some_and(TokenType::steers);
         if steers && special == SpecialText::Hidden {
             return &[];
         }

@@ -159,15 +159,15 @@ const UNIGRAM: &[Field] = &[
 ];
 
 /// The fields of `model`, by its type.
-pub(super) const MODELS: &[Part] = &[
-    Part { name: "BPE", fields: BPE, inner: None },
-    Part { name: "WordPiece", fields: WORD_PIECE, inner: None },
-    Part { name: "WordLevel", fields: WORD_LEVEL, inner: None },
-    Part { name: "Unigram", fields: UNIGRAM, inner: None },
+pub(super) const MODELS: &[Component] = &[
+    Component { name: "BPE", fields: BPE, inner: None },
+    Component { name: "WordPiece", fields: WORD_PIECE, inner: None },
+    Component { name: "WordLevel", fields: WORD_LEVEL, inner: None },
+    Component { name: "Unigram", fields: UNIGRAM, inner: None },
 ];
 
 /// A component with a `type`.
-pub(super) struct Part {
+pub(super) struct Component {
     /// The value of `type`.
     pub(super) name: &'static str,
     /// All fields but `type`.
@@ -176,17 +176,17 @@ pub(super) struct Part {
     inner: Option<&'static str>,
 }
 
-const fn part(name: &'static str, fields: &'static [Field]) -> Part {
-    Part { name, fields, inner: None }
+const fn part(name: &'static str, fields: &'static [Field]) -> Component {
+    Component { name, fields, inner: None }
 }
 
-const fn sequence(inner: &'static str, fields: &'static [Field]) -> Part {
-    Part { name: "Sequence", fields, inner: Some(inner) }
+const fn sequence(inner: &'static str, fields: &'static [Field]) -> Component {
+    Component { name: "Sequence", fields, inner: Some(inner) }
 }
 
-const REPLACE: Part = part("Replace", &[object("pattern").only(patterns::check), text("content")]);
+const REPLACE: Component = part("Replace", &[object("pattern").only(patterns::check), text("content")]);
 
-const NORMALIZERS: &[Part] = &[
+const NORMALIZERS: &[Component] = &[
     part(
         "BertNormalizer",
         &[flag("clean_text"), flag("handle_chinese_chars"), maybe_flag("strip_accents"), flag("lowercase")],
@@ -213,7 +213,7 @@ const fn behavior() -> Field {
     })
 }
 
-const METASPACE: Part = part(
+const METASPACE: Component = part(
     "Metaspace",
     &[
         one_char("replacement"),
@@ -227,7 +227,7 @@ const METASPACE: Part = part(
     ],
 );
 
-const PRE_TOKENIZERS: &[Part] = &[
+const PRE_TOKENIZERS: &[Component] = &[
     part("BertPreTokenizer", &[]),
     part(
         "ByteLevel",
@@ -251,7 +251,7 @@ const PRE_TOKENIZERS: &[Part] = &[
     sequence("pretokenizers", &[list("pretokenizers")]),
 ];
 
-const PROCESSORS: &[Part] = &[
+const PROCESSORS: &[Component] = &[
     part(
         "RobertaProcessing",
         &[
@@ -281,7 +281,7 @@ const PROCESSORS: &[Part] = &[
     sequence("processors", &[list("processors")]),
 ];
 
-const DECODERS: &[Part] = &[
+const DECODERS: &[Component] = &[
     part("BPEDecoder", &[text("suffix")]),
     part(
         "ByteLevel",
@@ -390,7 +390,7 @@ impl Found {
         }
     }
 
-    fn component(&mut self, value: &Value, path: &str, parts: &[Part], depth: usize) {
+    fn component(&mut self, value: &Value, path: &str, parts: &[Component], depth: usize) {
         if !value.is_object() {
             return;
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::store::SPACE_MARK;
 use super::super::vocabulary::kinds;
-use super::super::{Error, Loss, VocabularyBuf};
+use super::super::{Error, TokenizerLoss, VocabularyBuf};
 use super::file::{Bpe, File, steps};
 
 /// The score of what no merge makes: below every other.
@@ -15,7 +15,7 @@ const LOWEST: f32 = -1e9;
 ///
 /// Source: `LlamaConverter` and `GemmaConverter` of transformers@v4.57, convert_slow_tokenizer.py: a normaliser that
 /// replaces spaces, with `Prepend` or without, or the pre-tokenizer `Metaspace`.
-pub(super) fn prefix(file: &File, model: &Bpe, losses: &mut Vec<Loss>) -> Option<bool> {
+pub(super) fn prefix(file: &File, model: &Bpe, losses: &mut Vec<TokenizerLoss>) -> Option<bool> {
     if !model.byte_fallback {
         return None;
     }
@@ -41,7 +41,7 @@ pub(super) fn prefix(file: &File, model: &Bpe, losses: &mut Vec<Loss>) -> Option
                 "first" => "a text after a special token gets a space before it",
                 _ => "a text that begins with a space gets another before it",
             };
-            losses.push(Loss::new("pre_tokenizer.prepend_scheme", effect));
+            losses.push(TokenizerLoss::new("pre_tokenizer.prepend_scheme", effect));
             Some(true)
         }
         _ => None,

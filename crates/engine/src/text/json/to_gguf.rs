@@ -2,13 +2,13 @@
 
 use super::super::pretokenize::PreTokenizer;
 use super::super::vocabulary::kinds;
-use super::super::{Error, Loss, VocabularyBuf};
+use super::super::{Error, TokenizerLoss, VocabularyBuf};
 use super::file::{Bpe, FILE, File, Model, Problems, steps};
 use super::{LLAMA3, QWEN2, frame, spaces};
 
 impl File {
     /// The vocabulary that GGUF would hold.
-    pub(super) fn to_vocabulary(&self) -> Result<(VocabularyBuf, Vec<Loss>), Error> {
+    pub(super) fn to_vocabulary(&self) -> Result<(VocabularyBuf, Vec<TokenizerLoss>), Error> {
         let refused = |problems| Error::Refused { file: FILE, problems };
         let one = |path: &str, said: String| refused(vec![(path.to_owned(), said)]);
         let Model::Bpe(model) = &self.model else {
@@ -58,7 +58,7 @@ impl File {
     }
 
     /// GGUF's name for the pre-tokenizer.
-    fn cutting(&self, problems: &mut Problems, losses: &mut Vec<Loss>) -> Option<&'static str> {
+    fn cutting(&self, problems: &mut Problems, losses: &mut Vec<TokenizerLoss>) -> Option<&'static str> {
         let kinds = |of: &serde_json::Value, inner: &str| {
             let kinds: Vec<String> =
                 steps(of, inner).iter().map(|s| s["type"].as_str().unwrap_or("?").to_owned()).collect();
@@ -67,7 +67,7 @@ impl File {
         match &steps(&self.normalizer, "normalizers")[..] {
             [] => {}
             [only] if only["type"] == "NFC" => {
-                losses.push(Loss::new("normalizer", "text that is not in NFC gets other tokens"));
+                losses.push(TokenizerLoss::new("normalizer", "text that is not in NFC gets other tokens"));
             }
             _ => {
                 let said = format!("GGUF has no key for {}", kinds(&self.normalizer, "normalizers"));
@@ -135,9 +135,12 @@ impl File {
     }
 
     /// Which of BOS and EOS stand around a text.
-    fn frame(&self, vocabulary: &mut VocabularyBuf, losses: &mut Vec<Loss>) {
+    fn frame(&self, vocabulary: &mut VocabularyBuf, losses: &mut Vec<TokenizerLoss>) {
         let Some((before, after)) = frame::of(&self.post_processor) else {
-            losses.push(Loss::new("post_processor", "a text stands several times in its template, or never"));
+            losses.push(TokenizerLoss::new(
+                "post_processor",
+                "a text stands several times in its template, or never",
+            ));
             return;
         };
         // A file without a configuration names no roles; what stands before a text begins it.
@@ -149,12 +152,12 @@ impl File {
         for (side, id, at) in [(&before, vocabulary.bos, "before"), (&after, vocabulary.eos, "after")] {
             if !side.is_empty() && !is(side, id) {
                 let effect = format!("the tokens {side:?} {at} a text are left out");
-                losses.push(Loss::new("post_processor", effect));
+                losses.push(TokenizerLoss::new("post_processor", effect));
             }
         }
     }
 
-    fn flags(&self, losses: &mut Vec<Loss>) {
+    fn flags(&self, losses: &mut Vec<TokenizerLoss>) {
         let with = |of: fn(&super::file::Added) -> bool| -> Vec<String> {
             let tokens = self.added.iter().filter(|token| of(token));
             tokens.map(|token| format!("`{}`", token.content)).take(4).collect()
@@ -166,7 +169,7 @@ impl File {
         ] {
             if !tokens.is_empty() {
                 let effect = format!("{effect} ({})", tokens.join(", "));
-                losses.push(Loss::new(&format!("added_tokens.{field}"), effect));
+                losses.push(TokenizerLoss::new(&format!("added_tokens.{field}"), effect));
             }
         }
     }
@@ -184,7 +187,7 @@ fn merges(model: &Bpe, problems: &mut Problems) -> Vec<String> {
 }
 
 /// Whether words that are tokens are taken whole is said by the name of the pre-tokenizer.
-fn whole_words(model: &Bpe, name: &str, losses: &mut Vec<Loss>) {
+fn whole_words(model: &Bpe, name: &str, losses: &mut Vec<TokenizerLoss>) {
     let whole = PreTokenizer::named(name).is_ok_and(|pre| pre.whole_words);
     if whole != model.ignore_merges {
         let effect = if whole {
@@ -192,6 +195,6 @@ fn whole_words(model: &Bpe, name: &str, losses: &mut Vec<Loss>) {
         } else {
             "words that are tokens are merged, and may become others"
         };
-        losses.push(Loss::new("model.ignore_merges", effect));
+        losses.push(TokenizerLoss::new("model.ignore_merges", effect));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::pretokenize::{Pass, PreTokenizer};
 use super::super::special::Ends;
-use super::super::store::{Kind, SPACE_MARK};
+use super::super::store::{SPACE_MARK, TokenType};
 use super::super::vocabulary::kinds;
 use super::{Error, SPLITS, Vocabulary, unsupported};
 
@@ -109,9 +109,9 @@ impl Vocabulary<'_> {
     fn kinds_by_name(&self, texts: &[&str]) -> HashMap<usize, i32> {
         let ids: HashMap<&str, u32> = texts.iter().copied().zip(0..).collect();
         let ends = Ends::find(&|name| ids.get(name).copied(), &[self.eos(), self.eot, self.eom]);
-        let number = |kind: Kind| match kind {
-            Kind::Control => kinds::CONTROL,
-            Kind::UserDefined => kinds::USER_DEFINED,
+        let number = |kind: TokenType| match kind {
+            TokenType::Control => kinds::CONTROL,
+            TokenType::UserDefined => kinds::USER_DEFINED,
             _ => kinds::NORMAL,
         };
         ends.kinds.into_iter().map(|(id, kind)| (id as usize, number(kind))).collect()
