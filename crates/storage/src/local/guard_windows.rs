@@ -11,6 +11,12 @@ impl Io {
     pub fn guard_maps(_exit_code: u8, _hint: &'static str) -> bool {
         false
     }
+
+    /// Does nothing and returns `false`: on Unix, it makes a write past the limit on the length of files an error. Windows has
+    /// no such limit.
+    pub fn guard_writes() -> bool {
+        false
+    }
 }
 
 /// A map that a handler could name: here nobody asks for one.
