@@ -303,7 +303,9 @@ def main():
     torch.set_num_threads(1)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
                 "llama.cpp": "0c1e57098"}
-    for name in options.names or FAMILIES:
+    # Our command does not know families that only a program registers.
+    ours = [name for name, of in FAMILIES.items() if not of.get("registered")]
+    for name in options.names or ours:
         with tempfile.TemporaryDirectory() as scratch:
             results = judge(name, options, Path(scratch))
         asked = {way: counts(name, results, way) for way in WAYS}

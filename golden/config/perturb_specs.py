@@ -80,7 +80,7 @@ FAMILIES["gemma3_parts"] = dict(
         mm_tokens_per_image=4, image_token_index=63, boi_token_index=61, eoi_token_index=62))
 # Of the example own_family, which registers it.
 FAMILIES["starcoder2"] = decoder("Starcoder2", {k: v for k, v in GQA.items() if k not in ("head_dim", "rms_norm_eps")} | dict(
-    norm_epsilon=1e-3, sliding_window=None, use_bias=True))
+    norm_epsilon=1e-3, sliding_window=None, use_bias=True), registered=True)
 
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
