@@ -1,4 +1,4 @@
-//! Whether a checkpoint is sound, and whether it is what it was.
+//! Checks whether a checkpoint is sound, and whether it has changed.
 //!
 //! [`check`] reads every byte, or only the headers, and reports all that is wrong. A [`Manifest`] keeps the digests of a
 //! checkpoint's tensors and of what it says beside them; [`load_verified`] holds a checkpoint against one while its bytes are

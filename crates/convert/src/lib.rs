@@ -1,4 +1,4 @@
-//! From checkpoints to checkpoints.
+//! Converts checkpoints to other formats and encodings, and compares them.
 //!
 //! A [`Conversion`] writes one as a file of another format or of other encodings; [`diff`] says in what two differ;
 //! [`coverage`] gives the verdict on every key that one has besides its tensors.

@@ -44,15 +44,15 @@
 //! [`Error`] holds the error of the step that failed. Its message says what is wrong, all of it at once;
 //! [`Error::hints`] says what to do about it. A `main` that returns `Result<(), weighbridge::Error>` prints both.
 
-#[doc(no_inline)]
+#[doc(inline)]
 pub use ::{check, checkpoint, load, model, plan, planner, quant, storage, tensor, vllm};
 #[cfg(feature = "convert")]
-#[doc(no_inline)]
+#[doc(inline)]
 pub use ::convert;
 #[cfg(feature = "engine")]
-#[doc(no_inline)]
+#[doc(inline)]
 pub use ::engine;
-#[doc(no_inline)]
+#[doc(inline)]
 pub use model::module;
 
 mod error;
@@ -68,5 +68,6 @@ pub use load::{Loaded, Plan, Pool, Tensor};
 pub use model::{Mesh, Model, Module, Rank};
 pub use planner::{LayoutKind, PlanBuilder, describe, plan};
 #[cfg(feature = "engine")]
+#[doc(inline)]
 pub use runtime::{Runtime, RuntimeOptions};
 pub use tensor::{Dtype, Scheme, Shape, TensorEntry};
