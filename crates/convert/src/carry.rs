@@ -78,13 +78,13 @@ impl Carried {
             (DialectName::Gguf, Metadata::Hf(hf)) => {
                 no_name(home, &nameless)?;
                 let (said, made) = factors_of(model);
-                let carried = to_gguf(hf, metadata, &scaled(model, said), &own)?;
+                let carried = to_gguf(hf, metadata, &scaled(model, said)?, &own)?;
                 Carried { made, ..carried }
             }
             (DialectName::Hf, Metadata::Gguf(gguf)) => {
                 let said = scaling_of(model, request, &mut nameless)?;
                 no_name(home, &nameless)?;
-                to_hf(gguf, metadata, &scaled(model, said), &own)?
+                to_hf(gguf, metadata, &scaled(model, said)?, &own)?
             }
             _ => {
                 no_name(home, &nameless)?;
@@ -98,8 +98,7 @@ impl Carried {
 /// What GGUF says of the stretch of rotary frequencies in keys, and what it has in tensors instead.
 fn factors_of(model: &Model) -> (RopeScaling, Vec<Made>) {
     let rope = rope::of(model);
-    let params = model.family.params(&model.config);
-    let has = |name: &str| params.iter().any(|spec| spec.name == name);
+    let has = |name: &str| model.params().any(|spec| spec.name == name);
     match rope.scaling.clone() {
         RopeScaling::Llama3 { .. } if has(rope::FACTORS) => {
             (RopeScaling::None, vec![floats("rope_freqs.weight", &rope.factors())])
@@ -176,10 +175,10 @@ fn no_name(home: DialectName, nameless: &[String]) -> Result<(), Error> {
 }
 
 /// The model with another stretch of rotary frequencies.
-fn scaled(model: &Model, scaling: RopeScaling) -> Model {
-    let mut config = model.config.clone();
+fn scaled(model: &Model, scaling: RopeScaling) -> Result<Model, Error> {
+    let mut config = model.config().clone();
     config.rope_scaling.value = scaling;
-    model.with_config(config)
+    model.with_config(config).map_err(|e| Error::Convert { what: e.diagnostics() })
 }
 
 fn floats(name: &str, values: &[f32]) -> Made {

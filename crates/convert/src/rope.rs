@@ -12,7 +12,7 @@ pub(crate) const SHORT: &str = "rope_factors_short.weight";
 
 /// The rotary embedding that the configuration of `model` says.
 pub(crate) fn of(model: &Model) -> Rope {
-    let config = &model.config;
+    let config = model.config();
     let scaling = config.rope_scaling.value.clone();
     Rope { theta: *config.rope_theta, dims: *config.rope_dims, scaling }
 }

@@ -15,6 +15,7 @@ extern crate self as weighbridge;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 mod activation;
 mod architecture;
@@ -52,12 +53,13 @@ pub use rope::{Rope, RopeScaling, Yarn};
 pub struct Model {
     /// The family.
     pub family: &'static dyn Family,
-    /// The numbers, each with where it came from.
-    pub config: Config,
+    config: Config,
     /// How the checkpoint names and lays out the parameters.
     pub dialect: DialectName,
     /// The verdicts on the keys that the configuration was read from.
     noted: BTreeMap<String, Verdict>,
+    /// What its modules declare and hold.
+    tree: Arc<Tree>,
 }
 
 impl fmt::Debug for Model {
@@ -80,20 +82,32 @@ impl Model {
         let mut reader = config::Reader::new(facts, &architecture);
         let config = family.config(&mut reader);
         let (config, noted) = reader.finish(config)?;
-        let problems = family::checked(
-            Tree::canonical(&*family.module(&config)),
-            family.dialect(facts.dialect()).as_ref(),
-        );
-        if !problems.is_empty() {
-            return Err(Error::Family { family: family.name(), problems });
-        }
-        Ok(Model { family, config, dialect: facts.dialect(), noted })
+        Model::of(family, config, facts.dialect(), noted)
+    }
+
+    fn of(
+        family: &'static dyn Family,
+        config: Config,
+        dialect: DialectName,
+        noted: BTreeMap<String, Verdict>,
+    ) -> Result<Model, Error> {
+        let tree = Tree::canonical(&*family.module(&config));
+        let tree = family::checked(tree, family.dialect(dialect).as_ref())
+            .map_err(|problems| Error::Family { family: family.name(), problems })?;
+        Ok(Model { family, config, dialect, noted, tree: Arc::new(tree) })
     }
 
     /// The same model with another configuration.
-    #[must_use]
-    pub fn with_config(&self, config: Config) -> Model {
-        Model { family: self.family, config, dialect: self.dialect, noted: self.noted.clone() }
+    ///
+    /// # Errors
+    /// If the family's modules and names contradict each other then.
+    pub fn with_config(&self, config: Config) -> Result<Model, Error> {
+        Model::of(self.family, config, self.dialect, self.noted.clone())
+    }
+
+    /// The numbers, each with where it came from.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The verdict on every key of `facts`, from which the model was read.
@@ -160,21 +174,25 @@ impl Model {
 
     /// Every field of the configuration that its modules compute with, with its value and origin, for people.
     pub fn fields(&self) -> Vec<(&'static str, String, &Origin)> {
-        let tree = self.tree();
         let rotates = |what: &Result<Computes, NotRun>| match what {
             Ok(Computes::Attention(attention)) => attention.rope.is_some(),
             Ok(_) => false,
             Err(_) => true,
         };
-        let rotates = tree.computed().iter().any(|(_, what)| rotates(what));
+        let rotates = self.tree.computed().iter().any(|(_, what)| rotates(what));
         let mut fields = self.config.fields();
         fields.retain(|(name, ..)| rotates || !name.starts_with("rope_"));
         fields
     }
 
     /// What its modules declare and hold.
-    pub fn tree(&self) -> Tree {
-        self.family.tree(&self.config)
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The canonical parameters, with logical axes.
+    pub fn params(&self) -> impl Iterator<Item = &ParamSpec> {
+        self.tree.declared().iter().map(|declared| &declared.spec)
     }
 
     /// The canonical parameters, each as an expression over the entries of this dialect, whatever wrapper stands around
@@ -188,7 +206,7 @@ impl Model {
     ) -> Result<tensor::Bindings, Ambiguous> {
         // A checkpoint of a dialect that the family is not in does not claim to be of the family.
         let Some(dialect) = self.family.dialect(self.dialect) else { return Ok(tensor::Bindings::default()) };
-        dialect.bindings(self.family, &self.config, entries)
+        dialect.bindings(self.params(), &self.config, entries)
     }
 
     /// Why files of `dialect` leave out the canonical parameter called `name`, if they do.
@@ -203,7 +221,7 @@ impl Model {
     /// # Errors
     /// If it does not run the model: why.
     pub fn architecture(&self) -> Result<Architecture, NotRun> {
-        let architecture = self.family.architecture(&self.config)?;
+        let architecture = Architecture::of(&self.tree)?;
         match &self.config.not_followed[..] {
             [] => Ok(architecture),
             list => Err(NotRun::new(list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),

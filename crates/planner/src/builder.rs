@@ -195,10 +195,9 @@ impl<'a> PlanBuilder<'a> {
             (Of::Stored { model: self.model.cloned().map(Box::new), targets, adapter }, resolved)
         } else {
             let model = self.model.cloned().map_or_else(|| describe(checkpoint), Ok)?;
-            let tree = model.tree();
-            share_experts(&mesh, &tree, &format!("this `{}` model", model.family.name()))?;
+            share_experts(&mesh, model.tree(), &format!("this `{}` model", model.family.name()))?;
             let resolved = adapter.resolve(checkpoint, &model)?;
-            (Of::Model(Shared::of(&tree), Box::new(model)), resolved)
+            (Of::Model(Shared::of(model.tree()), Box::new(model)), resolved)
         };
         let (checkpoint, resolved) = (checkpoint.clone(), Arc::new(resolved));
         Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding })

@@ -108,7 +108,7 @@ impl Ranks {
         }
         encoded.upright(&targets)?;
         let family = Some(model.family.name());
-        untorn(&model.tree(), &resolved, &targets)
+        untorn(model.tree(), &resolved, &targets)
             .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
         let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
         let contracts = shared.contracts(&targets);
@@ -243,7 +243,7 @@ pub fn runtime_layouts(
     mesh: &Mesh,
     names: &[&str],
 ) -> Result<Vec<RuntimeLayout>, Error> {
-    let shared = Shared::of(&model.tree());
+    let shared = Shared::of(model.tree());
     let float = Scheme::plain(Dtype::F32);
     let one = |rank| {
         let shares = shared.shares(names.iter().copied(), mesh, rank, layout.holding(Some(model.family)))?;

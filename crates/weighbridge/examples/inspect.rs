@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let checkpoint = weighbridge::open(path)?;
     let model = weighbridge::describe(&checkpoint)?;
     println!("{} of the family {}", checkpoint.format(), model.family.name());
-    println!("{} layers of {}", *model.config.layers, *model.config.hidden);
+    println!("{} layers of {}", *model.config().layers, *model.config().hidden);
     for entry in checkpoint.entries().iter().take(5) {
         println!("{} {} {}: {}", entry.name, entry.shape, entry.scheme, Bytes(entry.byte_len()));
     }

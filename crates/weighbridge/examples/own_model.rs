@@ -49,7 +49,8 @@ struct Mlp {
 fn main() -> Result<(), Box<dyn Error>> {
     let path = PathBuf::from(std::env::args_os().nth(1).ok_or("wanted a directory with a Llama")?);
     let checkpoint = weighbridge::open(&path)?;
-    let numbers = weighbridge::describe(&checkpoint)?.config;
+    let described = weighbridge::describe(&checkpoint)?;
+    let numbers = described.config();
     let (hidden, ffn, heads, kv_heads, head_dim) =
         (*numbers.hidden, *numbers.ffn, *numbers.heads, *numbers.kv_heads, *numbers.head_dim);
     let block = |_| Block {

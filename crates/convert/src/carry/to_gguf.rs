@@ -48,7 +48,7 @@ pub(crate) fn to_gguf(
     let roles = Roles { config: &config, generation: &generation };
     let mut lost = description.losses;
     if let Some((vocabulary, losses)) = vocabulary(hf, &mut lost)? {
-        out.tokenizer(vocabulary, *model.config.vocab, &roles)?;
+        out.tokenizer(vocabulary, *model.config().vocab, &roles)?;
         let beside =
             |loss: text::TokenizerLoss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
         lost.extend(losses.into_iter().map(beside));

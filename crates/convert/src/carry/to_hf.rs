@@ -71,7 +71,7 @@ pub(crate) fn to_hf(
             let all = if ends.len() == 1 { json!(first) } else { json!(ends) };
             generation.insert("eos_token_id".to_owned(), all);
         }
-        match tokenizer(vocabulary, template, *model.config.context) {
+        match tokenizer(vocabulary, template, *model.config().context) {
             Ok(files) => members.extend(files),
             Err(why) => {
                 lost.push(Loss::beside("tokenizer", format!("the directory has no tokenizer: {why}")));

@@ -13,7 +13,7 @@ use tensor::{Binding, Bindings, DropRule, Expr, Pattern, Presence, Step};
 
 use crate::config::Config;
 use crate::ecosystem::DialectName;
-use crate::family::Family;
+use crate::param::ParamSpec;
 
 pub use fit::{Fit, better_fit};
 use tables::HF_ACTIVATIONS;
@@ -118,14 +118,14 @@ impl Dialect {
         Dialect { name, rules, prefix: "", drops: &[], without: &[] }
     }
 
-    /// The parameters of `family` as expressions over entry names, and those that may be left. `entries` only say what
+    /// `params` as expressions over entry names, and those that may be left. `entries` only say what
     /// stands around the names, and which of several rules are meant.
     ///
     /// # Errors
     /// If the names are the model's twice.
-    pub(crate) fn bindings<'a>(
+    pub(crate) fn bindings<'a, 'p>(
         &self,
-        family: &dyn Family,
+        params: impl Iterator<Item = &'p ParamSpec>,
         config: &Config,
         entries: impl Iterator<Item = &'a str>,
     ) -> Result<Bindings, Ambiguous> {
@@ -145,9 +145,7 @@ impl Dialect {
                 Entry::Occupied(_) => {}
             }
         }
-        let bindings = family
-            .params(config)
-            .into_iter()
+        let bindings = params
             .filter_map(|spec| {
                 let pattern = Pattern::of(&spec.name);
                 let shape = spec.shape();
@@ -156,15 +154,15 @@ impl Dialect {
                     let expr = Expr::source(spec.name.clone());
                     let required = spec.presence == Presence::Required;
                     return required.then_some(Binding {
-                        name: spec.name,
+                        name: spec.name.clone(),
                         shape,
                         expr,
-                        presence: spec.presence,
+                        presence: spec.presence.clone(),
                     });
                 };
                 let stored = rule.stored(prefix, &spec.name, config, &wrapped);
                 let expr = rule.made_of(stored, config, shape.len());
-                Some(Binding { name: spec.name, shape, expr, presence: spec.presence })
+                Some(Binding { name: spec.name.clone(), shape, expr, presence: spec.presence.clone() })
             })
             .collect();
         let mut drops = vec![];

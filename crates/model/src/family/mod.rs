@@ -21,7 +21,7 @@ use crate::config::{Reader, WithoutEffect};
 use crate::dialect::Dialect;
 use crate::ecosystem::DialectName;
 use crate::module::Module;
-use crate::{Architecture, Config, Description, NotRun, ParamSpec, Tree};
+use crate::{Config, Description};
 
 pub(crate) use claim::find;
 pub(crate) use register::checked;
@@ -59,27 +59,6 @@ pub trait Family: Sync {
     /// The order in which an ecosystem's files have the rows of q and k.
     fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
         RopeOrder::Half
-    }
-}
-
-impl dyn Family + '_ {
-    /// What the modules of the family declare and hold.
-    pub fn tree(&self, config: &Config) -> Tree {
-        // `Model::from_facts` refuses a family whose modules own a name twice.
-        Tree::canonical(&*self.module(config)).unwrap_or_default()
-    }
-
-    /// What the engine runs.
-    ///
-    /// # Errors
-    /// If it does not run the family, as it is configured or at all: why.
-    pub fn architecture(&self, config: &Config) -> Result<Architecture, NotRun> {
-        Architecture::of(&self.tree(config))
-    }
-
-    /// The canonical parameters, with logical axes.
-    pub fn params(&self, config: &Config) -> Vec<ParamSpec> {
-        self.tree(config).declared().iter().map(|d| d.spec.clone()).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Families that programs add.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{PoisonError, RwLock};
 
 use tensor::{Pattern, Presence};
@@ -8,7 +8,7 @@ use tensor::{Pattern, Presence};
 use super::claim::{MULTIMODAL, claims};
 use super::{FAMILIES, Family};
 use crate::dialect::{Dialect, Rule};
-use crate::module::TwoOwners;
+use crate::module::{Declared, TwoOwners};
 use crate::{DialectName, Error, FamilyProblem, Tree};
 
 /// Families that programs have added.
@@ -90,33 +90,33 @@ fn wrong_rules(dialect: &Dialect) -> Vec<FamilyProblem> {
     dialect.rules().filter_map(problem).collect()
 }
 
-/// What is wrong between the modules of a family, for one configuration, and the rules of the dialect of a checkpoint.
-pub(crate) fn checked(tree: Result<Tree, Vec<TwoOwners>>, dialect: Option<&Dialect>) -> Vec<FamilyProblem> {
-    let tree = match tree {
-        Ok(tree) => tree,
-        Err(problems) => {
-            let problem = |TwoOwners { name, owners }| FamilyProblem::TwoOwners { name, owners };
-            return problems.into_iter().map(problem).collect();
-        }
-    };
-    let Some(dialect) = dialect else { return vec![] };
+/// What the modules of a family declare for one configuration, if it agrees with the rules of the dialect of a checkpoint.
+pub(crate) fn checked(
+    tree: Result<Tree, Vec<TwoOwners>>,
+    dialect: Option<&Dialect>,
+) -> Result<Tree, Vec<FamilyProblem>> {
+    let two = |TwoOwners { name, owners }| FamilyProblem::TwoOwners { name, owners };
+    let tree = tree.map_err(|problems| problems.into_iter().map(two).collect::<Vec<_>>())?;
+    let Some(dialect) = dialect else { return Ok(tree) };
     let named: HashSet<&str> = dialect.rules().map(Rule::param).collect();
-    let patterns = |spec: &crate::ParamSpec| Pattern::of(&spec.name).to_string();
-    let owned: HashSet<String> = tree.declared().iter().map(|d| patterns(&d.spec)).collect();
+    // Of each parameter that modules own, and whether a checkpoint must have it.
+    let mut owned: BTreeMap<String, bool> = BTreeMap::new();
+    for Declared { spec, .. } in tree.declared() {
+        *owned.entry(Pattern::of(&spec.name).to_string()).or_default() |= spec.presence == Presence::Required;
+    }
     let without = |param: &str| {
         dialect.without.iter().any(|(pattern, _)| *pattern == param || Pattern::new(*pattern).matches(param))
     };
-    let required = tree.declared().iter().filter(|d| d.spec.presence == Presence::Required);
-    let mut nameless: Vec<String> = required
-        .map(|d| patterns(&d.spec))
-        .filter(|param| !named.contains(param.as_str()) && !without(param))
-        .collect();
-    nameless.sort_unstable();
-    nameless.dedup();
-    let unowned: Vec<&str> = named.iter().copied().filter(|param| !owned.contains(*param)).collect();
-    let problem = |param: String| {
-        let nearest = tensor::nearest(&param, unowned.iter().copied()).map(str::to_owned);
-        FamilyProblem::Nameless { dialect: dialect.name, param, nearest }
+    let unowned: Vec<&str> = named.iter().copied().filter(|param| !owned.contains_key(*param)).collect();
+    let nameless = |(param, required): (&String, &bool)| {
+        let lacks = *required && !named.contains(param.as_str()) && !without(param);
+        let nearest = || tensor::nearest(param, unowned.iter().copied()).map(str::to_owned);
+        lacks.then(|| FamilyProblem::Nameless {
+            dialect: dialect.name,
+            param: param.clone(),
+            nearest: nearest(),
+        })
     };
-    nameless.into_iter().map(problem).collect()
+    let problems: Vec<FamilyProblem> = owned.iter().filter_map(nameless).collect();
+    if problems.is_empty() { Ok(tree) } else { Err(problems) }
 }

@@ -92,7 +92,7 @@ impl Layout for Canonical {
     }
 
     fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
-        let roles = Roles::of(&model.tree());
+        let roles = Roles::of(model.tree());
         let targets = params.iter().map(|p| roles.target(p, Expr::source(&p.name))).collect();
         Ok(RuntimeLayout::of_all(targets, RopeOrder::Half))
     }
@@ -113,7 +113,7 @@ impl Layout for InPlace {
     }
 
     fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
-        let roles = Roles::of(&model.tree());
+        let roles = Roles::of(model.tree());
         let rope_order = model.family.rope_order(model.dialect);
         let permuted = rope_order == RopeOrder::Interleaved;
         let expr = |p: &Param| {
@@ -122,7 +122,7 @@ impl Layout for InPlace {
                 ["attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias"];
             // Permuting what the dialect un-permutes cancels to the rows as stored.
             if permuted && rotated.iter().any(|end| p.name.ends_with(&format!(".{end}"))) {
-                permute_rope(source, &model.config, p.shape.len())
+                permute_rope(source, model.config(), p.shape.len())
             } else {
                 source
             }

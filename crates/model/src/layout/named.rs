@@ -32,7 +32,7 @@ impl Layout for Named {
             let name = format!("the family {}", model.family.name());
             return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
         };
-        let bindings = dialect.bindings(model.family, &model.config, std::iter::empty());
+        let bindings = dialect.bindings(model.params(), model.config(), std::iter::empty());
         // No names are ambiguous in no way.
         let bindings = bindings.unwrap_or_default().bindings;
         let own: HashSet<&str> =
@@ -44,9 +44,9 @@ impl Layout for Named {
 
         let floats: HashSet<String> = match self.0 {
             DialectName::Gguf => {
-                let specs = model.family.params(&model.config).into_iter();
                 let position = |axes: &[Along]| axes.first().is_some_and(|a| a.axis == Axis::Position);
-                specs.filter(|s| s.role == Role::Vector || position(&s.axes)).map(|s| s.name).collect()
+                let floats = model.params().filter(|s| s.role == Role::Vector || position(&s.axes));
+                floats.map(|s| s.name.clone()).collect()
             }
             DialectName::Hf => HashSet::new(),
         };

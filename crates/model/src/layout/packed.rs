@@ -32,8 +32,8 @@ impl Layout for Packed<'_> {
 
     fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
         let tree = model.tree();
-        let roles = Roles::of(&tree);
-        let fusions = Fusions::of(&tree, params);
+        let roles = Roles::of(tree);
+        let fusions = Fusions::of(tree, params);
         let mut targets = Vec::with_capacity(params.len());
         for param in params {
             match fusions.of_param(param) {

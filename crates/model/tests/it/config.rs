@@ -17,7 +17,7 @@ fn wrong(facts: &dyn Facts) -> String {
 
 #[test]
 fn every_field_says_where_it_comes_from() {
-    let config = model(&llama()).config;
+    let config = model(&llama()).config().clone();
     assert_eq!(config.hidden.origin, Origin::Key("llama.embedding_length".to_owned()));
     assert_eq!(
         (*config.vocab, &config.vocab.origin),
@@ -28,16 +28,16 @@ fn every_field_says_where_it_comes_from() {
         (*config.rope_theta, &config.rope_theta.origin),
         (10_000.0, &Origin::Default("as RoPE was published"))
     );
-    let no_kv = model(&llama().without("llama.attention.head_count_kv")).config;
+    let no_kv = model(&llama().without("llama.attention.head_count_kv")).config().clone();
     assert_eq!((*no_kv.kv_heads, &no_kv.kv_heads.origin), (4, &Origin::Default("as many as query heads")));
 }
 
 #[test]
 fn the_prefixed_key_comes_before_the_bare_one() {
     let bare = llama().without("llama.context_length").with("context_length", Fact::Count(77));
-    assert_eq!(model(&bare).config.context.origin, Origin::Key("context_length".to_owned()));
+    assert_eq!(model(&bare).config().context.origin, Origin::Key("context_length".to_owned()));
     let both = llama().with("context_length", Fact::Count(77));
-    assert_eq!(*model(&both).config.context, 128);
+    assert_eq!(*model(&both).config().context, 128);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_is_not_run_says_why() {
 #[test]
 fn equal_counts_in_a_list_are_one_count() {
     let list = Fact::List(vec![Fact::Count(2), Fact::Count(2)]);
-    assert_eq!(*model(&llama().with("llama.attention.head_count_kv", list)).config.kv_heads, 2);
+    assert_eq!(*model(&llama().with("llama.attention.head_count_kv", list)).config().kv_heads, 2);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn rope_scaling_by_any_of_its_keys() {
     let linear = llama()
         .with("llama.rope.scaling.type", Fact::Str("linear".to_owned()))
         .with("llama.rope.scaling.factor", Fact::Number(8.0));
-    assert_eq!(*model(&linear).config.rope_scaling, RopeScaling::Linear { factor: 8.0 });
+    assert_eq!(*model(&linear).config().rope_scaling, RopeScaling::Linear { factor: 8.0 });
     let base = json!({
         "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 64, "vocab_size": 8,
         "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
@@ -114,12 +114,12 @@ fn rope_scaling_by_any_of_its_keys() {
     for key in ["rope_scaling", "rope_parameters"] {
         let mut config = base.clone();
         config[key] = llama3.clone();
-        let scaling = model(&config).config.rope_scaling.value;
+        let scaling = model(&config).config().rope_scaling.value.clone();
         assert!(matches!(scaling, RopeScaling::Llama3 { factor: 4.0, original_context: 32.0, .. }), "{key}");
     }
     let mut config = base;
     config["rope_scaling"] = json!({"type": "dynamic", "factor": 2.0});
-    assert_eq!(*model(&config).config.rope_scaling, RopeScaling::Dynamic { factor: 2.0 });
+    assert_eq!(*model(&config).config().rope_scaling, RopeScaling::Dynamic { factor: 2.0 });
     config["rope_scaling"] = json!({"type": "twisted"});
     assert!(wrong(&config).contains("\"twisted\""));
 }

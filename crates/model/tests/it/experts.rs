@@ -79,7 +79,10 @@ fn stretched_frequencies_are_carried() {
         }
     }
     let model = Model::from_facts(&phi).unwrap();
-    assert_eq!(model.config.rope_scaling.to_string(), "longrope of 64, 8 factors that sum up to 8 and 36.5");
+    assert_eq!(
+        model.config().rope_scaling.to_string(),
+        "longrope of 64, 8 factors that sum up to 8 and 36.5"
+    );
     let gguf = model.describe(DialectName::Gguf, &|_| true);
     let factor = gguf.pairs.iter().find(|(key, _)| key == "phi3.rope.scaling.attn_factor");
     // sqrt(1 + ln(256 / 64) / ln(64))

@@ -26,7 +26,7 @@ fn every_required_parameter_has_a_rule() {
     for model in models() {
         let bound: HashSet<String> =
             model.bindings(std::iter::empty()).unwrap().bindings.into_iter().map(|b| b.name).collect();
-        for spec in model.family.params(&model.config) {
+        for spec in model.params() {
             let needed = !matches!(spec.presence, Presence::Optional);
             assert!(
                 !needed || bound.contains(&spec.name),
@@ -42,7 +42,7 @@ fn every_required_parameter_has_a_rule() {
 #[test]
 fn no_parameter_is_declared_twice() {
     for model in models() {
-        let specs = model.family.params(&model.config);
+        let specs: Vec<_> = model.params().collect();
         let names: HashSet<&str> = specs.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names.len(), specs.len(), "{}", model.family.name());
     }
@@ -89,7 +89,7 @@ fn what_is_described_is_read_back_as_the_same_model() {
     for model in models() {
         for dialect in [DialectName::Gguf, DialectName::Hf].into_iter().filter(|d| has(&model, *d)) {
             // GGUF has Llama 3's frequencies as a tensor of factors.
-            if dialect == DialectName::Gguf && model.config.rope_scaling.name() == "llama3" {
+            if dialect == DialectName::Gguf && model.config().rope_scaling.name() == "llama3" {
                 continue;
             }
             let description = model.describe(dialect, &|_| true);
@@ -127,7 +127,7 @@ fn the_numbers_that_are_rare_are_described_too() {
 #[test]
 fn every_dialect_has_a_way_back() {
     for model in models() {
-        let specs = model.family.params(&model.config);
+        let specs: Vec<_> = model.params().collect();
         let mut names: Vec<String> = specs.iter().map(|s| s.name.clone()).collect();
         for dialect in [DialectName::Gguf, DialectName::Hf] {
             if !has(&model, dialect) {

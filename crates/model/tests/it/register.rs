@@ -133,7 +133,7 @@ fn a_family_is_found_once_it_is_added() {
     added(ACME).unwrap();
     assert!(families().iter().any(|family| family.name() == "acme"));
     let model = Model::from_facts(&facts).unwrap();
-    assert_eq!((model.family.name(), *model.config.layers), ("acme", 2));
+    assert_eq!((model.family.name(), *model.config().layers), ("acme", 2));
     assert_eq!(Model::claimed(&facts), Some(("acme", DialectName::Hf)));
     assert!(model.architecture().is_ok());
     // Beside a part that sees.

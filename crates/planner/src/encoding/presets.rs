@@ -412,8 +412,7 @@ impl Purposes {
 
 /// The roles of a model's parameters, by name.
 pub(crate) fn roles(model: &Model) -> impl Fn(&str) -> Option<Role> {
-    let specs = model.family.params(&model.config);
-    let roles: HashMap<String, Role> = specs.into_iter().map(|s| (s.name, s.role)).collect();
+    let roles: HashMap<String, Role> = model.params().map(|s| (s.name.clone(), s.role)).collect();
     move |name| roles.get(name).copied()
 }
 

@@ -50,7 +50,7 @@ impl Layout for Vllm {
             };
             let name = rule.entry_in(&held.name);
             let rank = parts.first().map_or(1, |part| there[part].shape.len());
-            let expr = match rule.made_of(Expr::source(&name), &model.config, rank) {
+            let expr = match rule.made_of(Expr::source(&name), model.config(), rank) {
                 made if made == Expr::source(&name) => held.expr.clone(),
                 expr => {
                     let shape = shape(&held.expr, &|part| there.get(part).map(|p| p.shape.to_vec()));

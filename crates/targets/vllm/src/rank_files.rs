@@ -99,7 +99,7 @@ pub fn complete(
     // In latent attention modelopt.py alone has them.
     let config = checkpoint.metadata().hf().and_then(|hf| hf.config());
     let modelopt = config.is_some_and(|c| c["quantization_config"]["quant_method"] == "modelopt");
-    let latent = model.config.latent.is_some();
+    let latent = model.config().latent.is_some();
     let with_cache = if latent { modelopt } else { floats };
     let names = planned.iter().map(|p| p.name.as_str());
     let mut more = vec![];

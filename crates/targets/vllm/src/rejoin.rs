@@ -102,7 +102,7 @@ impl Rejoined {
             take_apart(&made, &|name| shapes.get(name).cloned())
                 .map_err(|OneWay { name, why }| refused(format!("`{name}` {why}")))?;
         // Of what is tied, each rank has the one whose name comes first, and a stage that has not the other its own.
-        let tied = *model.config.tied == Some(true);
+        let tied = *model.config().tied == Some(true);
         for spec in &specs {
             let Presence::TiedTo(root) = &spec.presence else { continue };
             let Some(at) = sources.iter().position(|made| made.name == spec.name) else { continue };

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let checkpoint = open(&path)?;
     let model = describe(&checkpoint)?;
-    println!("{}: {} layers of {}", model.family.name(), *model.config.layers, *model.config.hidden);
+    println!("{}: {} layers of {}", model.family.name(), *model.config().layers, *model.config().hidden);
     let mesh = Mesh { tp: 2, ..Mesh::default() };
     for rank in 0..2 {
         let plan = PlanBuilder::new(&checkpoint).mesh(mesh).rank(rank).build()?;

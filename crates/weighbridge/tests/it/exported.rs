@@ -76,7 +76,7 @@ fn what_is_only_moved_comes_back_bit_for_bit() {
 #[test]
 fn what_is_rounded_is_named() {
     let path = golden().join("gemma3-tiny");
-    let config = describe(&open(&path).unwrap()).unwrap().config;
+    let config = describe(&open(&path).unwrap()).unwrap().config().clone();
     let (differ, rounded) = there_and_back(&path, LayoutKind::Canonical, Mesh::default());
     assert!(rounded.iter().all(|name| name.ends_with("norm.weight")), "{rounded:?}");
     assert_eq!(rounded.len() as u64, 6 * *config.layers + 1);

@@ -51,7 +51,7 @@ struct Mine {
 }
 
 fn mine(checkpoint: &Checkpoint) -> Mine {
-    let config = weighbridge::describe(checkpoint).unwrap().config;
+    let config = weighbridge::describe(checkpoint).unwrap().config().clone();
     let (hidden, ffn) = (*config.hidden, *config.ffn);
     let block = |_| Block {
         input_layernorm: RmsNorm::new(hidden),
@@ -193,7 +193,7 @@ fn a_layer_may_have_a_rule_of_its_own() {
         }
     }
     let checkpoint = llama();
-    let config = weighbridge::describe(&checkpoint).unwrap().config;
+    let config = weighbridge::describe(&checkpoint).unwrap().config().clone();
     assert_eq!(
         (*config.kv_heads * *config.head_dim, *config.hidden),
         (32, 64),
