@@ -106,6 +106,10 @@ fn matrices(tree: &Tree) -> BTreeMap<String, MatrixNames> {
         let mut matrix = MatrixNames { parts: vec![], input: 0 };
         for name in names {
             let [out, input] = &specs.get(name)?.axes[..] else { return None };
+            // What is joined row by row has rows of one length.
+            if !matrix.parts.is_empty() && matrix.input != input.extent {
+                return None;
+            }
             matrix.parts.push((name.strip_suffix(".weight")?.to_owned(), out.extent));
             matrix.input = input.extent;
         }

@@ -16,7 +16,7 @@ pub(super) fn wrong(architecture: &Architecture, tree: &Tree) -> Vec<String> {
     let shapes = Shapes { architecture, extents: extents.collect() };
     let found = architecture.modules().filter_map(|(path, computes)| shapes.of(path, computes).err());
     let mut wrong: Vec<String> = found.map(|NotRun { why }| why).collect();
-    if let Err(NotRun { why }) = shapes.matrix("output", architecture.decoder.vocab, shapes.hidden()) {
+    if let Err(NotRun { why }) = shapes.matrix("output", &[architecture.decoder.vocab], shapes.hidden()) {
         wrong.push(why);
     }
     wrong.truncate(MOST);
@@ -69,8 +69,8 @@ impl Shapes<'_> {
         }
         let q = heads.saturating_mul(head_dim);
         let kv = kv_heads.saturating_mul(head_dim);
-        self.matrix(&format!("{path}.qkv"), q.saturating_add(kv.saturating_mul(2)), self.hidden())?;
-        self.matrix(&format!("{path}.output"), self.hidden(), q)?;
+        self.matrix(&format!("{path}.qkv"), &[q, kv, kv], self.hidden())?;
+        self.matrix(&format!("{path}.output"), &[self.hidden()], q)?;
         for norm in ["q_norm", "k_norm"] {
             if self.architecture.get(&format!("{path}.{norm}")).is_some() {
                 self.shape(&format!("{path}.{norm}.weight"), &[Some(head_dim)])?;
@@ -84,24 +84,30 @@ impl Shapes<'_> {
         let Some(inner) = self.architecture.matrix(&down).map(|matrix| matrix.input) else {
             return Err(absent(&down));
         };
-        self.matrix(&down, self.hidden(), inner)?;
+        self.matrix(&down, &[self.hidden()], inner)?;
         if ffn.gated {
-            self.matrix(&format!("{path}.gate_up"), inner.saturating_mul(2), self.hidden())
+            self.matrix(&format!("{path}.gate_up"), &[inner, inner], self.hidden())
         } else {
-            self.matrix(&format!("{path}.up"), inner, self.hidden())
+            self.matrix(&format!("{path}.up"), &[inner], self.hidden())
         }
     }
 
-    /// Checks the matrix that the module at `path` holds.
-    fn matrix(&self, path: &str, out: u64, input: u64) -> Result<(), NotRun> {
+    /// Checks the matrix that the module at `path` holds: output features of its parts, which may be one that is fused, and
+    /// input features.
+    fn matrix(&self, path: &str, outs: &[u64], input: u64) -> Result<(), NotRun> {
         let Some(MatrixNames { parts, input: found }) = self.architecture.matrix(path) else {
             return Err(absent(path));
         };
-        let rows = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.1));
-        if (rows, *found) == (out, input) {
+        let sum = |outs: &[u64]| outs.iter().copied().fold(0, u64::saturating_add);
+        let rows: Vec<u64> = parts.iter().map(|part| part.1).collect();
+        let (all, wanted) = (sum(&rows), sum(outs));
+        if (all, *found) != (wanted, input) {
+            return Err(NotRun::new(format!("`{path}` is [{all}, {found}], wanted [{wanted}, {input}]")));
+        }
+        if rows.len() == 1 || rows == outs {
             return Ok(());
         }
-        Err(NotRun::new(format!("`{path}` is [{rows}, {found}], wanted [{out}, {input}]")))
+        Err(NotRun::new(format!("`{path}` has parts of {rows:?} rows, wanted {outs:?}")))
     }
 
     /// Checks the extents of the parameter called `name`, where they are given.

@@ -4,7 +4,10 @@ use serde_json::json;
 use weighbridge_model::config::{Config, DecoderKeys, Reader};
 use weighbridge_model::dialect::{Dialect, HF_DECODER, HF_LLAMA, Rule};
 use weighbridge_model::family::blocks::{Attention, Bias, Block, Decoder, GatedFfn, Norm};
-use weighbridge_model::module::{ColumnParallelLinear, Computes, RmsNorm, Table};
+use weighbridge_model::module::{
+    ColumnParallelLinear, Computes, FeedForward, FusedPart, MergedColumnParallelLinear, RmsNorm,
+    RowParallelLinear, Table,
+};
 use weighbridge_model::{Description, DialectName, Error, Family, Model, Module, Tree, families, register};
 
 /// A Llama of another name, with something of its own.
@@ -102,10 +105,22 @@ struct Narrow(ColumnParallelLinear);
 impl Module for Narrow {
     fn declare(&self, tree: &mut Tree) {
         tree.child("up", &self.0);
-        let ffn = weighbridge_model::module::FeedForward {
-            activation: weighbridge_model::Activation::Relu,
-            gated: false,
-        };
+        let ffn = FeedForward { activation: weighbridge_model::Activation::Relu, gated: false };
+        tree.computes(Ok(Computes::FeedForward(ffn)));
+    }
+}
+
+/// A gated network.
+struct Halves {
+    gate_up: MergedColumnParallelLinear,
+    down: RowParallelLinear,
+}
+
+impl Module for Halves {
+    fn declare(&self, tree: &mut Tree) {
+        tree.child("gate_up", &self.gate_up);
+        tree.child("down", &self.down);
+        let ffn = FeedForward { activation: weighbridge_model::Activation::Silu, gated: true };
         tree.computes(Ok(Computes::FeedForward(ffn)));
     }
 }
@@ -256,4 +271,26 @@ fn modules_of_other_shapes_than_they_compute_are_not_run() {
     .unwrap();
     let model = Model::from_facts(&config("acme-narrow")).unwrap();
     assert_eq!(model.architecture().unwrap_err().why, "no module owns `layers.1.ffn.down`");
+
+    // Halves of other widths that add up right.
+    added(Acme {
+        name: "acme-halves",
+        hf: &["acme-halves"],
+        module: |c| {
+            let mut decoder = decoder(c);
+            decoder.layers.0[0].ffn = Box::new(Halves {
+                gate_up: MergedColumnParallelLinear::new(
+                    64,
+                    [FusedPart::new("gate", 40), FusedPart::new("up", 88)],
+                ),
+                down: RowParallelLinear::new(64, 64),
+            });
+            Box::new(decoder)
+        },
+        ..ACME
+    })
+    .unwrap();
+    let model = Model::from_facts(&config("acme-halves")).unwrap();
+    let wanted = "`layers.0.ffn.gate_up` has parts of [40, 88] rows, wanted [64, 64]";
+    assert_eq!(model.architecture().unwrap_err().why, wanted);
 }
