@@ -1,4 +1,4 @@
-//! `cargo xtask platforms`: what can be said of other platforms from one x86-64 Linux machine.
+//! `cargo xtask platforms`: builds, tests and type-checks for other platforms on one x86-64 Linux machine.
 //!
 //! Linux on ARM is built and its tests run by an emulator; macOS and Windows are type-checked. docs/platforms.md says what
 //! it needs and what came out.

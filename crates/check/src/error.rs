@@ -64,7 +64,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, problem by problem, with its hints.
+    /// Returns each problem with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         match self {
             Error::Checkpoint(error) => error.diagnostics(),
@@ -74,7 +74,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

@@ -65,7 +65,7 @@ impl Error {
         }
     }
 
-    /// Whether the checkpoint, or a file of it, is not there.
+    /// Returns true if the checkpoint, or one of its files, does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -75,7 +75,7 @@ impl Error {
         self.report().map_or(&[], |r| &r.problems)
     }
 
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Io { hint, .. } => hint.clone(),
@@ -85,7 +85,7 @@ impl Error {
         Diagnostics::of(self, hint)
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

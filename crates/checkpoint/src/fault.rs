@@ -326,7 +326,7 @@ pub enum Fault {
         /// What is there.
         what: &'static str,
     },
-    /// A directory that is to be replaced holds more than a checkpoint that was written here.
+    /// The directory to replace holds files that no conversion writes.
     #[error("the directory there holds {}, which no conversion writes", listed(names))]
     Foreign {
         /// Names of what is not a checkpoint's; sorted.

@@ -54,7 +54,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What went wrong, problem by problem, in the words of the command line.
+/// The problems of a failure and their hints, in the words of the command line.
 pub(crate) struct Said(Vec<Diagnostic>);
 
 impl Said {
@@ -116,7 +116,7 @@ impl From<&Diagnostics> for Said {
     }
 }
 
-/// What clap says of a command line that it does not take.
+/// Converts clap's error.
 pub(crate) fn of_command_line(error: &clap::Error) -> Said {
     let text = error.to_string();
     let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));

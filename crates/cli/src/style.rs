@@ -80,8 +80,7 @@ fn columns() -> usize {
 /// A table with aligned columns; those in `right` are flush right. Each row is indented by two spaces. Without a `heading`
 /// it has none.
 ///
-/// What is wider than the terminal has each row on several lines: what it is of, then the other cells, each after the word of
-/// its heading.
+/// A row that is wider than the terminal takes several lines: its title, then the other cells, each after its heading.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     table_of(heading, rows, right, columns())
 }

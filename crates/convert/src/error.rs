@@ -90,7 +90,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, problem by problem, with its hints.
+    /// Returns each problem with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Checkpoint(error) => return error.diagnostics(),
@@ -108,7 +108,7 @@ impl Error {
         Diagnostics::of(self, hint.map(str::to_owned))
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

@@ -132,7 +132,7 @@ impl Error {
         )
     }
 
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Torn => "update all of the weights, or load them again",
@@ -148,7 +148,7 @@ impl Error {
         Diagnostics::of(self, Some(hint.to_owned()))
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

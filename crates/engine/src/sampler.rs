@@ -68,13 +68,13 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let broken = "the weights are broken, or a kernel is, which the reference backend shows";
         Diagnostics::of(self, matches!(self, Error::NotNumbers { .. }).then(|| broken.to_owned()))
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

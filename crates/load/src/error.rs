@@ -191,7 +191,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, problem by problem, with its hints.
+    /// Returns each problem with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Changed(error) => return error.diagnostics(),
@@ -217,7 +217,7 @@ impl Error {
         Diagnostics::of(self, Some(hint))
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

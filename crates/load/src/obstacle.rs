@@ -115,7 +115,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl Obstacle {
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         let hint = match self {
             Obstacle::NoMatch { nearest, .. } | Obstacle::Extra { nearest, .. } => {

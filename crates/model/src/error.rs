@@ -185,7 +185,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Unsupported { known, .. } => Some(format!("known are {known}")),
@@ -194,7 +194,7 @@ impl Error {
         Diagnostics::of(self, hint)
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

@@ -37,7 +37,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         messages(std::slice::from_ref(self)).hints()
     }
@@ -49,7 +49,7 @@ impl Problems {
         messages(&self.0)
     }
 
-    /// What to do about them.
+    /// Returns what to do about them.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

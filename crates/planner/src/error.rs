@@ -147,7 +147,7 @@ impl Error {
         }
     }
 
-    /// What it says, problem by problem, with its hints.
+    /// Returns each problem with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let fits = |fit: &Option<Box<model::Fit>>| fit.as_ref().map(ToString::to_string);
         match self {
@@ -177,7 +177,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

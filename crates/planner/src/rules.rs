@@ -30,7 +30,7 @@ impl RulesProblems {
         self.problems.iter().map(said).collect()
     }
 
-    /// What to do about them.
+    /// Returns what to do about them.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

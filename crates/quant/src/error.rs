@@ -36,7 +36,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::IsaUnknown { .. } => {
@@ -48,7 +48,7 @@ impl Error {
         Diagnostics::of(self, Some(hint.to_owned()))
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

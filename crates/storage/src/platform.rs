@@ -1,4 +1,4 @@
-//! What files are to each operating system: positioned reads and writes, and the numbers that tell one file from another.
+//! Files on each operating system: positioned reads and writes, and the numbers that identify a file.
 //!
 //! All of it works everywhere. Where a system has less than Unix, its file here says what takes the place
 //! (docs/platforms.md).
@@ -75,7 +75,7 @@ pub fn number_at(path: &Path) -> io::Result<(u64, u64)> {
     system::number_at(path)
 }
 
-/// What a file system says of a file.
+/// The facts of a file that the file system keeps.
 pub(crate) struct About {
     /// Length in bytes.
     pub(crate) len: u64,

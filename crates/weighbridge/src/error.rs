@@ -100,7 +100,7 @@ impl From<planner::RulesProblems> for Error {
 }
 
 impl Error {
-    /// What it says, problem by problem, with its hints.
+    /// Returns each problem with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         match self {
             Error::Checkpoint(e) => e.diagnostics(),
@@ -120,7 +120,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

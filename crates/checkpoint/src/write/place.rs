@@ -390,7 +390,7 @@ fn only_a_checkpoint(path: &Path) -> Result<Option<Fault>, Error> {
     })
 }
 
-/// What a directory of arrays holds besides.
+/// Lists the entries of a directory of arrays that are no arrays.
 fn no_arrays(folder: &Path) -> io::Result<Vec<String>> {
     let mut others = vec![];
     for entry in fs::read_dir(folder)? {

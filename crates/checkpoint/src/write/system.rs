@@ -1,4 +1,4 @@
-//! What a checkpoint's place needs of each operating system (docs/platforms.md).
+//! The parts of writing a checkpoint that depend on the operating system (docs/platforms.md).
 
 #[cfg(unix)]
 mod unix;
@@ -12,11 +12,11 @@ pub(super) use unix::{allocated, exchange, is_ours, open, rename_new, room, sync
 #[cfg(windows)]
 pub(super) use windows::{allocated, exchange, is_ours, open, rename_new, room, sync};
 
-/// What a disk has left.
+/// The free space of a disk.
 pub(super) struct Room {
     /// Bytes that files may still take.
     pub(super) free: u64,
-    /// A file takes a multiple of so many bytes; not 0.
+    /// The size of a block in bytes; a file takes whole blocks. Never 0.
     pub(super) block: u64,
 }
 

@@ -227,7 +227,7 @@ fn history() -> Option<PathBuf> {
     Some(state.join(Path::new("weighbridge").join("history")))
 }
 
-/// What the line editor knows of questions: where they end, and how commands go on.
+/// Tells the line editor where a question ends, and completes commands.
 struct Words;
 
 impl Validator for Words {

@@ -22,7 +22,7 @@ pub(crate) struct MemoryUse {
 pub(crate) struct Cache<'a> {
     /// Positions.
     pub(crate) positions: u64,
-    /// Bytes of them on one of so many ranks.
+    /// Their bytes on one rank of the given number of ranks.
     pub(crate) bytes: &'a dyn Fn(u64) -> u64,
 }
 
@@ -32,7 +32,7 @@ impl MemoryUse {
         Ok(MemoryUse { owned, needs: plan.needs(options, threads)?, cache })
     }
 
-    /// What is there from the first token to the last.
+    /// Bytes that stay in memory for the whole run.
     fn stays(&self) -> u64 {
         self.needs.owned.saturating_add(self.cache)
     }

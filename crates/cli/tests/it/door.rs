@@ -1,4 +1,4 @@
-//! What people type, as those do who know other programs, and what they are told.
+//! Command lines that users of similar programs type, and the answers they get.
 
 use std::fs;
 use std::io::Write;
@@ -144,7 +144,7 @@ fn presets_are_taken_in_any_case_and_listed() {
     assert!(stdout(&weighbridge(["completions", "bash"])).contains("q5_k_m"));
 }
 
-/// What a hint names is taken.
+/// The command accepts what its hints name.
 #[test]
 fn hints_work_when_they_are_followed() {
     let dir = TempDir::new().unwrap();

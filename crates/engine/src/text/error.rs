@@ -57,7 +57,7 @@ impl Error {
         Error::Malformed { field, problem: problem.into() }
     }
 
-    /// What it says, with its hints.
+    /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::Unsupported { supported, .. } => Some(format!("supported are {supported}")),
@@ -67,7 +67,7 @@ impl Error {
         Diagnostics::of(self, hint)
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.diagnostics().hints()
     }

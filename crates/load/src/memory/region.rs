@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::sizes::PAGE;
 
-/// Bytes of one plane: there, or only planned, for those who ask what a load takes.
+/// Bytes of one plane: in memory, or only planned, to foresee what a load takes.
 pub(crate) trait Region: Default {
     /// How many.
     fn bytes(&self) -> usize;

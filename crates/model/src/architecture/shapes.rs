@@ -9,7 +9,7 @@ use crate::module::Tree;
 /// Reasons that are given; a model of many layers has each in every one.
 const MOST: usize = 3;
 
-/// What is wrong with shapes.
+/// Lists the shapes that do not fit.
 pub(super) fn wrong(architecture: &Architecture, tree: &Tree) -> Vec<String> {
     let specs = tree.declared().iter().map(|declared| &declared.spec);
     let extents = specs.map(|spec| (&*spec.name, spec.axes.iter().map(|axis| axis.extent).collect()));

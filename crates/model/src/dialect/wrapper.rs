@@ -109,7 +109,7 @@ impl fmt::Display for Ambiguous {
 impl std::error::Error for Ambiguous {}
 
 impl Ambiguous {
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         vec![match self {
             Ambiguous::Models { one, .. } => format!(

@@ -90,7 +90,7 @@ fn wrong_rules(dialect: &Dialect) -> Vec<FamilyProblem> {
     dialect.rules().filter_map(problem).collect()
 }
 
-/// What the modules of a family declare for one configuration, if it agrees with the rules of the dialect of a checkpoint.
+/// Returns the modules' declarations for one configuration if they agree with the rules of the checkpoint's dialect.
 pub(crate) fn checked(
     tree: Result<Tree, Vec<TwoOwners>>,
     dialect: Option<&Dialect>,

@@ -47,7 +47,7 @@ pub(crate) fn open_to_read(path: &Path, follow: bool) -> io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// What it is that is neither a file nor a directory.
+/// Names the kind of an entry that is neither a file nor a directory.
 pub(crate) fn describe(kind: FileType) -> &'static str {
     if kind.is_fifo() {
         "a named pipe"

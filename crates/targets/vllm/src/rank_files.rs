@@ -130,7 +130,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hints(&self) -> Vec<String> {
         self.what.hints()
     }

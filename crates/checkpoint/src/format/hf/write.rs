@@ -28,14 +28,14 @@ const MEMBERS: &[&str] = &[
 ];
 
 impl Flavour {
-    /// Whether a `config.json` can say that the weights of a model are held in `scheme`, so that its readers know.
+    /// Returns true if a `config.json` can declare weights that are held in `scheme`.
     pub fn says(self, scheme: &Scheme) -> bool {
         let weight = [("model.layers.0.mlp.up_proj", scheme)];
         scheme.dtype().is_some() || crate::convention::describe(&weight, self == Flavour::Mlx).is_some()
     }
 }
 
-/// Whether a conversion gives this name to a file of a directory.
+/// Returns true if a conversion may write a file of this name into a directory.
 pub(crate) fn is_written(name: &str) -> bool {
     let is_shard = || {
         let stem = name.strip_suffix(".safetensors")?;

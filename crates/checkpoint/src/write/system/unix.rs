@@ -35,7 +35,7 @@ pub(in crate::write) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// What the disk that `path` is on has left, if it says that.
+/// Returns the free space of the disk that holds `path`, if the system knows it.
 pub(in crate::write) fn room(path: &Path) -> io::Result<Option<Room>> {
     let disk = rustix::fs::statvfs(path)?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -47,7 +47,7 @@ pub(in crate::write) fn allocated(file: &Metadata) -> u64 {
     file.blocks().saturating_mul(512)
 }
 
-/// Whether who runs this process owns it.
+/// Returns true if the user of this process owns it.
 pub(in crate::write) fn is_ours(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }

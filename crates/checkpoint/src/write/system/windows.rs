@@ -58,7 +58,7 @@ pub(in crate::write) fn allocated(file: &Metadata) -> u64 {
     file.file_size()
 }
 
-/// Who may write to a place is its access list's to say here.
+/// On Windows the access list decides who may write to a place.
 pub(in crate::write) fn is_ours(_found: &Metadata) -> bool {
     true
 }
