@@ -175,13 +175,20 @@ impl Plan {
     ///
     /// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
     /// is refused. A caller's sink may lend memory that begins elsewhere within huge pages: work may then be cut elsewhere, and
-    /// each thread may take up to 1 MiB more or less (4 MiB from a server). What a sink takes by `write` waits in buffers, which
-    /// are not foreseen here: [`LoadReport::scratch_predicted`] has them.
+    /// each thread may take up to 1 MiB more or less (4 MiB from a server).
     ///
     /// # Errors
     /// If a codec is missing, or sizes are beyond what this machine addresses.
     pub fn needs(&self, options: Options<'_>, threads: usize) -> Result<Needs, Error> {
-        needs(&self.pieces, &self.checkpoint, options, threads)
+        needs(&self.pieces, &self.checkpoint, options, threads, false)
+    }
+
+    /// The same for [`Plan::load_into`] a sink that takes all bytes by `write`: they wait in buffers until they are written.
+    ///
+    /// # Errors
+    /// As [`Plan::needs`].
+    pub fn needs_written(&self, options: Options<'_>, threads: usize) -> Result<Needs, Error> {
+        needs(&self.pieces, &self.checkpoint, options, threads, true)
     }
 
     /// Runs it into `sink`: into memory that it lends, or by its `write`. Nothing is borrowed from a map.

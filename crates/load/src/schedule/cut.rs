@@ -78,15 +78,22 @@ fn scratch<S>(works: &[Work<'_, S>], threads: usize) -> u64 {
     needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n))
 }
 
-/// What a load of `plan` takes on so many threads: see [`Plan::needs`](crate::Plan::needs).
+/// What a load of `plan` takes on the given number of threads: see [`Plan::needs`](crate::Plan::needs). If `written`, a sink
+/// takes all bytes by `write`: see [`Plan::needs_written`](crate::Plan::needs_written).
 pub(crate) fn needs(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
     options: Options<'_>,
     threads: usize,
+    written: bool,
 ) -> Result<Needs, Error> {
-    let homes = homes(plan, checkpoint, !options.owned)?;
-    let spaces = planned(places(plan, checkpoint, &homes)?);
+    let homes = homes(plan, checkpoint, !options.owned && !written)?;
+    let mut spaces = planned(places(plan, checkpoint, &homes)?);
+    if written {
+        for plane in spaces.iter_mut().flatten() {
+            *plane = Planned { range: 0..plane.bytes(), is_written: true };
+        }
+    }
     let Foreseen { mut needs, sizes } = foresee(plan, checkpoint, &homes, spaces, options, threads)?;
     needs.reads = ReadSizes::of(sizes);
     Ok(needs)
@@ -113,7 +120,8 @@ fn foresee(
 ) -> Result<Foreseen, Error> {
     let threads = at_once(checkpoint, threads);
     let mut needs = Needs { threads, ..Needs::default() };
-    needs.owned = spaces.iter().flatten().map(|r| r.bytes() as u64).sum();
+    let in_memory = spaces.iter().flatten().filter(|r| !r.is_written());
+    needs.owned = in_memory.map(|r| r.bytes() as u64).sum();
     for (param, home) in plan.params.iter().zip(homes) {
         match home {
             Home::Borrowed(slots) => {

@@ -104,6 +104,17 @@ fn same(plan: &Plan, what: &str) {
             let what = format!("{what}, {threads} threads, {memory:?}");
             let (sink, report) = write(plan, threads, Options { memory, ..base }).unwrap();
             assert_eq!(sink.finished, 1, "{what}");
+            let foreseen = plan.needs_written(Options { memory, ..base }, threads).unwrap();
+            assert_eq!(
+                (foreseen.scratch, foreseen.least_scratch),
+                (report.scratch_predicted, least),
+                "{what}"
+            );
+            assert_eq!(
+                (foreseen.owned, foreseen.borrowed, foreseen.read),
+                (0, 0, report.bytes_read),
+                "{what}"
+            );
             assert!(report.scratch_peak <= report.scratch_predicted, "{what}: {report:?}");
             assert!(memory.is_none_or(|m| report.scratch_predicted <= m), "{what}: {report:?}");
             assert!(*sink.longest.lock().unwrap() as u64 <= report.scratch_predicted, "{what}");
