@@ -1,7 +1,9 @@
 //! The command line.
 
+mod check;
 mod convert;
 mod encoding;
+mod load;
 mod open;
 mod run;
 mod size;
@@ -9,15 +11,16 @@ mod size;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use weighbridge::check::Manifest;
 use weighbridge::model::{DialectName, ExpertPlacement};
 use weighbridge::planner::Adapter;
 use weighbridge::runtime::BackendKind;
 use weighbridge::tensor::Pattern;
 use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 
+pub(crate) use check::CheckArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
+pub(crate) use load::LoadArgs;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
 pub(crate) use run::RunArgs;
 use size::size;
@@ -71,6 +74,26 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         all: Option<PathBuf>,
     },
+}
+
+impl Command {
+    /// Whether it prints JSON, errors included.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Inspect(args) => args.json,
+            Command::Plan(args) => args.json,
+            Command::Load(args) => args.json,
+            Command::Run(args) => args.json,
+            Command::Bench(args) => args.json,
+            Command::Tune(args) => args.json,
+            Command::Convert(args) => args.json,
+            Command::Check(args) => args.json,
+            Command::Diff(args) => args.json,
+            Command::Tokenize(args) => args.json,
+            Command::Quants(args) => args.json,
+            Command::Completions { .. } | Command::Man { .. } => false,
+        }
+    }
 }
 
 /// `inspect`.
@@ -224,87 +247,6 @@ pub(crate) enum ExpertsArg {
     Linear,
     /// One after the other
     RoundRobin,
-}
-
-/// `load`.
-#[derive(ClapArgs)]
-#[command(
-    after_long_help = "Nothing is kept: this measures loading, and shows that it works. Seconds count from before the \
-    files are opened until every parameter is in its place; starting the process and letting the memory go are not in \
-    them.\n\n\
-    `--memory` limits buffers: what is read before it can be moved or re-encoded. What goes straight into its place \
-    needs none, and the places themselves are not counted.\n\n\
-    Examples:\n  \
-    weighbridge load model.gguf                             as `run` does\n  \
-    weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
-    weighbridge load model/ --owned --memory 64MiB --json   in bounded memory\n  \
-    weighbridge load model/ --encode 'layers.*=q8_0'        encoded on the way: docs/encoding.md\n  \
-    weighbridge load model/ --layout vllm --tp 4 --rank 2   one rank's share\n  \
-    weighbridge load model.gguf --verify                    against what `check --write-manifest` wrote"
-)]
-#[expect(
-    clippy::option_option,
-    reason = "a flag that may be given, and may have a value, as clap derives it"
-)]
-pub(crate) struct LoadArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    #[arg(required_unless_present = "verify")]
-    path: Option<PathBuf>,
-    /// How the runtime wants the parameters
-    #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
-    pub(crate) layout: LayoutArg,
-    #[command(flatten)]
-    pub(crate) adapter: AdapterArgs,
-    #[command(flatten)]
-    pub(crate) encoding: EncodingArgs,
-    #[command(flatten)]
-    pub(crate) share: RankArgs,
-    /// Copy everything into memory of its own: nothing stays in a map
-    #[arg(long)]
-    pub(crate) owned: bool,
-    /// Buffers take at most SIZE, all threads together [default: some MiB a thread]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) memory: Option<u64>,
-    /// Compare the tensors with what the manifest FILE says they are, as they are read [default: the one beside PATH]
-    #[arg(long, value_name = "FILE", num_args = 0..=1)]
-    pub(crate) verify: Option<Option<PathBuf>>,
-    #[command(flatten)]
-    pub(crate) open: OpenArgs,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The checkpoint, and the manifest where one is asked for: `--verify A` is about A, `B --verify A` about B.
-fn with_manifest(
-    path: Option<&Path>,
-    manifest: Option<&Option<PathBuf>>,
-) -> Result<(PathBuf, Option<PathBuf>), String> {
-    let named = manifest.and_then(Option::as_ref);
-    let (path, file) = match (path, named) {
-        (Some(path), file) => (path, file),
-        (None, Some(path)) => (path.as_path(), None),
-        (None, None) => return Err("wanted the PATH of a checkpoint".to_owned()),
-    };
-    let file = manifest.map(|_| file.cloned().unwrap_or_else(|| Manifest::beside(path)));
-    Ok((path.to_owned(), file))
-}
-
-impl LoadArgs {
-    /// The checkpoint, and the manifest to hold it against.
-    pub(crate) fn paths(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
-        with_manifest(self.path.as_deref(), self.verify.as_ref())
-    }
-}
-
-impl CheckArgs {
-    /// The checkpoint, and the manifest to write or to hold it against.
-    pub(crate) fn paths(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
-        with_manifest(self.path.as_deref(), self.verify.as_ref().or(self.write_manifest.as_ref()))
-    }
 }
 
 /// A layout by name.
@@ -488,51 +430,6 @@ pub(crate) struct BenchArgs {
     /// Runs of each, after one to warm up; medians are printed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `check`.
-#[derive(ClapArgs)]
-#[command(
-    after_long_help = "Opening checks the structure: sizes, ranges, shapes, names, overlaps. A manifest lists the \
-    name, shape, encoding and BLAKE3 of each tensor, and nothing of files: tensors that were moved to another format \
-    or cut into other shards still agree with it. Without FILE it is `PATH.weighbridge.json`, or \
-    `weighbridge-manifest.json` in a directory.\n\n\
-    Exit code: 0 if all is good, 1 if something is wrong with the checkpoint, 2 for a wrong command line.\n\n\
-    Examples:\n  \
-    weighbridge check model.gguf                             headers only\n  \
-    weighbridge check model/ --deep                          NaN, infinities, broken scales\n  \
-    weighbridge check model.gguf --write-manifest            after a good download\n  \
-    weighbridge check model.gguf --verify                    after a copy, after years\n  \
-    weighbridge check copy/ --verify model.weighbridge.json  with a manifest from elsewhere"
-)]
-#[expect(
-    clippy::option_option,
-    reason = "a flag that may be given, and may have a value, as clap derives it"
-)]
-pub(crate) struct CheckArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
-    #[arg(required_unless_present_any = ["verify", "write_manifest"])]
-    path: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) also: AlsoArgs,
-    /// Read all values: which are not finite, and which scales and companions cannot be meant
-    #[arg(long)]
-    pub(crate) deep: bool,
-    /// If all is good, write what the tensors are to FILE [default: the one beside PATH]
-    #[arg(long, value_name = "FILE", num_args = 0..=1)]
-    pub(crate) write_manifest: Option<Option<PathBuf>>,
-    /// Compare the tensors with what FILE says they are [default: the one beside PATH]
-    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "write_manifest")]
-    pub(crate) verify: Option<Option<PathBuf>>,
-    /// Replace another manifest
-    #[arg(long, requires = "write_manifest")]
-    pub(crate) force: bool,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -72,11 +72,11 @@ fn main() -> ExitCode {
         failure if failure.is_usage() => USAGE,
         _ => FAILURE,
     };
-    failure.said().print(wants_json());
+    failure.said().print(args.command.json());
     ExitCode::from(code)
 }
 
-/// Whether the command line asks for JSON, which holds for errors too.
+/// Whether a command line that does not parse asks for JSON.
 fn wants_json() -> bool {
     std::env::args_os().skip(1).take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }

@@ -286,6 +286,13 @@ fn errors_are_json_where_json_is_asked_for() {
     }
 }
 
+/// A prompt is a prompt.
+#[test]
+fn json_that_is_a_value_asks_for_nothing() {
+    let output = weighbridge(["run", "/nowhere/x.gguf", "-p", "--json"]);
+    assert!(output.stdout.is_empty() && stderr(&output).starts_with("error: "), "{output:?}");
+}
+
 #[test]
 fn tables_fit_narrow_terminals() {
     let manifest = model("smollm2");

@@ -1,0 +1,75 @@
+//! `check`, and manifests.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use weighbridge::check::Manifest;
+
+use super::AlsoArgs;
+
+/// `check`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "Opening checks the structure: sizes, ranges, shapes, names, overlaps. A manifest lists the \
+    name, shape, encoding and BLAKE3 of each tensor, and nothing of files: tensors that were moved to another format \
+    or cut into other shards still agree with it. Without FILE it is `PATH.weighbridge.json`, or \
+    `weighbridge-manifest.json` in a directory.\n\n\
+    Exit code: 0 if all is good, 1 if something is wrong with the checkpoint, 2 for a wrong command line.\n\n\
+    Examples:\n  \
+    weighbridge check model.gguf                             headers only\n  \
+    weighbridge check model/ --deep                          NaN, infinities, broken scales\n  \
+    weighbridge check model.gguf --write-manifest            after a good download\n  \
+    weighbridge check model.gguf --verify                    after a copy, after years\n  \
+    weighbridge check copy/ --verify model.weighbridge.json  with a manifest from elsewhere"
+)]
+#[expect(
+    clippy::option_option,
+    reason = "a flag that may be given, and may have a value, as clap derives it"
+)]
+pub(crate) struct CheckArgs {
+    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    #[arg(required_unless_present_any = ["verify", "write_manifest"])]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) also: AlsoArgs,
+    /// Read all values: which are not finite, and which scales and companions cannot be meant
+    #[arg(long)]
+    pub(crate) deep: bool,
+    /// If all is good, write what the tensors are to FILE [default: the one beside PATH]
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub(crate) write_manifest: Option<Option<PathBuf>>,
+    /// Compare the tensors with what FILE says they are [default: the one beside PATH]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "write_manifest")]
+    pub(crate) verify: Option<Option<PathBuf>>,
+    /// Replace another manifest
+    #[arg(long, requires = "write_manifest")]
+    pub(crate) force: bool,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl CheckArgs {
+    /// The checkpoint, and the manifest to write or to hold it against.
+    pub(crate) fn paths(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
+        with_manifest(self.path.as_deref(), self.verify.as_ref().or(self.write_manifest.as_ref()))
+    }
+}
+
+/// The checkpoint, and the manifest where one is asked for: `--verify A` is about A, `B --verify A` about B.
+pub(super) fn with_manifest(
+    path: Option<&Path>,
+    manifest: Option<&Option<PathBuf>>,
+) -> Result<(PathBuf, Option<PathBuf>), String> {
+    let named = manifest.and_then(Option::as_ref);
+    let (path, file) = match (path, named) {
+        (Some(path), file) => (path, file),
+        (None, Some(path)) => (path.as_path(), None),
+        (None, None) => return Err("wanted the PATH of a checkpoint".to_owned()),
+    };
+    let file = manifest.map(|_| file.cloned().unwrap_or_else(|| Manifest::beside(path)));
+    Ok((path.to_owned(), file))
+}
