@@ -181,14 +181,23 @@ impl OutputPlace {
             let gone = || Error::io(&self.output, "find", io::ErrorKind::NotFound.into());
             self.journal.complete(complete.ok_or_else(gone)?)?;
         }
+        let complete = format!(
+            "what was written is complete, in `{}`: the same again only gives the names",
+            self.work.display()
+        );
+        // What the directory holds may have changed since it was looked at.
+        let is_replaced = self.kind == DestinationKind::Folder && self.overwrite && self.path.is_dir();
+        if is_replaced
+            && !self.is_placed(0)
+            && let Some(fault) = only_a_checkpoint(&self.path)?
+        {
+            return Err(Error::whole(&self.path, fault).with_hint(complete));
+        }
         self.rename().map_err(|(path, e)| {
             if e.kind() == io::ErrorKind::AlreadyExists {
                 let error =
                     Error::whole(&path, Fault::Exists { what: "something has come to be there meanwhile" });
-                error.with_hint(format!(
-                    "what was written is complete, in `{}`: the same again only gives the names",
-                    self.work.display()
-                ))
+                error.with_hint(complete)
             } else {
                 Error::io(&path, "rename", e)
             }

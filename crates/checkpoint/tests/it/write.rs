@@ -271,6 +271,26 @@ fn only_a_model_is_replaced_by_a_directory() {
         assert!(path.exists());
         let _ = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
     }
+    // What comes to be there while it is written stays too, and the result is not lost.
+    let begin = || {
+        let draft = Draft::directory(outgoing(&source), files(&source), Flavour::Hf, None).unwrap();
+        draft.create(&dir.path("model"), true)
+    };
+    let finish = |mut writer: checkpoint::Writer| {
+        for entry in source.entries() {
+            let planes = bytes(&source, entry);
+            writer.tensor(&planes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        }
+        writer.finish()
+    };
+    let writer = begin().unwrap();
+    dir.file("model/late.txt", "precious");
+    let refused = dir.text(&finish(writer).unwrap_err());
+    assert!(refused.contains("holds `late.txt`") && refused.contains("only gives the names"), "{refused}");
+    assert_eq!(std::fs::read(dir.path("model/late.txt")).unwrap(), b"precious");
+    std::fs::remove_file(dir.path("model/late.txt")).unwrap();
+    finish(begin().unwrap()).unwrap();
+    assert!(!dir.path(".model.partial").exists());
     for name in ["b", "a", "c", "d"] {
         dir.file(&format!("model/{name}"), "precious");
     }
