@@ -29,12 +29,10 @@ impl KvCache {
     /// # Errors
     /// If the size overflows or memory runs out.
     pub fn new(kv_heads: usize, head_dim: usize, capacity: usize) -> Result<KvCache, Error> {
-        let size = [2, kv_heads, head_dim, capacity]
-            .into_iter()
-            .try_fold(1usize, usize::checked_mul)
-            .filter(|n| n.checked_mul(4).is_some_and(|bytes| isize::try_from(bytes).is_ok()))
-            .ok_or(Error::CacheTooLarge { capacity })?;
-        let data = MmapMut::map_anon(4 * size).map_err(|_| Error::CacheTooLarge { capacity })?;
+        let too_large = || Error::CacheTooLarge { capacity };
+        let bytes = KvCache::bytes_for(kv_heads as u64, head_dim as u64, capacity as u64);
+        let bytes = bytes.and_then(|bytes| isize::try_from(bytes).ok()).ok_or_else(too_large)?;
+        let data = MmapMut::map_anon(bytes.unsigned_abs()).map_err(|_| too_large())?;
         Ok(KvCache { data, kv_heads, head_dim, capacity })
     }
 
