@@ -77,11 +77,10 @@ def numbered(entries, random):
 # ---------------------------------------------------------------- llama.cpp
 
 
-def converted(spec, config, arrays, scratch):
-    """Scalars and tensors of the GGUF that llama.cpp's converter makes: ({key: value}, {name: (array, type)})."""
+def write_gguf(spec, config, arrays, scratch, file_type="ALL_F32"):
+    """The GGUF that llama.cpp's converter makes."""
     from conversion import get_model_class
     from conversion.base import gguf
-    from gguf import GGUFReader
 
     directory = scratch / "model"
     directory.mkdir()
@@ -105,8 +104,15 @@ def converted(spec, config, arrays, scratch):
     Converter.__name__ = model_class.__name__
     out = scratch / "model.gguf"
     with torch.inference_mode():
-        Converter(directory, gguf.LlamaFileType.ALL_F32, out, eager=True).write()
-    reader = GGUFReader(out)
+        Converter(directory, gguf.LlamaFileType[file_type], out, eager=True).write()
+    return out
+
+
+def converted(spec, config, arrays, scratch):
+    """Scalars and tensors of the GGUF that llama.cpp's converter makes: ({key: value}, {name: (array, type)})."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(write_gguf(spec, config, arrays, scratch))
     scalars = {key: field.contents() for key, field in reader.fields.items()}
     scalars = {k: v for k, v in scalars.items() if not isinstance(v, (list, str)) or len(v) <= LONGEST}
     tensors = {}

@@ -181,7 +181,7 @@ def numpy_cases():
     case(f, "version 2.0", npy(plain, version=(2, 0)), "")
     case(f, "version 4.0", npy(plain, version=(4, 0)), "")
     case(f, "numbers as Python 2 wrote them, `1L`", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1L,), }"),
-         "numpy reads it with a warning, by way of Python's tokenizer")
+         "numpy reads it with a warning, through Python's tokenizer")
     case(f, "an expression as shape, `(2*2,)`", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2*2,), }", b"\0" * 16), "")
     case(f, "big-endian", saved(np.zeros(1, ">f4")), "")
     case(f, "Fortran order", saved(np.zeros((2, 3), "<f4", order="F")), "")

@@ -117,7 +117,7 @@ class Tensor:
         return Tensor(shape, self.scheme, planes)
 
     def padded(self, rows):
-        """Zeros below, up to so many rows; of every plane."""
+        """Appends zero rows to every plane, up to `rows`."""
         planes = []
         for plane in self.planes:
             place, per = plane.out
@@ -156,7 +156,7 @@ def below(parts):
 
 def one_scale(parts):
     """FP8 with a scale for each part, as with the largest of them: layers/quantization/utils/w8a8_utils.py
-    `requantize_with_max_scale`, with quotients in f64 where it goes by way of float16."""
+    `requantize_with_max_scale`, with quotients in f64 where it uses float16."""
     largest = max((part.planes[1] for part in parts), key=lambda scale: scale.data.view("<f4").item())
     return [replace(part, planes=[replace(part.planes[0], data=rescaled(*part.planes, largest)), largest]) for part in parts]
 

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| weighbridge_fuzz::targets::rules(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| testkit::targets::rules(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| weighbridge_fuzz::targets::template(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| testkit::targets::template(bytes));

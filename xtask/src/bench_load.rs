@@ -263,8 +263,8 @@ fn prime(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// GB/s of all threads that copy so many bytes: to fresh huge pages, to fresh small ones, and to the same again; and of
-/// all that only have fresh huge pages cleared.
+/// GB/s of all threads together that copy `bytes`: to fresh huge pages, to fresh small ones, and to the same again; then
+/// of clearing fresh huge pages alone.
 fn copies(bytes: usize, rest: Option<Duration>) -> Result<[f64; 4]> {
     let source = vec![0xa5u8; bytes];
     ready(bytes, rest)?;

@@ -6,6 +6,7 @@
 mod bench;
 mod bench_load;
 mod demo;
+mod dist;
 mod full;
 mod platforms;
 mod test;
@@ -43,6 +44,10 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "platforms",
         "[--rustc PROGRAM] [arm] [macos] [windows] test Linux on ARM by emulation, type-check the others: docs/platforms.md",
     ),
+    (
+        "dist",
+        "[--install PREFIX] make one archive of the program, its manual pages and completions, and install from it",
+    ),
     ("help", "this text"),
 ];
 
@@ -70,6 +75,7 @@ fn run() -> Result<()> {
         "fixture" => fixture_task(arguments),
         "full" => full_task(arguments),
         "platforms" => platforms_task(arguments),
+        "dist" => dist_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -92,6 +98,17 @@ fn no_more(mut arguments: lexopt::Parser) -> Result<()> {
         Some(unexpected) => Err(unexpected.unexpected().into()),
         None => Ok(()),
     }
+}
+
+fn dist_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut prefix = None;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("install") => prefix = Some(PathBuf::from(arguments.value()?)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    dist::run(prefix.as_deref())
 }
 
 fn models_task(mut arguments: lexopt::Parser) -> Result<()> {

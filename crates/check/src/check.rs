@@ -1,5 +1,5 @@
-//! What can be said of a checkpoint without a model: where its bytes are, whether its values are numbers, and
-//! whether they are those that they were.
+//! Checks a checkpoint without its model: where its bytes are, whether its values are finite, and whether they have
+//! changed since a manifest was written.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

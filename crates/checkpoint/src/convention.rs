@@ -48,7 +48,7 @@ fn method<'a>(config: &'a Value, name: &str) -> Option<&'a Value> {
     places.into_iter().find(|found| found["quant_method"].as_str() == Some(name))
 }
 
-/// `group_size`: so many inputs, or -1, all of a row; 128 if it is not there, as transformers has it.
+/// `group_size`: a number of inputs, or -1 for a whole row; 128 if it is absent, as in transformers.
 ///
 /// # Errors
 /// If it is anything else.

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("unsupported {0}")]
     Unsupported(Box<Report>),
     /// What the caller asked for makes no sense.
-    #[error("misuse of {0}")]
+    #[error("{0}")]
     Misuse(Box<Report>),
     /// It is not what it was when it was opened.
     #[error("`{location}` has changed since it was opened: {how}")]

@@ -5,6 +5,7 @@ mod convert;
 mod encoding;
 mod load;
 mod open;
+mod page;
 mod run;
 mod size;
 
@@ -22,6 +23,7 @@ pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
 pub(crate) use load::LoadArgs;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
+pub(crate) use page::{HtmlArgs, SvgArgs};
 pub(crate) use run::RunArgs;
 use size::size;
 
@@ -106,6 +108,8 @@ pub(crate) struct InspectArgs {
     pub(crate) tensors: bool,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
+    #[command(flatten)]
+    pub(crate) page: HtmlArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,7 +120,7 @@ pub(crate) struct InspectArgs {
 /// `plan`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "What is said of reads, buffers and memory is what `load` does with the same options; nothing of it is \
+    after_long_help = "Reads, buffers and memory are those of `load` with the same options; nothing of it is \
     read. A map lends what needs no copy, and runs that lie so near each other that reads would take in all between; all \
     else is read.\n\n\
     A SIZE is in bytes, or has a unit: 500MB, 24GiB. It is of the parameters, the buffers and, in a layout that `run` takes, \
@@ -124,7 +128,8 @@ pub(crate) struct InspectArgs {
     Examples:\n  \
     weighbridge plan model.gguf                                 as `run` would load it\n  \
     weighbridge plan model/ --layout vllm --tp 4 --all-ranks    what each of four ranks reads and holds\n  \
-    weighbridge plan model/ --layout vllm --memory 24GiB        whether it fits, and what does"
+    weighbridge plan model/ --layout vllm --memory 24GiB        whether it fits, and what does\n  \
+    weighbridge plan model.gguf --svg plan.svg                  a picture of what moves where"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct PlanArgs {
@@ -148,7 +153,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) encoding: EncodingArgs,
     /// Explain one runtime parameter: its expression, its bytes and where they come from
-    #[arg(long, value_name = "PARAM")]
+    #[arg(long, value_name = "PARAM", conflicts_with = "json")]
     pub(crate) explain: Option<String>,
     /// Say whether the parameters and the buffers together fit into SIZE, and if not, what does: borrowing from the map,
     /// smaller buffers, more ranks. Exit code 1 if nothing does on this mesh
@@ -163,6 +168,8 @@ pub(crate) struct PlanArgs {
     /// Threads that the load would have; each has buffers [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) page: SvgArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -448,7 +455,8 @@ pub(crate) struct BenchArgs {
     weighbridge diff model/ model.gguf         what a conversion did\n  \
     weighbridge diff base.gguf tuned.gguf      which layers a training changed, the most first\n  \
     weighbridge diff a.pt b.pt --layout source any two files, name by name\n  \
-    weighbridge diff a/ b/ --json > diff.json  every parameter"
+    weighbridge diff a/ b/ --json > diff.json  every parameter\n  \
+    weighbridge diff a/ b/ --html diff.html    every parameter as a page, with a chart of the layers"
 )]
 pub(crate) struct DiffArgs {
     /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
@@ -464,6 +472,8 @@ pub(crate) struct DiffArgs {
     /// Threads [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    #[command(flatten)]
+    pub(crate) page: HtmlArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
 use weighbridge::tensor::{Diagnostic, Diagnostics};
 
+use crate::json;
 use crate::style;
 
 /// Lists the commands that work on a model that no family claims.
@@ -62,7 +62,7 @@ impl Said {
     pub(crate) fn print(&self, json: bool) {
         // If nobody reads it, the exit code has to do.
         if json {
-            let _ = writeln!(std::io::stdout().lock(), "{:#}", self.json());
+            let _ = json::print(&self.json());
         } else {
             let text: Vec<String> = self.0.iter().map(ToString::to_string).collect();
             let _ = writeln!(std::io::stderr().lock(), "{}", style::error(&text.join("\n")));
@@ -70,12 +70,17 @@ impl Said {
     }
 
     /// `error`: all of it as one text; `problems`: each with its hints; `hint`: the last of those, what to try first.
-    fn json(&self) -> Value {
+    fn json(&self) -> json::Error<'_> {
         let what: Vec<&str> = self.0.iter().map(|d| d.what.as_str()).collect();
-        let problems: Vec<Value> =
-            self.0.iter().map(|d| json!({"problem": d.what, "hints": d.hints})).collect();
-        let hint = self.0.iter().flat_map(|d| &d.hints).next_back();
-        json!({"error": what.join("\n"), "problems": problems, "hint": hint})
+        let problem = |d| {
+            let Diagnostic { what, hints, .. }: &Diagnostic = d;
+            json::Problem { problem: what, hints }
+        };
+        json::Error {
+            error: what.join("\n"),
+            problems: self.0.iter().map(problem).collect(),
+            hint: self.0.iter().flat_map(|d| &d.hints).next_back().map(String::as_str),
+        }
     }
 
     /// Adds a hint.

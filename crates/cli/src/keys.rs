@@ -1,12 +1,12 @@
 //! The verdicts on a checkpoint's keys, for people.
 
-use serde_json::{Value, json};
 use weighbridge::convert::{Covered, coverage};
 use weighbridge::engine::text::Tokenizer;
 use weighbridge::model::Verdict;
 use weighbridge::{Checkpoint, Metadata, Model};
 
 use crate::failure::Failure;
+use crate::json::Key;
 
 /// Keys that nobody here knows, or whose values nothing here follows.
 pub(crate) struct Doubts {
@@ -59,8 +59,8 @@ impl Doubts {
     }
 
     /// All keys, with their verdicts.
-    pub(crate) fn json(&self) -> Value {
-        self.all.iter().map(typed).collect()
+    pub(crate) fn keys(&self) -> Vec<Key<'_>> {
+        self.all.iter().map(Key::from).collect()
     }
 }
 
@@ -80,15 +80,4 @@ fn line(key: &Covered) -> Option<String> {
         }
         Verdict::Used | Verdict::Checked | Verdict::WithoutEffect(_) => None,
     }
-}
-
-fn typed(key: &Covered) -> Value {
-    let (verdict, why) = match &key.verdict {
-        Verdict::Used => ("used", Value::Null),
-        Verdict::Checked => ("checked", Value::Null),
-        Verdict::NotFollowed { wanted } => ("not_followed", json!(format!("wanted {wanted}"))),
-        Verdict::WithoutEffect(why) => ("without_effect", json!(why)),
-        Verdict::Unknown => ("unknown", Value::Null),
-    };
-    json!({"file": key.file, "key": key.key, "value": key.value, "verdict": verdict, "why": why})
 }

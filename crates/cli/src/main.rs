@@ -4,11 +4,14 @@ mod args;
 mod commands;
 mod failure;
 mod isolate;
+mod json;
 mod keys;
+mod pages;
 mod progress;
 mod style;
 mod tuned;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
             failure::of_command_line(&error).print(true);
             return ExitCode::from(USAGE);
         }
-        Err(error) => error.exit(),
+        Err(error) => return said_by_clap(&error),
     };
     // Without it, the system's own word on a file that shrinks has to do.
     let _ = weighbridge::checkpoint::Io::guard_maps(
@@ -74,6 +77,20 @@ fn main() -> ExitCode {
     };
     failure.said().print(args.command.json());
     ExitCode::from(code)
+}
+
+/// Prints help, the version, or what is wrong with the command line. clap's own printing has rules of its own about
+/// colour (it paints where the variable `CI` is set, whatever the terminal is).
+fn said_by_clap(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    let text = |coloured: bool| if coloured { text.ansi().to_string() } else { text.to_string() };
+    // A reader that went away wants no more.
+    let _ = if error.use_stderr() {
+        std::io::stderr().write_all(text(style::on_stderr()).as_bytes())
+    } else {
+        std::io::stdout().write_all(text(style::on_stdout()).as_bytes())
+    };
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
 }
 
 /// Whether a command line that does not parse asks for JSON.

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weighbridge::load::Bytes;
+use weighbridge::tensor::Bytes;
 
 use crate::style;
 
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// Bytes in so many seconds, for people.
+/// The speed of `bytes` in `seconds`, for people.
 pub(crate) fn speed(bytes: u64, seconds: f64) -> String {
     format!("{:.2} GB/s", bytes as f64 / seconds.max(1e-9) / 1e9)
 }

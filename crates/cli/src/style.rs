@@ -13,6 +13,11 @@ pub(crate) fn on_stderr() -> bool {
     coloured(std::io::stderr().is_terminal())
 }
 
+/// Whether stdout has colour.
+pub(crate) fn on_stdout() -> bool {
+    coloured(std::io::stdout().is_terminal())
+}
+
 fn paint(on: bool, code: &str, text: &str) -> String {
     if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
@@ -29,7 +34,7 @@ fn without_control(message: &str) -> String {
 /// An error with its hints, for stderr.
 pub(crate) fn error(message: &str) -> String {
     let message = without_control(message);
-    let on = coloured(std::io::stderr().is_terminal());
+    let on = on_stderr();
     let mut out = paint(on, "1;31", "error:");
     for (i, line) in message.lines().enumerate() {
         out.push_str(if i == 0 { " " } else { "\n" });
@@ -48,22 +53,22 @@ pub(crate) fn error(message: &str) -> String {
 
 /// Side information on stderr.
 pub(crate) fn note(text: &str) -> String {
-    paint(coloured(std::io::stderr().is_terminal()), "2", text)
+    paint(on_stderr(), "2", text)
 }
 
 /// Where a person types.
 pub(crate) fn prompt(text: &str) -> String {
-    paint(coloured(std::io::stderr().is_terminal()), "1;32", text)
+    paint(on_stderr(), "1;32", text)
 }
 
 /// A heading on stdout.
 pub(crate) fn heading(text: &str) -> String {
-    paint(coloured(std::io::stdout().is_terminal()), "1", text)
+    paint(on_stdout(), "1", text)
 }
 
 /// What matters less, on stdout.
 pub(crate) fn faint(text: &str) -> String {
-    paint(coloured(std::io::stdout().is_terminal()), "2", text)
+    paint(on_stdout(), "2", text)
 }
 
 /// Columns of the terminal that stdout is, or of `COLUMNS`; a file or a pipe has no end.

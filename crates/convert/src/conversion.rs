@@ -167,7 +167,7 @@ pub struct ConvertOptions<'a> {
     pub alignment: Option<u32>,
     /// The ranks that share the model: each gets files of its own.
     pub mesh: Mesh,
-    /// After so many bytes all that was written is made durable, and kept if the conversion is ended
+    /// Bytes after which the result so far is made durable, and kept if the conversion is interrupted
     /// [default: 256 MiB].
     pub sync_every: Option<u64>,
 }
@@ -425,6 +425,13 @@ impl<'a> Conversion<'a> {
         self.draft.bytes()
     }
 
+    /// The tensors that will be written, each with its scheme.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &Scheme)> {
+        let own = self.plans.iter().flat_map(Plan::params).filter(|p| p.tied_to.is_none());
+        let made = self.made.iter().map(|m| (m.outgoing.name.as_str(), &*m.outgoing.scheme));
+        own.map(|p| (p.name.as_str(), &*p.scheme)).chain(made)
+    }
+
     /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
     /// `each` is called before each of them, and may end it. If a process that did the same was ended before, this
     /// one continues, and gives the same bytes.
@@ -563,7 +570,8 @@ fn choose(
     plans: &[Plan],
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
-    let encoding = Encoding { rules: options.rules.clone(), preset: options.preset };
+    let is_guided = options.imatrix.is_some();
+    let encoding = Encoding { rules: options.rules.clone(), preset: options.preset, is_guided };
     let holder = Holder { name: format.name(), holds: &|scheme, shape| format.takes(scheme, shape) };
     let chosen = ranks.choices(&encoding, requests, plans, holder, |params, misfits| {
         if let Some(imatrix) = options.imatrix {

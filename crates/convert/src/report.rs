@@ -101,7 +101,7 @@ pub struct ConvertReport {
     pub left: Vec<Left>,
     /// Values of the source that the result cannot express, and whose loss was allowed.
     pub lost: Vec<Loss>,
-    /// The first so many parameters were written by an earlier process that was ended.
+    /// The number of first parameters that an earlier, interrupted process had written.
     pub continued: usize,
     /// Bytes of tensors that were read.
     pub bytes_read: u64,

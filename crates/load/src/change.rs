@@ -59,7 +59,7 @@ impl Failed {
 }
 
 impl Change {
-    /// The change that `steps` make to what is `moved`, of so many `axes`, or the pair of names that no codec joins.
+    /// The change that `steps` make to a tensor of `axes` axes that is `moved`, or the pair of names that no codec joins.
     pub(crate) fn of(moved: &Arc<Scheme>, axes: usize, steps: &[Step]) -> Result<Change, (String, String)> {
         let mut stages: Vec<Stage> = vec![];
         for step in steps {
@@ -99,7 +99,7 @@ impl Change {
         self.between().map(|s| s.trailing).fold(moved.trailing.max(target.trailing), usize::max)
     }
 
-    /// Rows that can be changed from `moved` to `target` together, of a matrix of so many: any multiple of this.
+    /// The unit of rows that can be changed from `moved` to `target` together, in a matrix of `rows` rows.
     pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
         band_unit(moved, self.between().chain([target]), rows)
     }

@@ -7,6 +7,7 @@ use tensor::{Arrangement, Target};
 use crate::digest;
 use crate::io::executor::execute_into;
 use crate::schedule::cut::needs;
+use crate::schedule::home::{Home, homes};
 use crate::{Allocated, Codecs, Digest, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
 
 /// How to fill every slot, and the checkpoint to fill it from. A plan runs on no other checkpoint.
@@ -109,7 +110,7 @@ impl Plan {
     /// The plan of the parameter at `index` alone; of the one whose slot it shares, if it shares one.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no parameter at `index`.
     #[must_use]
     pub fn one(&self, index: usize) -> Plan {
         let param = &self.params()[index];
@@ -171,9 +172,9 @@ impl Plan {
         Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
     }
 
-    /// What it takes on so many threads. Nothing is read, and no memory is taken.
+    /// What a load takes on `threads` threads. Nothing is read or allocated.
     ///
-    /// What is said of buffers is the most that threads can hold at once; if less than `least_scratch` is allowed, the load
+    /// The bytes of buffers are the most that threads can hold at once; if less than `least_scratch` is allowed, the load
     /// is refused. A caller's sink may lend memory that begins elsewhere within huge pages: work may then be cut elsewhere, and
     /// each thread may take up to 1 MiB more or less (4 MiB from a server).
     ///
@@ -189,6 +190,15 @@ impl Plan {
     /// As [`Plan::needs`].
     pub fn needs_written(&self, options: Options<'_>, threads: usize) -> Result<Needs, Error> {
         needs(&self.pieces, &self.checkpoint, options, threads, true)
+    }
+
+    /// Returns for each parameter whether a load with `options` borrows it from a map. One that shares a slot is not.
+    ///
+    /// # Errors
+    /// If a codec is missing.
+    pub fn borrowed(&self, options: Options<'_>) -> Result<Vec<bool>, Error> {
+        let homes = homes(&self.pieces, &self.checkpoint, !options.owned)?;
+        Ok(homes.iter().map(|home| matches!(home, Home::Borrowed(_))).collect())
     }
 
     /// Runs it into `sink`: into memory that it lends, or by its `write`. Nothing is borrowed from a map.

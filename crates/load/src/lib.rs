@@ -37,5 +37,5 @@ pub use obstacle::Obstacle;
 pub use options::{Importance, Observe, Options, Progress, Watch};
 pub use pool::Pool;
 pub use pool::race::{Race, Task};
-pub use report::{Bytes, LoadReport};
+pub use report::LoadReport;
 pub use schedule::needs::{Needs, ReadSizes};

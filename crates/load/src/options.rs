@@ -34,7 +34,7 @@ pub struct Options<'a> {
     pub allow_overflow: bool,
     /// Nothing is borrowed from a map: every parameter has memory of its own, which may be updated.
     pub owned: bool,
-    /// Buffers take at most so many bytes, all threads together: what is read before it can be moved or changed, and
+    /// The most bytes that buffers take, all threads together: what is read before it can be moved or changed, and
     /// what a change needs. The slots are not counted, and what goes straight into them needs no buffer. Without it,
     /// some MiB a thread, and what one matrix takes that cannot be changed in bands.
     pub memory: Option<u64>,

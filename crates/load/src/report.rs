@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use quant::Difference;
+use tensor::{Bytes, counted};
 
 /// What a load cost, measured.
 #[derive(Clone, Debug, Default)]
@@ -43,10 +44,10 @@ impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} parameters in {:.0} ms on {} threads: {} borrowed, {} read, {} copied, {} encoded; peak {}",
-            self.params,
+            "{} in {:.0} ms on {}: {} borrowed, {} read, {} copied, {} encoded; peak {}",
+            counted(self.params, "parameter"),
             self.seconds * 1e3,
-            self.threads,
+            counted(self.threads, "thread"),
             Bytes(self.bytes_borrowed),
             Bytes(self.bytes_read),
             Bytes(self.bytes_copied),
@@ -56,44 +57,10 @@ impl fmt::Display for LoadReport {
     }
 }
 
-/// Bytes for people: powers of 1024, three digits.
-#[derive(Clone, Copy, Debug)]
-pub struct Bytes(pub u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut value = self.0 as f64;
-        for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
-            if value < 999.5 || unit == "TiB" {
-                let digits = usize::from(unit != "B" && value < 99.95);
-                return write!(f, "{value:.digits$} {unit}");
-            }
-            value /= 1024.0;
-        }
-        Ok(())
-    }
-}
-
 /// The highest resident size of this process, from `/proc/self/status`.
 pub(crate) fn peak_rss() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     let kib = line.and_then(|l| l.trim().strip_suffix("kB")).and_then(|n| n.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_have_three_digits() {
-        let show = |n| Bytes(n).to_string();
-        assert_eq!(show(0), "0 B");
-        assert_eq!(show(999), "999 B");
-        assert_eq!(show(1000), "1.0 KiB");
-        assert_eq!(show(98_362_432), "93.8 MiB");
-        assert_eq!(show(253_113_024), "241 MiB");
-        assert_eq!(show(u64::MAX), "16777216 TiB");
-    }
 }

@@ -3,9 +3,9 @@
 /// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
 /// items of half a huge page copy at half the speed).
 pub(crate) const PAGE: usize = 2 << 20;
-/// Bytes of a buffer that runs are copied out of, if there are so many: they stay in the second-level cache.
+/// The most bytes of a buffer that runs are copied out of, so that it stays in the second-level cache.
 pub(crate) const WINDOW: u64 = 1 << 20;
-/// Small reads are done together if they are of at most so many bytes.
+/// Reads of at most this many bytes are done together.
 pub(crate) const SMALL: u64 = 64 << 10;
 
 /// An extent that is memory, or part of some that is.

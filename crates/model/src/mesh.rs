@@ -151,7 +151,7 @@ impl Mesh {
         self.pp - 1
     }
 
-    /// What `rank` holds of a parameter of a model with so many `layers`; `None`: nothing.
+    /// What `rank` holds of a parameter of a model with `layers` layers; `None` if nothing.
     ///
     /// # Errors
     /// If an axis cannot be divided.
@@ -286,7 +286,7 @@ impl Mesh {
 /// What is kept of one axis.
 enum Cut {
     Whole,
-    /// These elements, and so many zeros after them.
+    /// A range of elements, followed by zeros.
     Range {
         range: Range<u64>,
         padding: u64,

@@ -253,7 +253,7 @@ impl Tree {
     }
 }
 
-/// A module whose parameters are held in a dtype, or at multiples of so many bytes, as its code wants them.
+/// A module whose code wants parameters in a certain dtype or alignment (in bytes).
 #[derive(Clone, Debug)]
 pub struct HeldAs<M> {
     /// The module.

@@ -41,7 +41,7 @@ pub struct Along {
 }
 
 impl Axis {
-    /// This axis, so many elements long.
+    /// This axis with `extent` elements.
     pub const fn of(self, extent: u64) -> Along {
         Along { axis: self, extent, unit: 1 }
     }

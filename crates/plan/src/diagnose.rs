@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use tensor::{Expr, Hold, PlaneAxis, Scheme};
+use tensor::{Expr, Hold, PlaneAxis, Scheme, counted};
 
 use crate::budget::Budget;
 use crate::lower::{Refusal, lower_within};
 use crate::problem::Problem;
-use crate::render::count;
 use crate::sources::Sources;
 use crate::view::{gcd, view};
 use crate::why::Why;
@@ -32,13 +31,13 @@ pub(crate) fn diagnose(
             (format!("slice {}..{} of axis {axis}", range.start, range.end), near.into_iter().collect())
         }
         Expr::Concat { axis, parts } => (
-            format!("concat of {} along axis {axis}", count(parts.len() as u64, "part")),
+            format!("concat of {} along axis {axis}", counted(parts.len(), "part")),
             tries.concat(*axis, parts, guilty),
         ),
         Expr::Permute { axes, .. } if axes[..] == [1, 0] => ("the transposition".into(), vec![]),
         Expr::Permute { axes, .. } => (format!("permute {axes:?}"), vec![]),
         Expr::Stack(parts) => {
-            (format!("stack of {}", count(parts.len() as u64, "part")), vec!["keep the parts apart".into()])
+            (format!("stack of {}", counted(parts.len(), "part")), vec!["keep the parts apart".into()])
         }
         Expr::Split { axis, inner, .. } => (format!("split of axis {axis} by {inner}"), vec![]),
         Expr::Merge { axis, .. } => (format!("merge of axes {axis} and {}", axis + 1), vec![]),

@@ -2,16 +2,15 @@
 
 use std::fmt::Write as _;
 
-use tensor::{Expr, TensorEntry, nearest};
+use tensor::{Bytes, Expr, TensorEntry, counted, nearest};
 
 use crate::budget::Budget;
 use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
 use crate::piece::{Piece, PlannedPlane};
 use crate::problem::Problem;
-use crate::render::{count, expr_text};
+use crate::render::expr_text;
 use crate::sources::Sources;
-use crate::summary::bytes;
 use crate::view::{Factor, Part, SOURCE, Side, TARGET, view};
 
 /// Lines for parts or pieces before the rest is only counted.
@@ -89,7 +88,7 @@ fn rows(out: &mut String, p: &PlannedParam, entries: &[TensorEntry]) {
         _ = write!(out, "\n  {to:>width$} <- {from}");
     }
     if v.parts.len() > SHOWN {
-        _ = write!(out, "\n  … {} in all", count(v.parts.len() as u64, "part"));
+        _ = write!(out, "\n  … {} in all", counted(v.parts.len(), "part"));
     }
 }
 
@@ -140,14 +139,14 @@ fn reordered(part: &Part) -> bool {
 }
 
 fn pieces(out: &mut String, param: &PlannedParam, plane: &PlannedPlane, names: &[&str]) {
-    _ = write!(out, "\n  {}: {}, ", plane.role, bytes(plane.bytes));
+    _ = write!(out, "\n  {}: {}, ", plane.role, Bytes(plane.bytes));
     if let Some((entry, _, at)) = plane.borrowable() {
         let borrowed =
             if param.steps.is_empty() && param.staged.is_empty() { ": can be borrowed" } else { "" };
         _ = write!(out, "one run of {} at byte {at}{borrowed}", names[entry]);
         return;
     }
-    _ = write!(out, "{}", count(plane.copy.len() as u64, "piece"));
+    _ = write!(out, "{}", counted(plane.copy.len(), "piece"));
     if !plane.equal.is_empty() {
         _ = write!(out, ", {} to compare", plane.equal.len());
     }
@@ -164,7 +163,11 @@ fn piece_text(piece: &Piece, names: &[&str]) -> String {
         Some(s) => format!("{} at {}", names[s.entry], piece.source_offset),
         None => "zeros".into(),
     };
-    let times: Vec<String> =
-        piece.dims.iter().map(|d| d.extent.to_string()).chain([count(piece.run, "byte")]).collect();
+    let times: Vec<String> = piece
+        .dims
+        .iter()
+        .map(|d| d.extent.to_string())
+        .chain([counted(piece.run, "byte").to_string()])
+        .collect();
     format!("{} <- {from}: {}", piece.target_offset, times.join(" × "))
 }

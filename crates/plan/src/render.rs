@@ -37,8 +37,3 @@ fn list(parts: &[Expr], left: usize) -> String {
         _ => parts.iter().map(one).collect::<Vec<_>>().join(", "),
     }
 }
-
-/// A number with its unit: `1 row`, `3 rows`.
-pub(crate) fn count(n: u64, unit: &str) -> String {
-    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
-}

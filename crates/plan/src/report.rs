@@ -3,10 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use tensor::{Diagnostic, Diagnostics, Pattern, Shape, Step, nearest, nearness};
+use tensor::{Diagnostic, Diagnostics, Pattern, Shape, Step, counted, nearest, nearness};
 
 use crate::problem::{End, Problem, Problems};
-use crate::render::count;
 use crate::steps::Clash;
 use crate::why::Why;
 
@@ -85,7 +84,7 @@ pub(crate) fn messages(problems: &[Problem]) -> Diagnostics {
     for (i, group) in groups.iter().enumerate() {
         if out.len() == SHOWN {
             let rest: usize = groups[i..].iter().map(|g| g.problems.len()).sum();
-            out.push(Diagnostic::new(format!("… and {}", count(rest as u64, "more problem"))));
+            out.push(Diagnostic::new(format!("… and {}", counted(rest, "more problem"))));
             break;
         }
         if let Some(other) = partner[i] {

@@ -45,7 +45,7 @@ pub struct Absent {
 /// How a checkpoint is read besides what its dialect says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolveOptions<'a> {
-    /// What stands in the place of the entries: all that a dialect names is looked for there.
+    /// Replaces the entries: names of the dialect are looked up here.
     pub mapped: Option<&'a Mapped>,
     /// Parameters, or entries, that may be absent. Of a parameter that is made of several entries, all are.
     pub allow_missing: &'a [Pattern],

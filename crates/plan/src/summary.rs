@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tensor::{Step, TensorEntry};
+use tensor::{Bytes, Step, TensorEntry, counted};
 
 use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
-use crate::render::count;
 use crate::whole::Whole;
 
 /// What a plan costs.
@@ -135,10 +134,10 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} from {} of {} entries",
-            count(self.params as u64, "parameter"),
+            "{} from {} of {}",
+            counted(self.params, "parameter"),
             self.entries_used,
-            self.entries
+            counted(self.entries, "entry")
         )?;
         if self.ties > 0 {
             write!(f, ", {} tied", self.ties)?;
@@ -146,25 +145,25 @@ impl fmt::Display for Summary {
         if self.dropped > 0 {
             write!(f, ", {} dropped", self.dropped)?;
         }
-        write!(f, "\nneeds {} of the files", bytes(self.needed_bytes))?;
+        write!(f, "\nneeds {} of the files", Bytes(self.needed_bytes))?;
         write!(
             f,
             "\nslots {}: {} can be borrowed, {} copied",
-            bytes(self.slot_bytes),
-            bytes(self.borrowable_bytes),
-            bytes(self.copied_bytes)
+            Bytes(self.slot_bytes),
+            Bytes(self.borrowable_bytes),
+            Bytes(self.copied_bytes)
         )?;
         if self.zero_bytes > 0 {
-            write!(f, ", {} padding", bytes(self.zero_bytes))?;
+            write!(f, ", {} padding", Bytes(self.zero_bytes))?;
         }
         for c in &self.codecs {
             write!(
                 f,
                 "\n{} in {}: {} to {}, ",
                 c.what,
-                count(c.params as u64, "parameter"),
-                bytes(c.bytes_in),
-                bytes(c.bytes_out)
+                counted(c.params, "parameter"),
+                Bytes(c.bytes_in),
+                Bytes(c.bytes_out)
             )?;
             match &c.fidelity {
                 Fidelity::Exact => write!(f, "exact")?,
@@ -172,14 +171,5 @@ impl fmt::Display for Summary {
             }
         }
         Ok(())
-    }
-}
-
-/// `512 bytes`, `1.5 KiB`, `5.5 GiB`.
-pub(crate) fn bytes(n: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.iter().find(|(_, shift)| n >> shift > 0) {
-        Some((unit, shift)) => format!("{:.1} {unit}", n as f64 / (1u64 << shift) as f64),
-        None => count(n, "byte"),
     }
 }

@@ -108,6 +108,17 @@ impl Whole {
         self.planes.values().flat_map(|taken| &taken.boxes).map(Piece::bytes).sum()
     }
 
+    /// Bytes that are taken of each of the first `count` entries, counted as [`Whole::bytes`] counts them.
+    pub fn taken(&self, count: usize) -> Vec<u64> {
+        let mut bytes = vec![0; count];
+        for (source, taken) in &self.planes {
+            if let Some(sum) = bytes.get_mut(source.entry) {
+                *sum += taken.boxes.iter().map(Piece::bytes).sum::<u64>();
+            }
+        }
+        bytes
+    }
+
     /// What several ranks take, most first.
     pub fn replicated(&self, entries: &[TensorEntry]) -> Vec<Replicated> {
         let mut groups: BTreeMap<String, (HashSet<usize>, u64)> = BTreeMap::new();
@@ -130,7 +141,7 @@ impl Whole {
 }
 
 impl Taken {
-    /// The first byte of a plane of so many that is not taken, if there is one; `Some(None)` if it cannot be told.
+    /// The first byte that is not taken of a plane of `bytes` bytes, if there is one; `Some(None)` if that is not known.
     #[expect(clippy::option_option, reason = "a gap that is known, one that is not, or none")]
     fn first_gap(&self, role: &'static str, bytes: u64) -> Option<Option<u64>> {
         let plane = PlannedPlane { role, bytes, copy: self.boxes.iter().cloned().collect(), equal: vec![] };

@@ -111,7 +111,7 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// All of that at once, in the place of what was said of it before.
+    /// Sets all of these at once, replacing earlier values.
     #[must_use]
     pub fn adapter(self, adapter: Adapter) -> PlanBuilder<'a> {
         PlanBuilder { adapter, ..self }
@@ -142,7 +142,7 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// Rules and preset at once, in the place of what was said of them before.
+    /// Sets rules and preset at once, replacing earlier ones.
     #[must_use]
     pub fn encoding(self, encoding: Encoding) -> PlanBuilder<'a> {
         PlanBuilder { encoding, ..self }

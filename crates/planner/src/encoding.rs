@@ -3,6 +3,7 @@
 mod misfits;
 mod on_the_way;
 mod presets;
+mod purposes;
 mod rule;
 
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use misfits::is_floating;
 pub use misfits::{Holder, Misfits};
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
-pub(crate) use presets::{LayoutParam, Purposes, roles};
-pub use presets::{PRESETS, Preset, floats_in};
+pub use presets::{PRESETS, Preset, PresetGroup, floats_in};
+pub(crate) use purposes::{LayoutParam, Purposes, Traits, roles};
 pub use rule::EncodeRule;
 
 /// A parameter that may be encoded.
@@ -52,7 +53,7 @@ pub(crate) enum Seen {
 
 /// Decides for one parameter after the other, and finds out what is wrong.
 pub(crate) struct Chooser<'a> {
-    rules: &'a [EncodeRule],
+    encoding: &'a Encoding,
     preset: Option<(&'static Preset, Purposes)>,
     holder: Option<Holder<'a>>,
     /// Of each rule, whether it decides something.
@@ -62,9 +63,14 @@ pub(crate) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    pub(crate) fn new(rules: &'a [EncodeRule], preset: Option<(&'static Preset, Purposes)>) -> Chooser<'a> {
-        let used = vec![false; rules.len()];
-        Chooser { rules, preset, holder: None, used, seen: vec![], misfits: Misfits::default() }
+    /// What `purposes` are is only found out for a preset.
+    pub(crate) fn new(
+        encoding: &'a Encoding,
+        purposes: impl FnOnce(&Preset) -> Result<Purposes, Error>,
+    ) -> Result<Chooser<'a>, Error> {
+        let used = vec![false; encoding.rules.len()];
+        let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, purposes(preset)?))).transpose()?;
+        Ok(Chooser { encoding, preset, holder: None, used, seen: vec![], misfits: Misfits::default() })
     }
 
     /// The same, for a format that holds some schemes and not others.
@@ -79,9 +85,9 @@ impl<'a> Chooser<'a> {
             return None;
         }
         self.seen.push((name.to_owned(), Seen::Floats));
-        let at = self.rules.iter().position(|r| r.matches(name))?;
+        let at = self.encoding.rules.iter().position(|r| r.matches(name))?;
         self.used[at] = true;
-        Some(&self.rules[at])
+        Some(&self.encoding.rules[at])
     }
 
     /// What becomes of `subject`; `None` if nobody says anything about it.
@@ -94,12 +100,16 @@ impl<'a> Chooser<'a> {
             self.misfits.check(subject, rule.scheme(), self.holder);
             return Some(Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() });
         }
-        let (preset, parts) = self.preset.as_ref()?;
-        let choice = preset.choose(subject, parts).unwrap_or_else(|what| {
+        let (preset, purposes) = self.preset.as_ref()?;
+        let guided = self.encoding.is_guided;
+        let choice = preset.choose(subject, purposes, guided).unwrap_or_else(|what| {
             self.misfits.param(subject.name, what);
             Choice { scheme: None, rule: String::new() }
         });
         if let Some(scheme) = &choice.scheme {
+            if !guided && preset.wants_guide(subject.name, scheme, purposes) {
+                self.misfits.unguided(preset, scheme);
+            }
             self.misfits.preset(preset, subject, scheme, self.holder);
         }
         Some(choice)
@@ -117,7 +127,7 @@ impl<'a> Chooser<'a> {
 
     /// `Ok` if every rule decides something, and everything fits.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
-        for (rule, _) in self.rules.iter().zip(&self.used).filter(|(_, used)| !**used) {
+        for (rule, _) in self.encoding.rules.iter().zip(&self.used).filter(|(_, used)| !**used) {
             self.misfits.rule(rule, &self.seen);
         }
         self.misfits.none()

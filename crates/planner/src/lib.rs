@@ -35,7 +35,7 @@ mod shared;
 pub use adapter::Adapter;
 pub use builder::PlanBuilder;
 pub use describe::describe;
-pub use encoding::{EncodeRule, Encoding, PRESETS, Preset};
+pub use encoding::{EncodeRule, Encoding, PRESETS, Preset, PresetGroup};
 pub use error::Error;
 pub use layout::{LayoutKind, packed_layout};
 pub use pipeline::{plan, plan_as_stored, resolve};

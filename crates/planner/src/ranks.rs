@@ -10,7 +10,7 @@ use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, Dtype, OneWay, RopeOrder, Scheme, Target};
 
-use crate::encoding::{Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, roles};
+use crate::encoding::{Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles};
 use crate::error::shown;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
@@ -84,7 +84,7 @@ impl Ranks {
 
     fn of_model(&self, shared: &Shared, model: &Model, rank: u64) -> Result<Request, Error> {
         let shares = self.shares(shared, Some(model), rank)?;
-        let encoded = shared.encoded(&self.resolved, &shares, &self.encoding)?;
+        let encoded = shared.encoded(&self.resolved, &shares, Traits::of(model), &self.encoding)?;
         let resolved = Arc::clone(&encoded.resolved);
         let param = |p: &ResolvedParam| {
             Some(Param {
@@ -118,7 +118,7 @@ impl Ranks {
 
     fn of_module(&self, shared: &Shared, tree: &Tree, rank: u64) -> Result<Request, Error> {
         let shares = self.shares(shared, None, rank)?;
-        let encoded = shared.encoded(&self.resolved, &shares, &self.encoding)?;
+        let encoded = shared.encoded(&self.resolved, &shares, Traits::default(), &self.encoding)?;
         let held = tree.held().iter().filter(|h| h.parts().iter().all(|part| shares.contains_key(part)));
         let mut targets: Vec<Target> =
             held.map(|h| Target { name: h.name.clone(), expr: h.expr.clone(), scheme: None }).collect();
@@ -142,9 +142,9 @@ impl Ranks {
         adapter: &Adapter,
     ) -> Result<Request, Error> {
         let checkpoint = &self.checkpoint;
-        let parts = |preset: &Preset| self.parts_of_entries(preset, model, adapter);
+        let purposes = |preset: &Preset| self.purposes_of_entries(preset, model, adapter);
         let shape = |name: &str| self.resolved.find(name).map(|p| &p.shape);
-        let resolved = self.encoding.of(&self.resolved, parts, shape)?.resolved;
+        let resolved = self.encoding.of(&self.resolved, purposes, shape)?.resolved;
         let arrangement = Arrangement::stored(checkpoint.format().name());
         let (checkpoint, targets) = (checkpoint.clone(), targets.to_vec());
         let (nameless, family, contracts) = (vec![], None, HashMap::new());
@@ -165,22 +165,21 @@ impl Ranks {
         holder: Holder<'_>,
         also: impl FnOnce(&[&PlannedParam], &mut Misfits),
     ) -> Result<Vec<Option<Choice>>, Error> {
-        let parts = |preset| match &self.of {
-            Of::Stored { model, adapter, .. } => self.parts_of_entries(preset, model.as_deref(), adapter),
+        let purposes = |preset: &Preset| match &self.of {
+            Of::Stored { model, adapter, .. } => self.purposes_of_entries(preset, model.as_deref(), adapter),
             Of::Model(_, model) => {
                 let held: Vec<LayoutParam> =
                     requests.iter().flat_map(|r| LayoutParam::in_targets(&r.targets)).collect();
                 let resolved = requests.first().map_or(&self.resolved, |first| &first.resolved);
-                Ok(Purposes::new(resolved, roles(model), &held))
+                Ok(Purposes::new(resolved, roles(model), &held, Traits::of(model)))
             }
             Of::Module(shared, _) => {
                 let held: Vec<LayoutParam> =
                     requests.iter().flat_map(|r| LayoutParam::in_targets(&r.targets)).collect();
-                Ok(Purposes::new(&self.resolved, |name| shared.role(name), &held))
+                Ok(Purposes::new(&self.resolved, |name| shared.role(name), &held, Traits::default()))
             }
         };
-        let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, parts(preset)?))).transpose()?;
-        let mut chooser = Chooser::new(&encoding.rules, preset).held_by(holder);
+        let mut chooser = Chooser::new(encoding, purposes)?.held_by(holder);
         let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
         let choose = |param: &&PlannedParam| {
             let PlannedParam { name, shape, scheme, moved, .. } = *param;
@@ -194,7 +193,7 @@ impl Ranks {
     }
 
     /// What each entry is for.
-    fn parts_of_entries(
+    fn purposes_of_entries(
         &self,
         preset: &Preset,
         model: Option<&Model>,

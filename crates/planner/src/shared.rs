@@ -7,7 +7,7 @@ use model::{Contract, Holding, Mesh, ParamSpec, PipelinePlace, Role, Share, Tree
 use plan::Resolved;
 use tensor::Target;
 
-use crate::encoding::{Encoded, LayoutParam, Purposes};
+use crate::encoding::{Encoded, LayoutParam, Purposes, Traits};
 use crate::{Encoding, Error, Preset};
 
 /// What the canonical parameters are, as a mesh shares them: the same for every rank.
@@ -79,11 +79,13 @@ impl Shared {
         &self,
         resolved: &Arc<Resolved>,
         shares: &HashMap<&str, Share>,
+        traits: Traits,
         encoding: &Encoding,
     ) -> Result<Encoded, Error> {
-        let parts = |_: &Preset| {
-            Ok(Purposes::new(resolved, |name| self.role(name), &LayoutParam::in_params(resolved)))
+        let purposes = |_: &Preset| {
+            let held = LayoutParam::in_params(resolved);
+            Ok(Purposes::new(resolved, |name| self.role(name), &held, traits))
         };
-        encoding.of(resolved, parts, |name| shares.get(name).map(|share| &share.shape))
+        encoding.of(resolved, purposes, |name| shares.get(name).map(|share| &share.shape))
     }
 }

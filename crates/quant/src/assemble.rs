@@ -35,7 +35,7 @@ pub enum AssembleError {
         /// Why not.
         why: SchemeError,
     },
-    /// So many of something are not there.
+    /// A plane has the wrong number of values.
     #[error("`{what}`: wanted {wants} values, found {found}")]
     Count {
         /// Which.

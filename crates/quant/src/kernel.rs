@@ -61,7 +61,7 @@ enum How {
 }
 
 /// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, quantised schemes as stored or
-/// interleaved, and by way of floats all others that can be decoded.
+/// interleaved, and as floats all others that can be decoded.
 pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
     kernel_with(scheme, isa, Access::detect())
 }

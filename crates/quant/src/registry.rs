@@ -135,7 +135,7 @@ fn own(name: &str) -> Option<Member> {
 }
 
 /// Adds a scheme of the caller's own: from now on it is found by its name, in every part of the program, and is planned,
-/// sharded, decoded and, if it has an encoder, encoded as any other. Kernels multiply it by way of floats.
+/// sharded, decoded and, if it has an encoder, encoded as any other. Kernels multiply it as floats.
 ///
 /// Its name is one that no scheme here has; a prefix such as `acme-` keeps it so in later versions.
 ///

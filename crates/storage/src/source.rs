@@ -76,7 +76,7 @@ pub struct Fill<'b> {
 /// How a source is read at speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Ranges at most so many bytes apart are better read as one, or copied out of a map.
+    /// Ranges at most this many bytes apart are better read as one, or copied out of a map.
     pub gap: u64,
     /// Bytes of one read, at most.
     pub longest: u64,

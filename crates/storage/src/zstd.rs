@@ -131,7 +131,7 @@ impl Compressed {
         Err(problem(at, too_many()))
     }
 
-    /// The first bytes of the content: at least `enough`, unless the first frame has not so many.
+    /// The first bytes of the content: at least `enough`, or the whole first frame if it is shorter.
     pub fn start(&self, enough: usize) -> Result<Vec<u8>, Broken> {
         // As many blocks as are needed are read as if they were all.
         let mut stream = self.frame.header.clone();

@@ -62,7 +62,7 @@ pub struct Bands<'a> {
     pub rows: u64,
     /// Values of a row.
     pub k: u64,
-    /// A band begins at a multiple of so many rows.
+    /// The rows that the start of a band is a multiple of.
     unit: u64,
 }
 

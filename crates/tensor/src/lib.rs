@@ -1,10 +1,12 @@
 //! What a tensor is: its shape, the scheme its bytes follow, where they lie, and the expressions
-//! that move them. No I/O, no floating-point arithmetic, no `unsafe`.
+//! that move them. No I/O, no arithmetic on values, no `unsafe`.
 #![forbid(unsafe_code)]
 
 mod arrangement;
 mod bands;
 mod binding;
+mod bytes;
+mod counted;
 mod diagnostic;
 mod dtype;
 mod entry;
@@ -19,6 +21,8 @@ mod template;
 pub use arrangement::{Arrangement, MeshRank, RopeOrder};
 pub use bands::{Bands, band_unit};
 pub use binding::{Binding, Bindings, DropRule, Presence, Target};
+pub use bytes::Bytes;
+pub use counted::{Counted, counted};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};

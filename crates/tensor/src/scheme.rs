@@ -81,7 +81,7 @@ pub struct Scheme {
 /// How the rows of a matrix lie in a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// One after the other, so many in a run of cells: a band of whole runs is a range of bytes.
+    /// One after the other, this many in a run of cells: a band of whole runs is a range of bytes.
     Bands(u64),
     /// All rows share the plane.
     Whole,
@@ -163,7 +163,7 @@ impl Scheme {
         }
     }
 
-    /// Whether matrices of so many rows, one below the other, are one matrix with just the cells that they have.
+    /// Whether matrices with these numbers of rows, stacked, are one matrix of the same cells.
     pub fn stacks(&self, rows: &[u64]) -> bool {
         let ends = rows.split_last().map_or(rows, |(_, above)| above);
         self.planes.iter().all(|plane| {

@@ -17,8 +17,12 @@ mod pip;
 mod progress;
 mod python;
 mod rng;
+#[cfg(feature = "sound")]
+pub mod sound;
 mod store;
 mod table;
+#[cfg(feature = "fuzz")]
+pub mod targets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

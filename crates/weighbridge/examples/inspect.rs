@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 
-use weighbridge::load::Bytes;
+use weighbridge::tensor::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).ok_or("wanted a checkpoint")?;

@@ -7,7 +7,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weighbridge::load::{self, Bytes};
+use weighbridge::load;
+use weighbridge::tensor::Bytes;
 use weighbridge::{LayoutKind, PlanBuilder, Pool};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use weighbridge::load::Bytes;
 use weighbridge::plan::Whole;
+use weighbridge::tensor::Bytes;
 use weighbridge::{Mesh, PlanBuilder};
 
 fn main() -> Result<(), Box<dyn Error>> {

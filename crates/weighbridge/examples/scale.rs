@@ -1,7 +1,7 @@
 //! How long planning takes: one rank, and all of them.
 //!
 //! `cargo run --release -p weighbridge --example scale -- DIR TP EP`; `cargo xtask fixture trillion DIR` makes a checkpoint for it.
-//! With `sweep` in the place of `TP EP`, many meshes as CSV: the seconds (medians of 7) that one rank takes, and its pieces.
+//! With `sweep` instead of `TP EP`, many meshes as CSV: the seconds (medians of 7) that one rank takes, and its pieces.
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 

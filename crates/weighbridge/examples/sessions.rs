@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{} tokens in common, {}",
         snapshot.position(),
-        weighbridge::load::Bytes(snapshot.bytes() as u64)
+        weighbridge::tensor::Bytes(snapshot.bytes() as u64)
     );
 
     let (mut sessions, mut next) = (vec![], vec![]);

@@ -2,20 +2,13 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
-#[path = "../../../fuzz/src/sound.rs"]
-#[allow(unreachable_pub, reason = "the fuzz crate shows it")]
-mod sound;
-#[path = "../../../fuzz/src/targets.rs"]
-#[allow(unreachable_pub, reason = "the fuzz crate shows it")]
-mod targets;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Instant;
 
-use targets::{TARGETS, Target};
 use testkit::Rng;
 use testkit::corpus::seeds;
+use testkit::targets::{TARGETS, Target};
 
 /// Inputs of each target, besides its seeds: as many as `WEIGHBRIDGE_FUZZ_RUNS` says, or a second's worth.
 fn runs() -> usize {

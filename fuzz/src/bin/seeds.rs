@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use testkit::corpus::seeds;
-use weighbridge_fuzz::targets;
+use testkit::targets;
 
 fn main() -> std::io::Result<()> {
     for (name, _) in targets::TARGETS {

@@ -17,7 +17,16 @@ const LEFT_OVERS: &[(&str, &str)] = &[
     (concat!("../", "shared"), "not part of this repository"),
 ];
 
-/// Looks for left-overs in every text.
+/// Turns of phrase that make a reader stumble, in lower case, and plainer ones.
+const TURNS: &[(&str, &str)] = &[
+    (concat!("so", " many"), "a count is `n` or `the number of …`"),
+    (concat!("that", " which"), "say what it is"),
+    (concat!("is to", " be had"), "say who has it"),
+    (concat!("in the", " place of"), "`instead of`, or a verb"),
+    (concat!("by", " way of"), "`through`, `by` or `as`"),
+];
+
+/// Looks for left-overs in every text, and for turns of phrase.
 pub(super) fn check(texts: &[Text]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in texts {
@@ -26,6 +35,10 @@ pub(super) fn check(texts: &[Text]) -> Vec<Problem> {
                 if holds(line, word) {
                     problems.push(Problem::new(&text.path, index + 1, format!("`{word}`: {why}")));
                 }
+            }
+            let lower = line.to_lowercase();
+            for (turn, why) in TURNS.iter().filter(|(turn, _)| holds(&lower, turn)) {
+                problems.push(Problem::new(&text.path, index + 1, format!("`{turn}`: {why}")));
             }
         }
     }

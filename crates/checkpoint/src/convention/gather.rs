@@ -182,7 +182,7 @@ impl<'a> QuantisedModule<'a> {
         })
     }
 
-    /// The shape of the tensor with this mark, of so many axes.
+    /// The shape of the tensor with this mark, which must have `N` axes.
     ///
     /// # Errors
     /// If it is not there or has another number of axes.
@@ -222,7 +222,7 @@ impl<'a> QuantisedModule<'a> {
     }
 }
 
-/// Puts one entry in the place of the tensors that together hold one quantised weight, as `config.json` says
+/// Replaces the tensors that together hold one quantised weight by one entry, as `config.json` says
 /// that they do. `read` gives the bytes of small tensors. Entries that no convention takes stay as they are.
 ///
 /// # Errors

@@ -100,7 +100,7 @@ impl Modules {
         Ok(Modules { version, bits, scope: group_size(config)?, dynamic, act })
     }
 
-    /// What shares a scale, of which there are so many in a row of so many inputs.
+    /// The scope of a scale: `groups` per row of `inputs` columns.
     fn scope(&self, groups: u64, inputs: u64) -> Result<Scope, String> {
         if self.scope.groups(inputs) == groups {
             return Ok(self.scope);
@@ -152,7 +152,7 @@ impl ConventionReader for Modules {
     }
 }
 
-/// The bits that so many words for `out` zero points mean.
+/// The bits of a zero point, given `out` of them in `words` words.
 fn found_bits(words: u64, out: u64) -> Option<u64> {
     GPTQ_BITS.iter().copied().find(|bits| words.checked_mul(32) == out.checked_mul(*bits))
 }

@@ -64,11 +64,27 @@ impl Convention for Mlx {
         let usual = said.iter().rev().map(|(_, params)| params).max_by_key(|params| count(params))?;
         let mut object = usual.clone();
         for (module, params) in said.iter().filter(|(_, params)| params != usual) {
-            object.insert((*module).to_owned(), Value::Object(params.clone()));
+            for path in [(*module).to_owned()].into_iter().chain(stacked(module)) {
+                object.insert(path, Value::Object(params.clone()));
+            }
         }
         let both = ["quantization", "quantization_config"];
         Some(both.map(|key| (key.to_owned(), Value::Object(object.clone()))).into_iter().collect())
     }
+}
+
+/// The path under which mlx-lm looks for `module`, if that is of an expert: it stacks the experts of a layer.
+///
+/// Source: `sanitize` of mlx-lm 0.32.2, models/mixtral.py, qwen3_moe.py and deepseek_v3.py.
+fn stacked(module: &str) -> Option<String> {
+    let (layer, expert) = module.split_once(".experts.")?;
+    let name = match expert.split_once('.')?.1 {
+        "w1" => "gate_proj",
+        "w2" => "down_proj",
+        "w3" => "up_proj",
+        name => name,
+    };
+    Some(format!("{layer}.switch_mlp.{name}"))
 }
 
 /// The parameters of the scheme called `name`, as `quantization` has them.

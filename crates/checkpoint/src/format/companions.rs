@@ -12,7 +12,7 @@ use crate::convention;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 
-/// `contents` of the checkpoint at `location`, with one entry in the place of all that hold one weight together. What is
+/// `contents` of the checkpoint at `location`, with one entry for all tensors that hold one weight together. What is
 /// wrong with `config` itself is a problem of that file, beside the weights.
 pub(crate) fn gathered(location: &Location, config: &Value, contents: Contents) -> Result<Contents, Error> {
     let files = contents.files.clone();

@@ -48,8 +48,8 @@ pub(super) struct OutputPlace {
 }
 
 impl OutputPlace {
-    /// The place for `files` with so many tensors, which are identified by `fingerprint`: as it was left if it is
-    /// about the same, else empty.
+    /// The place for `files` with `tensors` tensors. An interrupted result with the same `fingerprint` is continued, any other
+    /// is removed.
     pub(super) fn open(
         path: &Path,
         kind: DestinationKind,

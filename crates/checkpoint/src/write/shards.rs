@@ -5,13 +5,13 @@ use std::ops::Range;
 /// Where GGUF is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// A file holds at most so many bytes of tensors, but for one with a single larger tensor.
+    /// The most bytes of tensors in a file. A larger tensor gets a file of its own.
     Bytes(u64),
-    /// A file holds at most so many tensors.
+    /// The most tensors in a file.
     Tensors(u64),
 }
 
-/// Cuts tensors of so many bytes where one more would make over `most`.
+/// Cuts a list of tensors, given by their bytes, where one more would exceed `most`.
 ///
 /// As mlx_lm/utils.py of mlx-lm 0.32, `make_shards`, and tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098,
 /// `should_split`, which ends where a single tensor is longer: here it gets a file.

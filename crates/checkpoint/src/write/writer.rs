@@ -21,7 +21,7 @@ const OPEN: usize = 64;
 pub struct WriteOptions {
     /// What is at the path is replaced.
     pub overwrite: bool,
-    /// After so many bytes what was written is made durable: if the process is ended later, the next one that writes
+    /// Bytes after which the result so far is made durable: if the process is interrupted later, the next one that writes
     /// the same to the same path continues from there. A shorter result leaves nothing behind.
     pub sync_every: u64,
     /// What the bytes of the tensors depend on, beyond what the draft says: a result is only continued where this

@@ -278,9 +278,9 @@ fn pipes_and_devices_do_not_block() {
     let device = checkpoint::open("/dev/zero").expect_err("a device");
     assert!(matches!(device, Error::Misuse(_)));
     assert_snapshot!([named, member, device.to_string()].join("\n"), @"
-    misuse of `DIR/x.gguf`: wanted a regular file, found a named pipe
+    `DIR/x.gguf`: wanted a regular file, found a named pipe
     malformed `DIR/m/model.safetensors`: wanted a regular file, found a named pipe
-    misuse of `/dev/zero`: wanted a regular file, found a device
+    `/dev/zero`: wanted a regular file, found a device
     ");
 }
 

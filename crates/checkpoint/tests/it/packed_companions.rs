@@ -77,7 +77,7 @@ fn gptq() -> Vec<Made> {
 
 const GPTQ: &str = r#"{"quant_method":"gptq","bits":4,"group_size":32,"desc_act":false,"sym":true}"#;
 
-/// The tensors with another in the place of one, or without it.
+/// The tensors with one replaced or removed.
 fn with(mut tensors: Vec<Made>, name: &str, made: Option<Made>) -> Vec<Made> {
     let at = tensors.iter().position(|t| t.0 == name).expect("there");
     match made {

@@ -229,11 +229,11 @@ fn the_tensors_below_a_key() {
         dir.text(&checkpoint::open_with(dir.path("x.pt"), &options).unwrap_err())
     };
     assert_snapshot!([wrong("state_dic"), wrong("state_dict.a.weight"), wrong("")].join("\n"), @"
-    misuse of `DIR/x.pt`: no tensor is below the key `state_dic`
+    `DIR/x.pt`: no tensor is below the key `state_dic`
     hint: did you mean `state_dict`?
-    misuse of `DIR/x.pt`: no tensor is below the key `state_dict.a.weight`
+    `DIR/x.pt`: no tensor is below the key `state_dict.a.weight`
     hint: the first keys are `5`, `listed`, `optimizer`, `state_dict`
-    misuse of `DIR/x.pt`: no tensor is below the key ``
+    `DIR/x.pt`: no tensor is below the key ``
     hint: the first keys are `5`, `listed`, `optimizer`, `state_dict`
     ");
 }

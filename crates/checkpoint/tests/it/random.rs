@@ -1,14 +1,10 @@
 //! Random damage and random soundness.
 
-#[path = "../../../../fuzz/src/sound.rs"]
-#[allow(unreachable_pub, reason = "the fuzz crate shows it")]
-mod sound;
-
 use proptest::prelude::*;
 
 use crate::build::{F32, Gguf, Q4_0, array, kind, safetensors};
 use crate::{Dir, open_both};
-use sound::{assert_dense, assert_sound};
+use testkit::sound::{assert_dense, assert_sound};
 
 fn sound_gguf() -> Gguf {
     Gguf::new()

@@ -321,7 +321,7 @@ fn a_quantised_weight_may_lie_in_two_shards() {
         (entry.shape.to_string(), &*entry.scheme.name),
         ("[2, 64]".to_owned(), "mlx-affine:b4,g64,f16")
     );
-    // What does not fit is said of the directory.
+    // The error names the directory.
     dir.file("m/config.json", r#"{"quantization":{"group_size":32,"bits":4}}"#);
     assert_snapshot!(dir.error("m"), @"mismatch in `DIR/m`: tensor `x`: `weight` [2, 8] u32 holds 64 inputs of 4 bits, `scales` [2, 1] are for 32 in groups of 32");
 }

@@ -140,7 +140,7 @@ fn a_directory_without_a_configuration_is_no_source_of_one() {
     let source = checkpoint::open(dir.file("bare.safetensors", file)).unwrap();
     let error = source.metadata().hf().unwrap().files().unwrap_err();
     assert_snapshot!(dir.text(&error), @"
-    misuse of `DIR`: wanted a `config.json` beside the weights of the source, found none
+    `DIR`: wanted a `config.json` beside the weights of the source, found none
     hint: write a `.safetensors` or an `.npz` file, which need none
     ");
 }
@@ -151,7 +151,7 @@ fn a_format_names_all_that_it_cannot_hold() {
     let mut tensors = outgoing(&source);
     tensors.push(Outgoing { name: "x".into(), ..tensors[0].clone() });
     assert_snapshot!(Draft::npz(tensors).err().unwrap().diagnostics(), @"
-    misuse of `npz`: 27 problems
+    `npz`: 27 problems
       tensor `q4_0.weight`: q4_0 has no place here, wanted a dtype that numpy has
       tensor `q4_1.weight`: q4_1 has no place here, wanted a dtype that numpy has
       tensor `q5_0.weight`: q5_0 has no place here, wanted a dtype that numpy has
@@ -184,7 +184,7 @@ fn a_format_names_all_that_it_cannot_hold() {
     });
     tensors.push(Outgoing { name: "deep".into(), shape: [1; 5].into(), ..tensors[0].clone() });
     assert_snapshot!(Draft::gguf(tensors.clone(), &[]).err().unwrap().diagnostics(), @"
-    misuse of `gguf`: 12 problems
+    `gguf`: 12 problems
       tensor `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn`: name length in bytes of 64, over the limit of 63
       tensor `uint64`: u64 (as in 3 more) has no place here, wanted a ggml type
       tensor `complex64`: c64 (as in 2 more) has no place here, wanted a ggml type
@@ -201,7 +201,7 @@ fn a_format_names_all_that_it_cannot_hold() {
     ");
     tensors.truncate(1);
     tensors.push(tensors[0].clone());
-    assert_snapshot!(Draft::safetensors(tensors).err().unwrap(), @"misuse of `safetensors`: tensor `uint64`: the name would be there twice");
+    assert_snapshot!(Draft::safetensors(tensors).err().unwrap(), @"`safetensors`: tensor `uint64`: the name would be there twice");
 }
 
 fn small() -> Draft {
@@ -220,7 +220,7 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     let dir = Dir::new();
     let path = dir.file("a.safetensors", "precious");
     assert_snapshot!(dir.text(&create(&path, false).unwrap_err()), @"
-    misuse of `DIR/a.safetensors`: something is there already
+    `DIR/a.safetensors`: something is there already
     hint: remove it, or name another place
     ");
     let writer = small().create(&path, true).unwrap();
@@ -235,7 +235,7 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     writer.tensor(&[b"abc"]).unwrap();
     std::fs::write(&late, "mine").unwrap();
     assert_snapshot!(dir.text(&writer.finish().unwrap_err()), @"
-    misuse of `DIR/late.safetensors`: something has come to be there meanwhile
+    `DIR/late.safetensors`: something has come to be there meanwhile
     hint: what was written is complete, in `DIR/.late.safetensors.partial`: the same again only gives the names
     ");
     assert_eq!(std::fs::read(&late).unwrap(), b"mine");
@@ -295,21 +295,21 @@ fn only_a_model_is_replaced_by_a_directory() {
         dir.file(&format!("model/{name}"), "precious");
     }
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
-    misuse of `DIR/model`: the directory there holds `a`, `b`, `c` and 1 more, which no conversion writes
+    `DIR/model`: the directory there holds `a`, `b`, `c` and 1 more, which no conversion writes
     hint: move it elsewhere, or name another place: nothing is removed that may be yours
     ");
     for name in ["b", "a", "c", "d"] {
         std::fs::remove_file(dir.path("model").join(name)).unwrap();
     }
     dir.file("home/notes.txt", "precious");
-    assert_snapshot!(dir.text(&write("home").unwrap_err()), @"misuse of `DIR/home`: the directory there is no model, so it is not replaced");
+    assert_snapshot!(dir.text(&write("home").unwrap_err()), @"`DIR/home`: the directory there is no model, so it is not replaced");
     dir.file("model/deeper/file", "precious");
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
-    misuse of `DIR/model`: the directory there holds `deeper`, which no conversion writes
+    `DIR/model`: the directory there holds `deeper`, which no conversion writes
     hint: move it elsewhere, or name another place: nothing is removed that may be yours
     ");
     dir.file("file", "precious");
-    assert_snapshot!(dir.text(&write("file").unwrap_err()), @"misuse of `DIR/file`: a file is there, where a directory is to be");
+    assert_snapshot!(dir.text(&write("file").unwrap_err()), @"`DIR/file`: a file is there, where a directory is to be");
     std::fs::create_dir(dir.path("empty")).unwrap();
     write("empty").unwrap();
     let mut names: Vec<_> = std::fs::read_dir(dir.path(""))

@@ -127,7 +127,7 @@ fn only_the_same_is_continued() {
     let mut writer = create(&often());
     half(&mut writer);
     assert_snapshot!(dir.text(&Draft::safetensors(outgoing(&source)).unwrap().create_with(&path, &often()).err().unwrap()),
-        @"misuse of `DIR/.x.safetensors.partial`: another process is writing there");
+        @"`DIR/.x.safetensors.partial`: another process is writing there");
     drop(writer);
     let state = tree(&dir.path(""));
     assert_eq!(rest(&source, &mut create(&often())), 11, "all that was written before it was dropped");
@@ -193,7 +193,7 @@ fn strangers_are_not_taken_for_ours() {
     let source = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
     let create = || Draft::npz(outgoing(&source)).unwrap().create(&dir.path("x.npz"), false).err().unwrap();
     dir.file(".x.npz.partial", "precious");
-    assert_snapshot!(dir.text(&create()), @"misuse of `DIR/.x.npz.partial`: something is there that is not ours, where the unfinished result is to be");
+    assert_snapshot!(dir.text(&create()), @"`DIR/.x.npz.partial`: something is there that is not ours, where the unfinished result is to be");
     fs::remove_file(dir.path(".x.npz.partial")).unwrap();
     dir.file("elsewhere/journal", "precious");
     std::os::unix::fs::symlink(dir.path("elsewhere"), dir.path(".x.npz.partial")).unwrap();

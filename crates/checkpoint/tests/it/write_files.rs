@@ -160,7 +160,7 @@ fn parts_of_an_older_split_do_not_stay() {
     dir.file("m/x-y.gguf", "other");
     let refused = split(&source, 8).create(&out, false).err().unwrap();
     assert_snapshot!(dir.text(&refused), @"
-    misuse of `DIR/m/x.gguf`: something is there already
+    `DIR/m/x.gguf`: something is there already
     hint: remove it, or name another place
     ");
     let part = |no: u32, of: u32| dir.path(&format!("m/x-{no:05}-of-{of:05}.gguf"));
@@ -168,7 +168,7 @@ fn parts_of_an_older_split_do_not_stay() {
     let three = ["x-00001-of-00003.gguf", "x-00002-of-00003.gguf", "x-00003-of-00003.gguf", "x-y.gguf"];
     assert_eq!(names(&dir.path("m")), three);
     let refused = split(&source, 8).create(&out, false).err().unwrap();
-    assert!(dir.text(&refused).starts_with("misuse of `DIR/m/x-00001-of-00003.gguf`: something is there"));
+    assert!(dir.text(&refused).starts_with("`DIR/m/x-00001-of-00003.gguf`: something is there"));
     assert!(split(&source, 12).create(&out, false).is_err(), "another count is the same checkpoint");
     write(&source, split(&source, 8), &out, true, &part(1, 3));
     assert_eq!(names(&dir.path("m")), three);
@@ -191,7 +191,7 @@ fn parts_come_all_or_none() {
     dir.file("x-00003-of-00003.gguf", "mine");
     let error = writer.finish().unwrap_err();
     assert_snapshot!(dir.text(&error), @"
-    misuse of `DIR/x-00003-of-00003.gguf`: something has come to be there meanwhile
+    `DIR/x-00003-of-00003.gguf`: something has come to be there meanwhile
     hint: what was written is complete, in `DIR/.x.gguf.partial`: the same again only gives the names
     ");
     assert_eq!(std::fs::read(dir.path("x-00003-of-00003.gguf")).unwrap(), b"mine");
@@ -256,7 +256,7 @@ fn any_name_can_be_an_array() {
     dir.file("out/tensors/deep/file", "precious");
     let refused = Draft::npy_dir(tensors, None).unwrap().create(&out, true).err().unwrap();
     assert_snapshot!(dir.text(&refused), @"
-    misuse of `DIR/out`: the directory there holds `tensors/deep`, which no conversion writes
+    `DIR/out`: the directory there holds `tensors/deep`, which no conversion writes
     hint: move it elsewhere, or name another place: nothing is removed that may be yours
     ");
 }

@@ -80,8 +80,8 @@ pub(crate) struct ConvertArgs {
     /// Of GGUF: where tensors begin, in bytes, a power of two from 8 on [default: as in the source, or 32]
     #[arg(long, value_name = "BYTES")]
     pub(crate) alignment: Option<u32>,
-    /// After so many bytes make all that was written durable, so that no more is lost if this is ended; a shorter
-    /// result is not kept [default: 256MiB]
+    /// Make the result durable each time this many bytes are written, so that no more is lost if you interrupt it; a
+    /// shorter result is not kept [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) sync_every: Option<u64>,
     #[command(flatten)]

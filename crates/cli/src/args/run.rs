@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     sampler: SamplerArgs,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
-    /// Print facts as JSON on stderr when done
+    /// Print one JSON document when done: the answer, its tokens, what they took
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
 }

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::time::Instant;
 
-use serde_json::json;
 use weighbridge::engine::backend::Ceiling;
-use weighbridge::load::Bytes;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Error, Runtime};
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;
+use crate::json::{self, real};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut options = args.model.options().map_err(Failure::Usage)?;
@@ -47,38 +47,38 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let (p, d) = (Spread::of(prefill), Spread::of(decode));
     let shares = shares.medians();
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let facts = json!({
-            "model": args.model.path().display().to_string(),
-            "backend": runtime.backend(),
-            "layout": runtime.layout().name(),
-            "threads": runtime.report().threads,
-            "prefill": args.prefill,
-            "decode": args.decode,
-            "repeat": args.repeat,
-            "load_seconds": runtime.report().seconds,
-            "prefill_tokens_per_second": p.median,
-            "decode_tokens_per_second": d.median,
-            "prefill_runs": p.runs,
-            "decode_runs": d.runs,
-            "weight_bytes_per_token": needs.weights,
-            "cache_bytes_per_token": needs.cache,
-            "ceiling": shares.map(|shares| json!({
-                "read_bytes_per_second": shares.read,
-                "decode_share_of_read": shares.of_read,
-                "products_per_second": shares.peak,
-                "prefill_share_of_products": shares.of_peak,
-                "products_share_of_prefill": shares.of_prefill,
-            })),
+        let ceiling = shares.map(|shares| json::Ceiling {
+            read_bytes_per_second: real(shares.read),
+            decode_share_of_read: real(shares.of_read),
+            products_per_second: real(shares.peak),
+            prefill_share_of_products: real(shares.of_peak),
+            products_share_of_prefill: real(shares.of_prefill),
         });
-        writeln!(out, "{facts:#}")?;
+        json::print(&json::Bench {
+            model: args.model.path().display().to_string(),
+            backend: &runtime.backend(),
+            layout: runtime.layout().name(),
+            threads: runtime.report().threads,
+            prefill: args.prefill,
+            decode: args.decode,
+            repeat: args.repeat,
+            load_seconds: runtime.report().seconds,
+            prefill_tokens_per_second: real(p.median),
+            decode_tokens_per_second: real(d.median),
+            prefill_runs: p.runs,
+            decode_runs: d.runs,
+            weight_bytes_per_token: needs.weights,
+            cache_bytes_per_token: needs.cache,
+            ceiling,
+        })?;
     } else {
+        let mut out = std::io::stdout().lock();
         let (backend, layout) = (runtime.backend(), runtime.layout().name());
         writeln!(
             out,
-            "{backend}, {layout} layout, {} threads, medians of {}",
-            runtime.report().threads,
+            "{backend}, {layout} layout, {}, medians of {}",
+            counted(runtime.report().threads, "thread"),
             args.repeat
         )?;
         line(&mut out, "prefill", args.prefill, &p)?;

@@ -15,6 +15,7 @@ use rustyline::{Behavior, ColorMode, Config, Context, Editor, Helper};
 use serde_json::json;
 use weighbridge::engine::Stop;
 use weighbridge::engine::text::Message;
+use weighbridge::tensor::counted;
 
 use super::run::{Session, note, println};
 use crate::failure::Failure;
@@ -85,14 +86,17 @@ fn ask(session: &mut Session<'_>, messages: &mut Vec<Message>, question: String)
         }
     }
     if tokens.len() >= room {
-        note(&format!("this takes {} tokens, and the context has {room}: it was not asked", tokens.len()));
+        note(&format!(
+            "this takes {}, and the context has {room}: it was not asked",
+            counted(tokens.len(), "token")
+        ));
         messages.pop();
         return Ok(());
     }
     let answer = session.answer(&tokens)?;
     println()?;
     match answer.stats.stop {
-        Stop::Length => note(&format!("stopped after {} tokens (`-n`)", answer.stats.tokens)),
+        Stop::Length => note(&format!("stopped after {} (`-n`)", counted(answer.stats.tokens, "token"))),
         Stop::ContextFull => note("stopped: the context is full (`--ctx` asks for more room)"),
         Stop::EndOfText | Stop::Interrupted => {}
     }

@@ -1,17 +1,17 @@
-//! `weighbridge check`: what can be said of a checkpoint without a model.
+//! `weighbridge check`: checks a checkpoint without its model.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use weighbridge::check::{CheckOptions, CheckReport, CheckedFile, Finding, Manifest, Wrong, WrongKey};
+use weighbridge::check::{CheckOptions, CheckReport, CheckedFile, Finding, Manifest, Wrong};
 use weighbridge::checkpoint::Io;
-use weighbridge::load::Bytes;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Checkpoint, Pool};
 
 use super::inspect::count;
 use crate::args::CheckArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::progress::{Line, speed};
 use crate::style;
 
@@ -25,6 +25,17 @@ enum Kept {
     Written(PathBuf),
     Verified(PathBuf),
     Nothing,
+}
+
+impl Kept {
+    /// The file that was written, and the one that was compared with.
+    fn files(&self) -> (Option<&Path>, Option<&Path>) {
+        match self {
+            Kept::Written(file) => (Some(file), None),
+            Kept::Verified(file) => (None, Some(file)),
+            Kept::Nothing => (None, None),
+        }
+    }
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
@@ -49,12 +60,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         (_, _, Some(file)) => Kept::Verified(file),
         _ => Kept::Nothing,
     };
-    let text = if args.json {
-        json_text(&checkpoint, &report, &kept)
+    if args.json {
+        json::print(&json::Check::of(&checkpoint, &report, kept.files()))?;
     } else {
-        text(args, &checkpoint, &report, &kept)
-    };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+        let text = text(args, &checkpoint, &report, &kept);
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+    }
     if report.is_good() { Ok(()) } else { Err(Failure::Found) }
 }
 
@@ -66,13 +77,21 @@ fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &
         let _ = writeln!(out, "  {text}");
     };
     let format = checkpoint.format();
-    say(format!("{format}, {} tensors, {}: the structure is sound", report.tensors, Bytes(report.bytes)));
+    say(format!(
+        "{format}, {}, {}: the structure is sound",
+        counted(report.tensors, "tensor"),
+        Bytes(report.bytes)
+    ));
     if !checkpoint.ignored().is_empty() {
-        say(format!("{} objects beside the tensors mean nothing here", checkpoint.ignored().len()));
+        say(format!("ignored: {} beside the tensors", counted(checkpoint.ignored().len(), "object")));
     }
     if args.deep {
         let wrong = report.findings.iter().filter(|f| is_of_values(f)).count();
-        let what = if wrong == 0 { "all finite".to_owned() } else { format!("{wrong} tensors are wrong") };
+        let what = if wrong == 0 {
+            "all finite".to_owned()
+        } else {
+            format!("wrong in {}", counted(wrong, "tensor"))
+        };
         say(format!("{} values read: {what}", count(report.values)));
     }
     for (name, scheme) in &report.unknown {
@@ -83,16 +102,16 @@ fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &
         Kept::Verified(file) => {
             let wrong = report.findings.iter().filter(|f| !is_of_values(f)).count();
             let what = if wrong == 0 {
-                format!("all {} tensors are what it says", report.tensors)
+                format!("equal in {}", counted(report.tensors, "tensor"))
             } else {
-                format!("{wrong} differences of tensors")
+                format!("{} of tensors", counted(wrong, "difference"))
             };
             let said = report.manifest.as_ref().and_then(Manifest::keys).map_or(0, <[_]>::len);
             let beside = match (&report.keys_not_compared, report.keys.len()) {
                 (Some(_), _) => String::new(),
                 (None, 0) if said == 0 => String::new(),
-                (None, 0) => format!("; {said} keys beside them are as it says"),
-                (None, keys) => format!("; {keys} keys beside them differ"),
+                (None, 0) => format!("; equal in {} beside them", counted(said, "key")),
+                (None, keys) => format!("; other values of {} beside them", counted(keys, "key")),
             };
             say(format!("held against `{}`: {what}{beside}", file.display()));
             if let Some(why) = report.keys_not_compared {
@@ -147,86 +166,4 @@ fn table(report: &CheckReport) -> String {
 
 fn is_of_values(finding: &Finding) -> bool {
     matches!(finding.wrong, Wrong::Data(_) | Wrong::NotFinite { .. })
-}
-
-fn json_text(checkpoint: &Checkpoint, report: &CheckReport, kept: &Kept) -> String {
-    let files: Vec<Value> = report
-        .files
-        .iter()
-        .map(|f| {
-            json!({
-                "path": f.path,
-                "bytes": f.bytes,
-                "tensors": f.tensors,
-                "before": f.before,
-                "between": f.between,
-                "after": f.after,
-            })
-        })
-        .collect();
-    let findings: Vec<Value> = report
-        .findings
-        .iter()
-        .map(|f| {
-            let kind = match &f.wrong {
-                Wrong::Data(_) => "data",
-                Wrong::NotFinite { .. } => "not finite",
-                Wrong::Missing => "missing",
-                Wrong::Extra => "extra",
-                Wrong::Shape { .. } => "shape",
-                Wrong::Scheme { .. } => "scheme",
-                Wrong::Digest { .. } => "digest",
-                _ => "other",
-            };
-            let mut finding = json!({ "tensor": f.tensor, "kind": kind, "what": f.wrong.to_string() });
-            if let Wrong::NotFinite { nan, infinite, of, first } = &f.wrong {
-                finding["nan"] = json!(nan);
-                finding["infinite"] = json!(infinite);
-                finding["of"] = json!(of);
-                finding["first"] = json!(first.to_vec());
-            }
-            finding
-        })
-        .collect();
-    let keys: Vec<Value> = report
-        .keys
-        .iter()
-        .map(|k| {
-            let kind = match k.wrong {
-                WrongKey::Missing => "missing",
-                WrongKey::Extra => "extra",
-                WrongKey::Other => "other",
-            };
-            json!({"file": k.file, "key": k.key, "kind": kind})
-        })
-        .collect();
-    let (written, verified) = match kept {
-        Kept::Written(file) => (Some(file.display().to_string()), None),
-        Kept::Verified(file) => (None, Some(file.display().to_string())),
-        Kept::Nothing => (None, None),
-    };
-    let unknown: Vec<Value> =
-        report.unknown.iter().map(|(name, scheme)| json!({"tensor": name, "scheme": scheme})).collect();
-    let ignored: Vec<Value> =
-        checkpoint.ignored().iter().map(|i| json!({"name": i.name, "class": i.class})).collect();
-    let facts = json!({
-        "path": checkpoint.location().to_string(),
-        "format": checkpoint.format().name(),
-        "good": report.is_good(),
-        "tensors": report.tensors,
-        "parameters": report.elements,
-        "bytes": report.bytes,
-        "files": files,
-        "ignored": ignored,
-        "values_read": report.values,
-        "not_looked_at": unknown,
-        "manifest_written": written,
-        "manifest_verified": verified,
-        "bytes_read": report.bytes_read,
-        "seconds": report.seconds,
-        "findings": findings,
-        "keys": keys,
-        "keys_not_compared": report.keys_not_compared,
-    });
-    format!("{facts:#}\n")
 }

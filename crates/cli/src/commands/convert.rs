@@ -5,16 +5,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::{Value, json};
 use weighbridge::Pool;
 use weighbridge::checkpoint::Io;
-use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix, Left, Progress};
-use weighbridge::load::Bytes;
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, Progress};
 use weighbridge::planner::Encoding;
-use weighbridge::quant::Difference;
+use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::ConvertArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::keys::Doubts;
 use crate::progress::Line;
 use crate::style;
@@ -27,7 +26,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     open.all_ranks = args.from.is_some();
     let checkpoint = weighbridge::open_with(&args.source, &open)?;
     let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
-    let Encoding { rules, preset } = args.encoding.encoding();
+    let Encoding { rules, preset, .. } = args.encoding.encoding();
     let options = ConvertOptions {
         adapter: args.adapter.adapter()?,
         rules,
@@ -56,8 +55,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     });
     line.clear();
     let report = report?;
-    let text = if args.json { json_text(args, &report) } else { text(args, &report) };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    let groups = report.groups();
+    if args.json {
+        return Ok(json::print(&json::Convert::of((&args.source, &args.destination), &report, &groups))?);
+    }
+    Ok(std::io::stdout().lock().write_all(text(args, &report, groups).as_bytes())?)
 }
 
 /// Whether Ctrl-C was pressed: what is worth continuing is kept, and we go.
@@ -75,15 +77,15 @@ fn now(p: &Progress<'_>) -> String {
     format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name)
 }
 
-fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
+fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> String {
     use std::fmt::Write;
     let (before, after) = report.bytes();
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
     let title = format!("{} → {}", args.source.display(), args.destination.display());
     let mut out = format!(
-        "{}\n  {} tensors, {} → {} ({bits:.2} bits a weight) in {:.1} s; at most {} in memory\n",
+        "{}\n  {}, {} → {} ({bits:.2} bits a weight) in {:.1} s; at most {} in memory\n",
         style::heading(&title),
-        report.tensors.len(),
+        counted(report.tensors.len(), "tensor"),
         Bytes(before),
         Bytes(after),
         report.seconds,
@@ -95,7 +97,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
         let _ = if report.continued < of {
             writeln!(out, "  continued at tensor {} of {of}", report.continued + 1)
         } else {
-            writeln!(out, "  all {of} tensors were there already")
+            writeln!(out, "  {} there already, and nothing to do", counted(of, "tensor"))
         };
     }
     if after > before {
@@ -117,7 +119,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport) -> String {
     }
     let heading = ["", "tensor", "from", "to", "bits", "rmse", "max error", "cosine", "by"];
     let mut rows = vec![];
-    for group in report.groups() {
+    for group in groups {
         let count = if group.count == 1 { String::new() } else { format!("{} ×", group.count) };
         let [rmse, max, cosine] = match group.difference {
             Some(d) => [format!("{:.2e}", d.rmse()), format!("{:.2e}", d.max), format!("{:.6}", d.cosine())],
@@ -166,76 +168,4 @@ fn left(left: &[Left]) -> String {
         };
     }
     out
-}
-
-fn json_text(args: &ConvertArgs, report: &ConvertReport) -> String {
-    let difference = |d: Option<Difference>| {
-        d.map_or(Value::Null, |d| {
-            json!({
-                "rmse": d.rmse(),
-                "max": d.max,
-                "cosine": d.cosine(),
-                "overflowed": d.overflowed,
-                "underflowed": d.underflowed,
-            })
-        })
-    };
-    let tensors: Vec<_> = report
-        .tensors
-        .iter()
-        .map(|t| {
-            json!({
-                "name": t.name,
-                "shape": t.shape.to_vec(),
-                "from": t.from,
-                "to": t.to,
-                "bytes_before": t.bytes_before,
-                "bytes": t.bytes,
-                "rule": t.rule,
-                "rounded": t.rounded,
-                "difference": difference(t.difference),
-            })
-        })
-        .collect();
-    let groups: Vec<_> = report
-        .groups()
-        .into_iter()
-        .map(|g| {
-            json!({
-                "name": g.name,
-                "count": g.count,
-                "from": g.from,
-                "to": g.to,
-                "bits": g.bits(),
-                "rule": g.rule,
-                "rounded": g.rounded,
-                "difference": difference(g.difference),
-            })
-        })
-        .collect();
-    let (before, after) = report.bytes();
-    let pairs = |list: &[(String, String)], other: &str| -> Vec<Value> {
-        list.iter().map(|(name, value)| json!({"name": name, other: value})).collect()
-    };
-    let facts = json!({
-        "source": args.source.display().to_string(),
-        "destination": args.destination.display().to_string(),
-        "parameters": report.elements(),
-        "bytes_before": before,
-        "bytes": after,
-        "file_bytes": report.file_bytes,
-        "continued": report.continued,
-        "bytes_read": report.bytes_read,
-        "peak_memory": report.peak_memory,
-        "seconds": report.seconds,
-        "difference": difference(report.difference()),
-        "groups": groups,
-        "tensors": tensors,
-        "tied": pairs(&report.tied, "to"),
-        "dropped": pairs(&report.dropped, "why"),
-        "absent": report.absent.iter().map(|a| json!({"param": a.param, "entries": a.entries, "pattern": a.pattern})).collect::<Vec<_>>(),
-        "lost": report.lost.iter().map(|l| json!({"key": l.key, "what": l.what})).collect::<Vec<_>>(),
-        "not_carried": report.left.iter().map(|l| json!({"file": l.file, "key": l.key, "why": l.why})).collect::<Vec<_>>(),
-    });
-    format!("{facts:#}\n")
 }

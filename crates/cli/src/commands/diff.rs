@@ -2,15 +2,16 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
 use weighbridge::checkpoint::Io;
 use weighbridge::convert::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam};
-use weighbridge::load::Bytes;
 use weighbridge::tensor::Pattern;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{OpenOptions, Pool};
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;
+use crate::json;
+use crate::pages::{self, DiffPage};
 use crate::progress::{Line, speed};
 use crate::style;
 
@@ -18,6 +19,7 @@ use crate::style;
 const KEYS: usize = 40;
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
+    let page = args.page.output(args.json)?;
     // Read, not mapped: what is done with leaves memory at once.
     let options = OpenOptions::with_io(Io::Pread);
     let a = weighbridge::open_with(&args.a, &options)?;
@@ -29,12 +31,49 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     });
     line.clear();
     let report = report?;
-    let text = if args.json { json_text(args, &report) } else { text(args, &report) };
-    std::io::stdout().lock().write_all(text.as_bytes())?;
-    if report.is_same() { Ok(()) } else { Err(Failure::Found) }
+    let groups = report.groups();
+    let found = if report.is_same() { Ok(()) } else { Err(Failure::Found) };
+    if let Some(page) = page {
+        page.write(&pages::diff_html(&DiffPage {
+            names: [&a, &b].map(|checkpoint| checkpoint.location().file_name()),
+            report: &report,
+            groups: &groups,
+            facts: facts(&report),
+            cells: &cells,
+        }))?;
+        if page.is_stdout() {
+            return found;
+        }
+    }
+    if args.json {
+        json::print(&json::Diff::of((&args.a, &args.b), &report, &groups))?;
+    } else {
+        std::io::stdout().lock().write_all(text(args, &report, &groups).as_bytes())?;
+    }
+    found
 }
 
-fn text(args: &DiffArgs, report: &DiffReport) -> String {
+/// Lines on the whole: how the two are compared, and how they differ.
+fn facts(report: &DiffReport) -> Vec<String> {
+    let how = match (report.family, &report.why_stored) {
+        (Some(family), _) => format!("both are `{family}`: compared by canonical names"),
+        (None, Some(why)) => {
+            let why: Vec<&str> = why.lines().collect();
+            format!("compared by names as stored, since there is no other way: {}", why.join("\n  "))
+        }
+        (None, None) => "compared by names as stored".to_owned(),
+    };
+    let mut lines = vec![how, summary(report)];
+    if let Some(d) = report.difference() {
+        let (max, relative, cosine) = (d.max, d.relative(), d.cosine());
+        lines.push(format!(
+            "other values: largest error {max:.3e}, relative {relative:.3e}, cosine {cosine:.6}"
+        ));
+    }
+    lines
+}
+
+fn text(args: &DiffArgs, report: &DiffReport, groups: &[DiffGroup]) -> String {
     use std::fmt::Write;
     let title = format!("A {}\nB {}", args.a.display(), args.b.display());
     let mut out = format!("{}\n", style::heading(&title));
@@ -42,24 +81,13 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
     let mut say = |text: String| {
         let _ = writeln!(out, "  {text}");
     };
-    match (report.family, &report.why_stored) {
-        (Some(family), _) => say(format!("both are `{family}`: compared by canonical names")),
-        (None, Some(why)) => {
-            let why: Vec<&str> = why.lines().collect();
-            say(format!("compared by names as stored, since there is no other way: {}", why.join("\n  ")));
-        }
-        (None, None) => say("compared by names as stored".to_owned()),
-    }
+    let mut lines = facts(report);
     if report.bytes_read > 0 {
         let speed = speed(report.bytes_read, report.seconds);
         let (read, most) = (Bytes(report.bytes_read), Bytes(report.peak_memory));
-        say(format!("{read} read in {:.2} s, {speed}; at most {most} in memory", report.seconds));
+        lines.insert(1, format!("{read} read in {:.2} s, {speed}; at most {most} in memory", report.seconds));
     }
-    say(summary(report));
-    if let Some(d) = report.difference() {
-        let (max, relative, cosine) = (d.max, d.relative(), d.cosine());
-        say(format!("other values: largest error {max:.3e}, relative {relative:.3e}, cosine {cosine:.6}"));
-    }
+    lines.into_iter().for_each(&mut say);
     for (name, a, b) in &report.configuration {
         say(format!("configuration: {name} is {a} in A, {b} in B"));
     }
@@ -90,7 +118,7 @@ fn text(args: &DiffArgs, report: &DiffReport) -> String {
         params.sort_by(|x, y| y.outcome.cmp_badness(&x.outcome));
         rows.extend(params.into_iter().map(|p| row("", &p.name, &p.a, &p.b, &p.outcome)));
     } else {
-        rows.extend(report.groups().iter().map(|g: &DiffGroup| {
+        rows.extend(groups.iter().map(|g: &DiffGroup| {
             let count = if g.count == 1 { String::new() } else { format!("{} ×", g.count) };
             row(&count, &g.name, &g.a, &g.b, &g.outcome)
         }));
@@ -161,13 +189,19 @@ fn summary(report: &DiffReport) -> String {
     };
     let said = report.differing_keys().count();
     if said > 0 {
-        parts.push(format!("{said} keys beside them differ"));
+        parts.push(format!("other values of {} beside them", counted(said, "key")));
     }
-    format!("{verdict}: {total} parameters in both; {}", parts.join(", "))
+    format!("{verdict}: {} in both; {}", counted(total, "parameter"), parts.join(", "))
 }
 
 fn row(count: &str, name: &str, a: &StoredParam, b: &StoredParam, outcome: &Outcome) -> Vec<String> {
-    let cells = match outcome {
+    let start = [count, name, &a.scheme, &b.scheme].map(str::to_owned);
+    start.into_iter().chain(cells(a, b, outcome)).collect()
+}
+
+/// What is unequal, the largest error, the relative one, the cosine.
+fn cells(a: &StoredParam, b: &StoredParam, outcome: &Outcome) -> [String; 4] {
+    match outcome {
         Outcome::Identical => ["", "bit-equal", "", ""].map(str::to_owned),
         Outcome::SameValues => ["", "equal", "", ""].map(str::to_owned),
         Outcome::Opaque => ["", "other bytes", "", ""].map(str::to_owned),
@@ -178,9 +212,7 @@ fn row(count: &str, name: &str, a: &StoredParam, b: &StoredParam, outcome: &Outc
             format!("{:.2e}", d.relative()),
             format!("{:.6}", d.cosine()),
         ],
-    };
-    let start = [count, name, &a.scheme, &b.scheme].map(str::to_owned);
-    start.into_iter().chain(cells).collect()
+    }
 }
 
 /// A share in percent, that is only none or all if it is.
@@ -211,71 +243,4 @@ fn gathered(only: &[(String, StoredParam)]) -> Vec<(String, usize, &StoredParam)
         (if count == 1 { name.to_owned() } else { pattern }, count, held)
     };
     groups.into_iter().map(named).collect()
-}
-
-fn json_text(args: &DiffArgs, report: &DiffReport) -> String {
-    let held =
-        |h: &StoredParam| json!({"entries": h.entries, "shape": h.shape.to_vec(), "encoding": h.scheme});
-    let outcome = |o: &Outcome| match o {
-        Outcome::Identical => json!({"outcome": "bit-equal"}),
-        Outcome::SameValues => json!({"outcome": "equal values"}),
-        Outcome::Opaque => json!({"outcome": "other bytes"}),
-        Outcome::Shape => json!({"outcome": "other shapes"}),
-        Outcome::Values { difference: d, unequal, not_finite } => json!({
-            "outcome": "other values",
-            "values": d.count,
-            "unequal": unequal,
-            "max": d.max,
-            "rmse": d.rmse(),
-            "relative": d.relative(),
-            "cosine": d.cosine(),
-            "finite_in_one_only": not_finite,
-        }),
-    };
-    let merge = |mut fields: Value, more: Value| {
-        if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
-            fields.extend(more);
-        }
-        fields
-    };
-    let params: Vec<Value> = report
-        .params
-        .iter()
-        .map(|p| merge(json!({"name": p.name, "a": held(&p.a), "b": held(&p.b)}), outcome(&p.outcome)))
-        .collect();
-    let groups: Vec<Value> = report
-        .groups()
-        .iter()
-        .map(|g| {
-            let fields = json!({"name": g.name, "count": g.count, "a": g.a.scheme, "b": g.b.scheme});
-            merge(fields, outcome(&g.outcome))
-        })
-        .collect();
-    let only = |list: &[(String, StoredParam)]| -> Vec<Value> {
-        list.iter().map(|(name, h)| merge(json!({"name": name}), held(h))).collect()
-    };
-    let configuration: Vec<Value> =
-        report.configuration.iter().map(|(name, a, b)| json!({"field": name, "a": a, "b": b})).collect();
-    let facts = json!({
-        "a": args.a.display().to_string(),
-        "b": args.b.display().to_string(),
-        "same": report.is_same(),
-        "layout": if report.family.is_some() { "canonical" } else { "source" },
-        "family": report.family,
-        "why_stored": report.why_stored,
-        "configuration": configuration,
-        "keys": report.keys.iter().map(|k| json!({
-            "file": k.file, "key": k.key, "a": k.a, "b": k.b, "bookkeeping": k.bookkeeping,
-        })).collect::<Vec<_>>(),
-        "not_compared": report.not_compared,
-        "implied": report.implied,
-        "only_in_a": only(&report.only_a),
-        "only_in_b": only(&report.only_b),
-        "groups": groups,
-        "parameters": params,
-        "bytes_read": report.bytes_read,
-        "peak_memory": report.peak_memory,
-        "seconds": report.seconds,
-    });
-    format!("{facts:#}\n")
 }

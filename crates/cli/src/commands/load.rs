@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use serde_json::json;
 use weighbridge::check::{Manifest, Verified};
-use weighbridge::load::{self, Bytes, LoadReport};
+use weighbridge::load::{self, LoadReport};
 use weighbridge::plan::Whole;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Checkpoint, PlanBuilder, Pool};
 
 use super::convert::stop_on_interrupt;
 use crate::args::LoadArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::progress::{Line, speed};
 use crate::style;
 
@@ -79,12 +80,36 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         needed: whole.bytes(),
         from_disk: from_disk.and_then(|before| Some(bytes_from_disk()?.saturating_sub(before))),
     };
-    let text = if args.json {
-        json_text((&path, args.memory), &files, loaded.report(), &phases, verified.as_ref())
-    } else {
-        text(&path, &files, loaded.report(), &phases, verified.as_ref())
-    };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    let report = loaded.report();
+    if !args.json {
+        let text = text(&path, &files, report, &phases, verified.as_ref());
+        return Ok(std::io::stdout().lock().write_all(text.as_bytes())?);
+    }
+    Ok(json::print(&json::Load {
+        path: path.display().to_string(),
+        parameters: report.params,
+        dropped: report.dropped,
+        io: &files.kinds,
+        threads: report.threads,
+        memory: args.memory,
+        seconds: phases.all(),
+        seconds_open: phases.open,
+        seconds_plan: phases.plan,
+        seconds_execute: phases.execute,
+        bytes_read: report.bytes_read,
+        bytes_needed: files.needed,
+        bytes_from_disk: files.from_disk,
+        bytes_borrowed: report.bytes_borrowed,
+        bytes_copied: report.bytes_copied,
+        bytes_encoded: report.bytes_encoded,
+        bytes_owned: report.owned_bytes,
+        scratch_bytes: report.scratch_peak,
+        scratch_bytes_expected: report.scratch_predicted,
+        memory_seconds: report.memory_seconds,
+        peak_rss_bytes: report.peak_rss,
+        verified: verified.as_ref().map(|v| v.verified),
+        not_verified: verified.as_ref().map(|v| v.partly.as_slice()),
+    })?)
 }
 
 /// What was taken of the files.
@@ -121,22 +146,22 @@ fn text(
     let verified = verified.map_or_else(String::new, |v| {
         let partly = match v.partly.len() {
             0 => String::new(),
-            n => format!("; {n} were not read whole, and not verified"),
+            n => format!("; not verified, since not read whole: {n}"),
         };
         let beside = match v.keys_not_compared {
             None => String::new(),
             Some(why) => format!("\n  metadata, tokenizer and template were not compared: {why}"),
         };
-        format!("  {} tensors are what the manifest says{partly}{beside}\n", v.verified)
+        format!("  as the manifest says: {}{partly}{beside}\n", counted(v.verified, "tensor"))
     });
     let from_disk = files.from_disk.map_or_else(String::new, |n| format!(", {} from the disk", Bytes(n)));
     let memory = match report.memory_seconds {
         0.0 => String::new(),
         seconds => format!("; new memory took {:.3} s on each thread", seconds / report.threads as f64),
     };
-    let title = format!("{} → {} parameters", path.display(), report.params);
+    let title = format!("{} → {}", path.display(), counted(report.params, "parameter"));
     format!(
-        "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {} threads\n  \
+        "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {}\n  \
          {} borrowed, {} copied, {} encoded\n  \
          {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}{memory}\n{verified}",
         style::heading(&title),
@@ -145,7 +170,7 @@ fn text(
         phases.open,
         phases.plan,
         phases.execute,
-        report.threads,
+        counted(report.threads, "thread"),
         Bytes(report.bytes_borrowed),
         Bytes(report.bytes_copied),
         Bytes(report.bytes_encoded),
@@ -156,39 +181,4 @@ fn text(
         Bytes(report.scratch_predicted),
         Bytes(report.peak_rss),
     )
-}
-
-fn json_text(
-    (path, memory): (&Path, Option<u64>),
-    files: &Files,
-    report: &LoadReport,
-    phases: &Phases,
-    verified: Option<&Verified>,
-) -> String {
-    let facts = json!({
-        "path": path.display().to_string(),
-        "parameters": report.params,
-        "dropped": report.dropped,
-        "io": files.kinds,
-        "threads": report.threads,
-        "memory": memory,
-        "seconds": phases.all(),
-        "seconds_open": phases.open,
-        "seconds_plan": phases.plan,
-        "seconds_execute": phases.execute,
-        "bytes_read": report.bytes_read,
-        "bytes_needed": files.needed,
-        "bytes_from_disk": files.from_disk,
-        "bytes_borrowed": report.bytes_borrowed,
-        "bytes_copied": report.bytes_copied,
-        "bytes_encoded": report.bytes_encoded,
-        "bytes_owned": report.owned_bytes,
-        "scratch_bytes": report.scratch_peak,
-        "scratch_bytes_expected": report.scratch_predicted,
-        "memory_seconds": report.memory_seconds,
-        "peak_rss_bytes": report.peak_rss,
-        "verified": verified.map(|v| v.verified),
-        "not_verified": verified.map(|v| v.partly.clone()),
-    });
-    format!("{facts:#}\n")
 }

@@ -5,7 +5,6 @@ mod chat;
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod diff;
-pub(crate) mod fits;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod manual;

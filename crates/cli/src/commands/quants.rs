@@ -2,38 +2,21 @@
 
 use std::io::Write;
 
-use serde_json::json;
 use weighbridge::quant::Quant;
 
 use crate::args::QuantsArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::style;
 
 pub(crate) fn run(args: &QuantsArgs) -> Result<(), Failure> {
     let quants = weighbridge::quant::quants();
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let rows: Vec<_> = quants
-            .iter()
-            .map(|q| {
-                json!({
-                    "name": q.name,
-                    "bits": q.bits,
-                    "planes": q.planes,
-                    "decodes": q.decodes,
-                    "encodes": q.encodes,
-                    "runs_on": q.runs_on,
-                    "interleaved": q.interleaved,
-                })
-            })
-            .collect();
-        writeln!(out, "{:#}", json!(rows))?;
-        return Ok(());
+        return Ok(json::print(&json::Quants::of(&quants))?);
     }
     let heading = ["scheme", "bits", "decode", "encode", "run on", "interleaved", "planes"];
     let rows: Vec<Vec<String>> = quants.iter().map(row).collect();
-    out.write_all(style::table(&heading, &rows, &[1]).as_bytes())?;
-    Ok(())
+    Ok(std::io::stdout().lock().write_all(style::table(&heading, &rows, &[1]).as_bytes())?)
 }
 
 fn row(q: &Quant) -> Vec<String> {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde_json::json;
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, Tokenizer};
-use weighbridge::engine::{Limits, Stats, Stop};
+use weighbridge::engine::{Limits, Stats};
+use weighbridge::tensor::counted;
 use weighbridge::{Runtime, Sampler};
 
 use super::chat;
@@ -17,6 +17,7 @@ use crate::INTERRUPTED;
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::isolate;
+use crate::json;
 use crate::keys::Doubts;
 use crate::style;
 
@@ -118,6 +119,8 @@ impl Interrupt {
 /// What the model said.
 pub(super) struct Answer {
     pub(super) text: String,
+    /// Its tokens, the one that ended it included.
+    ids: Vec<u32>,
     pub(super) stats: Stats,
     /// Ctrl-C ended it.
     pub(super) interrupted: bool,
@@ -162,19 +165,26 @@ impl Session<'_> {
             ));
         }
         let answer = self.answer(&tokens)?;
-        // The line ends where people read it; a pipe gets the text alone.
-        if std::io::stdout().is_terminal() {
-            println()?;
-        } else {
-            note("");
+        match (self.args.json, std::io::stdout().is_terminal()) {
+            (true, _) => {}
+            // The line ends where people read it; a pipe gets the text alone.
+            (false, true) => println()?,
+            (false, false) => note(""),
         }
-        self.end(&answer)
+        self.end(&answer, true)
     }
 
-    /// Says what an answer took. One that Ctrl-C ended ends the program as Ctrl-C does.
-    fn end(&self, answer: &Answer) -> Result<(), Failure> {
-        self.facts(&answer.stats)?;
-        if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
+    /// Says what an answer took; as JSON, the answer too. One that Ctrl-C ended ends the program as Ctrl-C does.
+    fn end(&self, answer: &Answer, is_text: bool) -> Result<(), Failure> {
+        let Answer { text, ids, stats, interrupted } = answer;
+        if self.args.json {
+            let text = is_text.then_some(text.as_str());
+            let first_token = self.first_token(stats);
+            json::print(&json::Run::of((text, ids), stats, first_token, &self.runtime.backend()))?;
+        } else {
+            note(&self.speed(stats));
+        }
+        if *interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
     /// Refuses a system message where nothing can say it to the model.
@@ -196,34 +206,28 @@ impl Session<'_> {
         let ends = self.runtime.sampling().ends.clone();
         let of_tokenizer = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
         let end = |id| ends.contains(&id) || of_tokenizer(id);
-        let mut between = "";
+        let (mut between, quiet, mut sampled) = ("", self.args.json, vec![]);
         let (stats, interrupted) = self.generate(ids, &end, &mut |id| {
+            sampled.push(id);
+            if quiet {
+                return Ok(());
+            }
             let mut out = std::io::stdout().lock();
             write!(out, "{between}{id}")?;
             between = ",";
             out.flush()
         })?;
-        println()?;
-        self.end(&Answer { text: String::new(), stats, interrupted })
-    }
-
-    /// What it took, for people or programs.
-    fn facts(&self, stats: &Stats) -> Result<(), Failure> {
-        if self.args.json {
-            let facts = json!({
-                "prompt_tokens": stats.prompt_tokens,
-                "tokens": stats.tokens,
-                "prefill_tokens_per_second": stats.prefill_rate(),
-                "decode_tokens_per_second": stats.decode_rate(),
-                "first_token_seconds": self.first_token(stats),
-                "stop": stop_reason(stats.stop),
-                "backend": self.runtime.backend(),
-            });
-            writeln!(std::io::stderr().lock(), "{facts}")?;
-        } else {
-            note(&self.speed(stats));
+        if !quiet {
+            println()?;
         }
-        Ok(())
+        let text = tokenizer.map(|tokenizer| {
+            let mut stream = tokenizer.stream(SpecialText::Hidden);
+            let mut text: String = sampled.iter().map(|id| stream.push(*id).to_owned()).collect();
+            text.push_str(stream.finish());
+            text
+        });
+        let is_text = text.is_some();
+        self.end(&Answer { text: text.unwrap_or_default(), ids: sampled, stats, interrupted }, is_text)
     }
 
     /// Seconds from the start of the process to the first token.
@@ -253,25 +257,23 @@ impl Session<'_> {
         tokenizer.encode(&text, options).map_err(|e| Failure::Other(e.diagnostics().to_string()))
     }
 
-    /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout.
+    /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout, unless JSON will have it.
     pub(super) fn answer(&mut self, tokens: &[u32]) -> Result<Answer, Failure> {
         let tokenizer = Arc::clone(self.tokenizer()?);
         let mut stream = tokenizer.stream(SpecialText::Hidden);
-        let mut text = String::new();
+        let (mut text, mut ids, quiet) = (String::new(), vec![], self.args.json);
         let ends = self.runtime.sampling().ends.clone();
         let end = |token| ends.contains(&token) || tokenizer.is_end_of_generation(token);
         let (stats, interrupted) = self.generate(tokens, &end, &mut |token| {
             let piece = stream.push(token);
+            ids.push(token);
             text.push_str(piece);
-            let mut out = std::io::stdout().lock();
-            out.write_all(piece.as_bytes()).and_then(|()| out.flush())
+            shown(piece, quiet)
         })?;
         let rest = stream.finish();
         text.push_str(rest);
-        let mut out = std::io::stdout().lock();
-        out.write_all(rest.as_bytes())?;
-        out.flush()?;
-        Ok(Answer { text, stats, interrupted })
+        shown(rest, quiet)?;
+        Ok(Answer { text, ids, stats, interrupted })
     }
 
     /// Runs `tokens`, less what the cache holds already, and hands on those that follow until `end` says so. The second
@@ -315,8 +317,8 @@ impl Session<'_> {
 
     pub(super) fn speed(&self, stats: &Stats) -> String {
         format!(
-            "prefill {} tokens at {:.0} tokens/s, decode {} at {:.1} tokens/s ({}; first token after {:.2} s)",
-            stats.prompt_tokens,
+            "prefill {} at {:.0} tokens/s, decode {} at {:.1} tokens/s ({}; first token after {:.2} s)",
+            counted(stats.prompt_tokens, "token"),
             stats.prefill_rate(),
             stats.tokens,
             stats.decode_rate(),
@@ -331,19 +333,20 @@ impl Session<'_> {
             "context {} of {} positions, cache {}; weights {}",
             session.position(),
             session.capacity(),
-            weighbridge::load::Bytes(session.bytes() as u64),
+            weighbridge::tensor::Bytes(session.bytes() as u64),
             self.runtime.report(),
         )
     }
 }
 
-fn stop_reason(stop: Stop) -> &'static str {
-    match stop {
-        Stop::EndOfText => "end_of_text",
-        Stop::Length => "length",
-        Stop::ContextFull => "context_full",
-        Stop::Interrupted => "interrupted",
+/// Prints a piece of an answer at once, unless `quiet`.
+fn shown(piece: &str, quiet: bool) -> std::io::Result<()> {
+    if quiet {
+        return Ok(());
     }
+    let mut out = std::io::stdout().lock();
+    out.write_all(piece.as_bytes())?;
+    out.flush()
 }
 
 pub(super) fn println() -> std::io::Result<()> {

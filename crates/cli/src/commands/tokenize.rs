@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 
-use serde_json::{Value, json};
 use weighbridge::OpenOptions;
 use weighbridge::engine::text::{self, EncodeOptions, SpecialText, Tokenizer};
 
 use crate::args::TokenizeArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::style;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
@@ -31,36 +31,27 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
         }
     }
     let wrong = |e: text::Error| Failure::Other(format!("`{}`: {}", args.path.display(), e.diagnostics()));
-    let mut facts = json!({ "tokenizer": tokenizer.name(), "vocabulary": tokenizer.vocab_size() });
-    let mut out = std::io::stdout().lock();
     if args.decode {
+        let ids = ids(&text, &tokenizer)?;
         let special = if args.no_special { SpecialText::Hidden } else { SpecialText::Shown };
-        let text = tokenizer.decode(&ids(&text, &tokenizer)?, special).map_err(wrong)?;
-        if !args.json {
-            writeln!(out, "{text}")?;
-            return Ok(());
+        let text = tokenizer.decode(&ids, special).map_err(wrong)?;
+        if args.json {
+            json::print(&json::Tokenize::of(&tokenizer, &text, &ids))?;
+        } else {
+            writeln!(std::io::stdout().lock(), "{text}")?;
         }
-        facts["text"] = json!(text);
-    } else {
-        let options = EncodeOptions { add_special: !args.no_special, parse_special: !args.special_as_text };
-        let tokens = tokenizer.encode(&text, options).map_err(wrong)?;
-        let spelling = |id: u32| tokenizer.token_spelling(id).unwrap_or_default();
-        if !args.json {
-            let width = tokens.iter().max().map_or(1, |id| id.to_string().len());
-            for id in tokens {
-                writeln!(out, "{id:width$}  {}", escaped(spelling(id)))?;
-            }
-            return Ok(());
-        }
-        let tokens: Vec<Value> =
-            tokens.iter().map(|id| json!({ "id": id, "token": spelling(*id) })).collect();
-        facts["count"] = json!(tokens.len());
-        facts["tokens"] = json!(tokens);
+        return Ok(());
     }
-    let notes: Vec<Value> =
-        notes.iter().map(|n| json!({ "file": n.file, "field": n.field, "why": n.why })).collect();
-    facts["notes"] = json!(notes);
-    writeln!(out, "{facts:#}")?;
+    let options = EncodeOptions { add_special: !args.no_special, parse_special: !args.special_as_text };
+    let ids = tokenizer.encode(&text, options).map_err(wrong)?;
+    if args.json {
+        return Ok(json::print(&json::Tokenize::of(&tokenizer, &text, &ids))?);
+    }
+    let mut out = std::io::stdout().lock();
+    let width = ids.iter().max().map_or(1, |id| id.to_string().len());
+    for id in ids {
+        writeln!(out, "{id:width$}  {}", escaped(tokenizer.token_spelling(id).unwrap_or_default()))?;
+    }
     Ok(())
 }
 

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::time::Instant;
 
-use serde_json::json;
 use weighbridge::Pool;
-use weighbridge::engine::backend::{Tried, Tuned};
+use weighbridge::engine::backend::Tuned;
 use weighbridge::quant::Access;
+use weighbridge::tensor::counted;
 
 use crate::args::TuneArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::tuned;
 
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
@@ -22,29 +23,13 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         tuned::write(path, threads, *best)?;
     }
     let threads = threads.unwrap_or_else(Pool::available);
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let way = |access: Access| json!({ "ahead": access.ahead, "streams": access.streams });
-        let tried = |t: &Tried| {
-            json!({
-                "way": way(t.access),
-                "bytes_per_second": t.bytes_per_second,
-                "ratio": t.ratio,
-            })
-        };
-        let facts = json!({
-            "processor": weighbridge::quant::processor(),
-            "threads": threads,
-            "seconds": seconds,
-            "tried": found.iter().flat_map(|f| &f.tried).map(tried).collect::<Vec<_>>(),
-            "best": found.as_ref().map(|f| way(f.best)),
-            "written": path.filter(|_| found.is_some()).map(|p| p.display().to_string()),
-        });
-        writeln!(out, "{facts:#}")?;
-        return Ok(());
+        let written = path.as_deref().filter(|_| found.is_some());
+        return Ok(json::print(&json::Tune::of(found.as_ref(), threads, seconds, written))?);
     }
-    let s = if threads == 1 { "" } else { "s" };
-    writeln!(out, "{}, {threads} thread{s}, {seconds:.2} s", weighbridge::quant::processor())?;
+    let mut out = std::io::stdout().lock();
+    let threads = counted(threads, "thread");
+    writeln!(out, "{}, {threads}, {seconds:.2} s", weighbridge::quant::processor())?;
     let Some(found) = found else {
         writeln!(out, "  there is nothing to choose with these instructions")?;
         return Ok(());

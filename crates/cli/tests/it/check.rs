@@ -53,7 +53,7 @@ fn values_that_are_no_numbers_are_counted_by_name() {
         .replace(dir.path().file_name().unwrap().to_str().unwrap(), "model"), @"
     model
       hf, 21 tensors, 305 KiB: the structure is sound
-      78.1k values read: 2 tensors are wrong
+      78.1k values read: wrong in 2 tensors
       file                length  tensors   before  between  after
       model.safetensors  307 KiB  305 KiB  2.1 KiB      0 B    0 B
     `model.layers.1.mlp.up_proj.weight`: 2 of 6144 values are NaN, 1 infinite, the first at [7, 5]
@@ -91,7 +91,7 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 21 tensors, 305 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: all 21 tensors are what it says; 26 keys beside them are as it says
+      held against `weighbridge-manifest.json`: equal in 21 tensors; equal in 26 keys beside them
       file                length  tensors   before  between  after
       model.safetensors  307 KiB  305 KiB  2.1 KiB      0 B    0 B
     exit code 0
@@ -111,7 +111,7 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 20 tensors, 281 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: 5 differences of tensors; 26 keys beside them are as it says
+      held against `weighbridge-manifest.json`: 5 differences of tensors; equal in 26 keys beside them
       file                length  tensors   before  between  after
       model.safetensors  283 KiB  281 KiB  2.0 KiB      0 B    0 B
     `model.layers.0.mlp.up_proj.weight`: missing: the manifest has it, the checkpoint has not
@@ -182,5 +182,5 @@ fn check_json_has_all() {
     assert_eq!(parts.iter().sum::<u64>(), number(&file["bytes"]));
     assert_eq!((facts["good"].as_bool(), facts["values_read"] == facts["parameters"]), (Some(false), true));
     let finding = &facts["findings"][0];
-    assert_eq!((&finding["kind"], &finding["nan"]), (&"not finite".into(), &1.into()));
+    assert_eq!((&finding["kind"], &finding["not_finite"]["nan"]), (&"not_finite".into(), &1.into()));
 }

@@ -77,7 +77,7 @@ fn plan_explains_a_fused_parameter() {
     layers.3.attention.q.weight [576, 576] q4_1
       = merge(0; merge(1; permute([0, 2, 1, 3]; split(1, 2; split(0, 64; blk.3.attn_q.weight)))))
       all <- blk.3.attn_q.weight, reordered
-      blocks: 202.5 KiB, 1 piece
+      blocks: 202 KiB, 1 piece
         0 <- blk.3.attn_q.weight at 0: 9 × 2 × 32 × 360 bytes
     ");
 }
@@ -90,8 +90,8 @@ fn plan_sums_up() {
     gemma3.gguf fits gemma3
       236 tensors → 237 parameters, in-place layout
       237 parameters from 236 of 236 entries, 1 tied
-      needs 235.2 MiB of the files
-      slots 235.2 MiB: 235.2 MiB can be borrowed, 0 bytes copied
+      needs 235 MiB of the files
+      slots 235 MiB: 235 MiB can be borrowed, 0 B copied
       memory: 0 B for parameters, 235 MiB borrowed from the map
     ");
 }
@@ -107,8 +107,8 @@ fn plan_as_stored_needs_no_model() {
     bare.safetensors as stored
       21 tensors → 21 parameters, source layout
       21 parameters from 21 of 21 entries
-      needs 305.2 KiB of the files
-      slots 305.2 KiB: 305.2 KiB can be borrowed, 0 bytes copied
+      needs 305 KiB of the files
+      slots 305 KiB: 305 KiB can be borrowed, 0 B copied
       memory: 0 B for parameters, 305 KiB borrowed from the map
     ");
     let name = "model.layers.1.self_attn.v_proj.weight";

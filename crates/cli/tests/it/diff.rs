@@ -139,8 +139,8 @@ fn what_differs_is_said_worst_first() {
         let params = facts["parameters"].as_array().unwrap();
         params.iter().find(|p| p["name"] == name).unwrap().clone()
     };
-    assert_eq!(param("model.norm.weight")["finite_in_one_only"], 1);
-    assert_eq!(param("model.layers.0.self_attn.v_proj.weight")["unequal"], 1);
+    assert_eq!(param("model.norm.weight")["difference"]["finite_in_one_only"], 1);
+    assert_eq!(param("model.layers.0.self_attn.v_proj.weight")["difference"]["unequal"], 1);
     assert_eq!((&facts["same"], &facts["only_in_b"][0]["name"]), (&false.into(), &"surprise".into()));
 }
 

@@ -12,6 +12,7 @@ mod encoding;
 mod files;
 mod foreseen;
 mod hostile;
+mod json;
 mod keys;
 #[cfg(target_os = "linux")]
 mod large;
@@ -19,8 +20,12 @@ mod load;
 #[cfg(target_os = "linux")]
 mod moving;
 mod names;
+mod pages;
 mod resume;
 mod rules;
+mod tasks;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod tokenize;
 mod unknown;
 

@@ -5,7 +5,7 @@ use insta::assert_snapshot;
 use crate::files::{gguf, hf_directory, replace};
 use crate::{failure, golden};
 
-/// The last lines of what is said of a plan: what it leads to.
+/// The last lines of a plan: its outcome.
 fn ends(said: &str, lines: usize) -> String {
     let all: Vec<&str> = said.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")

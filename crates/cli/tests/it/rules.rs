@@ -136,7 +136,7 @@ fn meta_is_a_llama() {
       291 parameters from 291 of 292 entries, 1 dropped
       needs 12.6 GiB of the files
       slots 12.6 GiB: 10.6 GiB can be borrowed, 2.0 GiB copied
-      bf16 -> f32 in 65 parameters: 520.0 KiB to 1.0 MiB, exact
+      bf16 -> f32 in 65 parameters: 520 KiB to 1.0 MiB, exact
       1089 reads of 1.0 GiB: 8.0 KiB to 1.0 MiB, half of them at most 1.0 MiB
       1.0 GiB copied out of the map: runs so near each other that reads would take all between
       memory: 2.0 GiB for parameters, 10.6 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
@@ -231,9 +231,9 @@ fn nanogpt_is_a_gpt2() {
     model fits gpt2
       149 tensors → 197 parameters, canonical layout
       197 parameters from 148 of 149 entries, 1 tied, 1 dropped
-      needs 237.4 MiB of the files
-      slots 237.6 MiB: 237.1 MiB can be borrowed, 0 bytes copied
-      bf16 -> f32 in 122 parameters: 237.0 KiB to 474.0 KiB, exact
+      needs 237 MiB of the files
+      slots 238 MiB: 237 MiB can be borrowed, 0 B copied
+      bf16 -> f32 in 122 parameters: 237 KiB to 474 KiB, exact
       314 reads of 237 MiB: 1.5 KiB to 2.0 MiB, half of them at most 476 KiB
       memory: 238 MiB for parameters, 2.0 MiB of buffers on 2 threads, of which 6.0 KiB would do
       dropped: _orig_mod.lm_head.weight (the same as the embedding)
@@ -268,7 +268,7 @@ fn internlm2_is_a_llama() {
       291 parameters from 227 of 227 entries
       needs 14.4 GiB of the files
       slots 14.4 GiB: 12.9 GiB can be borrowed, 1.5 GiB copied
-      bf16 -> f32 in 65 parameters: 520.0 KiB to 1.0 MiB, exact
+      bf16 -> f32 in 65 parameters: 520 KiB to 1.0 MiB, exact
       1601 reads of 1.5 GiB: 8.0 KiB to 2.0 MiB, half of them at most 976 KiB
       memory: 1.5 GiB for parameters, 12.9 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
     ");
@@ -472,8 +472,8 @@ fn absence_is_allowed_by_name() {
     model fits llama
       19 tensors → 19 parameters, canonical layout
       19 parameters from 19 of 19 entries
-      needs 257.2 KiB of the files
-      slots 257.2 KiB: 257.2 KiB can be borrowed, 0 bytes copied
+      needs 257 KiB of the files
+      slots 257 KiB: 257 KiB can be borrowed, 0 B copied
       memory: 0 B for parameters, 257 KiB borrowed from the map
       absent, as `model.layers.{n}.self_attn.q_proj.weight` lets it be: layers.1.attention.q.weight, made of model.layers.1.self_attn.q_proj.weight
       absent, as `output.weight` lets it be: output.weight, made of lm_head.weight

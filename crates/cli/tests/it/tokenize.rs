@@ -69,6 +69,7 @@ fn json_has_what_is_known() {
     {
       "tokenizer": "tokenizers WordLevel",
       "vocabulary": 4,
+      "text": "hello",
       "count": 3,
       "tokens": [
         {
@@ -98,6 +99,13 @@ fn json_has_what_is_known() {
       "tokenizer": "tokenizers WordLevel",
       "vocabulary": 4,
       "text": "hello",
+      "count": 1,
+      "tokens": [
+        {
+          "id": 1,
+          "token": "hello"
+        }
+      ],
       "notes": [
         {
           "file": "tokenizer.json",
@@ -138,8 +146,7 @@ fn a_chat_template_of_the_users_overrides_the_models() {
         let smollm2 = model("smollm2");
         let args = ["run", smollm2.to_str().unwrap(), "-p", "Hi", "-n", "1", "--json", "--chat-template"];
         let output = weighbridge(args.into_iter().chain([path.to_str().unwrap()]));
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        let facts: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+        let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
         facts["prompt_tokens"].as_u64().unwrap()
     };
     assert_eq!(prompt_tokens("{{ messages[0].content }}"), 1);

@@ -13,6 +13,9 @@ const GENERATION: &str = "generation_config.json";
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
+/// Why ids of tokens are not said.
+const NO_TOKENIZER: &str = "the file has no tokenizer";
+
 /// `tokenizer.ggml.token_type` of a row that no token has.
 const UNUSED: i32 = 5;
 
@@ -47,7 +50,9 @@ pub(crate) fn to_gguf(
     let generation = json(hf.generation_config(), GENERATION, &mut out)?;
     let roles = Roles { config: &config, generation: &generation };
     let mut lost = description.losses;
-    if let Some((vocabulary, losses)) = vocabulary(hf, &mut lost)? {
+    let vocabulary = vocabulary(hf, &mut lost)?;
+    let has_tokenizer = vocabulary.is_some();
+    if let Some((vocabulary, losses)) = vocabulary {
         out.tokenizer(vocabulary, *model.config().vocab, &roles)?;
         let beside =
             |loss: text::TokenizerLoss| Loss::beside(format!("tokenizer.{}", loss.field), loss.effect);
@@ -70,8 +75,8 @@ pub(crate) fn to_gguf(
             );
         }
     }
-    out.list_config(&model.verdicts(metadata));
-    out.list_generation(&generation);
+    out.list_config(&model.verdicts(metadata), has_tokenizer);
+    out.list_generation(&generation, has_tokenizer);
     out.list_tokenizer_config(hf)?;
     Ok(Carried { beside: Beside::Gguf(out.pairs), made: vec![], left: out.left, lost })
 }
@@ -113,10 +118,19 @@ impl Out {
             self.put("tokenizer.ggml.merges", ValueBuf::Array(ArrayBuf::strings(&v.merges)));
         }
         let eos = v.eos.or_else(|| roles.ids("eos_token_id").first().copied());
+        let eot = roles.ids("eos_token_id").into_iter().find(|id| Some(*id) != eos);
+        for (file, said) in [(CONFIG, roles.config), (GENERATION, roles.generation)] {
+            let all = ids(said, "eos_token_id").unwrap_or_default();
+            let more: Vec<u32> = all.into_iter().filter(|id| ![eos, eot].contains(&Some(*id))).collect();
+            if !more.is_empty() {
+                let why = format!("GGUF has keys for two tokens that end a text: {more:?} has none");
+                self.left.push(Left::new(file, "eos_token_id", why));
+            }
+        }
         let ids = [
             ("bos", v.bos.or_else(|| roles.ids("bos_token_id").first().copied())),
             ("eos", eos),
-            ("eot", roles.ids("eos_token_id").into_iter().find(|id| Some(*id) != eos)),
+            ("eot", eot),
             ("unknown", v.unk),
             ("padding", v.pad.or_else(|| roles.ids("pad_token_id").first().copied())),
         ];
@@ -139,19 +153,27 @@ impl Out {
     }
 
     /// Keys of config.json that nothing above has taken.
-    fn list_config(&mut self, keys: &[KeyVerdict]) {
-        let carried = |key: &KeyVerdict| is_said(key) || key.key == "architectures" || is_id(&key.key);
-        for key in keys.iter().filter(|key| !carried(key)) {
-            let why = why_left(key, "GGUF has no key for it that is known here");
-            self.left.push(Left::new(CONFIG, &key.key, why));
+    fn list_config(&mut self, keys: &[KeyVerdict], has_tokenizer: bool) {
+        for key in keys.iter().filter(|key| !is_said(key) && key.key != "architectures") {
+            match (is_id(&key.key), has_tokenizer) {
+                (true, true) => {}
+                (true, false) => self.left.push(Left::new(CONFIG, &key.key, NO_TOKENIZER)),
+                (false, _) => {
+                    let why = why_left(key, "GGUF has no key for it that is known here");
+                    self.left.push(Left::new(CONFIG, &key.key, why));
+                }
+            }
         }
     }
 
-    fn list_generation(&mut self, generation: &Value) {
+    fn list_generation(&mut self, generation: &Value, has_tokenizer: bool) {
         for key in generation.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
-            let carried = SAMPLING.iter().any(|(name, _)| *name == key) || ids(generation, key).is_some();
+            let carried = SAMPLING.iter().any(|(name, _)| *name == key) || is_id(key);
             let bookkeeping = matches!(key, "transformers_version" | "_from_model_config");
             match (carried, bookkeeping) {
+                (true, _) if is_id(key) && !has_tokenizer => {
+                    self.left.push(Left::new(GENERATION, key, NO_TOKENIZER));
+                }
                 (true, _) => {}
                 (_, true) => self.left.push(Left::new(GENERATION, key, "of the program that wrote it")),
                 _ => self.left.push(Left::new(GENERATION, key, "GGUF has no key for it that is known here")),

@@ -144,7 +144,7 @@ impl FeatureRange<'_> {
         let planes = &self.linear.weight.planes();
         let w = Matrix { planes, rows: self.linear.weight.rows(), k: x.k() };
         let Range { start, end } = self.features.clone();
-        // The last group may be padded beyond the output: its columns go by way of a buffer.
+        // The last group may be padded beyond the output: its columns go through a buffer.
         let group = if end.is_multiple_of(self.kernel.grain) || !self.kernel.is_grouped() {
             end
         } else {

@@ -167,7 +167,7 @@ const FILL_IN: [(&[&str], bool); 6] = [
 /// Tokens that are text to a reader although files call them control: gpt-oss channels.
 const SHOWN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/// The tokens that end a generation, and what is said of tokens on the way.
+/// The tokens that end a generation, and notes about tokens found meanwhile.
 pub(super) struct Ends {
     /// Sorted.
     pub(super) ids: Vec<u32>,

@@ -72,7 +72,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// So many bytes: whatever was there before.
+    /// Returns `len` bytes with whatever was there before.
     pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);

@@ -114,7 +114,7 @@ impl Arena {
     }
 }
 
-/// Gives out an arena, each plane its place: the sink of who brings none.
+/// The default sink: allocates its own memory, one arena for all planes.
 pub(crate) struct ArenaSink<'m, 'p> {
     rest: &'m mut [u8],
     at: usize,

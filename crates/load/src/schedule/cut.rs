@@ -71,7 +71,7 @@ impl<'a, S: Region> Cut<'a, S> {
     }
 }
 
-/// The most bytes of buffers that so many threads hold at once.
+/// The most bytes of buffers that `threads` threads hold at once.
 fn scratch<S>(works: &[Work<'_, S>], threads: usize) -> u64 {
     let mut needs: Vec<u64> = works.iter().map(|w| w.need.bytes()).collect();
     needs.sort_unstable_by(|a, b| b.cmp(a));

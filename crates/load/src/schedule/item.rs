@@ -15,8 +15,8 @@ use crate::sizes::{PAGE, SMALL, WINDOW};
 
 /// Bytes of a band that is changed, about: with what it is made from it fits in a second-level cache.
 const BAND: u64 = 1 << 20;
-/// A matrix that bands would read several times is changed whole, if it takes at most so many bytes of buffers and
-/// nobody says how many there are.
+/// Without a limit on buffers, a matrix that bands would read several times is changed whole if it takes at most this many
+/// bytes of them.
 const WHOLE: u64 = 256 << 20;
 /// Bytes of a buffer that runs are copied out of, at least.
 const LEAST_WINDOW: u64 = 64 << 10;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::report::Bytes;
+use tensor::Bytes;
 
 /// What a load takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tensor::FileId;
 
 use crate::Error;
 
-/// A run of at least so many bytes is read where it belongs, without a buffer.
+/// A run of at least this many bytes is read where it belongs, without a buffer.
 const LONG: u64 = 64 << 10;
 
 /// Bytes from a piece's first to its last, in the source.
@@ -124,8 +124,8 @@ pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Re
     files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
 }
 
-/// Threads that a load has which is given so many: who reads past the page cache waits for the disk, and others use the
-/// processors meanwhile.
+/// The number of threads of a load that is given `threads`. Direct reads wait for the disk, so they get more threads than
+/// there are processors.
 pub(crate) fn threads(checkpoint: &Checkpoint, given: usize) -> usize {
     checkpoint.files().iter().map(|f| f.source.pace().depth).fold(given.max(1), usize::max)
 }

@@ -47,7 +47,7 @@ pub struct Moe {
     pub ffn: Field<u64>,
     /// Experts that every token is sent to, in one network.
     pub shared: Field<u64>,
-    /// The first so many layers have no experts.
+    /// The number of first layers without experts.
     pub dense: Field<u64>,
     /// Groups that experts are chosen in; 0: none.
     pub groups: Field<u64>,

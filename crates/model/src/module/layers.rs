@@ -278,7 +278,7 @@ pub struct VocabParallelEmbedding {
 }
 
 impl VocabParallelEmbedding {
-    /// So many tokens.
+    /// An embedding of `vocab` tokens.
     pub fn new(vocab: u64, hidden: impl Into<Along>) -> VocabParallelEmbedding {
         VocabParallelEmbedding { table: Embedding::new(Axis::Vocab.of(vocab), hidden), added: 0 }
     }

@@ -19,7 +19,7 @@ pub struct FusedMoe {
 }
 
 impl FusedMoe {
-    /// So many experts; a checkpoint has `{expert}.gate_proj`, `{expert}.down_proj` and `{expert}.up_proj`.
+    /// A layer of `experts` experts; a checkpoint has `{expert}.gate_proj`, `{expert}.down_proj` and `{expert}.up_proj`.
     pub fn new(experts: u64, hidden: impl Into<Along>, ffn: u64) -> FusedMoe {
         let names = ["gate_proj", "down_proj", "up_proj"].map(str::to_owned);
         FusedMoe { experts, hidden: hidden.into(), ffn: Axis::Ffn.of(ffn), names, bias: false }

@@ -13,7 +13,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Of so many elements.
+    /// Returns one of `width` elements.
     pub fn new(width: impl Into<Along>) -> RmsNorm {
         RmsNorm { width: width.into(), eps: None }
     }
@@ -43,7 +43,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Of so many elements.
+    /// Returns one of `width` elements.
     pub fn new(width: impl Into<Along>) -> LayerNorm {
         LayerNorm { width: width.into(), eps: None, presence: Presence::Required }
     }
@@ -80,7 +80,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of so many elements.
+    /// Returns one of `width` elements.
     pub fn new(width: impl Into<Along>) -> Table {
         Table::of_axes([width.into()])
     }

@@ -88,15 +88,15 @@ fn qkv_fusion_at_tp2() {
        rows 0..16 <- q_proj[16..32]
       rows 16..20 <- k_proj[4..8]
       rows 20..24 <- v_proj[4..8]
-      data: 768 bytes, 3 pieces
+      data: 768 B, 3 pieces
         0 <- q_proj at 512: 512 bytes
         512 <- k_proj at 128: 128 bytes
         640 <- v_proj at 128: 128 bytes
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
     1 parameter from 3 of 3 entries
-    needs 768 bytes of the files
-    slots 768 bytes: 0 bytes can be borrowed, 768 bytes copied
+    needs 768 B of the files
+    slots 768 B: 0 B can be borrowed, 768 B copied
     ");
     // 256-byte gaps are cheaper than another read.
     assert_eq!(reads(&plan, &entries, 0, 0).len(), 3);
@@ -177,9 +177,9 @@ fn rope_blocks_and_padding_explain_themselves() {
         25920 <- zeros: 1728 bytes
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    1 parameter from 1 of 1 entries
+    1 parameter from 1 of 1 entry
     needs 25.3 KiB of the files
-    slots 27.0 KiB: 0 bytes can be borrowed, 25.3 KiB copied, 1.7 KiB padding
+    slots 27.0 KiB: 0 B can be borrowed, 25.3 KiB copied, 1.7 KiB padding
     ");
 }
 
@@ -241,15 +241,15 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
       then bf16 -> f32 (exact)
       then f32 + 1 (lossy: 1 + w is rounded to f32)
       then f32 -> bf16 (lossy: rounds to bf16)
-      data: 128 bytes, one run of norm.weight at byte 0
+      data: 128 B, one run of norm.weight at byte 0
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    1 parameter from 1 of 1 entries
-    needs 128 bytes of the files
-    slots 128 bytes: 0 bytes can be borrowed, 0 bytes copied
-    bf16 -> f32 in 1 parameter: 128 bytes to 256 bytes, exact
-    f32 + 1 in 1 parameter: 256 bytes to 256 bytes, lossy: 1 + w is rounded to f32
-    f32 -> bf16 in 1 parameter: 256 bytes to 128 bytes, lossy: rounds to bf16
+    1 parameter from 1 of 1 entry
+    needs 128 B of the files
+    slots 128 B: 0 B can be borrowed, 0 B copied
+    bf16 -> f32 in 1 parameter: 128 B to 256 B, exact
+    f32 + 1 in 1 parameter: 256 B to 256 B, lossy: 1 + w is rounded to f32
+    f32 -> bf16 in 1 parameter: 256 B to 128 B, lossy: rounds to bf16
     ");
     // Stored in f32, there is nothing to decode.
     entries[0] = entry("norm.weight", &plain(Dtype::F32), &[64], None);
@@ -301,9 +301,9 @@ fn slices_of_a_fused_tensor_join_back_and_are_borrowed() {
     ");
     // Read once, though two slots show it.
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    2 parameters from 1 of 1 entries
+    2 parameters from 1 of 1 entry
     needs 14.0 KiB of the files
-    slots 14.0 KiB: 14.0 KiB can be borrowed, 0 bytes copied
+    slots 14.0 KiB: 14.0 KiB can be borrowed, 0 B copied
     ");
 }
 
@@ -354,9 +354,9 @@ fn a_tied_output_shares_the_slot_if_both_are_held_alike() {
       shares the slot of embed
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    2 parameters from 1 of 1 entries, 1 tied
+    2 parameters from 1 of 1 entry, 1 tied
     needs 3.8 KiB of the files
-    slots 3.8 KiB: 3.8 KiB can be borrowed, 0 bytes copied
+    slots 3.8 KiB: 3.8 KiB can be borrowed, 0 B copied
     ");
     assert_eq!(both(Some(interleaved()), Some(interleaved())).params[1].tied_to, Some(0));
 

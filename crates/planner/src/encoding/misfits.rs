@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use tensor::{Diagnostic, Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, nearest};
+use tensor::{Diagnostic, Dtype, IN, Pattern, PlaneAxis, Scheme, Shape, counted, nearest};
 
 use super::rule::{encodable, glob};
 use super::{EncodeRule, PRESETS, Preset, Seen, Subject};
@@ -73,6 +73,8 @@ fn is_held(holder: Option<Holder<'_>>, scheme: &Scheme, shape: &Shape) -> bool {
 #[derive(Debug, Default)]
 pub struct Misfits {
     whole: Vec<Diagnostic>,
+    /// The preset that wants an importance matrix for a scheme, and of how many parameters.
+    unguided: BTreeMap<String, u64>,
     /// By preset and scheme that the format does not hold: of how many parameters, and which presets it does hold.
     unheld: BTreeMap<String, (u64, Option<String>)>,
     /// By pattern of names, shape and scheme: how many, and the message.
@@ -130,6 +132,13 @@ impl Misfits {
         self.params.entry(key).or_insert_with(|| (0, message())).0 += 1;
     }
 
+    /// A parameter of which `preset` makes `scheme`, which wants an importance matrix.
+    pub(super) fn unguided(&mut self, preset: &Preset, scheme: &Scheme) {
+        let what =
+            format!("the preset `{}` needs an importance matrix to make `{}`", preset.name(), scheme.name);
+        *self.unguided.entry(what).or_default() += 1;
+    }
+
     /// A parameter of which `preset` makes what the format does not hold.
     pub(super) fn preset(
         &mut self,
@@ -141,12 +150,25 @@ impl Misfits {
         let Some(holder) = holder.filter(|_| !is_held(holder, scheme, subject.shape)) else { return };
         let held = || {
             let square = Shape::from([4096, 4096]);
-            let fits = |preset: &&Preset| preset.schemes().all(|scheme| (holder.holds)(&scheme, &square));
-            let names: Vec<String> = PRESETS.iter().filter(fits).map(|p| format!("`{}`", p.name())).collect();
+            let fits = |preset: &&Preset| {
+                !preset.needs_importance() && preset.schemes().all(|scheme| (holder.holds)(&scheme, &square))
+            };
+            let mut held: Vec<&Preset> = PRESETS.iter().filter(fits).collect();
+            let foreign = |p: &Preset| p.group().format().is_some_and(|name| name != holder.name);
+            let distance = |p: &Preset| (p.bits() - preset.bits()).abs();
+            held.sort_by(|a, b| foreign(a).cmp(&foreign(b)).then(distance(a).total_cmp(&distance(b))));
+            let names: Vec<String> = held.iter().map(|p| format!("`{}`", p.name())).collect();
             match &names[..] {
                 [] => None,
                 [one] => Some(format!("the preset for {} is {one}", holder.name)),
-                several => Some(format!("the presets for {} are {}", holder.name, several.join(", "))),
+                [nearest, others @ ..] => {
+                    let others = &others[..others.len().min(3)];
+                    Some(format!(
+                        "presets for {}: {nearest}, the nearest; also {}",
+                        holder.name,
+                        others.join(", ")
+                    ))
+                }
             }
         };
         let key = format!(
@@ -165,12 +187,17 @@ impl Misfits {
             n => Diagnostic { what: format!("`{name}` ({n} of them) {}", message.what), ..message },
         });
         // The hint is the same for each of them.
+        let unguided = self.unguided.into_iter().map(|(what, count)| {
+            let hint = "the preset `q2_k` needs none".to_owned();
+            Diagnostic::new(format!("{what} ({})", counted(count, "tensor"))).with_hint(Some(hint))
+        });
         let last = self.unheld.len().saturating_sub(1);
         let unheld = self.unheld.into_iter().enumerate().map(|(i, (what, (count, hint)))| {
-            let of = if count == 1 { "1 tensor".to_owned() } else { format!("{count} tensors") };
-            Diagnostic::new(format!("{what} ({of})")).with_hint(hint.filter(|_| i == last))
+            Diagnostic::new(format!("{what} ({})", counted(count, "tensor")))
+                .with_hint(hint.filter(|_| i == last))
         });
-        let all: Vec<Diagnostic> = self.whole.into_iter().chain(unheld).chain(params).collect();
+        let all: Vec<Diagnostic> =
+            self.whole.into_iter().chain(unguided).chain(unheld).chain(params).collect();
         if all.is_empty() { Ok(()) } else { Err(Error::Encoding { what: all.into_iter().collect() }) }
     }
 }

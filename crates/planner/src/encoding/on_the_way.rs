@@ -18,6 +18,8 @@ pub struct Encoding {
     pub rules: Vec<EncodeRule>,
     /// For what no rule matches.
     pub preset: Option<&'static Preset>,
+    /// Whether an importance matrix guides rounding, which some presets need and others heed.
+    pub is_guided: bool,
 }
 
 /// Parameters with what is to be done to them.
@@ -38,15 +40,14 @@ impl Encoding {
     pub(crate) fn of<'s>(
         &self,
         resolved: &Arc<Resolved>,
-        parts: impl FnOnce(&Preset) -> Result<Purposes, Error>,
+        purposes: impl FnOnce(&Preset) -> Result<Purposes, Error>,
         share: impl Fn(&str) -> Option<&'s Shape>,
     ) -> Result<Encoded, Error> {
         let mut by_preset = HashSet::new();
         if self.is_empty() {
             return Ok(Encoded { resolved: Arc::clone(resolved), by_preset });
         }
-        let preset = self.preset.map(|preset| Ok::<_, Error>((preset, parts(preset)?))).transpose()?;
-        let mut chooser = Chooser::new(&self.rules, preset);
+        let mut chooser = Chooser::new(self, purposes)?;
         let mut encoded = Resolved::clone(resolved);
         // The last stage of a pipeline may have what is tied, and not its root.
         let mut shapes: HashMap<&str, &Shape> = HashMap::new();

@@ -121,7 +121,7 @@ struct Nested {
 enum Span {
     Rows(u64),
     Columns(u64),
-    /// Of a matrix that is moved whole: so many values.
+    /// The number of values of a matrix that is moved whole.
     Flat,
 }
 

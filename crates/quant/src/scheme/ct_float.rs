@@ -1,7 +1,7 @@
 //! Small floats in groups along a row, with a scale of one byte: compressed-tensors' `nvfp4-pack-quantized`,
 //! `mxfp4-pack-quantized` and `mxfp8-quantized`, and modelopt's NVFP4.
 //!
-//! | | codes | scale, for so many | of the matrix |
+//! | | codes | scale, for | of the matrix |
 //! |---|---|---|---|
 //! | `ct-nvfp4` | `weight_packed` u8 `[out, in / 2]` | `weight_scale` E4M3, 16 | `weight_global_scale` f32, a divisor |
 //! | `ct-mxfp4` | `weight_packed` u8 `[out, in / 2]` | `weight_scale` E8M0, 32 | |

@@ -16,7 +16,7 @@ use crate::codec::{BadData, Codec, Difference, Encoder, Matrix, Merger, SchemeFa
 pub const FP8_SCALES: &[Dtype] = &[Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E8M0];
 
 /// `fp8:e4m3,b128x128,f32`: the dtype of the weight (`e4m3` or `e5m2`), what shares a scale (`tensor`, `row`,
-/// or a block of so many rows and columns), and the dtype of the scales (`f32`, `bf16`, `f16` or `f8_e8m0`).
+/// or a block of rows and columns), and the dtype of the scales (`f32`, `bf16`, `f16` or `f8_e8m0`).
 pub(crate) struct Fp8;
 
 impl SchemeFamily for Fp8 {
@@ -182,7 +182,7 @@ impl Codec for Scaled {
 }
 
 /// The largest scale is that of vLLM's `requantize_with_max_scale`. A code becomes the one nearest to `code * scale / largest`,
-/// where vLLM goes by way of float16 (`per_tensor_dequantize`): of values whose products are denormal there ours are nearer.
+/// where vLLM uses float16 (`per_tensor_dequantize`): of values whose products are denormal there ours are nearer.
 ///
 /// Source: vLLM 0.33.0, vllm/model_executor/layers/quantization/utils/w8a8_utils.py.
 impl Merger for Scaled {

@@ -46,13 +46,13 @@ pub(super) fn out_in(shape: &Shape) -> [u64; 2] {
     shape.last_chunk::<2>().copied().unwrap_or([1, 1])
 }
 
-/// The shape with others in the place of its last two axes.
+/// The shape with its last two axes replaced.
 pub(super) fn beneath(shape: &Shape, last: &[u64]) -> Shape {
     let lead = &shape[..shape.len().saturating_sub(2)];
     [lead, last].concat().into()
 }
 
-/// The tensor that holds a plane of a weight of `shape`, with `last` in the place of its last two axes.
+/// The tensor that holds a plane of a weight of `shape`, with its last two axes replaced by `last`.
 pub(super) fn part(suffix: &'static str, dtype: Dtype, shape: &Shape, last: &[u64]) -> PlaneTensor {
     PlaneTensor { suffix, dtype, shape: beneath(shape, last) }
 }

@@ -12,11 +12,11 @@ pub enum Scope {
     Tensor,
     /// A row.
     Row,
-    /// So many inputs of a row that follow each other; the last group may be shorter.
+    /// This many consecutive inputs of a row; the last group may be shorter.
     Group(u64),
-    /// A rectangle of so many rows and inputs; those at the edges may be smaller.
+    /// A rectangle of rows and inputs; those at the edges may be smaller.
     Block(u64, u64),
-    /// The inputs of a row that `g_idx` gives the same of so many groups.
+    /// The inputs of a row that `g_idx` assigns to the same group; the number of groups.
     Act(u64),
 }
 
@@ -61,7 +61,7 @@ impl Scope {
         }
     }
 
-    /// How many scales a row of so many inputs has.
+    /// The number of scales in a row of `inputs` inputs.
     pub fn groups(self, inputs: u64) -> u64 {
         self.cells([1, inputs])[1]
     }

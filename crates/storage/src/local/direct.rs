@@ -72,7 +72,7 @@ impl Direct {
         }
     }
 
-    /// Reads the first bytes of `buf` by way of `buffer`; gives how many.
+    /// Reads the first bytes of `buf` through `buffer`; returns their number.
     fn bounce(&self, offset: u64, buf: &mut [u8], buffer: &mut Buffer) -> io::Result<usize> {
         let within = offset % self.align;
         let part = buffer.room((within + buf.len() as u64).next_multiple_of(self.align), self.align)?;
@@ -83,7 +83,7 @@ impl Direct {
     }
 
     /// Reads the first bytes of `buf`, which lies to whole blocks as `offset` does: those blocks to where they belong, and
-    /// what is left before and after by way of `buffer`, all in one read. Gives how many bytes.
+    /// the rest before and after through `buffer`, all in one read. Returns the number of bytes.
     fn straight(&self, offset: u64, buf: &mut [u8], buffer: &mut Buffer) -> io::Result<usize> {
         let (len, within, align) = (buf.len(), size(offset % self.align)?, size(self.align)?);
         let before = (align - within) % align;
@@ -139,7 +139,7 @@ impl Buffer {
         self.map.get_mut(range).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// So many bytes, or all that are read at once.
+    /// Returns `bytes` bytes, or the most that are read at once.
     fn room(&mut self, bytes: u64, align: u64) -> io::Result<&mut [u8]> {
         let few = bytes <= 2 * align;
         self.part(if few { BOUNCE..BOUNCE + bytes } else { 0..bytes.min(BOUNCE + align) })

@@ -19,7 +19,7 @@ const MAX_BLOCK: u64 = 128 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameOrSkip {
     Frame(Frame),
-    /// Something else, of so many bytes with its own header, which is to be passed over.
+    /// A skippable frame, with its length in bytes, header included.
     Skip(u64),
 }
 

@@ -23,7 +23,7 @@ pub struct Absurd {
 const RUN: &[&str] = &["run"];
 /// What needs the model's numbers.
 const MODEL: &[&str] = &["plan", "run", "convert"];
-/// Said of a head that is rotated in part, which is loaded and converted, but not run.
+/// The reason why a model with partly rotated heads is loaded and converted, but not run.
 const ROTATED: &str = "of 16 elements of a head are rotated";
 /// The same of config.json.
 const PARTLY: &str = "`partial_rotary_factor` is 0.5";

@@ -48,7 +48,7 @@ impl Pickle {
         self.op(b"(").text("storage").global("torch", class).text(key).text("cpu").int(elements).op(b"tQ")
     }
 
-    /// A tensor of 4 f32, of a storage of so many elements.
+    /// A tensor of 4 f32 in a storage of `elements` elements.
     pub fn tensor(self, elements: i64, offset: i64, shape: &[i64], strides: &[i64]) -> Pickle {
         self.global("torch._utils", "_rebuild_tensor_v2")
             .op(b"(")

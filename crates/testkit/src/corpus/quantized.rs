@@ -29,7 +29,7 @@ fn g_idx(groups: impl Iterator<Item = i32>) -> Plane {
     ("l.g_idx", "I32", &[64], Some(groups.flat_map(i32::to_le_bytes).collect()))
 }
 
-/// `planes` with another in the place of the one of its name, or beside them.
+/// `planes` with one replaced by name, or added.
 fn with(mut planes: Vec<Plane>, plane: Plane) -> Vec<Plane> {
     planes.retain(|p| p.0 != plane.0);
     planes.push(plane);

@@ -149,7 +149,7 @@ fn a_real_gguf_comes_back_from_a_directory() {
     let back = convert(&hf, &again, OutputFormat::Gguf, &[]);
     assert!(back.difference().is_none());
     assert!(stored(&first) == stored(&again));
-    // By way of mlx too, whose directories are HF's with another `format`.
+    // Through mlx too, whose directories are HF's with another `format`.
     let (mlx, third) = (dir.path().join("mlx"), dir.path().join("third"));
     convert(&hf, &mlx, OutputFormat::Mlx, &[]);
     convert(&mlx, &third, OutputFormat::Hf, &[]);

@@ -132,7 +132,7 @@ fn a_conversion_that_is_ended_leaves_nothing() {
 }
 
 /// The file that llama.cpp's llama-imatrix would write, as far as it is read.
-fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
+pub(crate) fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
     let string = |s: &str| [&(s.len() as u64).to_le_bytes()[..], s.as_bytes()].concat();
     let info = |name: String, dims: [u64; 2], offset: u64| {
         let dims = dims.map(u64::to_le_bytes).concat();

@@ -51,7 +51,7 @@ fn a_model_is_the_same_in_both_dialects() {
     }
 }
 
-/// What is said of values is what the conversion said that it did.
+/// `diff` reports the same errors of values as the conversion did.
 #[test]
 fn the_difference_is_what_a_conversion_made() {
     let dir = tempfile::tempdir().unwrap();

@@ -83,7 +83,11 @@ fn rules(texts: &[&str]) -> Vec<EncodeRule> {
 }
 
 fn encoding(texts: &[&str], preset: Option<&str>) -> Encoding {
-    Encoding { rules: rules(texts), preset: preset.map(|name| Preset::named(name).unwrap()) }
+    Encoding {
+        rules: rules(texts),
+        preset: preset.map(|name| Preset::named(name).unwrap()),
+        is_guided: false,
+    }
 }
 
 /// `source` written as `format`, encoded by rules for the names of that format.
@@ -393,7 +397,7 @@ fn a_plan_says_what_is_encoded() {
       all <- model.layers.0.mlp.down_proj.weight
       then bf16 -> q8_0 (lossy: bf16 is rounded to q8_0)
       then q8_0 -> q8_0.r16 (exact)
-      data: 256.0 KiB, one run of model.layers.0.mlp.down_proj.weight at byte 0
+      data: 256 KiB, one run of model.layers.0.mlp.down_proj.weight at byte 0
     ");
     let summary = plan.summary().to_string();
     let told = |what: &str| assert!(summary.contains(what), "{summary}");

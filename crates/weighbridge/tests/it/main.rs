@@ -18,6 +18,7 @@ mod one_scale;
 mod own_family;
 mod perturbed;
 mod pipeline;
+mod presets;
 mod quantised;
 mod real;
 mod said;

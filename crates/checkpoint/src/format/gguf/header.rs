@@ -155,7 +155,7 @@ impl Cursor {
         self.file_len().saturating_sub(self.at)
     }
 
-    /// The number of items, each of `least` bytes or more, if so many can be there.
+    /// Returns `found`, the number of items of `least` bytes or more, if the file is long enough for them.
     pub(super) fn check_count(&self, what: &'static str, found: u64, least: u64) -> Result<u32, Stop> {
         let (left, room) = (self.left(), self.left() / least);
         if found > room {

@@ -226,7 +226,7 @@ pub(super) fn persistent(heap: &mut Heap, pickle: &[u8], id: Value, at: usize) -
     }
 }
 
-/// The name of a class, or what stands in the place of one.
+/// The name of a class, or its stand-in.
 pub(super) fn class_name(heap: &Heap, pickle: &[u8], class: Value) -> String {
     match heap.node(class) {
         Some(Node::Global(Global::Inert { module, name })) => {

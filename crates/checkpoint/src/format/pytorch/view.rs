@@ -22,7 +22,7 @@ pub(super) struct View {
     pub(super) strides: Option<Vec<u64>>,
 }
 
-/// Bytes of the whole record that `storage` is, or is a part of; at most what is said of it.
+/// Bytes of the whole record that `storage` is, or is a part of; at most its declared length.
 pub(super) fn storage_bytes(storage: &Storage) -> Result<u64, Fault> {
     let unknown = |name: &str| Fault::TypeUnsupported { name: name.to_owned() };
     let bytes =

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use checkpoint::{Checkpoint, Io, Name, OpenOptions};
-use engine::text::{ChatTemplate, EncodeOptions, SpecialText, Tokenizer};
 use weighbridge::LayoutKind;
 use weighbridge::convert::Imatrix;
+use weighbridge::engine::text::{ChatTemplate, EncodeOptions, SpecialText, Tokenizer};
 use weighbridge::planner::EncodeRule;
 use weighbridge::storage::Memory;
 
-use super::sound::{assert_dense, assert_sound};
+use crate::sound::{assert_dense, assert_sound};
 
 /// A target: what it is called, and what it does.
 pub type Target = (&'static str, fn(&[u8]));

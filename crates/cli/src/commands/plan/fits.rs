@@ -1,10 +1,11 @@
 //! `plan --memory`: whether a load fits, and what would.
 
-use serde_json::{Value, json};
-use weighbridge::load::{self, Bytes, Needs};
+use weighbridge::load::{self, Needs};
+use weighbridge::tensor::Bytes;
 use weighbridge::{Mesh, Plan};
 
 use crate::failure::Failure;
+use crate::json;
 
 /// Ranks that are tried, at most.
 const MOST_RANKS: u64 = 64;
@@ -80,18 +81,19 @@ impl MemoryUse {
         }
     }
 
-    fn json(&self, memory: u64) -> Value {
+    fn json(&self, memory: u64) -> json::MemoryUse<'_> {
         let Needs { owned, scratch, least_scratch, borrowed, neediest, .. } = &self.needs;
-        json!({
-            "fits": self.room(memory).is_some(),
-            "bytes_owned": owned,
-            "cache_bytes": self.cache,
-            "bytes_borrowed": borrowed,
-            "scratch_bytes": self.room(memory).map(|room| room.min(*scratch)),
-            "scratch_bytes_unlimited": scratch,
-            "scratch_bytes_least": least_scratch,
-            "neediest": neediest,
-        })
+        let room = self.room(memory);
+        json::MemoryUse {
+            fits: room.is_some(),
+            bytes_owned: *owned,
+            cache_bytes: self.cache,
+            bytes_borrowed: *borrowed,
+            scratch_bytes: room.map(|room| room.min(*scratch)),
+            scratch_bytes_unlimited: *scratch,
+            scratch_bytes_least: *least_scratch,
+            neediest: neediest.as_deref(),
+        }
     }
 }
 
@@ -164,21 +166,18 @@ impl Fits {
     }
 
     /// The same as data.
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> json::Fits<'_> {
         let way =
             |owned: bool| self.ways.iter().find(|way| way.owned == owned).map(|way| way.json(self.memory));
-        json!({
-            "bytes": self.memory,
-            "fits": self.any(),
-            "positions": self.positions,
-            "owned": way(true),
-            "borrowed": way(false),
-            "shared": self.shared.as_ref().map(|(tp, held)| {
-                let mut facts = held.json(self.memory);
-                facts["tp"] = json!(tp);
-                facts["owned"] = json!(held.owned);
-                facts
-            }),
-        })
+        let shared = |(tp, held): &'_ (u64, MemoryUse)| (*tp, held.owned);
+        let shared = self.shared.as_ref().map(|of| (shared(of), of.1.json(self.memory)));
+        json::Fits {
+            bytes: self.memory,
+            fits: self.any(),
+            positions: self.positions,
+            owned: way(true),
+            borrowed: way(false),
+            shared: shared.map(|((tp, owned), memory)| json::Shared { tp, owned, memory }),
+        }
     }
 }

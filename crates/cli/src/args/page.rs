@@ -1,0 +1,54 @@
+//! Pages and pictures that a command writes beside what it prints.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use crate::failure::Failure;
+use crate::pages::Output;
+
+/// A picture.
+#[derive(ClapArgs)]
+pub(crate) struct SvgArgs {
+    /// Also draw what moves where, as a picture in FILE; with `-`, print the picture instead of the text
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
+    svg: Option<PathBuf>,
+    /// Replace FILE if it is a picture that weighbridge wrote
+    #[arg(long, requires = "svg")]
+    force: bool,
+}
+
+impl SvgArgs {
+    /// Where the picture goes, if one is asked for.
+    pub(crate) fn output(&self, json: bool) -> Result<Option<Output>, Failure> {
+        output(self.svg.as_ref(), self.force, json, "svg")
+    }
+}
+
+/// A page.
+#[derive(ClapArgs)]
+pub(crate) struct HtmlArgs {
+    /// Also write a page for a browser to FILE; with `-`, print the page instead of the text
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Replace FILE if it is a page that weighbridge wrote
+    #[arg(long, requires = "html")]
+    force: bool,
+}
+
+impl HtmlArgs {
+    /// Where the page goes, if one is asked for.
+    pub(crate) fn output(&self, json: bool) -> Result<Option<Output>, Failure> {
+        output(self.html.as_ref(), self.force, json, "html")
+    }
+}
+
+fn output(file: Option<&PathBuf>, force: bool, json: bool, flag: &str) -> Result<Option<Output>, Failure> {
+    let output = file.map(|file| Output::new(file, force)).transpose()?;
+    if json && output.as_ref().is_some_and(Output::is_stdout) {
+        return Err(Failure::Usage(format!(
+            "`--json` and `--{flag} -` both want standard output: name a file for one of them"
+        )));
+    }
+    Ok(output)
+}

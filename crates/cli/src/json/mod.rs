@@ -1,0 +1,49 @@
+//! What `--json` prints: one document of typed values for each command.
+//!
+//! The types are the schemas: `docs/json/` is made from them, doc comments included. Every field is always there; what
+//! does not apply is null. Counts are integers, sizes are in bytes, times in seconds, rates per second.
+#![allow(clippy::struct_field_names, reason = "fields are named as the documents name them")]
+
+mod bench;
+mod check;
+mod convert;
+mod diff;
+mod error;
+mod inspect;
+mod load;
+mod plan;
+mod quants;
+mod run;
+#[cfg(test)]
+mod schema;
+mod shared;
+mod tokenize;
+mod tune;
+mod typed;
+
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+
+pub(crate) use bench::{Bench, Ceiling};
+pub(crate) use check::Check;
+pub(crate) use convert::Convert;
+pub(crate) use diff::Diff;
+pub(crate) use error::{Error, Problem};
+pub(crate) use inspect::Inspect;
+pub(crate) use load::Load;
+pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};
+pub(crate) use quants::Quants;
+pub(crate) use run::Run;
+pub(crate) use shared::{Absent, Dropped, Key, Real, real};
+pub(crate) use tokenize::Tokenize;
+pub(crate) use tune::Tune;
+pub(crate) use typed::Typed;
+
+/// Prints `document` on standard output.
+pub(crate) fn print(document: &impl Serialize) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    serde_json::to_writer_pretty(&mut out, document)?;
+    writeln!(out)?;
+    out.flush()
+}

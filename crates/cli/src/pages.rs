@@ -1,0 +1,23 @@
+//! Pages and pictures: what a command says, to be looked at. Each is one file that needs no network.
+
+mod colour;
+mod diff;
+mod draw;
+mod file;
+mod flow;
+mod groups;
+mod html;
+mod inspect;
+mod layers;
+mod moved;
+mod plan;
+mod ranks;
+mod shares;
+mod text;
+
+pub(crate) use diff::{DiffPage, html as diff_html};
+pub(crate) use file::Output;
+pub(crate) use inspect::{InspectPage, html as inspect_html};
+pub(crate) use plan::{PlanPage, svg as plan_svg};
+pub(crate) use ranks::{RanksPage, svg as ranks_svg};
+pub(crate) use shares::Shares;

@@ -1,0 +1,83 @@
+//! Where a page is written to: whole, or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A comment near the start of each page, by which a page of ours is known.
+pub(crate) const MARK: &str = "<!-- made by weighbridge -->";
+/// Bytes within which it is.
+const HEAD: u64 = 1024;
+
+/// Where a page goes.
+pub(crate) enum Output {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Output {
+    /// Checks that a page may be written to `path`, `-` for standard output, before the work for it is done.
+    ///
+    /// Nothing is written over without `force`; with it, only a page of ours is.
+    pub(crate) fn new(path: &Path, force: bool) -> Result<Output, Failure> {
+        if path == Path::new("-") {
+            return Ok(Output::Stdout);
+        }
+        let shown = path.display();
+        let Ok(there) = fs::symlink_metadata(path) else {
+            return Ok(Output::File(path.to_owned()));
+        };
+        if there.is_dir() {
+            return Err(Failure::Other(format!("`{shown}` is a directory, wanted the name of a file")));
+        }
+        if !force {
+            return Err(Failure::Other(format!(
+                "`{shown}`: something is there already\nhint: `--force` replaces a page that weighbridge wrote"
+            )));
+        }
+        if !there.is_file() || !is_ours(path)? {
+            return Err(Failure::Other(format!(
+                "`{shown}` is no page that weighbridge wrote, so it stays\nhint: name another file"
+            )));
+        }
+        Ok(Output::File(path.to_owned()))
+    }
+
+    /// Whether the page takes standard output, so that nothing else can be printed there.
+    pub(crate) fn is_stdout(&self) -> bool {
+        matches!(self, Output::Stdout)
+    }
+
+    /// Writes `page`: to a temporary file that is made durable and then renamed, so that no half of it is ever there.
+    pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
+        let path = match self {
+            Output::Stdout => return Ok(io::stdout().lock().write_all(page.as_bytes())?),
+            Output::File(path) => path,
+        };
+        let failed = |error: io::Error| Failure::Other(format!("cannot write `{}`: {error}", path.display()));
+        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(temporary);
+        let written = File::options().write(true).create_new(true).open(&temporary).and_then(|mut file| {
+            file.write_all(page.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        });
+        if written.is_err() {
+            // There is nobody to tell; the name says that it is temporary.
+            let _ = fs::remove_file(&temporary);
+        }
+        written.map_err(failed)
+    }
+}
+
+/// Whether the file at `path` is a page of ours.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let mut head = vec![];
+    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head.windows(MARK.len()).any(|window| window == MARK.as_bytes()))
+}
