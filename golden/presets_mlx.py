@@ -6,8 +6,9 @@
     python presets_mlx.py make DIR              # what mlx-lm makes of them
     python presets_mlx.py judge MODEL PRESET CONVERTED   # whether a directory that another program wrote is the same
 
-A file has `config` and the `tensors` of the model, `[name, shape]`, and under `presets` the bits of each of them that mlx-lm
-quantises, by name with `{n}` for layers and `{e}` for experts, and layer by layer where these differ.
+A file has `config` and the `tensors` of the model, `[name, shape]`; under `mlx` the names that mlx-lm has for them, with
+`{n}` for layers; and under `presets` the bits of each of them that mlx-lm
+quantises, by mlx-lm's name with `{n}` for layers, and layer by layer where these differ.
 """
 
 import json
@@ -32,14 +33,9 @@ MODELS = {
 PRESETS = {f"mlx-{bits}bit": dict(bits=bits) for bits in (3, 4, 5, 6, 8)} | {
     recipe: dict(recipe=recipe) for recipe in ("mixed_2_6", "mixed_3_4", "mixed_3_6", "mixed_4_6")
 }  # fmt: skip
-# What mlx-lm's `sanitize` renames or takes apart, and one of what comes of it.
-RENAMED = [
-    (r"block_sparse_moe\.experts\.\d+\.w1$", "block_sparse_moe.switch_mlp.gate_proj"),
-    (r"block_sparse_moe\.experts\.\d+\.w2$", "block_sparse_moe.switch_mlp.down_proj"),
-    (r"block_sparse_moe\.experts\.\d+\.w3$", "block_sparse_moe.switch_mlp.up_proj"),
-    (r"mlp\.experts\.\d+\.", "mlp.switch_mlp."),
-    (r"kv_b_proj$", "embed_q"),
-]
+
+
+LAYER = re.compile(r"layers\.(\d+)\.")
 
 
 def build(directory):
@@ -61,13 +57,6 @@ def build(directory):
         assert header(to / "model.safetensors") == entries
 
 
-def path_of(name):
-    module = name.removesuffix(".weight")
-    for pattern, to in RENAMED:
-        module = re.sub(pattern, to, module)
-    return module
-
-
 def quantised(directory, arguments):
     """The model and its configuration after `mlx_lm.convert -q`, as `convert` of mlx-lm does it."""
     import mlx.core as mx
@@ -82,6 +71,13 @@ def quantised(directory, arguments):
     return model, config
 
 
+def parameters(directory):
+    from mlx.utils import tree_flatten
+    from mlx_lm.utils import load_model
+
+    return [name for name, _ in tree_flatten(load_model(directory, lazy=True)[0].parameters())]
+
+
 def bits(model):
     return {path: module.bits for path, module in model.named_modules() if hasattr(module, "bits")}
 
@@ -94,6 +90,7 @@ def make(directory):
         with safe_open(directory / name / "model.safetensors", "np") as file:
             tensors = sorted([n, file.get_slice(n).get_shape()] for n in file.keys())
         config = json.loads((directory / name / "config.json").read_text())
+        names = sorted({LAYER.sub("layers.{n}.", n) for n in parameters(directory / name)})
         presets = {}
         for preset, arguments in PRESETS.items():
             try:
@@ -101,24 +98,22 @@ def make(directory):
             except ValueError as error:
                 presets[preset] = {"error": str(error)}
                 continue
-            own = {n: found[path_of(n)] for n, _ in tensors if path_of(n) in found}
-            presets[preset] = patterns(own)
+            presets[preset] = patterns({f"{path}.weight": bits for path, bits in found.items()})
         text = json.dumps({"source": "mlx-lm 0.32.2, mlx 0.32.4", "config": config}, indent=1)[:-2]
         rows = ",\n".join("  " + json.dumps(row) for row in tensors)
-        text += f',\n "tensors": [\n{rows}\n ],\n "presets": {{\n'
+        text += f',\n "tensors": [\n{rows}\n ],\n "mlx": {json.dumps(names)},\n "presets": {{\n'
         text += ",\n".join(f"  {json.dumps(p)}: {json.dumps(rows)}" for p, rows in presets.items())
         (OUT / f"{name}.json").write_text(text + "\n }\n}\n")
         print(name, {p: len(rows) for p, rows in presets.items()})
 
 
 def patterns(own):
-    """`{pattern: bits}`, or the bits of each layer that has it; experts of a layer are alike."""
+    """`{pattern: bits}`, or the bits of each layer that has it."""
     rows = {}
-    for name, value in own.items():
-        layer = re.search(r"layers\.(\d+)\.", name)
-        pattern = re.sub(r"experts\.\d+\.", "experts.{e}.", re.sub(r"layers\.\d+\.", "layers.{n}.", name))
-        layers = rows.setdefault(pattern, {})
-        assert layers.setdefault(int(layer[1]) if layer else 0, value) == value
+    for name, value in sorted(own.items()):
+        layer = LAYER.search(name)
+        pattern = LAYER.sub("layers.{n}.", name)
+        rows.setdefault(pattern, {})[int(layer[1]) if layer else 0] = value
     rows = {p: [layers[n] for n in sorted(layers)] for p, layers in rows.items()}
     return {p: layers[0] if len(set(layers)) == 1 else layers for p, layers in rows.items()}
 

@@ -269,6 +269,8 @@ pub(crate) enum LayoutArg {
     Gguf,
     /// Names and shapes of transformers, whatever the file is
     Hf,
+    /// Names and shapes of mlx-lm, whatever the file is
+    Mlx,
     /// As vLLM's layers hold them: fused, encoded as stored, the vocabulary padded to 64
     Vllm,
     /// What the modules of the family hold: canonical names, fused
@@ -287,6 +289,7 @@ impl LayoutArg {
             LayoutArg::InPlace => LayoutKind::InPlace,
             LayoutArg::Gguf => LayoutKind::Named(DialectName::Gguf),
             LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
+            LayoutArg::Mlx => LayoutKind::Mlx,
             LayoutArg::Vllm => weighbridge::vllm::LAYOUT,
             LayoutArg::Modules => LayoutKind::Modules,
             LayoutArg::Packed => {

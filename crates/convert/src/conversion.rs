@@ -64,11 +64,12 @@ impl OutputFormat {
         files.into_iter().find(|f| f.name() == extension)
     }
 
-    /// The ecosystem whose names it has.
-    fn dialect(self) -> Option<DialectName> {
+    /// The layout that its readers want, if they want one.
+    fn layout(self) -> Option<LayoutKind> {
         match self {
-            OutputFormat::Gguf => Some(DialectName::Gguf),
-            OutputFormat::Hf | OutputFormat::Mlx => Some(DialectName::Hf),
+            OutputFormat::Gguf => Some(LayoutKind::Named(DialectName::Gguf)),
+            OutputFormat::Hf => Some(LayoutKind::Named(DialectName::Hf)),
+            OutputFormat::Mlx => Some(LayoutKind::Mlx),
             OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => None,
         }
     }
@@ -96,26 +97,26 @@ impl OutputFormat {
     /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
     fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<Diagnostic> {
         let others = "npz and safetensors take any tensors under any names";
-        let (what, hint) = match (self.dialect(), layout) {
+        let (what, hint) = match (self.layout(), layout) {
             (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => (
                 format!("the layout `{}` is only for this machine: no other program reads it", layout.name()),
                 "source, canonical, hf or gguf".to_owned(),
             ),
             (
                 Some(home),
-                LayoutKind::Canonical | LayoutKind::Modules | LayoutKind::Of(_) | LayoutKind::Named(_),
-            ) if layout != LayoutKind::Named(home)
-                && !(layout == vllm::LAYOUT && self == OutputFormat::Hf) =>
-            {
-                (
-                    format!(
-                        "{} has its own tensor names, so the layout `{}` cannot be written to it",
-                        self.name(),
-                        layout.name()
-                    ),
-                    format!("name no layout; {others}"),
-                )
-            }
+                LayoutKind::Canonical
+                | LayoutKind::Modules
+                | LayoutKind::Of(_)
+                | LayoutKind::Named(_)
+                | LayoutKind::Mlx,
+            ) if layout != home && !(layout == vllm::LAYOUT && self == OutputFormat::Hf) => (
+                format!(
+                    "{} has its own tensor names, so the layout `{}` cannot be written to it",
+                    self.name(),
+                    layout.name()
+                ),
+                format!("name no layout; {others}"),
+            ),
             (Some(_), _) if dialect_of(checkpoint).is_none() => (
                 format!(
                     "{} files name their model, and `{}` is {}, which does not",
@@ -138,6 +139,21 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
         Metadata::Hf(hf) => hf.config().map(|_| DialectName::Hf),
         _ => None,
     }
+}
+
+/// The layout of the file that a checkpoint is. In a model that is not known, nothing tells mlx-lm's names from those of
+/// transformers, and either is written as stored.
+fn own_layout(checkpoint: &Checkpoint, format: OutputFormat) -> Option<LayoutKind> {
+    let dialect = dialect_of(checkpoint)?;
+    if dialect == DialectName::Gguf {
+        return Some(LayoutKind::Named(dialect));
+    }
+    let names = checkpoint.entries().iter().map(|entry| entry.name.as_str());
+    let is_mlx = match describe(checkpoint) {
+        Ok(model) if model.differs_in_mlx() => model.is_named_as_mlx(names),
+        _ => format == OutputFormat::Mlx,
+    };
+    Some(if is_mlx { LayoutKind::Mlx } else { LayoutKind::Named(dialect) })
 }
 
 /// What is to be converted, and how.
@@ -272,7 +288,7 @@ impl<'a> Conversion<'a> {
         options: &'a ConvertOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
         let of_ranks = checkpoint.metadata().hf().is_some_and(|hf| hf.ranks().is_some());
-        if of_ranks && !matches!(layout, LayoutKind::Source | LayoutKind::Named(_)) {
+        if of_ranks && layout != LayoutKind::Source && layout.ecosystem().is_none() {
             let what = format!(
                 "the files of ranks are joined into a checkpoint, not into the layout `{}`",
                 layout.name()
@@ -284,12 +300,12 @@ impl<'a> Conversion<'a> {
             return Err(Error::Convert { what: what.into() });
         }
         // Files of ranks have names of their own.
-        let own = dialect_of(checkpoint).filter(|_| !of_ranks);
+        let own = own_layout(checkpoint, format).filter(|_| !of_ranks);
         // From one ecosystem to another, everything gets the names that it has there.
-        let layout = match (layout, format.dialect()) {
-            (LayoutKind::Source, Some(home)) if own != Some(home) => LayoutKind::Named(home),
+        let layout = match (layout, format.layout()) {
+            (LayoutKind::Source, Some(home)) if own != Some(home) => home,
             (LayoutKind::Source, None) if of_ranks => LayoutKind::Named(DialectName::Hf),
-            (LayoutKind::Named(home), _) if own == Some(home) => LayoutKind::Source,
+            (home, _) if own == Some(home) => LayoutKind::Source,
             (layout, _) => layout,
         };
         let model = (layout != LayoutKind::Source).then(|| describe(checkpoint)).transpose()?;
@@ -313,11 +329,7 @@ impl<'a> Conversion<'a> {
         let requests = (0..shared.count()).map(|rank| shared.request(rank));
         let mut requests = requests.collect::<Result<Vec<Request>, _>>()?;
         let for_vllm = layout == vllm::LAYOUT;
-        let home = match layout {
-            LayoutKind::Named(home) => Some(home),
-            _ if for_vllm => Some(DialectName::Hf),
-            _ => None,
-        };
+        let home = layout.ecosystem().or(for_vllm.then_some(DialectName::Hf));
         let carried = match (&model, home, &requests[..]) {
             (Some(model), Some(home), [first, others @ ..]) => {
                 let nameless = nameless(first, others);
@@ -369,7 +381,8 @@ impl<'a> Conversion<'a> {
         tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
-                let changes = gguf::Changes::of(&params, options, own != Some(DialectName::Gguf));
+                let changes =
+                    gguf::Changes::of(&params, options, own != Some(LayoutKind::Named(DialectName::Gguf)));
                 let gguf = |tensors, pairs: &[(&str, checkpoint::Value<'_>)]| match options.split {
                     Some(split) => Draft::gguf_split(tensors, pairs, split),
                     None => Draft::gguf(tensors, pairs),
@@ -395,7 +408,8 @@ impl<'a> Conversion<'a> {
                     let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
-                    let as_source = own == Some(DialectName::Hf) && params.iter().copied().all(moved);
+                    let as_source = own.and_then(LayoutKind::ecosystem) == Some(DialectName::Hf)
+                        && params.iter().copied().all(moved);
                     let stages = in_stages(&counts, &mesh);
                     Draft::ranks(tensors, &stages, files, as_source, options.max_shard)?
                 } else {
@@ -539,7 +553,7 @@ fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
 /// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
 /// encoded each in its own way.
 fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
-    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Of(_)) {
+    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_)) {
         return;
     }
     let by_name: HashMap<&str, &ResolvedParam> =

@@ -42,7 +42,7 @@ pub use ecosystem::DialectName;
 pub use error::{ConfigProblem, Error, FamilyProblem};
 pub use facts::{Fact, Facts};
 pub use family::{Family, families, register};
-pub use layout::{Canonical, InPlace, Layout, Modules, Named, Packed, Param, RuntimeLayout};
+pub use layout::{Canonical, InPlace, Layout, Mlx, Modules, Named, Packed, Param, RuntimeLayout};
 pub use mesh::{Ends, ExpertPlacement, Holding, Mesh, Rank, Share, Undivided, VOCAB_PADDING};
 pub use module::{Module, Tree};
 pub use param::{Along, Axis, Contract, ParamSpec, PipelinePlace, Role};
@@ -214,6 +214,16 @@ impl Model {
         let dialect = self.family.dialect(dialect)?;
         let fits = |(pattern, _): &&(&str, &str)| tensor::Pattern::new(*pattern).matches(name);
         dialect.without.iter().find(fits).map(|(_, why)| *why)
+    }
+
+    /// Whether mlx-lm has names of its own for some parameters, which differ from those of transformers.
+    pub fn differs_in_mlx(&self) -> bool {
+        self.family.dialect(DialectName::Hf).is_some_and(|dialect| dialect.differs_in_mlx())
+    }
+
+    /// Whether one of `names` is one that only mlx-lm has.
+    pub fn is_named_as_mlx<'a>(&self, names: impl Iterator<Item = &'a str>) -> bool {
+        self.family.dialect(DialectName::Hf).is_some_and(|dialect| dialect.is_named_as_mlx(names))
     }
 
     /// What the engine runs.

@@ -1,8 +1,8 @@
 //! The layouts by name.
 
 use model::{
-    Canonical, DialectName, Family, Holding, InPlace, Layout, Mesh, Model, Modules, Named, Packed, Param,
-    RuntimeLayout,
+    Canonical, DialectName, Family, Holding, InPlace, Layout, Mesh, Mlx, Model, Modules, Named, Packed,
+    Param, RuntimeLayout,
 };
 use tensor::{Arrangement, MeshRank, OneWay, RopeOrder};
 
@@ -19,6 +19,8 @@ pub enum LayoutKind {
     InPlace,
     /// Names and shapes of an ecosystem's files, whatever those of this one are.
     Named(DialectName),
+    /// Names and shapes of mlx-lm's directories, whatever those of this one are.
+    Mlx,
     /// What the modules of the model hold, under their own names: fused where they fuse, encoded as stored.
     Modules,
     /// Fused, and rows interleaved by this many.
@@ -61,9 +63,19 @@ impl LayoutKind {
             LayoutKind::InPlace => &InPlace,
             LayoutKind::Named(DialectName::Gguf) => &Named(DialectName::Gguf),
             LayoutKind::Named(DialectName::Hf) => &Named(DialectName::Hf),
+            LayoutKind::Mlx => &Mlx,
             LayoutKind::Modules => &Modules,
             LayoutKind::Of(layout) => layout,
         })
+    }
+
+    /// The ecosystem in whose words files in this layout say what model they hold.
+    pub fn ecosystem(self) -> Option<DialectName> {
+        match self {
+            LayoutKind::Named(dialect) => Some(dialect),
+            LayoutKind::Mlx => Some(DialectName::Hf),
+            _ => None,
+        }
     }
 
     pub(crate) fn targets(self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {

@@ -34,22 +34,29 @@ pub struct Rule {
     entry: &'static str,
     prefixed: bool,
     how: Option<How>,
+    /// Only directories of mlx-lm have it so.
+    mlx: bool,
 }
 
 impl Rule {
     /// Stored as it is.
     pub const fn same(param: &'static str, entry: &'static str) -> Rule {
-        Rule { param, entry, prefixed: true, how: None }
+        Rule { param, entry, prefixed: true, how: None, mlx: false }
+    }
+
+    /// Stored as it is in directories of mlx-lm, whose models are not all named as transformers' are.
+    pub const fn mlx(param: &'static str, entry: &'static str) -> Rule {
+        Rule { mlx: true, ..Rule::same(param, entry) }
     }
 
     /// Stored otherwise; `how` makes the canonical form.
     pub const fn with(param: &'static str, entry: &'static str, how: How) -> Rule {
-        Rule { param, entry, prefixed: true, how: Some(how) }
+        Rule { how: Some(how), ..Rule::same(param, entry) }
     }
 
     /// Stored as it is, outside the dialect's prefix.
     pub const fn unprefixed(param: &'static str, entry: &'static str) -> Rule {
-        Rule { param, entry, prefixed: false, how: None }
+        Rule { prefixed: false, ..Rule::same(param, entry) }
     }
 
     /// The pattern of the canonical parameter.
@@ -118,6 +125,29 @@ impl Dialect {
         Dialect { name, rules, prefix: "", drops: &[], without: &[] }
     }
 
+    /// Whether mlx-lm has other names for some parameter.
+    pub(crate) fn differs_in_mlx(&self) -> bool {
+        self.rules().any(|rule| rule.mlx)
+    }
+
+    /// Whether one of `names` is one that only mlx-lm has.
+    pub(crate) fn is_named_as_mlx<'a>(&self, names: impl Iterator<Item = &'a str>) -> bool {
+        let names = patterns(names);
+        let rules = self.rules().filter(|rule| rule.mlx);
+        rules.map(|rule| rule.pattern(self.prefix)).any(|pattern| names.contains(&pattern))
+    }
+
+    /// `params` as expressions over the entries of files that are written: for mlx-lm, or for the ecosystem's own
+    /// reader.
+    pub(crate) fn written<'p>(
+        &self,
+        params: impl Iterator<Item = &'p ParamSpec>,
+        config: &Config,
+        mlx: bool,
+    ) -> Bindings {
+        self.bound(params, config, &Wrapped::plain(&[]), &|rule| rule.mlx == mlx)
+    }
+
     /// `params` as expressions over entry names, and those that may be left. `entries` only say what
     /// stands around the names, and which of several rules are meant.
     ///
@@ -131,15 +161,25 @@ impl Dialect {
     ) -> Result<Bindings, Ambiguous> {
         let names: Vec<&str> = entries.collect();
         let wrapped = self.wrapped(&names)?;
+        Ok(self.bound(params, config, &wrapped, &|rule| wrapped.has(&rule.pattern(self.prefix))))
+    }
+
+    /// `params` by the first rules of theirs that are `meant`, or the first of all.
+    fn bound<'p>(
+        &self,
+        params: impl Iterator<Item = &'p ParamSpec>,
+        config: &Config,
+        wrapped: &Wrapped<'_>,
+        meant: &dyn Fn(&Rule) -> bool,
+    ) -> Bindings {
         let prefix = self.prefix;
         let mut by_param: HashMap<&str, (&Rule, bool)> = HashMap::new();
         for rule in self.rules() {
-            let is_there = || wrapped.has(&rule.pattern(prefix));
             match by_param.entry(rule.param) {
                 Entry::Vacant(slot) => {
-                    slot.insert((rule, is_there()));
+                    slot.insert((rule, meant(rule)));
                 }
-                Entry::Occupied(mut slot) if !slot.get().1 && is_there() => {
+                Entry::Occupied(mut slot) if !slot.get().1 && meant(rule) => {
                     slot.insert((rule, true));
                 }
                 Entry::Occupied(_) => {}
@@ -160,7 +200,7 @@ impl Dialect {
                         presence: spec.presence.clone(),
                     });
                 };
-                let stored = rule.stored(prefix, &spec.name, config, &wrapped);
+                let stored = rule.stored(prefix, &spec.name, config, wrapped);
                 let expr = rule.made_of(stored, config, shape.len());
                 Some(Binding { name: spec.name.clone(), shape, expr, presence: spec.presence.clone() })
             })
@@ -183,7 +223,7 @@ impl Dialect {
             );
             drops = wrapped.drops(drops);
         }
-        Ok(Bindings { bindings, drops })
+        Bindings { bindings, drops }
     }
 
     fn wrapped<'a>(&self, names: &[&'a str]) -> Result<Wrapped<'a>, Ambiguous> {

@@ -99,9 +99,9 @@ pub static HF_MOE: &[Rule] = &[
     Rule::same("layers.{n}.ffn.shared.gate.weight", "model.layers.{n}.mlp.shared_experts.gate_proj.weight"),
     Rule::same("layers.{n}.ffn.shared.up.weight", "model.layers.{n}.mlp.shared_experts.up_proj.weight"),
     Rule::same("layers.{n}.ffn.shared.down.weight", "model.layers.{n}.mlp.shared_experts.down_proj.weight"),
-    Rule::same("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.switch_mlp.gate_proj.weight"),
-    Rule::same("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.mlp.switch_mlp.up_proj.weight"),
-    Rule::same("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.switch_mlp.down_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.switch_mlp.gate_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.mlp.switch_mlp.up_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.switch_mlp.down_proj.weight"),
 ];
 
 /// Entries of checkpoints after Llama that are known and not needed.

@@ -368,8 +368,8 @@ static HF: &[Rule] = &[
     Rule::with("layers.{n}.attention.k_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight", k_b),
     Rule::with("layers.{n}.attention.v_b.weight", "model.layers.{n}.self_attn.kv_b_proj.weight", v_b),
     // mlx_lm/models/deepseek_v3.py@v0.32.2, `sanitize`.
-    Rule::same("layers.{n}.attention.k_b.weight", "model.layers.{n}.self_attn.embed_q.weight"),
-    Rule::same("layers.{n}.attention.v_b.weight", "model.layers.{n}.self_attn.unembed_out.weight"),
+    Rule::mlx("layers.{n}.attention.k_b.weight", "model.layers.{n}.self_attn.embed_q.weight"),
+    Rule::mlx("layers.{n}.attention.v_b.weight", "model.layers.{n}.self_attn.unembed_out.weight"),
 ];
 
 /// Source of the layers after the last: README_WEIGHTS.md of DeepSeek-V3, "Multi-Token Prediction".

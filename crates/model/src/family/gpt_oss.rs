@@ -197,4 +197,11 @@ static HF: &[Rule] = &[
     Rule::with("layers.{n}.ffn.experts.up.bias", "model.layers.{n}.mlp.experts.gate_up_proj_bias", up),
     Rule::with("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.down_proj", upright),
     Rule::same("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.down_proj_bias"),
+    // mlx_lm/models/gpt_oss.py@v0.32.2, `sanitize`.
+    Rule::mlx("layers.{n}.ffn.experts.gate.weight", "model.layers.{n}.mlp.experts.gate_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.gate.bias", "model.layers.{n}.mlp.experts.gate_proj.bias"),
+    Rule::mlx("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.mlp.experts.up_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.up.bias", "model.layers.{n}.mlp.experts.up_proj.bias"),
+    Rule::mlx("layers.{n}.ffn.experts.down.weight", "model.layers.{n}.mlp.experts.down_proj.weight"),
+    Rule::mlx("layers.{n}.ffn.experts.down.bias", "model.layers.{n}.mlp.experts.down_proj.bias"),
 ];

@@ -123,15 +123,15 @@ static HF: &[Rule] = &[
         "model.layers.{n}.block_sparse_moe.experts.{e}.w2.weight",
     ),
     Rule::same("layers.{n}.ffn.experts.up.weight", "model.layers.{n}.block_sparse_moe.experts.{e}.w3.weight"),
-    Rule::same(
+    Rule::mlx(
         "layers.{n}.ffn.experts.gate.weight",
         "model.layers.{n}.block_sparse_moe.switch_mlp.gate_proj.weight",
     ),
-    Rule::same(
+    Rule::mlx(
         "layers.{n}.ffn.experts.down.weight",
         "model.layers.{n}.block_sparse_moe.switch_mlp.down_proj.weight",
     ),
-    Rule::same(
+    Rule::mlx(
         "layers.{n}.ffn.experts.up.weight",
         "model.layers.{n}.block_sparse_moe.switch_mlp.up_proj.weight",
     ),

@@ -13,7 +13,7 @@ use crate::dialect::permute_rope;
 use crate::{Family, Holding, Model, Role, Tree};
 
 pub use modules::Modules;
-pub use named::Named;
+pub use named::{Mlx, Named};
 pub use packed::Packed;
 
 /// A canonical parameter as the checkpoint can give it.

@@ -1,4 +1,4 @@
-//! The layout of an ecosystem's own files: its names, its shapes, for checkpoints that are written for it.
+//! The layouts of files: names and shapes as their readers want them.
 
 use std::collections::HashSet;
 
@@ -23,47 +23,61 @@ impl Layout for Named {
         false
     }
 
-    /// The entries of a checkpoint of this dialect, for the parameters that are there.
-    ///
-    /// In GGUF vectors and tables of positions are f32, as llama.cpp's kernels want them
-    /// (conversion/base.py@0c1e57098, `ModelBase.prepare_tensors`).
     fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
-        let Some(dialect) = model.family.dialect(self.0) else {
-            let name = format!("the family {}", model.family.name());
-            return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
-        };
-        let bindings = dialect.bindings(model.params(), model.config(), std::iter::empty());
-        // No names are ambiguous in no way.
-        let bindings = bindings.unwrap_or_default().bindings;
-        let own: HashSet<&str> =
-            params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
-        let named: HashSet<&str> = bindings.iter().map(|b| b.name.as_str()).collect();
-        let nameless = params.iter().filter(|p| own.contains(p.name.as_str()));
-        let nameless =
-            nameless.filter(|p| !named.contains(p.name.as_str())).map(|p| p.name.clone()).collect();
-
-        let floats: HashSet<String> = match self.0 {
-            DialectName::Gguf => {
-                let position = |axes: &[Along]| axes.first().is_some_and(|a| a.axis == Axis::Position);
-                let floats = model.params().filter(|s| s.role == Role::Vector || position(&s.axes));
-                floats.map(|s| s.name.clone()).collect()
-            }
-            DialectName::Hf => HashSet::new(),
-        };
-        let made: Vec<Made> = bindings
-            .into_iter()
-            .filter(|b| own.contains(b.name.as_str()))
-            .map(|b| Made { name: b.name, shape: b.shape, expr: b.expr })
-            .collect();
-        let targets = tensor::invert(&made)?.into_iter().map(|entry| {
-            let mut float = false;
-            entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
-            Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
-        });
-        Ok(RuntimeLayout {
-            targets: targets.collect(),
-            rope_order: model.family.rope_order(self.0),
-            nameless,
-        })
+        entries(self.0, false, model, params)
     }
+}
+
+/// Names and shapes of mlx-lm's directories: those of transformers, with the experts of a layer in a stack.
+#[derive(Debug)]
+pub struct Mlx;
+
+impl Layout for Mlx {
+    fn name(&self) -> &'static str {
+        "mlx"
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
+        entries(DialectName::Hf, true, model, params)
+    }
+}
+
+/// The entries of a checkpoint of `name`, or of mlx-lm, for the parameters that are there.
+///
+/// In GGUF vectors and tables of positions are f32, as llama.cpp's kernels want them
+/// (conversion/base.py@0c1e57098, `ModelBase.prepare_tensors`).
+fn entries(name: DialectName, mlx: bool, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay> {
+    let Some(dialect) = model.family.dialect(name) else {
+        let name = format!("the family {}", model.family.name());
+        return Err(OneWay { name, why: "has no files of that kind in its ecosystem" });
+    };
+    let bindings = dialect.written(model.params(), model.config(), mlx).bindings;
+    let own: HashSet<&str> = params.iter().filter(|p| p.tied_to.is_none()).map(|p| p.name.as_str()).collect();
+    let named: HashSet<&str> = bindings.iter().map(|b| b.name.as_str()).collect();
+    let nameless = params.iter().filter(|p| own.contains(p.name.as_str()));
+    let nameless = nameless.filter(|p| !named.contains(p.name.as_str())).map(|p| p.name.clone()).collect();
+
+    let floats: HashSet<String> = match name {
+        DialectName::Gguf => {
+            let position = |axes: &[Along]| axes.first().is_some_and(|a| a.axis == Axis::Position);
+            let floats = model.params().filter(|s| s.role == Role::Vector || position(&s.axes));
+            floats.map(|s| s.name.clone()).collect()
+        }
+        DialectName::Hf => HashSet::new(),
+    };
+    let made: Vec<Made> = bindings
+        .into_iter()
+        .filter(|b| own.contains(b.name.as_str()))
+        .map(|b| Made { name: b.name, shape: b.shape, expr: b.expr })
+        .collect();
+    let targets = tensor::invert(&made)?.into_iter().map(|entry| {
+        let mut float = false;
+        entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
+        Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
+    });
+    Ok(RuntimeLayout { targets: targets.collect(), rope_order: model.family.rope_order(name), nameless })
 }

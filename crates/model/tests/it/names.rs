@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use tensor::{Dtype, Presence, Scheme};
-use weighbridge_model::{DialectName, Layout, Model, Named, Param};
+use weighbridge_model::{DialectName, Layout, Mlx, Model, Named, Param};
 
 use crate::{Gguf, families};
 
@@ -129,9 +129,14 @@ fn every_dialect_has_a_way_back() {
     for model in models() {
         let specs: Vec<_> = model.params().collect();
         let mut names: Vec<String> = specs.iter().map(|s| s.name.clone()).collect();
-        for dialect in [DialectName::Gguf, DialectName::Hf] {
+        let files: [(DialectName, &dyn Layout); 3] = [
+            (DialectName::Gguf, &Named(DialectName::Gguf)),
+            (DialectName::Hf, &Named(DialectName::Hf)),
+            (DialectName::Hf, &Mlx),
+        ];
+        for (dialect, files) in files {
             if !has(&model, dialect) {
-                assert!(Named(dialect).targets(&model, &[]).is_err());
+                assert!(files.targets(&model, &[]).is_err());
                 continue;
             }
             let params: Vec<Param> = (specs.iter())
@@ -143,7 +148,7 @@ fn every_dialect_has_a_way_back() {
                     tied_to: None,
                 })
                 .collect();
-            let export = Named(dialect).targets(&model, &params).unwrap();
+            let export = files.targets(&model, &params).unwrap();
             // Every parameter is in one entry, or has no name there.
             let mut held = export.nameless.clone();
             for target in &export.targets {

@@ -405,6 +405,31 @@ fn layers_of_vllm_hold_every_parameter() {
     assert_eq!(all, ["bert", "bert-released", "whisper"]);
 }
 
+/// mlx-lm has the experts of a layer in a stack; transformers has them apart.
+#[test]
+fn mixtures_go_to_mlx_and_back() {
+    for name in ["mixtral", "qwen3moe", "deepseek_v3"] {
+        let dir = tempfile::tempdir().unwrap();
+        family(name).write_hf(&dir.path().join("hf"));
+        let hf = open(dir.path().join("hf")).unwrap();
+        let there = |to: &str, source: &Checkpoint, format| {
+            let to = dir.path().join(to);
+            convert(source, &to, LayoutKind::Source, format, &[]).unwrap();
+            open(to).unwrap()
+        };
+        let mlx = there("mlx", &hf, OutputFormat::Mlx);
+        let stacked = |c: &Checkpoint| c.entries().iter().filter(|e| e.name.contains(".switch_mlp.")).count();
+        assert!(stacked(&mlx) > 0 && mlx.entries().iter().all(|e| !e.name.contains(".experts.")), "{name}");
+        let model = describe(&mlx).unwrap();
+        resolve(&mlx, &model).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let names = |c: &Checkpoint| c.entries().iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&there("again", &mlx, OutputFormat::Mlx)), names(&mlx), "{name}");
+        let back = there("back", &mlx, OutputFormat::Hf);
+        let all = |c: &Checkpoint| decoded(c, LayoutKind::Source, dir.path());
+        assert!(all(&back) == all(&hf), "{name}");
+    }
+}
+
 #[test]
 fn a_family_without_gguf_says_so() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Presets that are named as llama.cpp's file types choose what llama-quantize chooses: `golden/presets`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -178,17 +178,9 @@ fn bits_of(tensors: &[(String, String)]) -> BTreeMap<String, serde_json::Value> 
         let Some(params) = scheme.strip_prefix("mlx-affine:b") else { continue };
         let (bits, rest) = params.split_once(',').unwrap();
         assert!(rest.starts_with("g64,"), "{scheme}");
-        let number = |after: &str| name.split_once(after)?.1.split('.').next()?.parse::<u64>().ok();
-        let (layer, mut pattern) = (number("layers."), name.clone());
-        if let Some(n) = layer {
-            pattern = pattern.replace(&format!("layers.{n}."), "layers.{n}.");
-        }
-        if let Some(e) = number(".experts.") {
-            pattern = pattern.replace(&format!(".experts.{e}."), ".experts.{e}.");
-        }
+        let (layer, pattern) = layer_and_pattern(name);
         let bits = bits.parse().unwrap();
-        let there = *all.entry(pattern).or_default().entry(layer.unwrap_or(0)).or_insert(bits);
-        assert_eq!(there, bits, "{name}: experts of a layer are alike");
+        assert!(all.entry(pattern).or_default().insert(layer.unwrap_or(0), bits).is_none(), "{name}");
     }
     let row = |(pattern, layers): (String, BTreeMap<u64, u64>)| {
         let bits: Vec<u64> = layers.into_values().collect();
@@ -198,7 +190,16 @@ fn bits_of(tensors: &[(String, String)]) -> BTreeMap<String, serde_json::Value> 
     all.into_iter().map(row).collect()
 }
 
-/// `golden/presets/mlx`.
+/// The layer that a name is of, if any, and the name with `{n}` for it.
+fn layer_and_pattern(name: &str) -> (Option<u64>, String) {
+    let number = || name.split_once("layers.")?.1.split('.').next()?.parse::<u64>().ok();
+    match number() {
+        Some(n) => (Some(n), name.replace(&format!("layers.{n}."), "layers.{n}.")),
+        None => (None, name.to_owned()),
+    }
+}
+
+/// `golden/presets/mlx`: what mlx-lm calls every tensor, and the bits that it gives it.
 #[test]
 fn every_module_gets_the_bits_that_mlx_lm_gives_it() {
     let (mut judged, mut wrong) = (0, vec![]);
@@ -221,6 +222,11 @@ fn every_module_gets_the_bits_that_mlx_lm_gives_it() {
         fs::write(&path, &header).unwrap();
         fs::File::options().write(true).open(&path).unwrap().set_len(header.len() as u64 + end).unwrap();
         let source = open(dir.path()).unwrap();
+        let options = ConvertOptions::default();
+        let plain = Conversion::new(&source, LayoutKind::Source, OutputFormat::Mlx, &options).unwrap();
+        let names: BTreeSet<String> = plain.tensors().map(|(name, _)| layer_and_pattern(name).1).collect();
+        let wanted: BTreeSet<String> = serde_json::from_value(golden["mlx"].clone()).unwrap();
+        assert_eq!(names, wanted, "{}", source.location());
         for (name, wanted) in golden["presets"].as_object().unwrap() {
             let options = ConvertOptions { preset: Preset::named(name), ..Default::default() };
             assert!(options.preset.is_some(), "{name}");
