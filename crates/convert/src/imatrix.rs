@@ -112,8 +112,12 @@ impl Imatrix {
         for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {
             found = true;
             let wants = param.shape.last().copied().unwrap_or(1);
-            if columns.len() as u64 != wants {
-                let what = format!("has {wants} columns, but the importance matrix {} for it", columns.len());
+            let stack = param.shape.split_last_chunk::<2>().map_or(&[][..], |(lead, _)| lead);
+            let stacked = stack.iter().try_fold(wants, |n, x| n.checked_mul(*x));
+            if Some(columns.len() as u64) != stacked {
+                let of: String = stack.iter().map(|n| format!("{n} × ")).collect();
+                let what =
+                    format!("has {of}{wants} columns, but the importance matrix {} for it", columns.len());
                 misfits.param(&param.name, what);
             }
         }

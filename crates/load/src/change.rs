@@ -94,9 +94,17 @@ impl Change {
         all.iter().map(|stage| &**stage.to())
     }
 
-    /// How many of the last axes are changed together, where `moved` becomes `target`.
-    pub(crate) fn trailing(&self, moved: &Scheme, target: &Scheme) -> usize {
-        self.between().map(|s| s.trailing).fold(moved.trailing.max(target.trailing), usize::max)
+    /// How many of the last of `axes` axes are changed together, where `moved` becomes `target`. The matrices of a stack
+    /// are quantised one by one: each may have an importance of its own.
+    pub(crate) fn trailing(&self, moved: &Scheme, target: &Scheme, axes: usize) -> usize {
+        let least = if axes > 2 && self.quantises() { 2 } else { 0 };
+        self.between().map(|s| s.trailing).fold(least.max(moved.trailing).max(target.trailing), usize::max)
+    }
+
+    /// Whether values become blocks.
+    fn quantises(&self) -> bool {
+        let quantises = |c: &Convert| c.encode.is_some() && c.to.dtype().is_none();
+        self.0.iter().any(|stage| matches!(stage, Stage::Convert(c) if quantises(c)))
     }
 
     /// The unit of rows that can be changed from `moved` to `target` together, in a matrix of `rows` rows.

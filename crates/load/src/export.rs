@@ -175,7 +175,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     let mut out: Vec<Vec<u8>> =
         out.by_ref().collect::<Option<_>>().ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
     // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
-    let matrices = param.shape.matrices(change.trailing(&param.scheme, &param.moved));
+    let matrices = param.shape.matrices(change.trailing(&param.scheme, &param.moved, param.shape.len()));
     let (matrices, rows, k) = matrices.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
     let (matrices, rows, k) = (size(matrices).max(1), size(rows), size(k));
     // What was rounded on the way here is not what it was, whatever the way back says.

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use tensor::FileId;
 
-/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis.
+/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis, or for
+/// each element of the last axis of each matrix in a stack.
 /// See [`quant::Encoder::encode`].
 pub type Importance<'a> = dyn Fn(&str) -> Option<&'a [f32]> + Sync + 'a;
 

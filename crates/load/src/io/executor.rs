@@ -385,7 +385,8 @@ impl Run<'_, '_, '_> {
             self.reader.agree(param, plane, range, part, read, own)?;
             planes.push(part);
         }
-        let importance = self.reader.options.importance.and_then(|i| i(param)).filter(|i| i.len() == item.k);
+        let importance = self.reader.options.importance.and_then(|i| i(param));
+        let importance = importance.and_then(|columns| item.columns(columns));
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
         let changed = item.change.apply(matrix, importance, targets, values);
         let changed = changed.map_err(|why| why.of(param, &item.param.scheme))?;

@@ -32,6 +32,8 @@ pub(crate) struct Item<'a, S> {
     pub(crate) moved: Vec<(&'a PlannedPlane, Range<u64>)>,
     pub(crate) rows: usize,
     pub(crate) k: usize,
+    /// Which matrix of the parameter the rows are of, and how many there are.
+    pub(crate) matrix: (usize, usize),
     /// One for each of `moved` if there is no change, else one for each plane of the target.
     pub(crate) target: Vec<S>,
     /// The first bytes that it reads, of this file.
@@ -39,6 +41,19 @@ pub(crate) struct Item<'a, S> {
     /// It is `span` as it is, and nothing else.
     pub(crate) straight: bool,
     pub(crate) need: Need,
+}
+
+impl<S> Item<'_, S> {
+    /// Of a number for each column of the parameter, those of this item's matrix: all matrices have the same, or each
+    /// has its own.
+    pub(crate) fn columns<'c>(&self, all: &'c [f32]) -> Option<&'c [f32]> {
+        let (matrix, matrices) = self.matrix;
+        if all.len() == self.k {
+            return Some(all);
+        }
+        let each = all.len() == self.k.checked_mul(matrices)?;
+        all.chunks_exact(self.k.max(1)).nth(matrix).filter(|_| each)
+    }
 }
 
 impl<S: Region> Item<'_, S> {
@@ -134,6 +149,7 @@ impl<'a> Cutter<'a> {
                 moved: vec![(plane, range)],
                 rows: 0,
                 k: 0,
+                matrix: (0, 1),
                 target: vec![part],
                 span: None,
                 straight: false,
@@ -153,7 +169,7 @@ impl<'a> Cutter<'a> {
     ) -> Option<()> {
         let (moved, target) = (&*param.moved, &*param.scheme);
         // The last two axes are matrices if any scheme on the way says so, else all but the last are rows.
-        let (matrices, rows, k) = param.shape.matrices(change.trailing(moved, target))?;
+        let (matrices, rows, k) = param.shape.matrices(change.trailing(moved, target, param.shape.len()))?;
         if matrices == 0 || rows == 0 {
             return Some(());
         }
@@ -217,6 +233,7 @@ impl<'a> Cutter<'a> {
                     moved: parts(matrix, &band),
                     rows: usize::try_from(band.end - band.start).ok()?,
                     k: usize::try_from(k).ok()?,
+                    matrix: (usize::try_from(matrix).ok()?, usize::try_from(matrices).ok()?),
                     target: target_parts,
                     span: None,
                     straight: false,

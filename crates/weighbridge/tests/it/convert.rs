@@ -132,7 +132,8 @@ fn a_conversion_that_is_ended_leaves_nothing() {
 }
 
 /// The file that llama.cpp's llama-imatrix would write, as far as it is read.
-pub(crate) fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
+pub(crate) fn imatrix(path: &Path, name: &str, sums: &[f32], counts: &[f32]) {
+    let experts = counts.len() as u64;
     let string = |s: &str| [&(s.len() as u64).to_le_bytes()[..], s.as_bytes()].concat();
     let info = |name: String, dims: [u64; 2], offset: u64| {
         let dims = dims.map(u64::to_le_bytes).concat();
@@ -149,12 +150,12 @@ pub(crate) fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
     let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &2u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
     file.extend(string("imatrix.chunk_count"));
     file.extend([4u32.to_le_bytes(), 5u32.to_le_bytes()].concat());
-    file.extend(info(format!("{name}.in_sum2"), [sums.len() as u64, 1], 0));
-    file.extend(info(format!("{name}.counts"), [1, 1], padded));
+    file.extend(info(format!("{name}.in_sum2"), [sums.len() as u64 / experts, experts], 0));
+    file.extend(info(format!("{name}.counts"), [1, experts], padded));
     file.resize(file.len().next_multiple_of(32), 0);
     file.extend(sums.iter().flat_map(|s| s.to_le_bytes()));
     file.resize(file.len().next_multiple_of(32), 0);
-    file.extend(count.to_le_bytes());
+    file.extend(counts.iter().flat_map(|c| c.to_le_bytes()));
     file.resize(file.len().next_multiple_of(32), 0);
     std::fs::write(path, file).unwrap();
 }
@@ -163,7 +164,7 @@ pub(crate) fn imatrix(path: &Path, name: &str, sums: &[f32], count: f32) {
 fn an_importance_matrix_is_means_by_name_and_must_fit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("imatrix.gguf");
-    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 64], 4.0);
+    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 64], &[4.0]);
     let good = Imatrix::open(&path).unwrap();
     assert_eq!(good.get("blk.0.attn_q.weight"), Some(&[0.5f32; 64][..]));
     assert_eq!((good.len(), good.get("blk.1.attn_q.weight")), (1, None));
@@ -174,12 +175,12 @@ fn an_importance_matrix_is_means_by_name_and_must_fit() {
         made.map(|c| c.bytes()).map_err(|e| e.to_string())
     };
     assert!(new(&good).is_ok());
-    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 32], 4.0);
+    imatrix(&path, "blk.0.attn_q.weight", &[2.0; 32], &[4.0]);
     let error = new(&Imatrix::open(&path).unwrap()).unwrap_err();
     assert_eq!(error, "`blk.{n}.attn_q.weight` has 64 columns, but the importance matrix 32 for it");
-    imatrix(&path, "another", &[2.0; 32], 4.0);
+    imatrix(&path, "another", &[2.0; 32], &[4.0]);
     assert!(new(&Imatrix::open(&path).unwrap()).unwrap_err().contains("names none of the parameters"));
-    imatrix(&path, "x", &[f32::NAN; 32], 4.0);
+    imatrix(&path, "x", &[f32::NAN; 32], &[4.0]);
     assert!(Imatrix::open(&path).is_err());
     std::fs::write(&path, "no matrix").unwrap();
     assert!(Imatrix::open(&path).is_err());

@@ -85,7 +85,7 @@ fn guide(source: &Checkpoint, dir: &Path) -> Imatrix {
     let entry = source.entries().iter().find(|e| e.name == "blk.0.attn_output.weight").unwrap();
     let columns = usize::try_from(*entry.shape.last().unwrap()).unwrap();
     let path = dir.join("imatrix.gguf");
-    imatrix(&path, &entry.name, &vec![1.0; columns], 1.0);
+    imatrix(&path, &entry.name, &vec![1.0; columns], &[1.0]);
     Imatrix::open(&path).unwrap()
 }
 
