@@ -3,6 +3,8 @@
 //! minijinja bounds the nesting of brackets and blocks. It does not bound `not not …`, `a ~ b ~ …`, `x.y.z…`,
 //! `x|f|g…` and `{% elif %}`, each of which is one level of its syntax tree, walked by recursion. There are no other
 //! templates to be imported, and `{% import 'x' as 1 %}` makes minijinja 3.0.5 panic.
+//!
+//! It computes constants while it parses, where no limit of time or memory holds: `{{ [0] * 100000000 ~ '' }}`.
 
 use super::Error;
 
@@ -10,6 +12,9 @@ use super::Error;
 const TAG: usize = 1000;
 /// `{% elif %}` of a template.
 const BRANCHES: usize = 1000;
+
+/// Bytes that a constant may grow to.
+const CONSTANT: usize = 4 << 20;
 
 /// Statements that want another template.
 const OTHERS: [&[u8]; 4] = [b"import", b"from", b"include", b"extends"];
@@ -38,6 +43,10 @@ pub(super) fn check(name: &'static str, source: &str) -> Result<(), Error> {
             let problem = format!("`{word}` wants another template, and there is none (line {})", line());
             return Err(Error::malformed(name, problem));
         }
+        if tag.constant() > CONSTANT {
+            let problem = format!("a tag may repeat a constant to over {CONSTANT} bytes (line {})", line());
+            return Err(Error::malformed(name, problem));
+        }
         branches += usize::from(kind == b"{%" && tag.first == b"elif");
         if branches > BRANCHES {
             let problem = format!("there are over {BRANCHES} `elif` (line {})", line());
@@ -57,9 +66,29 @@ struct Tag<'s> {
     words: usize,
     /// The first name; of a block, what it does.
     first: &'s [u8],
+    /// Characters `*`.
+    stars: u32,
+    /// One of them follows another: a power.
+    has_power: bool,
+    /// Something that can be repeated: a string, or what is in brackets.
+    has_items: bool,
+    /// The sum of all numbers, and no sum of some of them is larger.
+    sum: usize,
 }
 
 impl Tag<'_> {
+    /// What no constant in it is longer than: numbers that are multiplied are at most `sum` each, and so are sums of them.
+    fn constant(&self) -> usize {
+        if self.stars == 0 || !self.has_items {
+            return 0;
+        }
+        // A power is larger than any product, and nothing wants to be repeated as often.
+        if self.has_power && self.stars > 2 {
+            return usize::MAX;
+        }
+        self.sum.max(2).saturating_pow(self.stars).saturating_mul(self.len)
+    }
+
     /// Reads up to the first end of a tag that is outside of strings and brackets, as minijinja's lexer does.
     fn read(text: &[u8]) -> Tag<'_> {
         let mut tag = Tag::default();
@@ -78,6 +107,12 @@ impl Tag<'_> {
             if tag.first.is_empty() && is_word(byte) {
                 tag.first = &rest[..len];
             }
+            if is_word(byte) {
+                tag.sum = tag.sum.saturating_add(number(&rest[..len]));
+            }
+            tag.has_items |= matches!(byte, b'"' | b'\'' | b'(' | b'[' | b'{');
+            tag.stars += u32::from(byte == b'*');
+            tag.has_power |= rest.starts_with(b"**");
             tag.len += len;
             match byte {
                 b'(' | b'[' | b'{' => depth += 1,
@@ -90,6 +125,20 @@ impl Tag<'_> {
         }
         tag
     }
+}
+
+/// The number that a word is, or more; 1 for a name, which may stand for `true`.
+fn number(word: &[u8]) -> usize {
+    if !word[0].is_ascii_digit() {
+        return 1;
+    }
+    let digits: Vec<u8> = word.iter().copied().filter(|b| *b != b'_').collect();
+    let text = String::from_utf8_lossy(&digits);
+    let prefixed = [("0x", 16), ("0o", 8), ("0b", 2)].into_iter();
+    let lower = text.to_ascii_lowercase();
+    let radix = prefixed.clone().find_map(|(prefix, radix)| Some((lower.strip_prefix(prefix)?, radix)));
+    let (digits, radix) = radix.unwrap_or((&lower, 10));
+    usize::from_str_radix(digits, radix).unwrap_or(usize::MAX)
 }
 
 fn is_word(byte: u8) -> bool {
@@ -133,6 +182,29 @@ mod tests {
             "{{ 1 }}".repeat(5000),
         ] {
             assert_eq!(refused(&fine), None);
+        }
+    }
+
+    #[test]
+    fn constants_are_not_repeated_without_end() {
+        for long in [
+            "[0] * 8400766~000",
+            "'a' * 9999999",
+            "('a',) * 99_999_999",
+            "'a' * 0xFFFFFF",
+            "[[0] * 2000] * 2000",
+            "'a' * 10**9",
+            "2**30 * 'a'",
+            "'a' * (1+1+1+1+1+1+1+1+1+1) * (1+1+1+1+1+1+1+1+1+1) * (1+1+1+1+1+1+1+1+1+1) * (1+1+1+1+1+1) * 2 * 2",
+            "'a' * 99999999999999999999999999",
+        ] {
+            let said = refused(&format!("{{% if {long} %}}{{% endif %}}")).unwrap();
+            assert!(said.contains("repeat a constant") && said.ends_with("(line 1)"), "{long}: {said}");
+        }
+        for fine in
+            ["'=' * 80", "'  ' * depth", "n * 1000000000", "2**30", "f(*args)", "'\\t' * (depth + 1) ~ 'x'"]
+        {
+            assert_eq!(refused(&format!("{{{{ {fine} }}}}")), None, "{fine}");
         }
     }
 

@@ -341,6 +341,7 @@ pub fn templates() -> Vec<(&'static str, String, &'static str)> {
     };
     let chain = |link: &str| format!("{{{{ {}1 }}}}", link.repeat(50_000));
     let (steps, room, deep) = ("takes more than 5000000 steps", "it takes over ", "a tag has ");
+    let constant = "a tag may repeat a constant";
     vec![
         (
             "no end",
@@ -389,8 +390,16 @@ pub fn templates() -> Vec<(&'static str, String, &'static str)> {
             "{{ ''.__class__.__mro__[1].__subclasses__() }}".to_owned(),
             "`chat_template`: ",
         ),
-        ("a long string", "{{ 'x' * 1000000000 }}".to_owned(), "repeated string is too large"),
-        ("a long list", "{{ [0] * 10000000000 }}".to_owned(), "repeated sequence is too large"),
+        ("a long string", "{{ 'x' * 1000000000 }}".to_owned(), constant),
+        ("a long list", "{{ [0] * 10000000000 }}".to_owned(), constant),
+        // Found by a fuzzer: computed while the template is parsed, where nothing bounds the time.
+        ("a long list as text", "{{ [0] * 8400766~000 }}".to_owned(), constant),
+        ("a list of lists", "{{ [[0] * 99999] * 99999 ~ '' }}".to_owned(), constant),
+        (
+            "a long string, not constant",
+            "{% set n = messages|length * 1000000000 %}{{ 'x' * n }}".to_owned(),
+            "repeated string is too large",
+        ),
         (
             "a long range",
             "{% for i in range(10 ** 12) %}{% endfor %}".to_owned(),

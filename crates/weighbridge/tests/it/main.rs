@@ -11,6 +11,7 @@ mod exported;
 mod families;
 mod golden;
 mod hints;
+mod importance;
 mod judged;
 mod memory;
 mod modules;

@@ -1,0 +1,138 @@
+//! The formats that can be written: names, encodings, and what each refuses.
+
+use std::path::Path;
+
+use checkpoint::{Checkpoint, Flavour, Metadata};
+use model::DialectName;
+use planner::{LayoutKind, describe};
+use tensor::{Diagnostic, Scheme, Shape};
+
+/// A format that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// numpy arrays in one file: plain dtypes.
+    Npz,
+    /// One safetensors file: plain dtypes.
+    Safetensors,
+    /// GGUF.
+    Gguf,
+    /// A directory as transformers reads it.
+    Hf,
+    /// A directory as mlx-lm reads it.
+    Mlx,
+    /// numpy arrays, a file each, in a directory: plain dtypes.
+    NpyDir,
+}
+
+impl OutputFormat {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            OutputFormat::Npz => "npz",
+            OutputFormat::Safetensors => "safetensors",
+            OutputFormat::Gguf => "gguf",
+            OutputFormat::Hf => "hf",
+            OutputFormat::Mlx => "mlx",
+            OutputFormat::NpyDir => "npy-dir",
+        }
+    }
+
+    /// The format that a path's extension stands for.
+    pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
+        let path = path.as_ref();
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Gguf];
+        files.into_iter().find(|f| f.name() == extension)
+    }
+
+    /// The layout that its readers want, if they want one.
+    pub(crate) fn layout(self) -> Option<LayoutKind> {
+        match self {
+            OutputFormat::Gguf => Some(LayoutKind::Named(DialectName::Gguf)),
+            OutputFormat::Hf => Some(LayoutKind::Named(DialectName::Hf)),
+            OutputFormat::Mlx => Some(LayoutKind::Mlx),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => None,
+        }
+    }
+
+    /// Whether it can hold tensors of a scheme.
+    pub(crate) fn holds(self, scheme: &Scheme, shape: &Shape) -> bool {
+        let parts = || quant::codec(&scheme.name).is_some_and(|codec| !codec.parts(shape).is_empty());
+        match self {
+            OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
+            OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => scheme.dtype().is_some(),
+        }
+    }
+
+    /// Whether tensors may be encoded in a scheme for it: one that its readers know.
+    pub(crate) fn takes(self, scheme: &Scheme, shape: &Shape) -> bool {
+        let says = match self {
+            OutputFormat::Hf => Flavour::Hf.says(scheme),
+            OutputFormat::Mlx => Flavour::Mlx.says(scheme),
+            _ => true,
+        };
+        says && self.holds(scheme, shape)
+    }
+
+    /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
+    pub(crate) fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<Diagnostic> {
+        let others = "npz and safetensors take any tensors under any names";
+        let (what, hint) = match (self.layout(), layout) {
+            (_, LayoutKind::InPlace | LayoutKind::Packed { .. }) => (
+                format!("the layout `{}` is only for this machine: no other program reads it", layout.name()),
+                "source, canonical, hf or gguf".to_owned(),
+            ),
+            (
+                Some(home),
+                LayoutKind::Canonical
+                | LayoutKind::Modules
+                | LayoutKind::Of(_)
+                | LayoutKind::Named(_)
+                | LayoutKind::Mlx,
+            ) if layout != home && !(layout == vllm::LAYOUT && self == OutputFormat::Hf) => (
+                format!(
+                    "{} has its own tensor names, so the layout `{}` cannot be written to it",
+                    self.name(),
+                    layout.name()
+                ),
+                format!("name no layout; {others}"),
+            ),
+            (Some(_), _) if dialect_of(checkpoint).is_none() => (
+                format!(
+                    "{} files name their model, and `{}` is {}, which does not",
+                    self.name(),
+                    checkpoint.location(),
+                    checkpoint.format()
+                ),
+                others.to_owned(),
+            ),
+            _ => return None,
+        };
+        Some(Diagnostic::new(what).with_hint(hint))
+    }
+}
+
+/// The ecosystem in whose words a checkpoint says what model it holds.
+fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
+    match checkpoint.metadata() {
+        Metadata::Gguf(_) => Some(DialectName::Gguf),
+        Metadata::Hf(hf) => hf.config().map(|_| DialectName::Hf),
+        _ => None,
+    }
+}
+
+/// The layout of the file that a checkpoint is. In a model that is not known, nothing tells mlx-lm's names from those of
+/// transformers, and either is written as stored.
+pub(crate) fn own_layout(checkpoint: &Checkpoint, format: OutputFormat) -> Option<LayoutKind> {
+    let dialect = dialect_of(checkpoint)?;
+    if dialect == DialectName::Gguf {
+        return Some(LayoutKind::Named(dialect));
+    }
+    let names = checkpoint.entries().iter().map(|entry| entry.name.as_str());
+    let is_mlx = match describe(checkpoint) {
+        Ok(model) if model.differs_in_mlx() => model.is_named_as_mlx(names),
+        _ => format == OutputFormat::Mlx,
+    };
+    Some(if is_mlx { LayoutKind::Mlx } else { LayoutKind::Named(dialect) })
+}
