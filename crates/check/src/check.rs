@@ -18,7 +18,7 @@ use tensor::Bands;
 /// Bytes of values that a thread takes at a time, about.
 const BAND: u64 = 1 << 20;
 
-/// What is to be looked at beyond the headers, which opening has checked.
+/// The checks to run beyond the headers, which opening has checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions<'a> {
     /// Every value: whether it is a number, and whether what quantised ones are made from can be meant.

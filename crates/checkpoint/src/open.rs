@@ -1,4 +1,4 @@
-//! From a path, or a name in a storage, to a checkpoint: what is there, and who reads it.
+//! Opens a path, or a name in a storage: finds out which format is there, and reads it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

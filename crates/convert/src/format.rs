@@ -75,7 +75,7 @@ impl OutputFormat {
         says && self.holds(scheme, shape)
     }
 
-    /// Why it cannot be written from `checkpoint` in `layout`, if that is so.
+    /// The reason why it cannot be written from `checkpoint` in `layout`, if there is one.
     pub(crate) fn refuses(self, checkpoint: &Checkpoint, layout: LayoutKind) -> Option<Diagnostic> {
         let others = "npz and safetensors take any tensors under any names";
         let (what, hint) = match (self.layout(), layout) {

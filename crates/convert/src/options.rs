@@ -9,7 +9,7 @@ use tensor::Diagnostic;
 
 use crate::{Imatrix, OutputFormat};
 
-/// What is to be converted, and how.
+/// How to convert.
 #[derive(Default)]
 pub struct ConvertOptions<'a> {
     /// How the source is read: rules, and what may be absent.
@@ -48,7 +48,7 @@ impl fmt::Debug for ConvertOptions<'_> {
 }
 
 impl ConvertOptions<'_> {
-    /// Why they mean nothing for `format`, if that is so.
+    /// The reason why `format` cannot honour them, if there is one.
     pub(crate) fn refuses(&self, format: OutputFormat, layout: LayoutKind) -> Option<Diagnostic> {
         let name = format.name();
         if self.mesh.is_many() && (format != OutputFormat::Hf || layout != vllm::LAYOUT) {

@@ -149,7 +149,7 @@ impl Plan {
     /// Runs it: every slot filled once.
     ///
     /// # Errors
-    /// If a file cannot be read, or is not what it was; if memory is not to be had, sources that must agree do not, a
+    /// If a file cannot be read, or has changed; if memory runs out, sources that must agree do not, a
     /// scheme's data cannot be meant, or an encoding cannot hold the values.
     pub fn load(&self, pool: &mut Pool) -> Result<Loaded, Error> {
         self.load_with(pool, Options::default())
@@ -167,7 +167,7 @@ impl Plan {
     /// Gives each parameter its place. Reads nothing.
     ///
     /// # Errors
-    /// If memory is not to be had, or no codec makes a change that it wants.
+    /// If memory runs out, or no codec makes a change that it wants.
     pub fn allocate<'a, 'o>(&'a self, options: Options<'o>) -> Result<Allocated<'a, 'o>, Error> {
         Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
     }

@@ -16,7 +16,7 @@ use crate::{Error, LoadReport, Obstacle, Options, Plan, Pool, Tensor};
 
 impl Loaded {
     /// Runs `plan`, which is of the same layout, into the memory that is there: addresses stay. Of `only` these parameters,
-    /// or of all if there are no patterns; who is tied to another is updated with it, by either name.
+    /// or of all if there are no patterns; a tied parameter is updated with its root, by either name.
     ///
     /// All that can be known before is known before the first byte is written: names, shapes, schemes, ties, the layout's
     /// arrangement, whether files are what they were and can be read to the end of what is needed. Then everything is read

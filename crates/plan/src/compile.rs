@@ -23,7 +23,7 @@ use crate::steps::{Sunk, after, apply, effective, hoist, sink};
 /// Refusals of different kinds that are looked into; the others are only stated.
 const DIAGNOSES: usize = 64;
 
-/// What is to be done to fill every slot.
+/// The work that fills every slot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadPlan {
     /// In the order of the targets.
@@ -339,7 +339,7 @@ impl Compiler<'_> {
     }
 
     /// Has the entry at `index` of `entries`, which is what `steps` make of an entry of the checkpoint, made before `param` is
-    /// moved: those of its rows that are used, or all where these cannot be had alone.
+    /// moved: the rows that are used, or all rows where these cannot be read alone.
     fn stage(
         &mut self,
         param: &mut PlannedParam,

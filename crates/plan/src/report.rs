@@ -14,7 +14,7 @@ const SHOWN: usize = 40;
 /// Groups of unused names that a missing one is compared with.
 const CANDIDATES: usize = 512;
 
-/// What is said about one problem, or about several with the same cause.
+/// The message about one problem, or about several with the same cause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Message {
     /// Before the place.

@@ -51,7 +51,7 @@ pub struct CodecUse {
     pub fidelity: Fidelity,
 }
 
-/// What `plan` costs on `entries`. How it is read is for who reads it to say.
+/// The cost of `plan` on `entries`, apart from how its bytes are read.
 pub fn summary(plan: &LoadPlan, entries: &[TensorEntry]) -> Summary {
     let mut used = BTreeSet::new();
     let mut codecs: BTreeMap<String, CodecUse> = BTreeMap::new();

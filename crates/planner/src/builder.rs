@@ -13,7 +13,7 @@ use crate::ranks::{Of, Ranks};
 use crate::shared::Shared;
 use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Preset, Request, describe};
 
-/// What is to be loaded of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
+/// Collects what to load of a checkpoint: the model, the layout, the rank. Nothing is read before [`build`](Self::build),
 /// and no tensor then.
 ///
 /// ```no_run

@@ -65,7 +65,7 @@ pub enum Error {
         /// Every problem.
         problems: plan::MapProblems,
     },
-    /// The tensors cannot be had as asked, each under its own name.
+    /// The tensors cannot be loaded as asked, each under its own name.
     #[error("{}\n{problems}", as_stored(path))]
     AsStored {
         /// The checkpoint.
@@ -134,7 +134,7 @@ impl Error {
         Error::Mesh { what: Diagnostic::new("wanted from 1 to 1048576 ranks") }
     }
 
-    /// The checkpoint does not fit its model; or, without a model, its tensors cannot be had as asked.
+    /// The checkpoint does not fit its model; or, without a model, its tensors cannot be loaded as asked.
     pub(crate) fn misfit(
         checkpoint: &Checkpoint,
         family: Option<&'static str>,

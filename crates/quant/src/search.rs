@@ -136,7 +136,7 @@ pub(crate) struct Group<const N: usize> {
     sxx: f32,
 }
 
-/// What is to be known of the values `q` to which a group was rounded.
+/// Sums over the values `q` to which a group was rounded.
 #[derive(Clone, Copy)]
 pub(crate) struct Sums<T> {
     /// `Σ w q`.

@@ -1,4 +1,4 @@
-//! What is asked of a checkpoint: canonical parameters as expressions over its entries, and runtime
+//! The wanted side of a plan: canonical parameters as expressions over its entries, and runtime
 //! parameters as expressions over canonical ones. The plan joins the two.
 
 use std::sync::Arc;

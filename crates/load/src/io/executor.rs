@@ -395,7 +395,7 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
-    /// Shows what is borrowed to who wants to see all that is read.
+    /// Shows borrowed bytes to the observer, as if they were read.
     fn show_borrowed(
         &self,
         plan: &LoadPlan,

@@ -16,7 +16,7 @@ use crate::schedule::staged::{Later, in_memory, moving, staged_bytes, staging};
 use crate::{Error, LoadReport, Options, Pool, Slot, Tensor};
 
 impl<'m> Later<'_, Slice<'m>> {
-    /// Decodes what it is made of, moves that, and encodes it. That there is room for it has been checked.
+    /// Decodes its sources, moves the values, and encodes them. The caller has checked that there is room.
     pub(crate) fn run(
         self,
         checkpoint: &Checkpoint,

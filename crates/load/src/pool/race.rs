@@ -31,7 +31,7 @@ pub struct Race<T> {
     left: AtomicUsize,
     /// [`OPEN`], [`MOVING`] or [`DONE`], for each item.
     states: Box<[AtomicU8]>,
-    /// The result: only followed by who has made an item [`MOVING`].
+    /// The result. Only the thread that made an item [`MOVING`] follows it.
     out: AtomicPtr<f32>,
     /// For each item: its place there.
     places: Box<[Claim]>,

@@ -184,7 +184,7 @@ fn of_pattern(r: &mut Reader, c: &Config, period: u64) -> Field<Vec<bool>> {
     }
 }
 
-/// Every how many layers one has no window, if that is so.
+/// The period of layers without a window, if some have none.
 pub(crate) fn period(windowed: &[bool]) -> Option<u64> {
     let first = windowed.iter().position(|w| !w).map_or(0, |at| at as u64 + 1);
     let regular = |(n, windowed): (usize, &bool)| *windowed == (first == 0 || n as u64 % first < first - 1);

@@ -10,7 +10,7 @@ use super::presets::TRANSPOSED;
 use super::{Choice, Chooser, EncodeRule, LayoutParam, Misfits, Preset, Purposes, Subject};
 use crate::Error;
 
-/// What is to be encoded on the way to the slots. Names are canonical ones, or those of the entries where these are
+/// The encodings to apply on the way to the slots. Names are canonical ones, or those of the entries where these are
 /// loaded as they are; parameters that are not floats stay what they are.
 #[derive(Clone, Debug, Default)]
 pub struct Encoding {

@@ -54,7 +54,7 @@ impl GuardedMap {
 }
 
 impl Io {
-    /// From now on, if a page of a file that this crate mapped after this call cannot be had any more, the process
+    /// From now on, if a page of a file that this crate mapped after this call can no longer be read, the process
     /// ends with `exit_code` and a message on stderr that names the file and ends with the line `hint`. Without this,
     /// SIGBUS ends it, and says nothing.
     ///

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Io;
 
 impl Io {
-    /// Installs nothing and returns `false`: on Unix, it names the file when a page of a map can no longer be had. Windows
+    /// Installs nothing and returns `false`: on Unix, it names the file when a page of a map can no longer be read. Windows
     /// refuses to shorten a file that is mapped; where a disk or a server fails, it ends the process.
     pub fn guard_maps(_exit_code: u8, _hint: &'static str) -> bool {
         false

@@ -21,7 +21,7 @@ pub(crate) const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scal
 /// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
-/// Why vLLM has no ranks that share `model` so, if that is so.
+/// The reason why ranks of vLLM cannot share `model` by this mesh, if there is one.
 pub fn refuses(mesh: &Mesh, model: &Model) -> Option<Diagnostic> {
     if mesh.ep > 1 {
         let what = "vLLM names the files of ranks by stage and rank, not by group of experts";

@@ -92,7 +92,7 @@ impl fmt::Debug for Header {
 }
 
 impl Header {
-    /// All bytes that can be had without reading: at most [`LIMIT`].
+    /// All bytes that are there without reading: at most [`LIMIT`].
     fn bytes(&self) -> &[u8] {
         let bytes = self.source.mapped().unwrap_or(&self.owned);
         bytes.get(..index(LIMIT)).unwrap_or(bytes)
