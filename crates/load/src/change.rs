@@ -9,12 +9,12 @@ use crate::Error;
 use crate::codecs::{is_by_row, is_repack, merger};
 use crate::sizes::size;
 
-/// What happens to rows between the plan's movement and the slot: one stage after the other, none if movement fills
+/// The changes to rows between the plan's movement and the slot: one stage after the other, none if movement fills
 /// the slot. What is between two of them is there for the rows of one band.
 #[derive(Default)]
 pub(crate) struct Change(Vec<Stage>);
 
-/// What is done at once.
+/// A single change.
 enum Stage {
     /// Rows interleaved or set apart again.
     Repack { from: Arc<Scheme>, to: Arc<Scheme> },
@@ -88,7 +88,7 @@ impl Change {
         self.0.is_empty()
     }
 
-    /// What rows are between two stages, in order.
+    /// The schemes of rows between two stages, in order.
     fn between(&self) -> impl Iterator<Item = &Scheme> {
         let all = self.0.split_last().map_or(&[][..], |(_, before)| before);
         all.iter().map(|stage| &**stage.to())

@@ -6,7 +6,7 @@ use plan::Fidelity;
 use quant::Merger;
 use tensor::{Dtype, Scheme};
 
-/// What `quant` can do, as the plan asks it.
+/// Answers the plan's questions about codecs from `quant`.
 #[derive(Debug)]
 pub struct Codecs;
 

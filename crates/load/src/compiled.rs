@@ -172,7 +172,7 @@ impl Plan {
         Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
     }
 
-    /// What a load takes on `threads` threads. Nothing is read or allocated.
+    /// The needs of a load on `threads` threads. Reads and allocates nothing.
     ///
     /// The bytes of buffers are the most that threads can hold at once; if less than `least_scratch` is allowed, the load
     /// is refused. A caller's sink may lend memory that begins elsewhere within huge pages: work may then be cut elsewhere, and

@@ -14,7 +14,7 @@ use tensor::{Arrangement, MeshRank, Scheme, Step, TensorEntry};
 /// Raised whenever something else is hashed, or in another way.
 const VERSION: u64 = 1;
 
-/// What tells a plan from others: 32 bytes, shown as hexadecimal digits.
+/// The identity of a plan: 32 bytes, shown as hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
@@ -31,7 +31,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What is hashed, one after the other: numbers as 8 bytes, texts and lists after their lengths.
+/// The bytes to hash, one field after the other: numbers as 8 bytes, texts and lists after their lengths.
 #[derive(Default)]
 struct Sum<'a> {
     hasher: Hasher,

@@ -8,7 +8,7 @@ use tensor::{Diagnostic, Diagnostics};
 
 use crate::obstacle::Obstacle;
 
-/// What can go wrong between a checked plan and filled slots.
+/// Errors between a checked plan and filled slots.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -73,7 +73,7 @@ pub enum Error {
     /// Plans of several checkpoints, where those of one are needed.
     #[error("the plans belong to different checkpoints")]
     SeveralCheckpoints,
-    /// What is held is not all of the entries that it came from.
+    /// The loaded tensors do not hold all of the entries that they came from.
     #[error("the ranks do not hold the whole checkpoint: {} missing", missing.join(", "))]
     NotWhole {
         /// The planes of entries that are not held whole.
@@ -140,7 +140,7 @@ pub enum Error {
     Sink {
         /// The parameter.
         param: String,
-        /// What the sink said, or what is wrong with what it gave: wanted and found.
+        /// The sink's error, or the fault of the memory that it lent: wanted and found.
         why: String,
     },
     /// The caller's sink could not write a parameter.
@@ -178,7 +178,7 @@ pub enum Error {
         written: Vec<String>,
         /// Parameters that may be part new and part old.
         broken: Vec<String>,
-        /// What went wrong.
+        /// The cause.
         source: Box<Error>,
     },
 }

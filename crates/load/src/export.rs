@@ -14,7 +14,7 @@ use crate::{Error, Loaded, Plan};
 /// Rebuilds the entries of a checkpoint from what the ranks hold: `each` gets one after the other, in their order, with
 /// the bytes of its planes. Entries that the plans dropped are left out.
 ///
-/// What was moved comes back bit for bit; so does what was re-encoded by steps that keep every value. What a step has
+/// Moved values come back bit for bit; so do values that were re-encoded by steps that keep every value. What a step has
 /// rounded comes back as near as its encoding holds it, and is named.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What was loaded, by name.
+//! Loaded parameters by name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -9,7 +9,7 @@ use tensor::Arrangement;
 use crate::memory::slot::{Arena, Slot};
 use crate::{LoadReport, Tensor};
 
-/// What was loaded: parameters by name.
+/// Loaded parameters by name.
 pub struct Loaded {
     params: HashMap<String, Tensor>,
     /// Of parameters that are tied: to which.
@@ -84,7 +84,7 @@ impl Loaded {
         self.params.keys().map(String::as_str)
     }
 
-    /// What it cost.
+    /// The cost of the load.
     pub fn report(&self) -> &LoadReport {
         &self.report
     }

@@ -1,4 +1,4 @@
-//! What keeps weights in memory from being updated.
+//! The reasons why weights in memory cannot be updated.
 
 use std::fmt;
 

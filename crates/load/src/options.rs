@@ -1,4 +1,4 @@
-//! What a caller may say about a load.
+//! Options of a load.
 
 use std::fmt;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! What a load cost.
+//! The cost of a load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use quant::Difference;
 use tensor::{Bytes, counted};
 
-/// What a load cost, measured.
+/// The measured cost of a load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
     /// Runtime parameters.

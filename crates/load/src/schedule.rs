@@ -1,4 +1,4 @@
-//! What a load does, in which order, and what that takes: decided before anything is read.
+//! The work of a load, its order, and its needs: decided before anything is read.
 
 pub(crate) mod cut;
 pub(crate) mod home;

@@ -1,4 +1,4 @@
-//! What the caller gives besides bindings and targets: which codecs there are.
+//! The codecs, which the caller gives beside bindings and targets.
 
 use std::sync::Arc;
 

@@ -45,9 +45,9 @@ pub struct PlannedParam {
     pub shape: Shape,
     /// How it is held in its slot.
     pub scheme: Arc<Scheme>,
-    /// What movement yields: the same as `scheme` if there are no steps that re-encode.
+    /// The scheme that movement yields: the same as `scheme` if there are no steps that re-encode.
     pub moved: Arc<Scheme>,
-    /// What is done after movement, in order. Empty: movement goes straight into the slot.
+    /// The steps after movement, in order. Empty: movement goes straight into the slot.
     pub steps: Vec<Step>,
     /// One for each step.
     pub step_fidelity: Vec<Fidelity>,
@@ -166,7 +166,7 @@ struct Compiler<'a> {
     codecs: &'a dyn Codecs,
     /// Steps left for the whole plan.
     left: u64,
-    /// What was found to blame, by pattern of names and refusal: 30 layers fail alike.
+    /// The guilty operations, by pattern of names and refusal: 30 layers fail alike.
     diagnoses: HashMap<(String, String), Problem>,
 }
 

@@ -18,7 +18,7 @@ use crate::why::Why;
 pub struct Refusal {
     /// Role of the plane that refuses; empty if it is none in particular.
     pub plane: &'static str,
-    /// What rule it breaks.
+    /// The rule that it breaks.
     pub why: Why,
 }
 
@@ -190,7 +190,7 @@ impl Lowering<'_> {
     }
 }
 
-/// What two planes must have in common for cells to move between them.
+/// The geometry that two planes must share for cells to move between them.
 fn fixed(plane: &PlaneSpec) -> Vec<(usize, u64)> {
     let mut v: Vec<_> = plane
         .axes

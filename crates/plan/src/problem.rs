@@ -1,4 +1,4 @@
-//! What can be wrong between a checkpoint, a model and a runtime.
+//! Problems between a checkpoint, a model and a runtime.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a plan reads, as few ranges of files.
+//! The reads of a plan, as few ranges of files.
 
 use std::ops::Range;
 

@@ -58,11 +58,11 @@ pub struct ResolvedParam {
     pub name: String,
     /// Logical shape, as the model wants it.
     pub shape: Shape,
-    /// What movement alone yields, before any step.
+    /// The scheme that movement alone yields, before any step.
     pub scheme: Arc<Scheme>,
     /// Movement over entry names; the steps are taken out of it.
     pub expr: Expr,
-    /// What is done after movement, in order.
+    /// The steps after movement, in order.
     pub steps: Vec<Step>,
     /// The canonical parameter that this one is the same as, because it has no entries of its own.
     pub tied_to: Option<String>,
@@ -149,7 +149,7 @@ pub fn resolve_with(
     Ok(Resolved { params, dropped, absent: work.absent })
 }
 
-/// What became of a binding.
+/// The outcome of a binding.
 enum State {
     Ready(Box<ResolvedParam>),
     Absent,

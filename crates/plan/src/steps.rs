@@ -154,7 +154,7 @@ pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
     out
 }
 
-/// What `steps` leave of something stored as `from`.
+/// The scheme of values stored as `from` after `steps`.
 pub(crate) fn after(from: &Arc<Scheme>, steps: &[Step]) -> Arc<Scheme> {
     let to = |s: &Step| match s {
         Step::To(to) => Some(Arc::clone(to)),

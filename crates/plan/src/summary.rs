@@ -1,4 +1,4 @@
-//! What a plan costs, in numbers.
+//! The cost of a plan, in numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::codecs::Fidelity;
 use crate::compile::{LoadPlan, PlannedParam};
 use crate::whole::Whole;
 
-/// What a plan costs.
+/// The cost of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Parameters, aliases included.
@@ -39,7 +39,7 @@ pub struct Summary {
 /// One kind of change of encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecUse {
-    /// What is done: `bf16 -> f32`, `f32 + 1`.
+    /// The steps: `bf16 -> f32`, `f32 + 1`.
     pub what: String,
     /// To how many parameters.
     pub params: usize,

@@ -15,7 +15,7 @@ use crate::reads::{Read, coalesce};
 /// Runs that are looked at one by one where shares overlap.
 const RUNS: u64 = 1 << 22;
 
-/// What the plans of all ranks take of a checkpoint.
+/// The bytes of a checkpoint that the plans of all ranks take.
 #[derive(Debug, Default)]
 pub struct Whole {
     planes: HashMap<PieceSource, Taken>,
@@ -24,13 +24,13 @@ pub struct Whole {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// What is taken, each kind once.
+    /// The distinct boxes that are taken.
     boxes: HashSet<Piece>,
     /// Bytes, as often as they are taken.
     bytes: u64,
 }
 
-/// What all ranks together do not take.
+/// A plane of which all ranks together leave bytes untaken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untaken {
     /// The entry.
@@ -43,7 +43,7 @@ pub struct Untaken {
     pub bytes: u64,
 }
 
-/// What several ranks take, by pattern of names.
+/// The entries that several ranks take, by pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicated {
     /// The pattern.
@@ -119,7 +119,7 @@ impl Whole {
         bytes
     }
 
-    /// What several ranks take, most first.
+    /// The entries that several ranks take, most bytes first.
     pub fn replicated(&self, entries: &[TensorEntry]) -> Vec<Replicated> {
         let mut groups: BTreeMap<String, (HashSet<usize>, u64)> = BTreeMap::new();
         for (source, taken) in &self.planes {

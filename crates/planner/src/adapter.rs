@@ -10,7 +10,7 @@ use tensor::{Binding, Bindings, DropRule, Expr, Mapping, Pattern, Presence, Targ
 
 use crate::error::{Error, shown};
 
-/// What a user says about a checkpoint that it does not say itself.
+/// Facts about a checkpoint that the user adds: rules for names, and tensors that may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adapter {
     /// How its entries become the tensors that a dialect, or one's own modules, look for.

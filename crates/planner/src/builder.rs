@@ -127,15 +127,15 @@ impl<'a> PlanBuilder<'a> {
     /// Parameters that are encoded on the way, whatever they are stored in: rules for their canonical names, or for
     /// those of the entries in [`LayoutKind::Source`]. The first that matches wins; each must decide something.
     ///
-    /// What the parameters are encoded in is what the layout is told: it fuses what is encoded alike and interleaves
-    /// rows that can be. On ranks each encodes the share that it holds.
+    /// Encodes parameters by these rules. The layout sees the new encodings: it fuses parameters that are encoded alike,
+    /// and interleaves their rows where it can. Each rank encodes the share that it holds.
     #[must_use]
     pub fn encode(mut self, rules: impl IntoIterator<Item = EncodeRule>) -> PlanBuilder<'a> {
         self.encoding.rules.extend(rules);
         self
     }
 
-    /// What no rule matches is encoded by what it is for.
+    /// The preset decides where no rule matches, by the purpose of the parameter.
     #[must_use]
     pub fn preset(mut self, preset: &'static Preset) -> PlanBuilder<'a> {
         self.encoding.preset = Some(preset);
@@ -157,7 +157,7 @@ impl<'a> PlanBuilder<'a> {
         self.request()?.compile()
     }
 
-    /// What the layout wants on the rank, not compiled yet.
+    /// The request of the layout on the rank, not compiled yet.
     ///
     /// # Errors
     /// As [`PlanBuilder::build`], but for what only the pieces show.
@@ -214,7 +214,7 @@ fn share_experts(mesh: &Mesh, tree: &Tree, model: &str) -> Result<(), Error> {
     Err(Error::Mesh { what: Diagnostic::new(what) })
 }
 
-/// What the modules of a user's own model ask of a checkpoint.
+/// The parameters that the modules of a user's own model want.
 fn own_bindings(tree: &Tree) -> Bindings {
     let bindings = tree.declared().iter().map(|declared| Binding {
         name: declared.spec.name.clone(),

@@ -1,4 +1,4 @@
-//! What is encoded, and how: by name, then by what each parameter is for.
+//! Chooses the encoding of each parameter: by name, then by its purpose.
 
 mod misfits;
 mod on_the_way;
@@ -26,18 +26,18 @@ pub(crate) struct Subject<'a> {
     pub(crate) shape: &'a Shape,
     /// The shape that all ranks together hold, if they share it.
     pub(crate) whole: Option<&'a Shape>,
-    /// What it is without rules and presets.
+    /// The scheme without rules and presets.
     pub(crate) scheme: &'a Scheme,
     /// How its values are stored.
     pub(crate) stored: &'a Scheme,
 }
 
-/// What becomes of one parameter.
+/// The choice for one parameter.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The scheme to encode it in; `None`: as it is.
     pub scheme: Option<Arc<Scheme>>,
-    /// What decided that.
+    /// The rule or preset that decided.
     pub rule: String,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use checkpoint::Checkpoint;
 use tensor::{Diagnostic, Diagnostics};
 
-/// What is in the way of a plan.
+/// Errors that prevent a plan.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,7 +51,7 @@ pub enum Error {
     RulesIo {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Rules mean nothing.

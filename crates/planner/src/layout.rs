@@ -21,7 +21,7 @@ pub enum LayoutKind {
     Named(DialectName),
     /// Names and shapes of mlx-lm's directories, whatever those of this one are.
     Mlx,
-    /// What the modules of the model hold, under their own names: fused where they fuse, encoded as stored.
+    /// The parameters of the model's modules, under their own names: fused where they fuse, encoded as stored.
     Modules,
     /// Fused, and rows interleaved by this many.
     Packed {
@@ -94,7 +94,7 @@ impl LayoutKind {
         Packed { rows, interleaved: &interleaved }.targets(model, params)
     }
 
-    /// What must be known of it beside names, shapes and schemes, on a rank of a mesh.
+    /// The facts beside names, shapes and schemes that kernels must know, on a rank of a mesh.
     pub(crate) fn arrangement(self, rope_order: RopeOrder, mesh: &Mesh, rank: u64) -> Arrangement {
         let share = mesh.is_many().then(|| MeshRank { mesh: mesh.to_string(), rank });
         Arrangement { layout: self.name().into(), rope_order: Some(rope_order), share }
@@ -110,7 +110,7 @@ impl LayoutKind {
         self.layout().is_some_and(Layout::merges)
     }
 
-    /// What ranks hold of a model of `family`, where layouts differ.
+    /// The shares of ranks of a model of `family`, where layouts differ.
     pub(crate) fn holding(self, family: Option<&dyn Family>) -> Holding {
         self.layout().map_or_else(Holding::default, |layout| layout.holding(family))
     }

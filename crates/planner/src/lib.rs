@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! What does not happen here: no tensor data is read, and nothing is converted.
+//! Nothing here reads tensor data or converts anything.
 
 mod adapter;
 mod builder;

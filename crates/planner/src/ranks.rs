@@ -70,7 +70,7 @@ impl Ranks {
         self.request(rank)?.compile()
     }
 
-    /// What the layout wants on one rank.
+    /// The request of the layout on one rank.
     ///
     /// # Errors
     /// Every parameter that cannot be divided or encoded.

@@ -59,7 +59,7 @@ impl Placed<'_> {
     }
 }
 
-/// What all threads see of a run.
+/// The state of a run that all threads share.
 struct Run<'a, 'o, 'm> {
     reader: Reader<'a, 'o>,
     fresh: Option<&'a Pages>,

@@ -11,7 +11,7 @@ use crate::options::{Options, Progress};
 use crate::schedule::sources::Ways;
 use crate::sizes::size;
 
-/// What all threads of a load read with.
+/// The reader that all threads of a load share.
 pub(crate) struct Reader<'a, 'o> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) options: Options<'o>,
@@ -23,7 +23,7 @@ pub(crate) struct Reader<'a, 'o> {
     pub(crate) total: u64,
 }
 
-/// What a thread keeps for itself.
+/// The local state of a thread.
 #[derive(Default)]
 pub(crate) struct Own {
     pub(crate) pieces: Vec<Piece>,

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What one piece of work needs beside its target, in bytes.
+/// The memory that one piece of work needs beside its target, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Bytes as they lie in files.

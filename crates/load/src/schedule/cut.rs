@@ -18,7 +18,7 @@ use crate::{Error, Options};
 
 /// A plan cut into work.
 pub(crate) struct Cut<'a, S> {
-    /// What threads take in turn.
+    /// Items that threads take in turn.
     pub(crate) works: Vec<Work<'a, S>>,
     /// What is done after that, one after the other, and what it takes.
     pub(crate) later: Vec<(Later<'a, S>, Foreseen)>,
@@ -78,7 +78,7 @@ fn scratch<S>(works: &[Work<'_, S>], threads: usize) -> u64 {
     needs.iter().take(threads).fold(0u64, |sum, n| sum.saturating_add(*n))
 }
 
-/// What a load of `plan` takes on the given number of threads: see [`Plan::needs`](crate::Plan::needs). If `written`, a sink
+/// The needs of a load of `plan` on the given number of threads: see [`Plan::needs`](crate::Plan::needs). If `written`, a sink
 /// takes all bytes by `write`: see [`Plan::needs_written`](crate::Plan::needs_written).
 pub(crate) fn needs(
     plan: &LoadPlan,
@@ -103,7 +103,7 @@ fn planned(places: Vec<Vec<Range<usize>>>) -> Vec<Vec<Planned>> {
     places.into_iter().map(|planes| planes.into_iter().map(Planned::from).collect()).collect()
 }
 
-/// What is foreseen of a load, and how long each read is.
+/// The forecast of a load, and how long each read is.
 pub(crate) struct Foreseen {
     pub(crate) needs: Needs,
     sizes: Vec<u64>,
@@ -157,7 +157,7 @@ fn foresee(
     Ok(Foreseen { needs, sizes })
 }
 
-/// What a parameter takes whose entries are decoded or encoded before they are moved.
+/// The needs of a parameter whose entries are decoded or encoded before they are moved.
 pub(crate) fn foresee_later<S: Region>(
     param: &PlannedParam,
     targets: &[S],

@@ -1,10 +1,10 @@
-//! What a load takes, for people and for programs.
+//! The needs of a load (bytes, buffers, memory), for people and for programs.
 
 use std::fmt;
 
 use tensor::Bytes;
 
-/// What a load takes.
+/// The needs of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Threads, those that only wait for the disk included.

@@ -1,4 +1,4 @@
-//! What the executor will read, in its own order.
+//! The reads of the executor, in its own order.
 
 use plan::Piece;
 use tensor::FileId;
@@ -7,7 +7,7 @@ use crate::memory::region::Region;
 use crate::schedule::item::{Item, Work, near, span};
 use crate::schedule::sources::{Way, Ways, clip, gap, place_of, ranges, taken};
 
-/// What the executor will read.
+/// The reads of the executor.
 pub(crate) struct Reads<'a> {
     pub(crate) ways: Ways<'a>,
     /// Bytes of each read.

@@ -1,4 +1,4 @@
-//! What pieces need of files, and how they get from there to their places.
+//! The bytes of files that pieces need, and their way from there to their places.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

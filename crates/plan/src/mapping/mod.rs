@@ -44,7 +44,7 @@ pub struct MappedTensor {
 /// Entries, with their shapes.
 type Entries = Vec<(String, Shape)>;
 
-/// What rules make of a checkpoint.
+/// The entries that rules make of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mapped {
     tensors: Vec<MappedTensor>,
@@ -137,7 +137,7 @@ impl Mapped {
 /// The group of a rule and captures.
 type Keys<'a> = HashMap<(usize, Captures<'a>), usize>;
 
-/// What becomes of an entry.
+/// The outcome for an entry.
 enum Taken {
     /// No rule takes it.
     Left,

@@ -1,4 +1,4 @@
-//! What single steps do to tensors: the expression and the shape, together.
+//! The effect of single steps on tensors: the expression and the shape, together.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What can be wrong between rules and a checkpoint.
+//! Problems between rules and a checkpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,14 +8,14 @@ use tensor::{Diagnostic, Diagnostics, Expr, MapStep, Mapping, TensorEntry};
 use super::takers::Taker;
 use crate::why::Why;
 
-/// What is wrong with a rule.
+/// A problem with a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapFault {
     /// It takes no entry.
     Nothing,
     /// Another one takes the same entry.
     TwoRules,
-    /// What it makes has the name of another tensor.
+    /// Its result has the name of another tensor.
     TwoMake,
     /// An entry is missing beside those that it takes.
     Lacks,

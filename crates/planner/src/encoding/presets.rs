@@ -25,7 +25,7 @@ pub struct Preset {
     file_type: Option<u32>,
     /// Rules that several presets share, then those that it has alone.
     rules: [&'static [Rule]; 2],
-    /// What every other matrix becomes.
+    /// The scheme of every other matrix.
     base: To,
     /// What only an importance matrix makes good, but for embeddings and the output matrix.
     guided: Option<&'static str>,
