@@ -84,7 +84,7 @@ impl Checkpoint {
         &self.0.contents.files[id.0 as usize]
     }
 
-    /// What the format says besides tensors.
+    /// The metadata: everything that the format says beside tensors.
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
@@ -210,7 +210,7 @@ impl fmt::Display for FormatName {
     }
 }
 
-/// What a format says besides tensors.
+/// Everything that a format says beside tensors.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Metadata {

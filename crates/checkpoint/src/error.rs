@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint, sorted by whose fault it is.
+//! Errors of opening and writing checkpoints, sorted by whose fault it is.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ pub enum Error {
     /// Sound, but beyond what this version reads.
     #[error("unsupported {0}")]
     Unsupported(Box<Report>),
-    /// What the caller asked for makes no sense.
+    /// The caller's request makes no sense.
     #[error("{0}")]
     Misuse(Box<Report>),
     /// It is not what it was when it was opened.
@@ -38,9 +38,9 @@ pub enum Error {
     Io {
         /// The file or directory.
         location: Location,
-        /// What was tried, as a verb: `open`, `read`, `list`.
+        /// The operation, as a verb: `open`, `read`, `list`.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
         /// What to do about it.
         hint: Option<String>,
@@ -160,7 +160,7 @@ impl From<storage::Error> for Error {
     }
 }
 
-/// What is wrong with one file or directory: at least one problem, at most [`Report::CAP`] of them.
+/// The problems of one file or directory: at least one, at most [`Report::CAP`] of them.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -233,7 +233,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a problem is about.
+/// The subject of a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The file or directory as a whole.

@@ -14,7 +14,7 @@ pub(crate) enum Blame {
     Malformed,
 }
 
-/// What is wrong with a file, a key or a tensor. Sizes are in bytes unless they say otherwise.
+/// A fault of a file, a key or a tensor. Sizes are in bytes unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -52,7 +52,7 @@ pub enum Fault {
     /// A count that cannot be true, however small each item.
     #[error("says it has {found} {what}, but the {left} bytes that are left hold at most {room}")]
     Count {
-        /// What is counted, in the plural.
+        /// The things counted, in the plural.
         what: &'static str,
         /// The count.
         found: u64,
@@ -64,7 +64,7 @@ pub enum Fault {
     /// More than the format's or the reference reader's limit.
     #[error("{what} of {found}, over the limit of {limit}")]
     Limit {
-        /// What is too large, with its unit.
+        /// The quantity that is too large, with its unit.
         what: &'static str,
         /// Its size.
         found: u64,

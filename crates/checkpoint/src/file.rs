@@ -26,7 +26,7 @@ impl OpenFile {
         if self.source.is_empty() { Err(Error::whole(self.location(), Fault::Empty)) } else { Ok(self) }
     }
 
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) fn location(&self) -> Location {
         self.storage.location(&self.name)
     }

@@ -70,7 +70,7 @@ impl Folder {
         self.names().filter(|n| !n.starts_with('.') && n.ends_with(suffix)).collect()
     }
 
-    /// What is in it, in words, a few names at most.
+    /// Its contents in words, a few names at most.
     pub(crate) fn describe(&self) -> String {
         if self.names.is_empty() {
             return "an empty directory".to_owned();

@@ -82,7 +82,7 @@ pub(crate) trait Format: Sync {
     }
 }
 
-/// What one file of a directory holds.
+/// The contents of one file of a directory.
 #[derive(Debug)]
 pub(crate) struct FileContents {
     /// Its tensors.

@@ -11,7 +11,7 @@
 //! Files are found and read through a [`Storage`], so that a checkpoint may be in memory or on a server as well:
 //! [`open_from`].
 //!
-//! What does not happen here: tensor data is not read, values are not decoded, names have no meaning.
+//! Nothing here reads tensor data, decodes values, or knows what names mean.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod checkpoint;

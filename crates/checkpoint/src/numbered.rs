@@ -7,9 +7,9 @@
 /// A name with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Numbered<'n> {
-    /// What comes before the numbers.
+    /// The text before the numbers.
     pub(crate) prefix: &'n str,
-    /// What comes after them.
+    /// The text after them.
     pub(crate) suffix: &'n str,
     /// How many parts there are.
     pub(crate) count: u32,

@@ -286,7 +286,7 @@ impl Draft {
     }
 }
 
-/// What stands beside the weights of a directory.
+/// The files beside the weights of a directory.
 fn small_files(tensors: &[Outgoing], beside: HfFiles, flavour: Flavour) -> Result<Vec<OutFile>, Error> {
     let config = hf::config_for(tensors, &beside.config, flavour)?;
     let members = beside.members.into_iter().map(|(name, content)| OutFile::whole(name, content));

@@ -1,4 +1,4 @@
-//! What the engine runs: what the modules of a model say that they compute, by their paths.
+//! The description that the engine runs: what each module says that it computes, by its path.
 
 mod shapes;
 
@@ -27,7 +27,7 @@ pub struct MatrixNames {
 }
 
 impl Architecture {
-    /// What the modules of `tree` compute.
+    /// The computations of the modules of `tree`.
     ///
     /// # Errors
     /// If one of them computes what the engine does not run, does not say what it computes, or owns parameters of other shapes
@@ -57,12 +57,12 @@ impl Architecture {
         if wrong.is_empty() { Ok(architecture) } else { Err(NotRun::new(wrong.join(", "))) }
     }
 
-    /// What modules compute, by path.
+    /// The computations of modules, by path.
     pub fn modules(&self) -> impl Iterator<Item = (&str, &Computes)> {
         self.modules.iter().map(|(path, computes)| (path.as_str(), computes))
     }
 
-    /// What the module at `path` computes: of `layers.0.attention`, its attention.
+    /// The computation of the module at `path`: of `layers.0.attention`, its attention.
     pub fn get(&self, path: &str) -> Option<&Computes> {
         self.modules.get(path)
     }

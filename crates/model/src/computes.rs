@@ -1,4 +1,4 @@
-//! What modules compute, as data: an engine builds its layers from it.
+//! The computations of modules, as data: an engine builds its layers from it.
 
 use crate::activation::Activation;
 use crate::config::{Config, Field};
@@ -100,7 +100,7 @@ pub struct Decoder {
     pub logit_soft_cap: Option<f32>,
 }
 
-/// What a module computes with its children and parameters, which it finds at paths below its own.
+/// The computation of a module with its children and parameters, which it finds at paths below its own.
 ///
 /// It is a module that owns nothing: a field of this type, with `#[module(flatten)]`, says it of the module around it.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +125,7 @@ pub enum Computes {
 /// The engine does not run a model; what it has is loaded and converted all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
-    /// What is in the way: `a mixture of experts`.
+    /// The obstacle: `a mixture of experts`.
     pub why: String,
 }
 

@@ -81,7 +81,7 @@ pub enum FamilyProblem {
         param: &'static str,
         /// The entry.
         entry: &'static str,
-        /// What is in the way.
+        /// The obstacle.
         why: &'static str,
     },
     /// Two modules own one name.
@@ -142,7 +142,7 @@ pub(crate) fn short(name: &str) -> String {
     name.chars().take(96).flat_map(char::escape_debug).collect()
 }
 
-/// What can be wrong with a model's description.
+/// Problems of a model's description.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -152,14 +152,14 @@ pub enum Error {
     /// No family claims it.
     #[error("architecture `{}` is not supported{}", short(.name), also(.why.as_deref()))]
     Unsupported {
-        /// What the checkpoint calls itself.
+        /// The name of the architecture in the checkpoint.
         name: String,
         /// Known facts about it; words of the file are escaped.
         why: Option<String>,
-        /// What the families claim.
+        /// The names that the families claim.
         known: String,
     },
-    /// What a family says of itself contradicts itself, or another family.
+    /// The description of a family contradicts itself, or another family.
     #[error("the family `{family}` is declared wrongly:{}", list(.problems))]
     Family {
         /// The family.
@@ -170,7 +170,7 @@ pub enum Error {
     /// The configuration has problems.
     #[error("the configuration of `{architecture}` is wrong:{}", list(.problems))]
     Config {
-        /// What the checkpoint calls itself.
+        /// The name of the architecture in the checkpoint.
         architecture: String,
         /// Every problem.
         problems: Vec<ConfigProblem>,

@@ -1,4 +1,4 @@
-//! What a checkpoint says about its model, whatever the format.
+//! The facts that a checkpoint states about its model, whatever the format.
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// What a checkpoint says about its model.
+/// The facts that a checkpoint states about its model.
 pub trait Facts {
     /// The ecosystem whose keys these are.
     fn dialect(&self) -> DialectName;
@@ -111,7 +111,7 @@ impl Facts for serde_json::Value {
     }
 }
 
-/// What an open checkpoint says, whatever its format.
+/// The facts of an open checkpoint, whatever its format.
 impl Facts for Metadata {
     fn dialect(&self) -> DialectName {
         match self {

@@ -58,7 +58,7 @@ pub struct Model {
     pub dialect: DialectName,
     /// The verdicts on the keys that the configuration was read from.
     noted: BTreeMap<String, Verdict>,
-    /// What its modules declare and hold.
+    /// The declarations and parameters of its modules.
     tree: Arc<Tree>,
 }
 
@@ -185,7 +185,7 @@ impl Model {
         fields
     }
 
-    /// What its modules declare and hold.
+    /// The declarations and parameters of its modules.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -226,7 +226,7 @@ impl Model {
         self.family.dialect(DialectName::Hf).is_some_and(|dialect| dialect.is_named_as_mlx(names))
     }
 
-    /// What the engine runs.
+    /// The description that the engine runs.
     ///
     /// # Errors
     /// If it does not run the model: why.

@@ -71,12 +71,12 @@ pub enum Ends {
     Everywhere,
 }
 
-/// What a layout holds on each rank, where layouts differ.
+/// The shares of ranks, where layouts differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// The vocabulary is padded with zeros to a multiple of this many rows, also on a single rank.
     pub vocab: Option<u64>,
-    /// What is added once to a sum over ranks is held by all of them; else by the first.
+    /// All ranks hold what is added once to a sum over ranks; else the first does.
     pub once_everywhere: bool,
     /// Which stages hold what comes before and after the layers.
     pub ends: Ends,
@@ -87,7 +87,7 @@ pub struct Holding {
 /// Source: vllm/model_executor/layers/vocab_parallel_embedding.py, `DEFAULT_VOCAB_PADDING_SIZE`.
 pub const VOCAB_PADDING: u64 = 64;
 
-/// What a rank holds of a canonical parameter.
+/// The share of a rank in a canonical parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// Its shape there.
@@ -101,11 +101,11 @@ pub struct Share {
 pub struct Undivided {
     /// The parameter.
     pub name: String,
-    /// What cannot be divided: `2 heads of 128`, `300 elements`.
+    /// The extent that cannot be divided: `2 heads of 128`, `300 elements`.
     pub what: String,
     /// Ranks that would share it.
     pub ranks: u64,
-    /// What numbers of ranks would do.
+    /// The numbers of ranks that would do.
     pub wanted: String,
 }
 
@@ -283,7 +283,7 @@ impl Mesh {
     }
 }
 
-/// What is kept of one axis.
+/// The part of one axis that is kept.
 enum Cut {
     Whole,
     /// A range of elements, followed by zeros.

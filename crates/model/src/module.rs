@@ -44,7 +44,7 @@ pub trait Module {
     /// Declares what it owns.
     fn declare(&self, tree: &mut Tree);
 
-    /// What it is, for messages.
+    /// The kind of module, for messages.
     fn kind(&self) -> &'static str {
         let name = std::any::type_name::<Self>();
         name.split('<').next().and_then(|n| n.rsplit("::").next()).unwrap_or(name)
@@ -98,7 +98,7 @@ pub struct TwoOwners {
     pub owners: [String; 2],
 }
 
-/// What the modules of a model declare.
+/// The declarations of a model's modules.
 #[derive(Debug, Default)]
 pub struct Tree {
     declared: Vec<Declared>,
@@ -138,17 +138,17 @@ impl Tree {
         if tree.problems.is_empty() { Ok(tree) } else { Err(tree.problems) }
     }
 
-    /// What a checkpoint must have, in the order of declaration.
+    /// The parameters that a checkpoint must have, in the order of declaration.
     pub fn declared(&self) -> &[Declared] {
         &self.declared
     }
 
-    /// What the modules hold, in the order of declaration.
+    /// The parameters that the modules hold, in the order of declaration.
     pub fn held(&self) -> &[RuntimeParam] {
         &self.held
     }
 
-    /// What the modules compute, by path, or why the engine does not run it, in the order of declaration. The model's own path
+    /// The computations of the modules, by path, or why the engine does not run it, in the order of declaration. The model's own path
     /// is empty.
     pub fn computed(&self) -> &[(String, Result<Computes, NotRun>)] {
         &self.computed
@@ -323,7 +323,7 @@ impl<M: Module + ?Sized> Module for Box<M> {
     }
 }
 
-/// What the absence of a parameter means, as a change to its declaration.
+/// The meaning of a parameter's absence, as a change to its declaration.
 fn with_presence(spec: ParamSpec, presence: &Presence) -> ParamSpec {
     ParamSpec { presence: presence.clone(), ..spec }
 }

@@ -2,7 +2,7 @@
 
 use tensor::{Dtype, Presence, Shape};
 
-/// What a logical axis ranges over, which decides how ranks share it.
+/// The range of a logical axis, which decides how ranks share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Tokens of the vocabulary: padded, and divided among the ranks of a tensor-parallel group.
@@ -32,7 +32,7 @@ pub enum Axis {
 /// One logical axis of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Along {
-    /// What it ranges over.
+    /// Its range.
     pub axis: Axis,
     /// Its extent, in elements.
     pub extent: u64,
@@ -62,7 +62,7 @@ impl From<u64> for Along {
     }
 }
 
-/// What a parameter is for, which decides how a runtime stores it.
+/// The purpose of a parameter, which decides how a runtime stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Rows are looked up.
@@ -91,9 +91,9 @@ pub struct ParamSpec {
     pub name: String,
     /// Logical axes, slowest first.
     pub axes: Vec<Along>,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// What its absence means.
+    /// The meaning of its absence.
     pub presence: Presence,
     /// Where in a pipeline it is used.
     pub place: PipelinePlace,

@@ -41,7 +41,7 @@ pub enum RopeScaling {
         long: Vec<f64>,
         /// The context that the model was first trained with, in tokens.
         original_context: f64,
-        /// What cosines and sines are multiplied by; if `None`, it follows from the contexts.
+        /// The factor of cosines and sines; if `None`, it follows from the contexts.
         attention_factor: Option<f64>,
     },
 }
@@ -176,7 +176,7 @@ impl Rope {
         Rope { theta: self.theta, dims: self.dims, scaling }
     }
 
-    /// What each frequency is divided by, as GGUF has it in `rope_freqs.weight`: `[dims / 2]`.
+    /// The divisor of each frequency, as GGUF has it in `rope_freqs.weight`: `[dims / 2]`.
     ///
     /// Source: conversion/llama.py@0c1e57098, `LlamaModel.generate_extra_tensors`.
     pub fn factors(&self) -> Vec<f32> {

@@ -21,7 +21,7 @@ use crate::source::past_the_end;
 use crate::{ByteSource, Identity, Reader};
 pub use frame::is_zstd;
 
-/// What is wrong with a compressed file, and where.
+/// A problem of a compressed file, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} (at byte {at})")]
 pub struct Broken {
@@ -31,7 +31,7 @@ pub struct Broken {
     pub fault: ZstdFault,
 }
 
-/// What can be wrong with compressed data.
+/// Problems of compressed data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZstdFault {

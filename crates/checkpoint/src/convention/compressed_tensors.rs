@@ -8,7 +8,7 @@ use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight}
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
 use quant::spelling::{REALS, Scope};
 
-/// What a module is shows in its own tensors; some group of `config_groups` must say the same. (Which group is a
+/// A module's own tensors show what it is; some group of `config_groups` must say the same. (Which group is a
 /// module's is said by names, classes and regular expressions, and changes nothing.)
 ///
 /// Source: compressed-tensors 0.20.0, compressed_tensors/quantization/quant_config.py `QuantizationConfig`,
@@ -268,7 +268,7 @@ impl ConventionReader for Groups {
     }
 }
 
-/// What `weight_shape` says.
+/// The value of `weight_shape`.
 fn weight_shape(module: &QuantisedModule<'_>) -> Result<[u64; 2], String> {
     let bytes = module.bytes(SHAPE)?;
     let numbers: Vec<i64> = match module.dtype(SHAPE, &[Dtype::I64, Dtype::I32])? {

@@ -134,7 +134,7 @@ impl ConventionReader for Blocks {
 }
 
 impl Blocks {
-    /// What shares a scale, as the scheme's name says it.
+    /// The scope of a scale, as the scheme's name says it.
     fn span(&self, weight: &Shape, scales: &Shape, mark: &str) -> Result<String, String> {
         let [lead @ .., out, _] = &weight[..] else {
             return Err(format!("`weight` has shape {weight}, wanted at least 2 axes"));

@@ -59,13 +59,13 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// One way of spreading weights over tensors.
 pub trait Convention: Sync {
-    /// What it is called: `gptq`.
+    /// Its name: `gptq`.
     fn name(&self) -> &'static str;
 
     /// How a checkpoint with this `config.json` follows the convention; `None` if it does not.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The problem of the configuration.
     fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>>;
 
     /// The known keys of the object that [`Convention::read`] reads, by path. A star matches any text.
@@ -140,7 +140,7 @@ impl fmt::Debug for QuantisedModule<'_> {
     }
 }
 
-/// What one module's tensors do not fulfil.
+/// A condition that one module's tensors do not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inconsistent {
     /// The module, or empty for the configuration.

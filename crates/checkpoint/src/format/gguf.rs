@@ -95,7 +95,7 @@ impl Format for Gguf {
     }
 }
 
-/// What GGUF headers say.
+/// The contents of GGUF headers.
 #[derive(Debug)]
 struct Read {
     contents: Contents,

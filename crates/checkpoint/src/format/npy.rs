@@ -26,9 +26,9 @@ use crate::members::Members;
 pub(crate) struct Npy;
 
 const NAME: &str = "npy";
-/// What numpy appends to the name of an array.
+/// The suffix that numpy appends to the name of an array.
 pub(super) const SUFFIX: &str = ".npy";
-/// What is appended to that where the array is compressed.
+/// The further suffix of a compressed array.
 pub(super) const ZSTD: &str = ".zst";
 
 impl Format for Npy {
@@ -138,7 +138,7 @@ fn compressed(source: Arc<dyn ByteSource>, location: &Location) -> Result<(File,
     Ok((File::new(location.to_owned(), Arc::new(source)), Array::at(header, data..len)))
 }
 
-/// What the header of an array says.
+/// The contents of the header of an array.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) scheme: Arc<Scheme>,

@@ -1,6 +1,6 @@
 //! npz: numpy arrays in a zip archive whose members are stored, not compressed.
 //!
-//! What is refused: what [`super::npy`] refuses, and compressed members: nothing of them could be mapped or read in
+//! It refuses what [`super::npy`] refuses, and compressed members: nothing of them could be mapped or read in
 //! part.
 
 mod write;

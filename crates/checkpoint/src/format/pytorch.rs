@@ -85,7 +85,7 @@ impl Format for Pytorch {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 struct Parts {
     entries: Vec<TensorEntry>,
     by_name: NameIndex,

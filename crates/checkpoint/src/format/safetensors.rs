@@ -74,7 +74,7 @@ impl Format for Safetensors {
     }
 }
 
-/// What a safetensors header says.
+/// The contents of a safetensors header.
 struct Read {
     entries: Vec<TensorEntry>,
     by_name: NameIndex,

@@ -35,7 +35,7 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const TENSORS: &str = "tensors";
 /// The file in `tensors/` that says that all of them are there.
 pub(crate) const READY: &str = ".manifest_ready";
-/// What names of files of plain values end with.
+/// The ending of names of files of plain values.
 const PLAIN: &str = "__pt";
 const SHAPE: &str = "__shape";
 /// A manifest is at most this long.

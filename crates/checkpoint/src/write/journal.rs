@@ -1,4 +1,4 @@
-//! What has been written and is durable: kept beside it, so that a process that was ended can be followed by another.
+//! A record of what has been written and is durable. It lies beside the result, so that another process can go on.
 //!
 //! Lines of JSON. The first says what is being written, by its fingerprint; each of the others that a tensor is on
 //! the disk, with the digest of its bytes; the last that all is, and under which numbers the file system knows it. A

@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::format::{hf, squish};
 use crate::numbered::Numbered;
 
-/// What a path stands for.
+/// The meaning of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DestinationKind {
     /// A file.
@@ -28,7 +28,7 @@ pub(super) enum DestinationKind {
     Folder,
 }
 
-/// What ends the names of parts.
+/// The ending of the names of parts.
 const GGUF: &str = ".gguf";
 
 /// A place that is being written to. Dropped, it is removed if it holds nothing that could be continued.

@@ -19,7 +19,7 @@ const OPEN: usize = 64;
 /// How a [`Draft`] is written.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
-    /// What is at the path is replaced.
+    /// Replaces what is at the path.
     pub overwrite: bool,
     /// Bytes after which the result so far is made durable: if the process is interrupted later, the next one that writes
     /// the same to the same path continues from there. A shorter result leaves nothing behind.
@@ -47,7 +47,7 @@ pub struct Writer {
     next: usize,
     /// Tensors that an earlier process says are on the disk.
     claimed: usize,
-    /// What was written since all was durable.
+    /// Bytes written since all was durable.
     ahead: Vec<Done>,
     bytes_ahead: u64,
     /// The file that was written to last.
@@ -112,7 +112,7 @@ impl Writer {
         Ok(Some(done.note))
     }
 
-    /// What an earlier process has written from the next tensor on is written anew.
+    /// Writes anew what an earlier process has written from the next tensor on.
     fn forget(&mut self) -> Result<(), Error> {
         self.claimed = self.next;
         self.place.journal.restart(self.next)
@@ -304,7 +304,7 @@ impl Drop for Writer {
 }
 
 impl Draft {
-    /// What tells this result from any other, in hexadecimal digits.
+    /// The identity of this result, in hexadecimal digits.
     fn fingerprint(&self, identity: &[u8]) -> String {
         let mut hash = blake3::Hasher::new();
         let mut put = |bytes: &[u8]| {

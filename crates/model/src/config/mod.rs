@@ -64,7 +64,7 @@ impl<T> std::ops::Deref for Field<T> {
 /// The numbers of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What the checkpoint calls its architecture.
+    /// The architecture, as the checkpoint calls it.
     pub architecture: String,
     /// Layers.
     pub layers: Field<u64>,
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
         Reader { facts, architecture, problems: Vec::new(), noted, not_followed: Vec::new() }
     }
 
-    /// What the checkpoint calls its architecture.
+    /// The architecture, as the checkpoint calls it.
     pub fn architecture(&self) -> &str {
         self.architecture
     }
@@ -459,7 +459,7 @@ impl<'a> Reader<'a> {
         Err(Error::Config { architecture: self.architecture.to_owned(), problems: self.problems })
     }
 
-    /// What must hold between fields that are there.
+    /// Checks what must hold between fields that are there.
     fn relations(&mut self, c: &Config) {
         let known = |origins: &[&Origin]| origins.iter().all(|o| **o != Origin::Default(MISSING));
         let key = |field: &Origin, name: &str| match field {

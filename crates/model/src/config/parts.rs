@@ -154,7 +154,7 @@ impl Moe {
         r.fact(EXPERTS).and_then(|(_, fact)| fact.count()).is_some_and(|n| n > 0)
     }
 
-    /// What must hold between its numbers.
+    /// Checks what must hold between its numbers.
     pub(super) fn check(&self, r: &mut Reader, layers: u64) {
         let mut wrong = |field: &Field<u64>, name: &str, wanted: String| {
             let key = match &field.origin {

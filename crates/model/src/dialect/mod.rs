@@ -23,7 +23,7 @@ pub use tables::{
 pub use wrapper::Ambiguous;
 use wrapper::Wrapped;
 
-/// What is done to an entry to get the canonical parameter; `rank` is the parameter's.
+/// The change from an entry to the canonical parameter; `rank` is the parameter's.
 pub type How = fn(Expr, &Config, rank: usize) -> Expr;
 
 /// One canonical parameter and the entry that holds it. `{n}` is the layer; where the entry has `{e}`, there is one for
@@ -75,7 +75,7 @@ impl Rule {
         self.entry.replace("{n}", name.split('.').find(digits).unwrap_or_default())
     }
 
-    /// What holds the parameter called `name`: an entry, or a stack of one for each expert.
+    /// The source of the parameter called `name`: an entry, or a stack of one for each expert.
     fn stored(&self, prefix: &str, name: &str, config: &Config, wrapped: &Wrapped<'_>) -> Expr {
         let prefix = if self.prefixed { prefix } else { "" };
         let entry = self.entry_in(name);
@@ -321,7 +321,7 @@ pub fn rows_gate(expr: Expr, config: &Config, _: usize) -> Expr {
     expr.slice(0, 0..*config.ffn)
 }
 
-/// What is gated: the second half.
+/// The part that the gate is multiplied with: the second half.
 pub fn rows_up(expr: Expr, config: &Config, _: usize) -> Expr {
     expr.slice(0, *config.ffn..2 * *config.ffn)
 }

@@ -1,4 +1,4 @@
-//! What may stand around a model's names in transformers' files: a training loop's wrapper, or a model of several parts
+//! Prefixes around a model's names in transformers' files: a training loop's wrapper, or a model of several parts
 //! of which text is one. The names are read as if it were not there; the parts beside the text are left, by name.
 //!
 //! Source: golden/wrappers, made by transformers 5.23, torch 2.13 and peft 0.21.

@@ -25,13 +25,13 @@ pub struct Param {
     pub shape: Shape,
     /// The scheme that it has after its steps.
     pub scheme: Arc<Scheme>,
-    /// What is done to it after movement. Empty: it can stay as stored.
+    /// The steps after movement. Empty: it can stay as stored.
     pub steps: Vec<Step>,
     /// The canonical parameter whose bytes it shares.
     pub tied_to: Option<String>,
 }
 
-/// What a runtime holds.
+/// The parameters of a runtime.
 #[derive(Debug)]
 pub struct RuntimeLayout {
     /// The runtime parameters.
@@ -60,7 +60,7 @@ pub trait Layout: fmt::Debug {
     /// If the runtime's parameters cannot be made of the canonical ones.
     fn targets(&self, model: &Model, params: &[Param]) -> Result<RuntimeLayout, OneWay>;
 
-    /// What ranks hold of a model of `family`; `None`: of modules of the caller's own.
+    /// The shares of ranks in a model of `family`; `None`: in modules of the caller's own.
     fn holding(&self, _family: Option<&dyn Family>) -> Holding {
         Holding::default()
     }

@@ -7,7 +7,7 @@ use tensor::{Expr, OneWay, RopeOrder, Target};
 use super::{Layout, Param, RuntimeLayout};
 use crate::Model;
 
-/// What the modules of a model hold, under their own names, encoded as stored.
+/// The parameters of a model's modules, under their own names, encoded as stored.
 #[derive(Debug)]
 pub struct Modules;
 

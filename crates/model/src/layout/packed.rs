@@ -88,7 +88,7 @@ enum Fusion<'a> {
     Later,
 }
 
-/// What the modules of a model fuse, of the parameters that are there.
+/// The parameters that the modules of a model fuse, of those that are there.
 struct Fusions<'a> {
     by_name: HashMap<&'a str, &'a Param>,
     /// For each part, the parameter that it is fused into.

@@ -15,7 +15,7 @@ pub(super) const MAX_WINDOW: u64 = 128 << 20;
 /// The longest block, before and after (RFC 8878, 3.1.1.2.4).
 const MAX_BLOCK: u64 = 128 << 10;
 
-/// What stands at a place where a frame may begin.
+/// The item at a place where a frame may begin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameOrSkip {
     Frame(Frame),

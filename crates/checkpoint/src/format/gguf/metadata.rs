@@ -181,7 +181,7 @@ impl GgufMetadata {
         self.elements(key, "an array of bool", |array| array.of(ValueType::Bool, |[byte]| byte != 0))
     }
 
-    /// What part of a split model this is, if it is one. A count of 0 says that parts were joined again
+    /// The place of this file in a split model, if it is a part. A count of 0 says that parts were joined again
     /// (tools/gguf-split/gguf-split.cpp, `gguf_merge`).
     pub(super) fn split(&self) -> Result<Option<Split>, Error> {
         let count = self.u64(split::COUNT)?.unwrap_or(0);

@@ -90,7 +90,7 @@ impl Tensors {
     }
 }
 
-/// What is needed to read one info after another.
+/// The state to read one info after another.
 struct Reader<'p> {
     alignment: u64,
     /// Where the next tensor's data must start in the data section, unless an error has hidden it.

@@ -11,7 +11,7 @@ use crate::format;
 /// Ids from here on are damage, not news: there were 43 in the first three years.
 const NEVER: u32 = 256;
 
-/// What a type id stands for.
+/// The scheme of a type id.
 enum Id {
     /// The scheme of this name.
     Scheme(&'static str),

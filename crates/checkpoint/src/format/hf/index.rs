@@ -96,7 +96,7 @@ impl Index {
     }
 }
 
-/// What of the index is used.
+/// The fields of the index that are used.
 ///
 /// `metadata` is not: its `total_size` is what the weights took in memory when they were saved. Tied tensors
 /// count twice or once, quantisers leave the size from before, and every reader takes the files at their word.

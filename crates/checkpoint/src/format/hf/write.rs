@@ -50,7 +50,7 @@ pub(crate) fn is_written(name: &str) -> bool {
 /// Keys of `config.json` that say how weights are quantised.
 const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
 
-/// What stands beside the weights of an HF directory.
+/// The files beside the weights of an HF directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HfFiles {
     /// `config.json`; what it says of quantised weights is found anew.

@@ -42,7 +42,7 @@ static DTYPES: &[(&str, Dtype)] = &[
     ("<i1", Dtype::I8),
 ];
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) dtype: Dtype,

@@ -175,7 +175,7 @@ impl Frame for Archive {
 }
 
 impl Member {
-    /// What the local and the central header share: from the version to the length of the extra field.
+    /// The part that the local and the central header share: from the version to the length of the extra field.
     fn put(&self, out: &mut Vec<u8>, zip64: bool, extra: &[u8]) {
         let flags = if self.name.is_ascii() { 0 } else { UTF8 };
         // Stored, at midnight.

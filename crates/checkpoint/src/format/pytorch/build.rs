@@ -10,7 +10,7 @@ use super::value::{Heap, Inert, Node, NodeId, Storage, Tensor, Value, Wrong};
 /// Axes of a tensor. As many as torch's own iterators take.
 const MOST_DIMS: usize = 64;
 
-/// What `callee(*arguments)` would give, as data.
+/// The result of `callee(*arguments)`, as data.
 pub(super) fn call(
     heap: &mut Heap,
     callee: Value,

@@ -1,4 +1,4 @@
-//! What the names in a pickle mean here. Nothing is ever looked up, imported or called: a name is one of those
+//! The meaning of the names in a pickle. Nothing is ever looked up, imported or called: a name is one of those
 //! that tensors are made of, one that no checkpoint has a use for, or means nothing.
 
 use super::element_type::ElementType;
@@ -112,7 +112,7 @@ static PACKAGES: &[&str] = &[
     "torch.utils.cpp_extension",
 ];
 
-/// What pickles do name of Python's builtins: types of values.
+/// The names of Python's builtins that pickles use: types of values.
 static BUILTINS: &[&str] = &[
     "bool",
     "bytearray",
@@ -136,7 +136,7 @@ static BUILTINS: &[&str] = &[
 ];
 
 impl Global {
-    /// What `module.name` means; `None` if no checkpoint has a use for it.
+    /// The meaning of `module.name`; `None` if no checkpoint has a use for it.
     pub(super) fn of(pickle: &[u8], module: Span, name: Span) -> Option<Global> {
         let inert = Global::Inert { module, name };
         let (Ok(m), Ok(n)) = (std::str::from_utf8(module.of(pickle)), std::str::from_utf8(name.of(pickle)))

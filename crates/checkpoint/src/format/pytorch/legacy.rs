@@ -66,7 +66,7 @@ pub(super) fn read(location: &Location, source: &dyn ByteSource) -> Result<Parts
     }
 }
 
-/// What the pickles say.
+/// The contents of the pickles.
 struct Pickles {
     object: machine::Described,
     keys: machine::Described,

@@ -15,7 +15,7 @@ use super::opcode as op;
 use super::value::{Heap, Node, Span, Value, Wrong};
 use crate::fault::Fault;
 
-/// What a pickle describes.
+/// The objects that a pickle describes.
 pub(super) struct Described {
     pub(super) root: Value,
     pub(super) heap: Heap,

@@ -1,4 +1,4 @@
-//! What a pickle says, as data: values that are as cheap to copy as a number, and the nodes they point to.
+//! The contents of a pickle, as data: values that are as cheap to copy as a number, and the nodes they point to.
 //!
 //! Nodes point to each other by index, so what a pickle shares is shared here, and a value that contains itself
 //! is only an index like any other.
@@ -43,7 +43,7 @@ pub(super) enum Value {
     Node(NodeId),
 }
 
-/// What a value may point to.
+/// The nodes that a value may point to.
 #[derive(Debug)]
 pub(super) enum Node {
     Tuple(Box<[Value]>),
@@ -58,7 +58,7 @@ pub(super) enum Node {
 /// Something that stands for elements in a file: a record of the archive, or a part of one.
 #[derive(Debug)]
 pub(super) struct Storage {
-    /// What is in it: the type of its elements, or bytes.
+    /// Its elements: their type, or bytes.
     pub(super) kind: ElementType,
     /// The name of its record.
     pub(super) key: Span,
@@ -153,7 +153,7 @@ impl Heap {
         }
     }
 
-    /// What `value` is, in a word or two.
+    /// The kind of `value`, in a word or two.
     pub(super) fn name(&self, value: Value) -> &'static str {
         match value {
             Value::None => "None",
@@ -180,7 +180,7 @@ impl NodeId {
     }
 }
 
-/// What is wrong with a pickle, and at which of its bytes.
+/// A problem of a pickle, and the byte where it is.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) at: usize,

@@ -11,7 +11,7 @@ pub(super) struct Named {
     pub(super) tensor: NodeId,
 }
 
-/// What was found.
+/// The result.
 #[derive(Default)]
 pub(super) struct Found {
     /// In the order of the pickle.

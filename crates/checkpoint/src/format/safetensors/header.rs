@@ -13,7 +13,7 @@ use crate::fault::Fault;
 /// The name that is no tensor.
 const METADATA: &str = "__metadata__";
 
-/// What a header says, in its order.
+/// The contents of a header, in its order.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub(super) tensors: Vec<Info>,

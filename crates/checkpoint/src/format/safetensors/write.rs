@@ -11,7 +11,7 @@ use crate::write::{Flat, Outgoing, Refusals};
 /// The header's length is a multiple of this, so that data is aligned (safetensors/src/tensor.rs, `prepare`).
 const ALIGNMENT: usize = 8;
 
-/// What refusals are about.
+/// The subject of refusals.
 const WHAT: &str = "safetensors";
 
 /// One tensor of the file: a plane of one that is to be written.
