@@ -326,6 +326,12 @@ pub enum Fault {
         /// What is there.
         what: &'static str,
     },
+    /// The directory that is to hold the result does not exist.
+    #[error("there is no such directory")]
+    NoFolder,
+    /// What is read is where the result is to be written.
+    #[error("the source and the destination are the same")]
+    Source,
     /// The directory to replace holds files that no conversion writes.
     #[error("the directory there holds {}, which no conversion writes", listed(names))]
     Foreign {
@@ -381,6 +387,8 @@ impl Fault {
             | Fault::Twice
             | Fault::Exists { .. }
             | Fault::Foreign { .. }
+            | Fault::NoFolder
+            | Fault::Source
             | Fault::Busy
             | Fault::NoFileName
             | Fault::NoKey { .. }
@@ -409,6 +417,10 @@ impl Fault {
             Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
             Fault::Foreign { .. } => {
                 Some("move it elsewhere, or name another place: nothing is removed that may be yours")
+            }
+            Fault::NoFolder => Some("create it first"),
+            Fault::Source => {
+                Some("write to another path, and replace the source when you have checked the result")
             }
             Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
             Fault::Harmful { .. } => {

@@ -279,7 +279,10 @@ impl<'a> Conversion<'a> {
         if let Some(agreement) = agreement {
             agreement.check(pool)?;
         }
-        let mut write = WriteOptions { overwrite: options.overwrite, identity, ..WriteOptions::default() };
+        let places = checkpoint.files().iter().map(|file| &file.location).chain([checkpoint.location()]);
+        let sources = places.filter_map(|place| place.path().map(Path::to_owned)).collect();
+        let mut write =
+            WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
         let options = load::Options {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::OutFile;
 use super::journal::Journal;
 use super::system::{self, Identity, Room, sync};
+use super::writer::WriteOptions;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::{hf, squish};
@@ -56,11 +57,12 @@ impl OutputPlace {
         files: &[OutFile],
         tensors: usize,
         fingerprint: &str,
-        overwrite: bool,
+        options: &WriteOptions,
     ) -> Result<OutputPlace, Error> {
         let Some(name) = path.file_name() else {
             return Err(Error::whole(path, Fault::NoFileName));
         };
+        let overwrite = options.overwrite;
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(".partial");
@@ -84,6 +86,13 @@ impl OutputPlace {
         }
         if kind == DestinationKind::Folder {
             names.push((output.clone(), path.to_owned()));
+        }
+        if !parent(path).is_dir() {
+            return Err(Error::whole(parent(path), Fault::NoFolder));
+        }
+        let parts = if kind == DestinationKind::Parts { parts_at(path)? } else { vec![] };
+        if let Some(taken) = source_at(names.iter().map(|(_, to)| to).chain(&parts), &options.sources) {
+            return Err(Error::whole(taken, Fault::Source));
         }
         let fresh = fs::symlink_metadata(&work).is_err();
         if fresh {
@@ -280,7 +289,7 @@ fn refuse(
 ) -> Result<(), Error> {
     let mut there: Vec<PathBuf> = names.iter().map(|(_, to)| to.clone()).collect();
     if kind == DestinationKind::Parts && !names.is_empty() {
-        there.extend(family(path).map_err(|e| Error::io(parent(path), "list", e))?);
+        there.extend(parts_at(path)?);
         there.sort_unstable();
         there.dedup();
     }
@@ -325,6 +334,17 @@ fn allocated(folder: &Path) -> u64 {
         Err(_) => 0,
     };
     entries.flatten().map(taken).fold(0, u64::saturating_add)
+}
+
+fn parts_at(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    family(path).map_err(|e| Error::io(parent(path), "list", e))
+}
+
+/// The first of `paths` at which, or below which, one of `sources` is.
+fn source_at<'a>(mut paths: impl Iterator<Item = &'a PathBuf>, sources: &[PathBuf]) -> Option<&'a Path> {
+    let sources: Vec<PathBuf> = sources.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let holds = |path: &Path| sources.iter().any(|source| source.starts_with(path));
+    paths.find(|path| path.canonicalize().is_ok_and(|path| holds(&path))).map(PathBuf::as_path)
 }
 
 /// Makes a directory, or finds one that is ours.
@@ -418,7 +438,8 @@ mod tests {
 
     /// A place with `files` written, as [`super::super::Writer`] writes them.
     fn written(path: &Path, kind: DestinationKind, files: &[OutFile], overwrite: bool) -> OutputPlace {
-        let place = OutputPlace::open(path, kind, files, 0, "abc", overwrite).unwrap();
+        let options = WriteOptions { overwrite, ..WriteOptions::default() };
+        let place = OutputPlace::open(path, kind, files, 0, "abc", &options).unwrap();
         if place.journal.complete.is_none() {
             for (i, file) in files.iter().enumerate() {
                 place.file(i).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -21,6 +21,8 @@ const OPEN: usize = 64;
 pub struct WriteOptions {
     /// Replaces what is at the path.
     pub overwrite: bool,
+    /// Files and directories that are read while it is written, and so are never replaced.
+    pub sources: Vec<PathBuf>,
     /// Bytes after which the result so far is made durable: if the process is interrupted later, the next one that writes
     /// the same to the same path continues from there. A shorter result leaves nothing behind.
     pub sync_every: u64,
@@ -31,7 +33,7 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
-        WriteOptions { overwrite: false, sync_every: 256 << 20, identity: vec![] }
+        WriteOptions { overwrite: false, sources: vec![], sync_every: 256 << 20, identity: vec![] }
     }
 }
 
@@ -69,7 +71,7 @@ impl Writer {
     pub(super) fn new(draft: Draft, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
         let fingerprint = draft.fingerprint(&options.identity);
         let Draft { tensors, kind, files, spots } = draft;
-        let place = OutputPlace::open(path, kind, &files, tensors.len(), &fingerprint, options.overwrite)?;
+        let place = OutputPlace::open(path, kind, &files, tensors.len(), &fingerprint, options)?;
         let claimed = place.journal.done.len();
         let begun = vec![false; files.len()];
         let sync_every = options.sync_every;

@@ -1,7 +1,9 @@
 //! `weighbridge convert`: another format, other encodings.
 
+use std::fs::File;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +27,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let mut open = args.also.options(Io::Pread);
     open.all_ranks = args.from.is_some();
     let checkpoint = weighbridge::open_with(&args.source, &open)?;
-    let imatrix = args.imatrix.as_deref().map(Imatrix::open).transpose()?;
+    let imatrix = args.imatrix.as_deref().map(importance).transpose()?;
     let Encoding { rules, preset, .. } = args.encoding.encoding();
     let options = ConvertOptions {
         adapter: args.adapter.adapter()?,
@@ -60,6 +62,15 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         return Ok(json::print(&json::Convert::of((&args.source, &args.destination), &report, &groups))?);
     }
     Ok(std::io::stdout().lock().write_all(text(args, &report, groups).as_bytes())?)
+}
+
+/// The importance matrix in the file at `path`.
+fn importance(path: &Path) -> Result<Imatrix, Failure> {
+    // What can be said of a model's file would mislead here.
+    File::open(path).map_err(|e| {
+        Failure::Other(format!("cannot read the importance matrix `{}`: {e}", path.display()))
+    })?;
+    Ok(Imatrix::open(path)?)
 }
 
 /// Whether Ctrl-C was pressed: what is worth continuing is kept, and we go.
