@@ -69,7 +69,7 @@ fn is_held(holder: Option<Holder<'_>>, scheme: &Scheme, shape: &Shape) -> bool {
     holder.is_none_or(|holder| (holder.holds)(scheme, shape))
 }
 
-/// What is wrong.
+/// Problems of a request to encode, grouped.
 #[derive(Debug, Default)]
 pub struct Misfits {
     whole: Vec<Diagnostic>,
@@ -202,8 +202,8 @@ impl Misfits {
     }
 }
 
-/// What may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
-/// them what it has, in that order; else of all.
+/// Suggests names for a pattern that matches none of `names`: the nearest name, else patterns of the names that contain
+/// the pattern's segments in order, else of those that contain its text, else of all.
 fn meant(pattern: &str, names: &[&str]) -> Option<String> {
     if let Some(near) = nearest(pattern, names.iter().copied()) {
         return Some(format!("the nearest is `{near}`"));
