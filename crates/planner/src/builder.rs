@@ -124,11 +124,11 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// Parameters that are encoded on the way, whatever they are stored in: rules for their canonical names, or for
-    /// those of the entries in [`LayoutKind::Source`]. The first that matches wins; each must decide something.
+    /// Adds encoding rules. Their patterns match canonical names, or entry names in [`LayoutKind::Source`], whatever
+    /// scheme the parameters are stored in. The first rule that matches wins, and each rule must decide something.
     ///
-    /// Encodes parameters by these rules. The layout sees the new encodings: it fuses parameters that are encoded alike,
-    /// and interleaves their rows where it can. Each rank encodes the share that it holds.
+    /// The parameters are encoded during the load. The layout sees the new encodings: it fuses parameters that are
+    /// encoded alike, and interleaves their rows where it can. Each rank encodes the share that it holds.
     #[must_use]
     pub fn encode(mut self, rules: impl IntoIterator<Item = EncodeRule>) -> PlanBuilder<'a> {
         self.encoding.rules.extend(rules);
@@ -166,7 +166,7 @@ impl<'a> PlanBuilder<'a> {
         self.ranks()?.request(rank)
     }
 
-    /// The plans of all ranks: what they have in common is done once.
+    /// Returns the plans of all ranks. Work that they have in common is done once.
     ///
     /// # Errors
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
