@@ -63,14 +63,14 @@ pub struct Conversion<'a> {
     rules: Vec<String>,
     /// Tensors that no entry of the source holds.
     made: Vec<Made>,
-    /// What the source says and the result will not.
+    /// Metadata of the source that the result will not have.
     left: Vec<Left>,
     /// Values of the source that the result cannot express.
     lost: Vec<Loss>,
     draft: Draft,
-    /// What the values depend on.
+    /// Identity of everything that the values depend on.
     identity: Vec<u8>,
-    /// What files of ranks must agree about.
+    /// Checks that rank files must pass.
     agreement: Option<Agreement>,
 }
 
@@ -209,7 +209,7 @@ impl<'a> Conversion<'a> {
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
                 if layout == vllm::LAYOUT {
-                    // What has one scale now, and had several, is what it was to who reads the configuration.
+                    // A tensor with several scales merged into one means the same to a reader of the configuration.
                     let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
@@ -289,7 +289,7 @@ impl<'a> Conversion<'a> {
         };
         let mut writer = draft.create_with(path, &write)?;
         let mut report = ConvertReport { left, lost, ..ConvertReport::default() };
-        // What all ranks leave, the last says.
+        // The last rank reports entries that all ranks leave out.
         if let Some(last) = plans.last() {
             report.dropped.clone_from(&last.pieces().dropped);
             report.absent.clone_from(&last.pieces().absent);
@@ -330,7 +330,7 @@ impl<'a> Conversion<'a> {
                 writer.tensor(&[bytes])?;
             }
         }
-        // What was copied out of a file before it changed is of another model than what came after.
+        // Tensors copied before a file changed and after it are not of one model.
         checkpoint.unchanged()?;
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
@@ -380,7 +380,7 @@ fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
     kept.into_iter().find(|plain| *plain.name == *name)
 }
 
-/// What becomes of each parameter: rules first, then the preset, else as the layout has it.
+/// Returns the choice for each parameter: rules first, then the preset, else the layout's own scheme.
 fn choose(
     ranks: &Ranks,
     format: OutputFormat,

@@ -1,4 +1,4 @@
-//! In what two checkpoints differ, whatever their formats: by canonical parameters, or by names as stored.
+//! Compares two checkpoints of any formats, by canonical parameters or by stored names.
 
 mod compare;
 mod keys;
@@ -76,7 +76,7 @@ pub fn diff(
             report.only_a.push((param.name.clone(), a.held(i)));
             continue;
         };
-        // What shares another's slot in both is compared there.
+        // A parameter that shares a slot with the same root in both is compared there.
         let ties = (param.tied_to.map(|t| &a.plan.params()[t].name), b.plan.params()[j].tied_to);
         if let (Some(root), Some(other)) = ties
             && *root == b.plan.params()[other].name
@@ -160,7 +160,7 @@ impl Side {
         Ok(Side { plan: plan_as_stored(checkpoint)? })
     }
 
-    /// Whether its rotary factors are those that follow from the configuration of `model`.
+    /// Whether its rotary factors follow from the configuration of `model`.
     fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
         let at = self.plan.params().iter().position(|p| p.name == rope::FACTORS);
         let rope = rope::of(model);

@@ -122,8 +122,8 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
     }
 }
 
-/// The layout of the file that a checkpoint is. In a model that is not known, nothing tells mlx-lm's names from those of
-/// transformers, and either is written as stored.
+/// Returns the layout of the checkpoint's own files. If the model is unknown, nothing tells mlx-lm's names from those
+/// of transformers, and either is written as stored.
 pub(crate) fn own_layout(checkpoint: &Checkpoint, format: OutputFormat) -> Option<LayoutKind> {
     let dialect = dialect_of(checkpoint)?;
     if dialect == DialectName::Gguf {

@@ -1,4 +1,4 @@
-//! What a conversion did.
+//! The results of a conversion.
 
 use plan::Fidelity;
 use quant::Difference;
@@ -9,7 +9,7 @@ use plan::PlannedParam;
 
 use crate::Left;
 
-/// What became of one parameter.
+/// The result for one parameter.
 #[derive(Clone, Debug)]
 pub struct Converted {
     /// Its name.
@@ -86,7 +86,7 @@ impl Group {
     }
 }
 
-/// What a conversion did.
+/// The results of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertReport {
     /// Each parameter, in the order of the file.
@@ -97,7 +97,7 @@ pub struct ConvertReport {
     pub dropped: Vec<(String, String)>,
     /// Parameters that are not there, and may be absent.
     pub absent: Vec<plan::Absent>,
-    /// What the source says besides tensors, and the result does not.
+    /// Metadata of the source that the result does not have.
     pub left: Vec<Left>,
     /// Values of the source that the result cannot express, and whose loss was allowed.
     pub lost: Vec<Loss>,

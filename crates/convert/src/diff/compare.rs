@@ -1,4 +1,4 @@
-//! The values of one parameter held against those of another, whatever both are encoded in.
+//! Compares the values of one parameter with those of another, whatever schemes both are stored in.
 
 use std::ops::Range;
 
@@ -95,7 +95,7 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// `None` if they are not known, or there are none.
+    /// Returns `None` if no codec knows the values, or there are none.
     fn of(tensor: &'a Tensor) -> Result<Option<Values<'a>>, quant::BadData> {
         let shape: &Shape = tensor.shape();
         let (Some(codec), Some(bands)) =

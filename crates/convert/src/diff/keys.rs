@@ -60,7 +60,7 @@ fn bookkeeping(file: &str, key: &str) -> Option<&'static str> {
     BOOKKEEPING.iter().find(|(of, begin, _)| *of == file && fits(begin)).map(|(.., why)| *why)
 }
 
-/// The keys of both, besides their tensors and configurations.
+/// Metadata keys of both, other than tensors and configurations.
 pub(super) struct Compared {
     pub(super) differences: Vec<KeyDifference>,
     /// Why something was not compared.
@@ -174,7 +174,7 @@ fn template(checkpoint: &Checkpoint) -> Result<Option<String>, Error> {
     })
 }
 
-/// The vocabulary; `None` if there is none. What has no words in which it could be compared goes to `not_compared`.
+/// Returns the vocabulary; `None` if there is none. Parts that have no comparable form are added to `not_compared`.
 fn vocabulary(
     checkpoint: &Checkpoint,
     not_compared: &mut Vec<String>,

@@ -27,7 +27,7 @@ pub enum Outcome {
     SameValues,
     /// Other values.
     Values {
-        /// How far those of B are from those of A.
+        /// Difference of B's values from A's.
         difference: Difference,
         /// Values that are not equal.
         unequal: u64,
@@ -110,13 +110,13 @@ pub struct DiffGroup {
 pub struct DiffReport {
     /// The family, if the names are canonical ones.
     pub family: Option<&'static str>,
-    /// Why the names are those of the files, if nobody asked for that.
+    /// The reason for comparing stored names, if the caller did not ask for it.
     pub why_stored: Option<String>,
-    /// What the configurations say otherwise: field, A's value, B's value.
+    /// Differences of the configurations: field, A's value, B's value.
     pub configuration: Vec<(String, String, String)>,
-    /// What they say otherwise beside tensors: metadata, configuration, tokenizer, template.
+    /// Differences beside the tensors: metadata, configuration, tokenizer, template.
     pub keys: Vec<KeyDifference>,
-    /// What of this was not compared, and why.
+    /// Parts that were not compared, with the reason.
     pub not_compared: Vec<String>,
     /// Parameters that both have, in the order of A.
     pub params: Vec<Compared>,
@@ -135,8 +135,8 @@ pub struct DiffReport {
 }
 
 impl DiffReport {
-    /// Whether both hold the same parameters with the same values, under whatever names, in whatever encoding, and say the
-    /// same beside them.
+    /// Whether both hold the same parameters with the same values and the same metadata, whatever their names and
+    /// encodings.
     pub fn is_same(&self) -> bool {
         self.has_same_parameters() && self.configuration.is_empty() && self.differing_keys().next().is_none()
     }
@@ -146,7 +146,7 @@ impl DiffReport {
         self.only_a.is_empty() && self.only_b.is_empty() && self.params.iter().all(|p| p.outcome.is_same())
     }
 
-    /// What they say otherwise that is more than bookkeeping.
+    /// Differences of keys that are more than bookkeeping.
     pub fn differing_keys(&self) -> impl Iterator<Item = &KeyDifference> {
         self.keys.iter().filter(|k| k.bookkeeping.is_none())
     }
