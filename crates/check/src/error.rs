@@ -7,7 +7,7 @@ use tensor::Diagnostics;
 use crate::finding::Finding;
 use crate::keys::KeyFinding;
 
-/// What is in the way of a check, or what it found while something was loaded.
+/// A reason why a check cannot run, or a difference found during a load.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
     Manifest {
         /// The file.
         path: String,
-        /// What is wrong, wanted and found.
+        /// The problem, wanted and found.
         what: String,
     },
     /// A manifest cannot be read or written.
@@ -30,9 +30,9 @@ pub enum Error {
     ManifestIo {
         /// The file.
         path: String,
-        /// What was tried: `read`, `write`.
+        /// The operation: `read`, `write`.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Another manifest is where one is to be written.
@@ -41,7 +41,7 @@ pub enum Error {
         /// The file.
         path: String,
     },
-    /// What was loaded is not what a manifest says.
+    /// The loaded tensors or keys differ from a manifest.
     #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
     Differs {
         /// The checkpoint.

@@ -1,4 +1,5 @@
-//! What a manifest says of the metadata, the configuration, the tokenizer and the chat template, and what differs from it.
+//! Keys of the metadata, the configuration, the tokenizer and the chat template as a manifest lists them, and
+//! differences from it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,7 @@ static LAID_OUT: &[&str] = &["general.alignment", "split.no", "split.count", "sp
 pub struct ListedKey {
     /// The file that says it, or `metadata` for GGUF.
     pub file: String,
-    /// The key, dots between those of nested objects; empty for a file that is taken as a whole.
+    /// The key, with dots between those of nested objects; empty for a file that is taken as a whole.
     pub key: String,
     /// BLAKE3 of the value, in 64 hexadecimal digits.
     pub blake3: String,
@@ -26,7 +27,7 @@ pub struct KeyFinding {
     pub file: String,
     /// The key; empty for a whole file.
     pub key: String,
-    /// What is wrong.
+    /// The problem.
     pub wrong: WrongKey,
 }
 

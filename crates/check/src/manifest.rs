@@ -1,4 +1,4 @@
-//! Manifests: what the tensors of a checkpoint are, so that a copy can be held against them.
+//! Manifests: lists of a checkpoint's tensors, so that a copy can be compared with them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::keys::{self, KeyFinding, ListedKey};
 use crate::{Finding, Wrong};
 
-/// What a manifest says it is.
+/// The format name in a manifest.
 const FORMAT: &str = "weighbridge-manifest";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u64 = 1;
@@ -150,7 +150,7 @@ impl Manifest {
             fs::rename(&temporary, path)
         });
         if written.is_err() {
-            // There is nobody to tell; the name says that it is temporary.
+            // The error has no one to go to, and the name says that the file is temporary.
             let _ = fs::remove_file(&temporary);
         }
         written.map_err(failed)
