@@ -16,7 +16,7 @@ use crate::why::Why;
 /// Why an expression cannot be moved into a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Role of the plane that refuses; empty if it is none in particular.
+    /// Role of the plane that cannot be made; empty if no plane in particular.
     pub plane: &'static str,
     /// The rule that it breaks.
     pub why: Why,
@@ -69,7 +69,7 @@ struct From {
     grid: Grid,
 }
 
-/// What a partly covered target cell has received so far, in elements.
+/// Elements that a partly covered target cell has received.
 #[derive(Default)]
 struct Fill {
     from: Option<(PieceSource, u64)>,

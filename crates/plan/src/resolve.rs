@@ -1,4 +1,4 @@
-//! Stage 1: what the model wants held against what the checkpoint has.
+//! Stage 1: matches the model's parameters with the checkpoint's entries.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -42,7 +42,7 @@ pub struct Absent {
     pub pattern: String,
 }
 
-/// How a checkpoint is read besides what its dialect says.
+/// How a checkpoint is read, beyond its dialect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolveOptions<'a> {
     /// Replaces the entries: names of the dialect are looked up here.
@@ -74,7 +74,7 @@ impl ResolvedParam {
         after(&self.scheme, &self.steps)
     }
 
-    /// Has it encoded in `scheme`, after all that is done to it already. What is stored so stays as it is.
+    /// Encodes it in `scheme` after its other steps. A parameter that is stored so keeps its bytes.
     pub fn encode(&mut self, scheme: Arc<Scheme>) {
         let mut steps = std::mem::take(&mut self.steps);
         steps.push(Step::To(scheme));
@@ -83,7 +83,7 @@ impl ResolvedParam {
 }
 
 impl Resolved {
-    /// Does to what is tied to another whatever is done to that one.
+    /// Gives each tied parameter the steps of its root.
     pub fn follow_ties(&mut self) {
         let roots: HashSet<&str> = self.params.iter().filter_map(|p| p.tied_to.as_deref()).collect();
         let own = self.params.iter().filter(|p| roots.contains(p.name.as_str()));
@@ -104,7 +104,7 @@ impl Resolved {
 /// Substitutes `entries` into `bindings` and checks names and shapes.
 ///
 /// # Errors
-/// Every problem at once: what is missing, unused, mis-shaped or stored in different schemes.
+/// Every problem at once: names that are missing or unused, wrong shapes, parts stored in different schemes.
 pub fn resolve(entries: &[TensorEntry], bindings: &Bindings) -> Result<Resolved, Problems> {
     resolve_with(entries, bindings, &ResolveOptions::default())
 }

@@ -55,11 +55,11 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Applies `mapping`. Tensors stand in the order of the first entry of each, whatever the order of rules.
+    /// Applies `mapping`. Tensors are ordered by the first entry of each, not by the order of rules.
     ///
     /// # Errors
-    /// Every rule that takes nothing or lacks a part, every entry that two rules take, every name that comes of two,
-    /// every step that does not fit.
+    /// Every rule that matches nothing or lacks a part, every entry that two rules match, every name that two rules
+    /// produce, every step that does not fit.
     pub fn of(entries: &[TensorEntry], mapping: &Mapping) -> Result<Mapped, MapProblems> {
         let mut work = Work::of(entries, mapping);
         let (taken, groups) = work.take();
@@ -99,10 +99,10 @@ impl Mapped {
         &self.dropped
     }
 
-    /// The way back: every entry as an expression over the tensors.
+    /// Inverts the mapping: returns every entry as an expression over the tensors.
     ///
     /// # Errors
-    /// Everything that has no way back, by name: what was dropped, cut or padded.
+    /// Everything that cannot be inverted, by name: tensors that were dropped, cut or padded.
     pub fn inverse(&self) -> Result<Vec<Made>, Vec<OneWay>> {
         let one_way = |name: &str, why| OneWay { name: name.to_owned(), why };
         let mut lost: Vec<OneWay> =

@@ -17,7 +17,7 @@ use crate::family;
 
 /// The scales that attention has for its cache.
 pub(crate) const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
-/// Who has parameters for them too, which are -1 where a checkpoint has none:
+/// Schemes whose layers have parameters for them too, which are -1 where a checkpoint has none:
 /// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
@@ -143,7 +143,7 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// What a file of a rank holds.
+/// A tensor in the file of a rank.
 struct Saved {
     name: String,
     shape: Shape,

@@ -23,9 +23,10 @@ pub struct Rejoined {
     pub bindings: Arc<Bindings>,
     /// Parts that several ranks have: they must be the same.
     pub copies: Vec<Copies>,
-    /// What is there beside the parameters: it must be zero.
+    /// Tensors beside the parameters, which must be zero.
     pub padding: Vec<Made>,
-    /// Scales of attention's cache, and the values that vLLM gives them where a checkpoint has none: they must have these.
+    /// Scales of attention's cache, and the values that vLLM gives them where a checkpoint has none; the files must
+    /// have these values.
     pub constants: Vec<(String, f32)>,
 }
 
@@ -62,7 +63,7 @@ impl Rejoined {
                 names.state.names(&mut layout.targets.iter_mut().map(|t| &mut t.name).collect::<Vec<_>>());
                 for target in layout.targets {
                     let name = format!("{}.{}.{}", rank / tp, rank % tp, target.name);
-                    // What several planes hold goes by the name of their module.
+                    // Parameters with several planes are listed by the name of their module.
                     let named = [name.as_str(), name.strip_suffix("weight").unwrap_or(&name)];
                     let held = named.into_iter().find_map(|n| Some((n.to_owned(), *there.get(n)?)));
                     match held {
