@@ -4,7 +4,7 @@ use super::{Config, rope, windows};
 use crate::activation::Activation;
 use crate::{DialectName, Fact, Facts};
 
-/// What a checkpoint of an ecosystem says of its model: keys and values, in the order of a file. In config.json, dots
+/// The metadata of a model in an ecosystem's files: keys and values, in the order of a file. In config.json, dots
 /// descend into objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
@@ -42,7 +42,7 @@ impl Description {
         Description { dialect, pairs: Vec::new(), losses: Vec::new(), as_said: Vec::new() }
     }
 
-    /// Says `key`, whatever it said before.
+    /// Sets `key`, replacing an earlier value.
     pub fn put(&mut self, key: &str, fact: Fact) {
         match self.pairs.iter_mut().find(|(k, _)| k == key) {
             Some((_, there)) => *there = fact,
@@ -210,7 +210,7 @@ pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period:
     }
 }
 
-/// Says what a decoder with rotary embeddings has besides, in GGUF.
+/// Adds the keys that decoders with rotary embeddings have in GGUF.
 pub fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.count(&key("attention.head_count_kv"), *c.kv_heads);
@@ -223,7 +223,7 @@ pub fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     rope::to_gguf(d, &c.rope_scaling, architecture, *c.context);
 }
 
-/// Says what a mixture of experts has besides, in GGUF.
+/// Adds the keys that mixtures of experts have in GGUF.
 ///
 /// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`; conversion/deepseek.py, `DeepseekV2Model`.
 pub fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
@@ -262,7 +262,7 @@ pub fn hf(c: &Config, architecture: &str, model_type: &str, norm_eps: &str) -> D
     d
 }
 
-/// Says what a mixture of experts has besides, in config.json; `experts` is the key for how many there are.
+/// Adds the keys that mixtures of experts have in config.json; `experts` is the key for the number of experts.
 pub fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
     let Some(moe) = &c.moe else { return };
     d.count(experts, *moe.experts);

@@ -221,8 +221,8 @@ impl Keys {
     }
 }
 
-/// Reads a configuration and collects every problem. Each key that is asked for has a verdict then; those that nobody asked for
-/// are unknown, unless [`Family::without_effect`](crate::Family::without_effect) has them.
+/// Reads a configuration and collects every problem. Each key that is read gets a verdict; keys that are never read are
+/// unknown, unless [`Family::without_effect`](crate::Family::without_effect) has them.
 pub struct Reader<'a> {
     facts: &'a dyn Facts,
     architecture: &'a str,

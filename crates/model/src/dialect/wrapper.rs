@@ -120,7 +120,7 @@ impl Ambiguous {
     }
 }
 
-/// How a checkpoint's names come of those that a family's tables have.
+/// How a checkpoint's names are made from those in a family's tables.
 pub(super) struct Wrapped<'a> {
     base: &'static str,
     form: &'static Form,
@@ -144,7 +144,7 @@ impl<'a> Wrapped<'a> {
         if self.is_own_form() { self.there.contains(kind) } else { self.there.contains(&self.formed(kind)) }
     }
 
-    /// How `names` are wrapped. `kinds` are those of the family's names that stand in its backbone, which it calls `base`.
+    /// Finds how `names` are wrapped. `kinds` are the family's names in its backbone, whose prefix is `base`.
     ///
     /// # Errors
     /// If there are two ways.

@@ -1,5 +1,5 @@
-//! The modules that families put together: a decoder, its blocks and their parts, by canonical names. A family of your own
-//! uses them as those of this crate do.
+//! The modules that families are built from: a decoder, its blocks and their parts, by canonical names. A program's own
+//! family uses them as those of this crate do.
 
 use std::fmt;
 

@@ -55,7 +55,7 @@ impl Family for DeepseekV3 {
         const NEXT: Keys = Keys::new("next_layers", &[], &["num_nextn_predict_layers"]);
         let tied = r.tied(false);
         let rotary = Rotary { scales_scores: true, ..Rotary::PLAIN };
-        // The head's size is that of its two parts, and keys are as many as queries.
+        // A head is as long as its two parts together, and there are as many keys as queries.
         let head_dim_absent = Some(1);
         let base = DecoderKeys { head_dim_absent, rotary, ..DecoderKeys::LLAMA }.read(r);
         let latent = Latent::read(r);
@@ -192,8 +192,8 @@ fn every_layer(r: &mut Reader) {
     }
 }
 
-/// The epsilon of norms of latent vectors, whatever the configuration says.
-/// Source: transformers modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
+/// The epsilon of norms of latent vectors, which ignores the configuration. Source: transformers
+/// modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
 const LATENT_EPS: f64 = 1e-6;
 
 fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
@@ -312,8 +312,8 @@ impl LatentAttention {
     }
 }
 
-/// What makes keys and values of a latent vector: `k_b` `[heads, rank, nope]`, which takes a query there, and `v_b`
-/// `[heads, value, rank]`. Held as one, `[heads · (nope + value), rank]`.
+/// The matrices that make keys and values from a latent vector: `k_b` `[heads, rank, nope]`, which maps a query to the
+/// latent space, and `v_b` `[heads, value, rank]`. Held as one, `[heads · (nope + value), rank]`.
 struct KvB {
     heads: Along,
     rank: Along,
