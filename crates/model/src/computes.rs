@@ -122,7 +122,7 @@ pub enum Computes {
     FeedForward(FeedForward),
 }
 
-/// The engine does not run a model; what it has is loaded and converted all the same.
+/// The engine does not run a model; its weights can still be loaded and converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
     /// The obstacle: `a mixture of experts`.

@@ -20,9 +20,9 @@ pub enum ConfigProblem {
     Invalid {
         /// The key.
         key: String,
-        /// What it should have been.
+        /// The value wanted.
         wanted: String,
-        /// What it is.
+        /// The value found.
         found: String,
     },
 }
@@ -44,7 +44,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// One thing that is wrong with what a family says of itself.
+/// A problem in a family's own declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FamilyProblem {
@@ -97,7 +97,7 @@ pub enum FamilyProblem {
         dialect: DialectName,
         /// The parameter; `{n}` is any layer.
         param: String,
-        /// The nearest of those that rules name and no module owns.
+        /// The nearest name that rules have and no module owns.
         nearest: Option<String>,
     },
 }
