@@ -102,7 +102,7 @@ impl Pages {
         if u128::from(huge) <= GOOD.as_nanos() {
             return PageSize::Huge;
         }
-        // What was never tried took no time.
+        // A page size that was never tried has time 0.
         let (faster, slower) =
             if huge < small { (PageSize::Huge, PageSize::Small) } else { (PageSize::Small, PageSize::Huge) };
         if small > 0 && block.is_multiple_of(AGAIN) { slower } else { faster }

@@ -24,7 +24,7 @@ pub(crate) fn staging(param: &PlannedParam) -> LoadPlan {
     LoadPlan { params: param.staged.clone(), ..LoadPlan::default() }
 }
 
-/// What they become, as a checkpoint.
+/// Returns the staged tensors as a checkpoint in memory.
 pub(crate) fn in_memory(
     param: &PlannedParam,
     source: impl Fn(&PlannedParam) -> Arc<dyn ByteSource>,
