@@ -6,9 +6,9 @@ use std::fmt;
 
 /// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
 const WORDS: usize = 12;
-/// Rows that share one tile: as many as the widest kernels take at once.
+/// Rows that share one tile: the number that the widest kernels take at once.
 pub(crate) const TILE: usize = 8;
-/// Rows of half a tile: as many as the others take.
+/// Rows of half a tile: the number that the other kernels take at once.
 pub(crate) const HALF: usize = 4;
 
 /// Rows of whole tiles, of half a tile after them (4 or 0), and how many are left over, of `rows` rows.
@@ -39,7 +39,7 @@ impl Forms {
     /// The floats alone.
     pub const F32: Forms = Forms { int8: false, f32: true };
 
-    /// What either needs.
+    /// The forms that either needs.
     #[must_use]
     pub fn union(self, other: Forms) -> Forms {
         Forms { int8: self.int8 | other.int8, f32: self.f32 | other.f32 }
@@ -97,8 +97,8 @@ impl Activations {
         self.begin(rows, k, forms).fill(isa, x);
     }
 
-    /// Starts to take `rows` rows of `k` values in the forms asked for: what it returns is filled whole, or in
-    /// parts by several threads. A row that is never filled keeps what was there before.
+    /// Starts to take `rows` rows of `k` values in the forms asked for. The result is filled whole, or in parts by
+    /// several threads. A row that is never filled keeps what was there before.
     ///
     /// # Panics
     /// If there is no room for that many, or codes are asked for and `k` is not a multiple of 32.

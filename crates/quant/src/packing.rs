@@ -22,14 +22,14 @@ pub(crate) enum Field {
     Powers(At, At, Largest),
     /// One vector of a word.
     Word(At),
-    /// One vector of a word whose bits are the fifth bits of 32 codes, in order: byte `i` gets those of the codes `i`, `i + 4`,
-    /// `i + 8` and so on, so that those of four codes in a word are one shift away.
+    /// One vector of a word whose bits are the fifth bits of 32 codes, in order: byte `i` gets those of the codes `i`,
+    /// `i + 4`, `i + 8` and so on, so that the bits of four codes in a word need one shift.
     Fifths(At),
     /// This many vectors of words, at least 4.
     Words(At, usize, Change),
 }
 
-/// What the largest exponent stands for.
+/// Meaning of the largest exponent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Largest {
     /// A power like the others.
@@ -38,7 +38,7 @@ pub(crate) enum Largest {
     Nan,
 }
 
-/// What happens to the words of a field.
+/// How the words of a field are changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Nothing.
@@ -59,7 +59,7 @@ impl Field {
     }
 }
 
-/// What the codes of a block mean to the kernels.
+/// Meaning of the codes of a block to the kernels.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Codes {
     /// Blocks of 32 with one scale, which they may share with others.
@@ -123,7 +123,8 @@ impl Plain {
         Codes::Plain(Plain { bits: 4, order: Order::Halves, means: Means::Listed(list), scale })
     }
 
-    /// What makes these of codes in the order of their bits: signed if they are bytes with a zero point.
+    /// The change that brings codes in the order of their bits into this form; codes are signed if they are bytes with
+    /// a zero point.
     const fn change(self) -> Change {
         match (self.bits, self.means) {
             (4, _) => Change::Runs,
@@ -152,12 +153,12 @@ impl Plain {
 pub(crate) enum Order {
     /// The first 16 in the low nibbles of the four words, the others in the high ones.
     Halves,
-    /// Eight in each word: the first four in the low nibbles, the others in the high ones. What
-    /// [`Change::Runs`] makes.
+    /// Eight in each word: the first four in the low nibbles, the others in the high ones. [`Change::Runs`] makes this
+    /// order.
     Runs,
 }
 
-/// What the codes of a [`Plain`] block stand for, but for the scale.
+/// Meaning of the codes of a [`Plain`] block before scaling.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Means {
     /// Themselves; and there is a minimum.
@@ -174,7 +175,7 @@ pub(crate) enum Number {
     F16,
     BF16,
     F32,
-    /// There are none.
+    /// Neither scales nor minima.
     None,
 }
 
@@ -192,7 +193,7 @@ impl Number {
 /// Sixteen values, made unsigned.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Listed {
-    /// What `zero` is added to.
+    /// The values plus `zero`.
     pub(crate) values: [u8; 16],
     /// The zero point.
     pub(crate) zero: i32,
@@ -220,8 +221,8 @@ pub(crate) const FP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3,
 /// [`FP4_VALUES`] for the kernels.
 pub(crate) static FP4: Listed = Listed::of(FP4_VALUES, 12);
 
-/// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, which comes
-/// after those that have a part in records.
+/// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, after the planes
+/// that have a part in records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factor {
     /// Multiplies them all.
@@ -233,7 +234,7 @@ pub(crate) struct Factor {
 /// What one row stores for one unit is its *record*: some bytes in each plane.
 #[derive(Clone, Debug)]
 pub struct Packing {
-    /// What the codes mean.
+    /// Meaning of the codes.
     pub(crate) codes: Codes,
     /// The vectors of a unit, in order: they take each byte of a record once.
     pub(crate) fields: Cow<'static, [Field]>,
@@ -245,7 +246,7 @@ pub struct Packing {
     pub(crate) group: usize,
     /// Bytes of a record in each plane. These planes come first in the stored form.
     pub(crate) stored: [usize; PLANES],
-    /// What else there is.
+    /// The factor of each row, if there is one.
     pub(crate) factor: Option<Factor>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) const TRIES: usize = 16;
 /// One number for each try.
 pub(crate) type Tries = [f32; TRIES];
 
-/// What codes stand for.
+/// The values that codes can have.
 pub(crate) trait Book {
     /// The lowest value.
     const LOW: f32;
@@ -227,12 +227,11 @@ impl<const N: usize> Group<N> {
 /// no square is lost or too large. If it is denormal, all are taken for 0.
 pub(crate) struct Parts<const N: usize, const J: usize> {
     groups: [Group<N>; J],
-    /// What the values were divided by.
+    /// The divisor of the values.
     unit: f32,
 }
 
-/// What the weights are raised to, as a fraction of their mean: a column without importance is still to be
-/// near.
+/// Lower bound of the weights as a fraction of their mean, so that a column without importance is still approximated.
 const LEAST_WEIGHT: f32 = 1e-2;
 
 impl<const N: usize, const J: usize> Parts<N, J> {
@@ -263,8 +262,8 @@ impl<const N: usize, const J: usize> Parts<N, J> {
         Parts { groups, unit }
     }
 
-    /// The binary16 nearest to the number `m` of the divided values, for the values themselves, and what it is
-    /// for the divided ones.
+    /// Returns the binary16 nearest to `m` after scaling it back to the original values, and that number in terms of
+    /// the divided values.
     #[inline(always)]
     fn half(&self, m: f32) -> (Half, f32) {
         let half = Half::from_f32(m * self.unit);

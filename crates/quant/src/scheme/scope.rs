@@ -5,7 +5,7 @@ use tensor::{IN, OUT, PlaneAxis};
 use super::plane::{each, number, shared};
 use crate::codec::BadData;
 
-/// What one scale is for.
+/// The elements that share one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The matrix.

@@ -70,7 +70,7 @@ fn group(params: &str) -> Option<usize> {
     (group.is_multiple_of(2) && (2..=1 << 20).contains(&group)).then_some(group as usize)
 }
 
-/// What codes are.
+/// The kinds of codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SquishCodes {
     /// -127 to 127, times the scale.
