@@ -52,7 +52,7 @@ const STREAMS: usize = 2;
 /// A function of [`accumulate_of`].
 pub(super) type Accumulate = unsafe fn(&mut Job<'_>, Units, &[Group], Range<usize>);
 
-/// What units are like.
+/// The layout of units.
 #[derive(Clone, Copy)]
 pub(super) struct Units {
     bytes: usize,

@@ -236,8 +236,8 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     }
 }
 
-/// Codes of six bits: the low nibbles of the first two quarters of a half are the low ones of their vectors, those of the
-/// others the high ones; quarter `q` has bits `2 q` of the pairs.
+/// Codes of six bits. The low nibbles of the first two quarters of a half are the low nibbles of their vectors, those
+/// of the other two the high nibbles; quarter `q` has bits `2 q` of the pairs.
 #[inline(always)]
 unsafe fn six_bits<V: Lanes>(low: V::I, pairs: V::I, quarter: usize) -> V::I {
     // SAFETY: as this function.
