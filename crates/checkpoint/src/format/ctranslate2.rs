@@ -240,7 +240,7 @@ impl Listing<'_> {
         Ok(found)
     }
 
-    /// A text that is a name; what is wrong with it is reported.
+    /// Reads a text that is a name, and reports its faults.
     fn name(&mut self, what: &'static str) -> Result<String, Error> {
         let at = self.at;
         let bytes = self.text(what)?;

@@ -1,10 +1,9 @@
 //! safetensors.
 //!
-//! Source: the format section of README.md and safetensors/src/tensor.rs of safetensors 0.8.0. What that
-//! accepts and this refuses: a tensor name twice (also when escaped differently), white space before the
-//! header, other padding after it than spaces, unknown fields, a tensor written as a JSON array,
-//! `__metadata__` of null or twice, names that are empty or hold a NUL, more than 64 dimensions, shapes
-//! with a partial product that overflows.
+//! Source: the format section of README.md and safetensors/src/tensor.rs of safetensors 0.8.0. Accepted there and
+//! rejected here: a tensor name twice (also when escaped differently), white space before the header, other padding
+//! after it than spaces, unknown fields, a tensor written as a JSON array, `__metadata__` of null or twice, names that
+//! are empty or hold a NUL, more than 64 dimensions, shapes with a partial product that overflows.
 
 mod header;
 mod write;

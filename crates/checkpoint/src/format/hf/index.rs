@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::safetensors::Pairs;
 
-/// An index is at most this long. It has less to say of a tensor than a header of safetensors has.
+/// An index is at most this long. It stores less per tensor than a safetensors header.
 const MAX_INDEX: u64 = 100_000_000;
 
 /// Which file holds which tensor.

@@ -1,8 +1,8 @@
 //! A pickle machine that makes data and runs nothing.
 //!
-//! It takes the opcodes that torch writes with protocols 1 to 5 of pickle. A name is kept as a name, a call of
-//! one that tensors are made of makes a description of the tensor, and a call of any other one makes an object
-//! that holds what it was given and does nothing.
+//! It takes the opcodes that torch writes with protocols 1 to 5 of pickle. A name is kept as a name. Calling a name
+//! that tensors are made of makes a description of the tensor; calling any other makes an inert object that holds its
+//! arguments.
 //!
 //! Source: Lib/pickle.py and Lib/pickletools.py of Python 3.14; torch/_weights_only_unpickler.py of torch 2.15,
 //! which takes fewer opcodes (those of protocol 2) and classes.
@@ -298,7 +298,7 @@ impl Machine<'_> {
         self.push(value)
     }
 
-    /// A number in decimal digits, as protocol 1 writes those of more than 32 bits, and bools.
+    /// Reads a number in decimal digits, the form that protocol 1 has for numbers of more than 32 bits, or a bool.
     fn decimal(&mut self, code: u8) -> Result<(), Wrong> {
         let line = self.line()?.of(self.pickle);
         let digits = line.strip_suffix(b"L").filter(|_| code == op::LONG).unwrap_or(line);

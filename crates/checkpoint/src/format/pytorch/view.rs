@@ -61,7 +61,7 @@ pub(super) fn view(tensor: &Tensor, storage: &Storage) -> Result<View, Fault> {
     Ok(View { dtype, bytes: first..end, strides: strides(&shape, &tensor.strides), shape })
 }
 
-/// The strides of a view that is not dense in row-major order; those of axes of one element are 0.
+/// Returns the strides of a view that is not dense in row-major order; axes of one element get stride 0.
 fn strides(shape: &Shape, strides: &[u64]) -> Option<Vec<u64>> {
     let mut dense = 1;
     let mut same = true;

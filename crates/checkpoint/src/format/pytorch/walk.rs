@@ -157,7 +157,7 @@ impl Walk<'_> {
                     return Err(Wrong { at: span.start as usize, fault });
                 }
             },
-            // Such a key only matters if it leads to a tensor, and then another may have the same name.
+            // The key matters only if it leads to a tensor; another tensor may then have the same name.
             Some(Value::Other | Value::Node(_)) => write!(self.path, "({at})"),
         };
         if self.path.len() > MOST_NAME {
