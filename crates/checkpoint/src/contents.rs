@@ -22,7 +22,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Those of one file: every plane names `FileId(0)`, and `by_name` indexes `entries`.
+    /// Creates the contents of one file: every plane names `FileId(0)`, and `by_name` indexes `entries`.
     pub(crate) fn of_file(file: File, entries: Vec<TensorEntry>, by_name: NameIndex) -> Contents {
         Contents { files: vec![file], entries, by_name, ignored: Vec::new() }
     }

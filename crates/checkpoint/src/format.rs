@@ -87,13 +87,13 @@ pub(crate) trait Format: Sync {
 pub(crate) struct FileContents {
     /// Its tensors.
     pub(crate) contents: Contents,
-    /// What it says besides.
+    /// Its other metadata.
     pub(crate) pairs: Vec<(String, String)>,
-    /// The ranks that it holds the files of, if it holds those of all.
+    /// The number of ranks and stages, if it holds the files of all ranks.
     pub(crate) ranks: Option<RankFiles>,
 }
 
-/// What a name leads to.
+/// The file or folder that a name leads to.
 #[derive(Debug)]
 pub(crate) enum Found {
     File(OpenFile),

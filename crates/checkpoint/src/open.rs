@@ -83,11 +83,10 @@ pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkp
     open_from(Arc::new(files.with_io(options.io)), &name, options)
 }
 
-/// Opens the checkpoint that is called `name` in `storage`, a file or a directory, as [`open_with`] does one of the file
-/// system.
+/// Opens the checkpoint called `name` in `storage`, a file or a directory, like [`open_with`] in the file system.
 ///
 /// # Errors
-/// As [`open_with`], and whatever the storage refuses.
+/// As [`open_with`], and errors of the storage.
 ///
 /// ```
 /// # use weighbridge_checkpoint as checkpoint;

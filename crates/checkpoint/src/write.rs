@@ -64,7 +64,7 @@ impl fmt::Debug for Draft {
     }
 }
 
-/// One file of the result: what is known of it before any tensor is.
+/// One file of the result, as far as it is known before its tensors.
 pub(crate) struct OutFile {
     /// Its name in the directory; of no meaning where the caller's path is that of a file.
     pub(crate) name: String,
@@ -72,7 +72,7 @@ pub(crate) struct OutFile {
     pub(crate) head: Vec<u8>,
     /// Its length. Bytes that are neither of the head nor of a tensor are zero.
     pub(crate) len: u64,
-    /// What else it has, which depends on the tensors' bytes.
+    /// The other parts of the file, which depend on the tensors' bytes.
     pub(crate) frame: Option<Box<dyn Frame>>,
 }
 
@@ -142,9 +142,9 @@ impl Draft {
         Ok(Draft::one(tensors, flat, None))
     }
 
-    /// GGUF in several files, `NAME-00001-of-00003.gguf` for a path of `NAME.gguf`, as llama-gguf-split cuts
-    /// them; one `NAME.gguf` if that holds all. What was there before under any of these names is the same
-    /// checkpoint, and replaced as one.
+    /// Creates a draft of GGUF in several files, `NAME-00001-of-00003.gguf` for a path of `NAME.gguf`, as
+    /// llama-gguf-split cuts them; one `NAME.gguf` if that holds all. Existing files under any of these names count as
+    /// the same checkpoint, and are replaced together.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold, or if there would be over 65,535 files.
@@ -157,11 +157,11 @@ impl Draft {
         Ok(Draft::several(tensors, DestinationKind::Parts, parts))
     }
 
-    /// A directory with `model.safetensors`, or shards of it and their index; with a `config.json` that says how
-    /// its weights are quantised, and the small files `beside` them.
+    /// Creates a draft of a directory with `model.safetensors`, or its shards and their index, a `config.json` that
+    /// describes how the weights are quantised, and the small files `beside` them.
     ///
-    /// Files hold at most `max_shard` bytes of tensors, but for those of a single larger one; without it as much
-    /// as the flavour's own writer has.
+    /// Files hold at most `max_shard` bytes of tensors, unless they hold a single larger tensor. The default is that of
+    /// the flavour's own writer.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
@@ -195,7 +195,7 @@ impl Draft {
         as_source: bool,
         max_shard: Option<u64>,
     ) -> Result<Draft, Error> {
-        // As the source has them, what it says of its weights is still true.
+        // With unchanged weights, the source's configuration still holds.
         let small = if as_source {
             let HfFiles { config, members, .. } = beside;
             let members = members.into_iter().map(|(name, content)| OutFile::whole(name, content));
@@ -293,7 +293,8 @@ fn small_files(tensors: &[Outgoing], beside: HfFiles, flavour: Flavour) -> Resul
     Ok(std::iter::once(OutFile::whole(hf::CONFIG, config)).chain(members).collect())
 }
 
-/// What a format refuses to hold: one problem for each scheme, with the first tensor of it and how many more.
+/// Tensors that a format cannot hold: one problem for each scheme, with the first tensor of it and the number of
+/// others.
 #[derive(Default)]
 pub(crate) struct Refusals {
     schemes: Vec<(String, String, u64)>,
@@ -315,13 +316,13 @@ impl Refusals {
         self.problems.push(Problem { at: None, subject: Subject::Tensor(tensor.name.clone()), fault });
     }
 
-    /// `Ok` if there are none; `format` holds what `wants` says.
+    /// Returns `Ok` if there are no problems; `wants` describes what `format` holds.
     pub(crate) fn check(mut self, format: &'static str, wants: &'static str) -> Result<(), Error> {
         for (scheme, first, tensors) in self.schemes {
             let fault = Fault::NoPlace { scheme, tensors, wants };
             self.problems.push(Problem { at: None, subject: Subject::Tensor(first), fault });
         }
-        // Whatever it is, the file is not there yet: it is the caller who asks for it.
+        // The file does not exist yet, so the fault is the caller's.
         self.problems.check(Path::new(format)).map_err(|error| match error {
             Error::Malformed(report) | Error::Mismatch(report) | Error::Unsupported(report) => {
                 Error::Misuse(report)

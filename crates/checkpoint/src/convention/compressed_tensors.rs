@@ -303,7 +303,7 @@ impl Scales {
         Ok(Scales { dtype, weight, cells, zeros: module.get(ZERO).is_some() })
     }
 
-    /// Whether they are as many as a group says, and zero points are there or not.
+    /// Whether the number of scales and the presence of zero points match the group.
     fn are(&self, group: &Group) -> bool {
         group.scope.cells(self.weight) == self.cells && group.symmetric != self.zeros
     }
