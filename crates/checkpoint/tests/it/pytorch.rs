@@ -1,5 +1,5 @@
-//! PyTorch checkpoints: what torch saves is read as torch reads it (golden/pytorch.py), and what it does not save
-//! is refused.
+//! PyTorch checkpoints: torch's files are read as torch reads them (golden/pytorch.py), and files that it never writes
+//! are rejected.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod assembler;
