@@ -1,8 +1,8 @@
-//! `tokenizer.json`, as Hugging Face's tokenizers library has it: read, and written from a [`Vocabulary`].
+//! `tokenizer.json` of Hugging Face's tokenizers library: read, and written from a [`Vocabulary`].
 //!
-//! Every field has a verdict ([`fields`], [`config`]). A file of one of the shapes that known models have goes to our own
-//! BPE ([`fast`]), which starts fast and is proven equal to the library; every other one goes to the library itself
-//! (`reference`, behind the feature `tokenizers`). What cannot be read exactly is refused by name.
+//! Every field has a verdict ([`fields`], [`config`]). A file in a shape of known models is read by our own BPE
+//! ([`fast`]), which starts fast and is proven equal to the library; any other file is read by the library itself
+//! (`reference`, behind the feature `tokenizers`). Features that cannot be read exactly are rejected by name.
 #![cfg_attr(
     not(feature = "tokenizers"),
     allow(dead_code, reason = "the whole file is checked; some of it only the library uses")

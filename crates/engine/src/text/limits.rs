@@ -1,4 +1,4 @@
-//! What is refused of a template before it is parsed.
+//! Checks that reject a template before it is parsed.
 //!
 //! minijinja bounds the nesting of brackets and blocks. It does not bound `not not …`, `a ~ b ~ …`, `x.y.z…`,
 //! `x|f|g…` and `{% elif %}`, each of which is one level of its syntax tree, walked by recursion. There are no other
@@ -77,7 +77,8 @@ struct Tag<'s> {
 }
 
 impl Tag<'_> {
-    /// What no constant in it is longer than: numbers that are multiplied are at most `sum` each, and so are sums of them.
+    /// Upper bound on the length of a constant in it: each factor of a product is at most `sum`, and so is each sum of
+    /// numbers.
     fn constant(&self) -> usize {
         if self.stars == 0 || !self.has_items {
             return 0;

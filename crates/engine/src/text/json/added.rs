@@ -17,7 +17,7 @@ struct Set {
     lengths: HashMap<u8, Vec<usize>>,
 }
 
-/// Those whose text is looked for before a text is normalized, and those after.
+/// Added tokens: those that are searched before a text is normalized, and those searched after.
 #[derive(Default)]
 pub(super) struct AddedTokens {
     before: Set,

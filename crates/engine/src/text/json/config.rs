@@ -11,14 +11,14 @@ use super::file::{self, Added, File, Model, Problems, Roles};
 /// The name of the file in messages.
 pub(super) const FILE: &str = "tokenizer_config.json";
 
-/// Tokens with a role. Those that the file does not list among its added tokens are added as special ones.
+/// Tokens with a role. If the file does not list one among its added tokens, it is added as a special one.
 const ROLES: &[&str] =
     &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Lists of further special tokens.
 const MORE: &[&str] = &["additional_special_tokens", "extra_special_tokens"];
 
-/// Fields that are read, besides those above.
+/// Other fields that are read.
 const USED: &[&str] = &["added_tokens_decoder", "chat_template", "clean_up_tokenization_spaces"];
 
 /// Fields that must be false, and what they would do.

@@ -1,5 +1,5 @@
 //! Every field of a `tokenizer.json`, with its verdict: used, without effect, or refused unless it has the one value
-//! that is supported. What is not in these tables is unknown, and reported.
+//! that is supported. Fields that are not in these tables are unknown, and reported.
 //!
 //! Source: the serde forms in tokenizers/src/{models,normalizers,pre_tokenizers,processors,decoders}@v0.23.2.
 
