@@ -34,7 +34,7 @@ pub enum Stop {
     Interrupted,
 }
 
-/// What a generation did and how fast.
+/// The counts and times of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
     /// Tokens of the prompt.

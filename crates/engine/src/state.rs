@@ -1,4 +1,4 @@
-//! What a session keeps of the positions before: one state for each layer, of the layer's own kind.
+//! State that a session keeps of earlier positions: one for each layer, of the layer's own kind.
 
 mod kv_cache;
 

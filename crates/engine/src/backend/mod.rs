@@ -1,7 +1,7 @@
-//! What layers ask of the processor.
+//! Operations that layers need from the processor.
 //!
-//! Activations are row-major f32, one row a token. A runner owns the buffers, layers the order of the
-//! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
+//! Activations are row-major f32, one row per token. A runner owns the buffers, layers determine the order of the
+//! operations, and a backend carries them out; so two backends run the same model, and differ by rounding.
 
 mod activation;
 mod ceiling;
@@ -58,7 +58,7 @@ impl Heads<'_> {
 
 /// One attention of one session over its cache.
 pub struct Attend<'a> {
-    /// Keys and values, those of these rows included.
+    /// Keys and values, including those of these rows.
     pub cache: &'a KvCache,
     /// The position of the first row.
     pub position: usize,

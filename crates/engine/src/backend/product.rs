@@ -53,7 +53,7 @@ impl Products {
 
     /// `y = W x + b` for every part of the projection.
     pub(super) fn run(&mut self, pool: &mut Pool, projection: &Arc<Projection>, x: &[f32], y: &mut [f32]) {
-        // Who was stopped in one holds it until it goes on; it has none of the others.
+        // A worker that is preempted in a race holds that one until it goes on, and none of the others.
         let race = loop {
             if let Some(free) = self.races.iter_mut().find(|race| Arc::strong_count(race) == 1) {
                 break free;
