@@ -41,10 +41,10 @@ pub enum Error {
         path: String,
         /// The family.
         family: &'static str,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
-    /// Running failed, or what a checkpoint says of text cannot be read.
+    /// Running failed, or a checkpoint's tokenizer or chat template cannot be read.
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(engine::Error),
