@@ -9,7 +9,7 @@ pub use kv_cache::KvCache;
 /// The state of one layer of one session. A kind of layer that keeps something else adds a variant.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Nothing: the layer looks at one position alone.
+    /// No state: the layer looks at one position alone.
     None,
     /// Keys and values.
     Kv(KvCache),

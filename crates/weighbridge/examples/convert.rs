@@ -1,4 +1,4 @@
-//! From one file to another: names and metadata of another ecosystem, and weights in another encoding.
+//! Converts a file: names and metadata of another ecosystem, and weights in another encoding.
 //!
 //! `cargo run -p weighbridge --features convert --example convert -- PATH OUT.gguf`
 

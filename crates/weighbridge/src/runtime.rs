@@ -242,7 +242,7 @@ impl Runtime {
         (all - output) * tokens + output
     }
 
-    /// Does the products of a prompt of `tokens` tokens, and nothing else.
+    /// Runs only the products of a prompt of `tokens` tokens.
     pub fn products(&mut self, tokens: usize) {
         self.runner.products(tokens);
     }

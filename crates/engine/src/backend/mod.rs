@@ -118,7 +118,8 @@ pub trait Backend {
     /// `x += y`.
     fn add(&mut self, x: &mut [f32], y: &[f32]);
 
-    /// Measures what bounds it on this machine, with the matrices of a model; `None` if nothing does but itself. Takes a good part of a second.
+    /// Measures the limits of this machine that bound the backend, with the matrices of a model; `None` if there are
+    /// none but the backend itself. Takes a good part of a second.
     fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
         let _ = projections;
         None

@@ -15,7 +15,7 @@ const ITEM: usize = 256 << 10;
 
 /// Products that are run one after the other.
 pub(super) struct Products {
-    /// As many as there are threads: each of the others may have been stopped in one, and one is left.
+    /// One per thread: each of the other threads may have been preempted in one race, and one is left.
     races: Vec<Arc<Race<Product>>>,
 }
 

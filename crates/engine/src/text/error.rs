@@ -81,7 +81,7 @@ fn listed(problems: &[(String, String)]) -> String {
     problems.iter().map(line).collect()
 }
 
-/// Something that a file of the tokenizer says and nothing follows.
+/// A field of a tokenizer file that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The name of the file.
@@ -102,7 +102,7 @@ impl Note {
     }
 }
 
-/// Something of a `tokenizer.json` that GGUF does not say.
+/// A feature of a `tokenizer.json` that GGUF cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizerLoss {
     /// The path of the field.

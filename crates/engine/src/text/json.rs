@@ -37,12 +37,13 @@ const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N
 const SPLITS: &[(&str, &str)] = &[(LLAMA3, "llama-bpe"), (QWEN2, "qwen2")];
 
 impl Tokenizer {
-    /// Makes the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it.
+    /// Creates the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it.
     ///
-    /// It gives the tokens that the library `tokenizers` gives.
+    /// It gives the same tokens as the library `tokenizers`.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if one of them is no JSON; [`Error::Refused`] with every field that is wrong or not supported.
+    /// [`Error::Malformed`] if one of them is not JSON; [`Error::Refused`] with every field that is wrong or not
+    /// supported.
     pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, Error> {
         let mut file = File::new(json, config)?;
         let notes = std::mem::take(&mut file.notes);

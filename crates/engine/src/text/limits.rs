@@ -70,7 +70,7 @@ struct Tag<'s> {
     stars: u32,
     /// One of them follows another: a power.
     has_power: bool,
-    /// Something that can be repeated: a string, or what is in brackets.
+    /// There is an operand that can be repeated: a string, or anything in brackets.
     has_items: bool,
     /// The sum of all numbers, and no sum of some of them is larger.
     sum: usize,

@@ -11,7 +11,7 @@ pub(super) enum TextOrToken<'a> {
 
 /// The tokens that are cut out of a text before it is encoded.
 pub(super) struct Specials {
-    /// By the first byte of a token: the lengths of the tokens that begin so, longest first.
+    /// Lengths of tokens, the longest first, by their first byte.
     lengths: Box<[Vec<usize>; 256]>,
 }
 

@@ -301,7 +301,7 @@ impl ByteTable {
         }
     }
 
-    /// The bytes that `text` stands for; a character outside the table stands for itself.
+    /// Writes the bytes that `text` stands for; a character outside the table stands for itself.
     fn decode(&self, text: &[u8], out: &mut Vec<u8>) {
         let mut rest = text;
         while let [first, after @ ..] = rest {

@@ -13,7 +13,7 @@ use super::file::Added;
 struct Set {
     /// Id, and whether the token is special.
     tokens: HashMap<Box<[u8]>, (u32, bool)>,
-    /// By the first byte: lengths of tokens that begin so, the longest first.
+    /// Lengths of tokens, the longest first, by their first byte.
     lengths: HashMap<u8, Vec<usize>>,
 }
 

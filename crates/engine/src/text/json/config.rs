@@ -1,4 +1,4 @@
-//! Every field of a `tokenizer_config.json`, with its verdict, where a `tokenizer.json` stands beside it.
+//! Every field of a `tokenizer_config.json`, with its verdict, where there is a `tokenizer.json` beside it.
 //!
 //! Source: transformers@5.23, `PreTrainedTokenizerBase._from_pretrained` (tokenization_utils_base.py) and
 //! `TokenizersBackend` (tokenization_utils_tokenizers.py).
@@ -189,7 +189,7 @@ fn special(file: &mut File, role: &str, token: &Value, problems: &mut Problems) 
     }
 }
 
-/// Notes where the file and the post-processor disagree about BOS and EOS.
+/// Records where the file and the post-processor disagree about BOS and EOS.
 fn contradictions(file: &mut File, config: &Value) {
     let Some((before, after)) = super::frame::of(&file.post_processor) else { return };
     let sides =

@@ -11,13 +11,13 @@ use super::super::vocabulary::kinds;
 use super::{Error, SPLITS, Vocabulary, unsupported};
 
 impl Vocabulary<'_> {
-    /// The `tokenizer.json` of this vocabulary, which gives the same tokens.
+    /// Returns the `tokenizer.json` of this vocabulary, which gives the same tokens.
     ///
     /// A `llama` vocabulary becomes BPE whose merges are all pairs of tokens that make a token, the highest score
     /// first, as transformers makes it of SentencePiece models (`generate_merges`, convert_slow_tokenizer.py@v4.57).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the model cuts text as no known `tokenizer.json` does; [`Error::Malformed`] for a
+    /// [`Error::Unsupported`] if no known `tokenizer.json` cuts text as the model does; [`Error::Malformed`] for a
     /// token that is not UTF-8, or an id that names none.
     pub fn to_tokenizer_json(&self) -> Result<Vec<u8>, Error> {
         let texts = self.texts()?;
