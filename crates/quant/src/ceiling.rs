@@ -54,8 +54,8 @@ const VECTORS: usize = 8;
 /// Rows of activations in one.
 const ROWS: usize = 4;
 
-/// Does `rounds` rounds of products of bytes as the kernels do them, without scales and without memory, and returns how many
-/// pairs of bytes it has multiplied and added.
+/// Runs `rounds` rounds of products of bytes as the kernels do them, without scales and without memory. Returns the
+/// number of pairs of bytes multiplied and added.
 pub fn multiply(isa: Isa, rounds: usize) -> u64 {
     let mut lanes = 0;
     let mut sums = [0.0; 16];

@@ -216,7 +216,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of `count` values, one or more, that were all `wanted` and became `found`.
+    /// The difference of `count` values, one or more, that were all `wanted` and became `found`.
     pub(crate) fn repeated(count: u64, wanted: f32, found: f32) -> Difference {
         let one = Difference::of(&[wanted], &[found]);
         let n = count as f64;
@@ -232,10 +232,10 @@ impl Difference {
         }
     }
 
-    /// Of two slices of one length.
+    /// The difference of two slices of one length.
     ///
     /// # Panics
-    /// If they are not.
+    /// If their lengths differ.
     pub fn of(wanted: &[f32], found: &[f32]) -> Difference {
         assert_eq!(wanted.len(), found.len(), "values to compare");
         let mut d = Difference { count: wanted.len() as u64, ..Difference::default() };

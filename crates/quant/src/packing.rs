@@ -251,15 +251,15 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Of blocks of `per` elements and `bytes` bytes in one plane. Two make a record if they are of 32.
+    /// For blocks of `per` elements and `bytes` bytes in one plane. Two blocks of 32 make a record.
     pub(crate) const fn blocks(per: usize, bytes: usize, codes: Codes, fields: &'static [Field]) -> Packing {
         let unit = if per == 32 { 64 } else { per };
         let (fields, stored) = (Cow::Borrowed(fields), [unit / per * bytes, 0, 0]);
         Packing { codes, fields, unit, per, group: 32, stored, factor: None }
     }
 
-    /// Of codes in one plane, scales in the next, and minima in a third if there are any, each for `group` columns
-    /// of a row: 32, 64 or 128.
+    /// For codes in one plane, scales in the next, and minima in a third if there are any, each for `group` columns of
+    /// a row: 32, 64 or 128.
     pub(crate) fn groups(plain: Plain, group: usize) -> Option<Packing> {
         if ![32, 64, 128].contains(&group) {
             return None;
@@ -279,8 +279,8 @@ impl Packing {
         Some(Packing { codes: Codes::Plain(plain), fields, unit, per: group, group, stored, factor: None })
     }
 
-    /// Of four-bit floats in the order of their bits, and exponents in the next plane, each for 32 columns of a row,
-    /// of which the largest is no number.
+    /// For four-bit floats in the order of their bits, and exponents in the next plane, each for 32 columns of a row.
+    /// The largest exponent is not a number.
     pub(crate) fn powers() -> Packing {
         let fields =
             &[Field::Powers(At(1, 0), At(1, 1), Largest::Nan), Field::Words(At(0, 0), 8, Change::Runs)];
@@ -288,7 +288,7 @@ impl Packing {
         Packing { stored: [blocks.stored[0], 2, 0], ..blocks }
     }
 
-    /// Of codes in one plane, and a factor for each row in the next, which `times` multiplies.
+    /// For codes in one plane, and a factor for each row in the next, which is multiplied by `times`.
     pub(crate) fn rows(plain: Plain, times: f32) -> Packing {
         let plain = Plain { scale: Number::None, ..plain };
         let (unit, codes) = (64, 8 * plain.bits as usize);

@@ -42,8 +42,8 @@ pub(crate) trait Book {
 /// The whole numbers from `LOW` to `HIGH`, coded from 0 up.
 pub(crate) struct Whole<const LOW: i32, const HIGH: i32>;
 
-/// Of the floats from 2^23 to 2^24, which are the whole numbers there: adding it rounds, a tie to even, and
-/// leaves the number in the low bits.
+/// A float between 2^23 and 2^24, where floats are whole numbers: adding it rounds, a tie to even, and leaves the
+/// number in the low bits.
 const SHIFT: f32 = 12_582_912.0;
 
 impl<const LOW: i32, const HIGH: i32> Book for Whole<LOW, HIGH> {

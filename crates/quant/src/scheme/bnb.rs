@@ -353,7 +353,7 @@ impl Codec for Bnb {
 }
 
 impl Encoder for Bnb {
-    /// To the nearest value of the table, a tie to the lower one, as bitsandbytes does on CPU.
+    /// Rounds to the nearest value of the table, a tie to the lower one, as bitsandbytes does on CPU.
     fn encode(&self, values: &[f32], k: usize, _: Option<&[f32]>, planes: &mut [&mut [u8]]) {
         let [weight, absmax] = planes else { panic!("`{}` has two planes", self.name) };
         let block = self.block as usize;

@@ -226,7 +226,7 @@ impl Squish {
     }
 }
 
-/// Encodes a group whose first column is `first`, and gives its scale.
+/// Encodes a group whose first column is `first`, and returns its scale.
 fn symmetric(kind: SquishCodes, values: &[f32], first: usize, codes: &mut [u8]) -> f32 {
     let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
     let most = if kind == SquishCodes::Int8 { 127.0 } else { 7.0 };

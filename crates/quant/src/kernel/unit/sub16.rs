@@ -63,8 +63,8 @@ unsafe fn sums<V: Lanes, const NT: usize>(
     }
 }
 
-/// The pairs of bits of the `P`-th 32 values of a block, of the words that four such share, left where they stand
-/// or two bits lower, so that a third bit has room above them; and where that is.
+/// Returns the pairs of bits of the `P`-th 32 values of a block, from the words that four such share. They stay in
+/// place, or move down by two bits so that a third bit has room above them; [`foot`] gives their place.
 #[inline(always)]
 unsafe fn pair_of_bits<V: Lanes>(words: V::I, p: usize) -> V::I {
     // SAFETY: as `super::unit`.
