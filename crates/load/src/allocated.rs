@@ -35,7 +35,7 @@ impl fmt::Debug for Allocated<'_, '_> {
 }
 
 impl<'a, 'o> Allocated<'a, 'o> {
-    /// Gives each parameter of `plan`, which was compiled against `checkpoint`'s entries, its place.
+    /// Allocates a place for each parameter of `plan`, which was compiled against `checkpoint`'s entries.
     pub(crate) fn new(
         plan: &'a LoadPlan,
         checkpoint: &'a Checkpoint,

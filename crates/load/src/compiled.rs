@@ -165,10 +165,10 @@ impl Plan {
         self.allocate(options)?.fill(pool)
     }
 
-    /// Gives each parameter its place. Reads nothing.
+    /// Allocates a place for each parameter. Reads nothing.
     ///
     /// # Errors
-    /// If memory runs out, or no codec makes a change that it wants.
+    /// If memory runs out, or no codec makes a change that the plan needs.
     pub fn allocate<'a, 'o>(&'a self, options: Options<'o>) -> Result<Allocated<'a, 'o>, Error> {
         Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
     }

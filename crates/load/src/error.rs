@@ -103,7 +103,7 @@ pub enum Error {
         /// The problem.
         data: quant::BadData,
     },
-    /// Something that is to be encoded in blocks holds infinities or NaN.
+    /// A parameter to be encoded in blocks holds infinities or NaN.
     #[error("`{param}`: {count} of its values are not finite, which `{to}` cannot hold")]
     NotFinite {
         /// The parameter.

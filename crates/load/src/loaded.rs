@@ -12,7 +12,7 @@ use crate::{LoadReport, Tensor};
 /// Loaded parameters by name.
 pub struct Loaded {
     params: HashMap<String, Tensor>,
-    /// Of parameters that are tied: to which.
+    /// The root of each tied parameter.
     roots: HashMap<String, String>,
     arena: Arc<Arena>,
     report: LoadReport,
@@ -67,12 +67,12 @@ impl Loaded {
         self.params.get(name)
     }
 
-    /// Says that these parameters are about to be written.
+    /// Records that these parameters are about to be written.
     pub(crate) fn tear(&mut self, names: impl Iterator<Item = String>) {
         self.torn.extend(names);
     }
 
-    /// Says that these parameters are written.
+    /// Records that these parameters have been written.
     pub(crate) fn mend<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         for name in names {
             self.torn.remove(name);

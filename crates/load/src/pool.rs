@@ -102,7 +102,7 @@ impl Pool {
         Pool { shared, workers }
     }
 
-    /// As many threads as the machine has to offer.
+    /// Returns the number of threads that the machine offers.
     pub fn available() -> usize {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     }

@@ -189,7 +189,7 @@ fn put(staged: &Loaded, planes: HashMap<&str, Vec<&mut [u8]>>, pool: &mut Pool) 
     staged.report().clone()
 }
 
-/// Gives the planes that are there.
+/// A sink over the existing planes.
 struct InPlace<'m, 'n> {
     planes: HashMap<&'n str, Vec<&'m mut [u8]>>,
     done: Mutex<BTreeSet<String>>,

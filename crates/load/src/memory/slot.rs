@@ -118,7 +118,7 @@ impl Arena {
 pub(crate) struct ArenaSink<'m, 'p> {
     rest: &'m mut [u8],
     at: usize,
-    /// Of each plane of each parameter of the plan, in order.
+    /// The place of each plane of each parameter of the plan, in order.
     places: &'p [Vec<Range<usize>>],
 }
 

@@ -47,7 +47,7 @@ impl<T> fmt::Debug for Race<T> {
 
 /// The values are not in place, and no thread is moving them there.
 const OPEN: u8 = 0;
-/// Somebody is putting them there.
+/// A thread is moving the values into place.
 const MOVING: u8 = 1;
 /// They are there, or not wanted any more.
 const DONE: u8 = 2;

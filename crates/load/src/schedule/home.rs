@@ -93,8 +93,8 @@ pub(crate) fn places(
     Ok(ranges)
 }
 
-/// Of a plane that is one run of a file whose blocks go straight to memory: how far past a multiple of these it begins, and
-/// how long they are. None if it could not be used there, or is so small that it is read with others.
+/// For a plane that is one run of a file whose blocks go straight to memory: returns its offset within a block, and the
+/// length of a block. `None` if a parameter there could not be used, or is so small that it is read with others.
 fn straight(
     param: &PlannedParam,
     plane: usize,

@@ -51,7 +51,7 @@ pub(crate) enum Way {
 #[derive(Clone, Copy)]
 pub(crate) struct Ways<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
-    /// Somebody wants to see all that is read: then nothing is lent.
+    /// The caller observes all that is read: then nothing is lent.
     pub(crate) observed: bool,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn files_of(plan: &LoadPlan, checkpoint: &Checkpoint) -> Result<BTree
     Ok(files)
 }
 
-/// That files are what they were when they were opened.
+/// Checks that files are unchanged since they were opened.
 pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Result<(), Error> {
     files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
 }

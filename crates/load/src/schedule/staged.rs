@@ -1,5 +1,5 @@
 //! Parameters whose entries are decoded or encoded before they are moved: one parameter after the other, so that memory
-//! holds what the entries of no more than one become.
+//! holds the decoded entries of at most one.
 
 use std::sync::Arc;
 
