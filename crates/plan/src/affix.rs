@@ -26,7 +26,7 @@ struct Affix {
 }
 
 impl Affix {
-    /// In what two names differ, if that is at `end` only and something is left beside it.
+    /// Compares two names. Returns their difference if it is at `end` only, and both names have a part in common.
     fn of(end: End, wanted: &str, found: &str) -> Option<Affix> {
         let (a, b): (Vec<&str>, Vec<&str>) = (wanted.split('.').collect(), found.split('.').collect());
         let same = match end {

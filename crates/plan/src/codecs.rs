@@ -1,4 +1,4 @@
-//! The codecs, which the caller gives beside bindings and targets.
+//! The codecs, which the caller passes beside bindings and targets.
 
 use std::sync::Arc;
 

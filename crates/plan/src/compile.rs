@@ -338,8 +338,8 @@ impl Compiler<'_> {
         Some(param)
     }
 
-    /// Has the entry at `index` of `entries`, which is what `steps` make of an entry of the checkpoint, made before `param` is
-    /// moved: the rows that are used, or all rows where these cannot be read alone.
+    /// Stages the entry at `index` of `entries`, made by `steps` from an entry of the checkpoint before `param` is
+    /// moved: the rows that are used, or all rows if these cannot be read alone.
     fn stage(
         &mut self,
         param: &mut PlannedParam,

@@ -31,7 +31,7 @@ pub struct Resolved {
     pub absent: Vec<Absent>,
 }
 
-/// A parameter whose absence somebody allowed.
+/// A parameter whose absence the caller allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
     /// Canonical name.
@@ -201,7 +201,7 @@ fn entry_shape(binding: &Binding) -> Option<Shape> {
 struct Work<'a> {
     sources: Sources<'a>,
     reading: ResolveOptions<'a>,
-    /// Of each entry, or of each tensor that rules make.
+    /// Whether each entry, or each tensor that rules make, is used.
     used: Vec<bool>,
     absent: Vec<Absent>,
     problems: Vec<Problem>,
@@ -341,7 +341,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Gives each tied parameter what it is tied to, through as many ties as it takes.
+    /// Resolves each tied parameter to its root, through any number of ties.
     fn ties(
         &mut self,
         bindings: &Bindings,
@@ -390,7 +390,7 @@ impl<'a> Work<'a> {
         params
     }
 
-    /// Gives what is made of another name of a tensor the slot of what is made of its first name.
+    /// Ties parameters made from another name of a tensor to those made from its first name.
     fn tied_by_rule(&self, bindings: &Bindings, params: &mut [ResolvedParam]) {
         let Some(mapped) = self.reading.mapped else { return };
         let tied: HashSet<&str> =

@@ -78,7 +78,7 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder { module: Some(module), layout: LayoutKind::Modules, ..self }
     }
 
-    /// How the runtime wants the parameters; canonical if nothing is said.
+    /// Sets the layout in which the runtime wants the parameters; the default is canonical.
     #[must_use]
     pub fn layout(self, layout: LayoutKind) -> PlanBuilder<'a> {
         PlanBuilder { layout, ..self }
@@ -90,7 +90,7 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder { mesh, ..self }
     }
 
-    /// Whose share it is, counted from 0.
+    /// Sets the rank whose share is planned, counted from 0.
     #[must_use]
     pub fn rank(self, rank: u64) -> PlanBuilder<'a> {
         PlanBuilder { rank, ..self }

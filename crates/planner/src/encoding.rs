@@ -56,7 +56,7 @@ pub(crate) struct Chooser<'a> {
     encoding: &'a Encoding,
     preset: Option<(&'static Preset, Purposes)>,
     holder: Option<Holder<'a>>,
-    /// Of each rule, whether it decides something.
+    /// Whether each rule decides something.
     used: Vec<bool>,
     seen: Vec<(String, Seen)>,
     pub(crate) misfits: Misfits,

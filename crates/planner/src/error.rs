@@ -19,7 +19,7 @@ pub enum Error {
         path: String,
         /// The model's error.
         source: model::Error,
-        /// Whose names its tensors have, if most are known.
+        /// The family whose names the tensors have, if most are known.
         fit: Option<Box<model::Fit>>,
     },
     /// The checkpoint does not fit the model.
@@ -31,9 +31,9 @@ pub enum Error {
         family: &'static str,
         /// Every problem.
         problems: plan::Problems,
-        /// Whose names its tensors have, if they are another's.
+        /// The family whose names the tensors have, if it is another.
         fit: Option<Box<model::Fit>>,
-        /// Nothing but the output matrix is missing, as of a backbone that was saved alone.
+        /// Only the output matrix is missing, as in a backbone that was saved alone.
         backbone: bool,
     },
     /// The tensors' names match the model's twice.

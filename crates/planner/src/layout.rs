@@ -28,7 +28,7 @@ pub enum LayoutKind {
         /// Rows of a group: 8 for AVX2, 16 for AVX-512.
         rows: u64,
     },
-    /// Another runtime's, known by its name.
+    /// A layout of another runtime, known by its name.
     Of(&'static (dyn Layout + Sync)),
 }
 

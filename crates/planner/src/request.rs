@@ -44,7 +44,7 @@ impl Request {
         Ok(plan.with_nameless(self.nameless.clone()))
     }
 
-    /// That `plan` holds each parameter as its module wants.
+    /// Checks that `plan` holds each parameter as its module requires.
     fn kept(&self, plan: &Plan) -> Result<(), Error> {
         let mut problems = vec![];
         for param in plan.params() {
@@ -71,8 +71,8 @@ impl Request {
         Ok(self.lowered(&targets)?.retain(|p| p.name == name))
     }
 
-    /// Of targets that are tied to each other, puts the one whose name comes first before the others: it is the one that is
-    /// held, and the others are what it is.
+    /// Moves the first by name of each set of tied targets before the others: it is the one that is held, and the
+    /// others share it.
     pub fn tie_to_first_names(&mut self) {
         let resolved = Arc::clone(&self.resolved);
         let ties: HashMap<&str, &str> =
@@ -131,7 +131,7 @@ impl Request {
     }
 }
 
-/// Gives one scale to what is fused of parts that have one each.
+/// Gives fused targets one scale, where their parts have one each.
 pub(crate) fn merge(targets: &mut [Target], params: &[Param]) {
     // A model has few schemes, and many parameters.
     let mut schemes: Vec<&Arc<Scheme>> = vec![];
@@ -158,7 +158,7 @@ pub(crate) fn merge(targets: &mut [Target], params: &[Param]) {
     }
 }
 
-/// That what is held as one was not left out because a part of it may be absent, and is.
+/// Checks that no fused parameter was left out because one of its optional parts is absent.
 ///
 /// # Errors
 /// Each such fused parameter, with the part.

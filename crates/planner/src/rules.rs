@@ -105,7 +105,7 @@ impl Reader<'_> {
         self.problems.push((self.line(at), what.into()));
     }
 
-    /// Notes that `value` is not what was wanted.
+    /// Records that `value` is not of the kind wanted.
     fn wanted<T>(&mut self, value: &Value<'_>, key: &str, wanted: &str) -> Option<T> {
         let found = match value.get_ref() {
             DeValue::String(s) => format!("`{s}`"),

@@ -151,7 +151,7 @@ enum Taken {
 struct Group<'a> {
     rule: usize,
     captures: Captures<'a>,
-    /// By the number that is stacked, 0 if none is; then in the order of the rule's `from`.
+    /// Entries by the number that is stacked, 0 if none is; then in the order of the rule's `from`.
     members: BTreeMap<u64, Vec<Option<usize>>>,
 }
 
@@ -333,7 +333,7 @@ impl<'a> Work<'a> {
         Some(all)
     }
 
-    /// Does one step to what there is: by number, then in the order of names.
+    /// Applies one step to the current tensors: by number, then in the order of names.
     fn step(&mut self, step: &MapStep, now: Vec<Vec<Tensor>>, names: usize) -> Result<Vec<Vec<Tensor>>, Why> {
         let each = |f: &dyn Fn(Tensor) -> Result<Tensor, Why>| -> Result<Vec<Vec<Tensor>>, Why> {
             now.iter().map(|here| here.iter().cloned().map(f).collect()).collect()

@@ -13,7 +13,7 @@ use crate::why::Why;
 pub enum MapFault {
     /// It takes no entry.
     Nothing,
-    /// Another one takes the same entry.
+    /// Another rule takes the same entry.
     TwoRules,
     /// Its result has the name of another tensor.
     TwoMake,

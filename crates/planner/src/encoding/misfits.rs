@@ -73,21 +73,22 @@ fn is_held(holder: Option<Holder<'_>>, scheme: &Scheme, shape: &Shape) -> bool {
 #[derive(Debug, Default)]
 pub struct Misfits {
     whole: Vec<Diagnostic>,
-    /// The preset that wants an importance matrix for a scheme, and of how many parameters.
+    /// By preset that wants an importance matrix for a scheme: the number of parameters.
     unguided: BTreeMap<String, u64>,
-    /// By preset and scheme that the format does not hold: of how many parameters, and which presets it does hold.
+    /// By preset and scheme that the format does not hold: the number of parameters, and a hint with the presets that
+    /// it does hold.
     unheld: BTreeMap<String, (u64, Option<String>)>,
-    /// By pattern of names, shape and scheme: how many, and the message.
+    /// By pattern of names, shape and scheme: the number of parameters, and the message.
     params: BTreeMap<(String, String, String), (u64, Diagnostic)>,
 }
 
 impl Misfits {
-    /// Something about all parameters.
+    /// Adds a problem of all parameters.
     pub fn whole(&mut self, what: String) {
         self.whole.push(Diagnostic::new(what));
     }
 
-    /// Something about the parameter called `name`.
+    /// Adds a problem of the parameter called `name`.
     pub fn param(&mut self, name: &str, what: String) {
         let key = (Pattern::of(name).to_string(), what.clone(), String::new());
         self.params.entry(key).or_insert_with(|| (0, Diagnostic::new(what))).0 += 1;

@@ -81,10 +81,10 @@ impl Encoding {
 }
 
 impl Encoded {
-    /// That presets, which go by what a matrix is for, are for matrices whose rows are what is summed over.
+    /// Checks that presets only decide about matrices that are summed over along their rows.
     ///
     /// # Errors
-    /// Each that the layout has turned.
+    /// Each such matrix that the layout holds transposed.
     pub(crate) fn upright(&self, targets: &[Target]) -> Result<(), Error> {
         let mut misfits = Misfits::default();
         if !self.by_preset.is_empty() {

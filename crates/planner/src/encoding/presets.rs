@@ -15,7 +15,7 @@ pub use table::PRESETS;
 /// A named set of rules.
 pub struct Preset {
     name: &'static str,
-    /// Another name, as llama-quantize has it.
+    /// An alias that llama-quantize has.
     alias: Option<&'static str>,
     group: PresetGroup,
     /// Bits a weight.

@@ -36,7 +36,7 @@ pub fn refuses(mesh: &Mesh, model: &Model) -> Option<Diagnostic> {
     })
 }
 
-/// Has everything called as in the state of vLLM's modules.
+/// Renames everything as in the state of vLLM's modules.
 pub fn rename(request: &mut Request, model: &Model) {
     let mut names: Vec<&mut String> = request.targets.iter_mut().map(|t| &mut t.name).collect();
     if let Some(family) = family::names(model.family.name()) {
