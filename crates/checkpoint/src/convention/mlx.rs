@@ -166,7 +166,7 @@ impl Params {
 /// How a checkpoint's modules are quantised.
 struct Modules {
     usual: Params,
-    /// By path; `None` if one is not.
+    /// Modules with parameters of their own, by path; `None` if the module is not quantised.
     apart: HashMap<String, Option<Params>>,
 }
 

@@ -5,7 +5,7 @@ use storage::Location;
 use crate::error::Error;
 use crate::fault::Fault;
 
-/// A kind of file that is recognised, so that it can be refused by name.
+/// A kind of file that is recognised so that it can be rejected by name.
 pub(crate) struct Foreign {
     what: &'static str,
     starts: &'static [&'static [u8]],

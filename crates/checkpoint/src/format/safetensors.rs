@@ -32,7 +32,7 @@ pub(crate) struct Safetensors;
 pub(super) const NAME: &str = "safetensors";
 /// safetensors/src/tensor.rs, `MAX_HEADER_SIZE`.
 const MAX_HEADER: u64 = 100_000_000;
-/// As many as torch allows (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
+/// The limit of torch (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
 const MAX_DIMS: u64 = 64;
 /// Bytes of the length that starts the file.
 const PREFIX: u64 = 8;

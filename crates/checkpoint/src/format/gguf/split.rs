@@ -88,7 +88,7 @@ pub(super) fn open(name: &str, part: Read, split: Split, folder: &Folder) -> Res
     Ok(Read { contents, metadata })
 }
 
-/// Another part: a page or a pointer in its place is refused by what it is.
+/// Reads another part: an HTML page or a Git LFS pointer in its place is rejected as such.
 fn other(file: OpenFile) -> Result<Read, Error> {
     match foreign::recognise(&file.head(super::super::HEAD)?) {
         Some(foreign) => Err(foreign.refuse(&file.location())),

@@ -56,7 +56,7 @@ struct Machine<'p> {
 }
 
 impl Machine<'_> {
-    /// Does one opcode; gives the value of the whole at the last.
+    /// Runs one opcode; the last one returns the value of the whole.
     fn step(&mut self) -> Result<Option<Value>, Wrong> {
         self.op = self.at;
         let code = self.byte()?;
@@ -187,7 +187,7 @@ impl Machine<'_> {
 
     // The bytes of the pickle.
 
-    /// That `len` more bytes are there.
+    /// Checks that `len` more bytes are there.
     fn left(&self, what: &'static str, len: u64) -> Result<usize, Wrong> {
         let left = self.pickle.len() - self.at;
         match usize::try_from(len) {
@@ -256,7 +256,7 @@ impl Machine<'_> {
         self.broken(format!("`{name}` wants a value, but the stack is empty"))
     }
 
-    /// Nothing below a mark is taken past it.
+    /// Pops a value, but none from below a mark.
     fn pop(&mut self) -> Result<Value, Wrong> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
@@ -409,7 +409,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Gives the object on top its attributes: only those without a meaning here can have any.
+    /// Sets the attributes of the object on top. Inert objects keep them, dictionaries and tensors ignore them, and others
+    /// may not have any.
     fn state(&mut self, state: Value) -> Result<(), Wrong> {
         let object = self.top()?;
         match self.heap.node_mut(object) {

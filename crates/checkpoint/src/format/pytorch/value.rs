@@ -55,7 +55,7 @@ pub(super) enum Node {
     Inert(Box<Inert>),
 }
 
-/// Something that stands for elements in a file: a record of the archive, or a part of one.
+/// The place of elements in a file: a record of the archive, or a part of one.
 #[derive(Debug)]
 pub(super) struct Storage {
     /// Its elements: their type, or bytes.

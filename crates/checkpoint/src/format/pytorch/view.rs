@@ -16,7 +16,7 @@ const MOST_REPEATED: u64 = 1 << 30;
 pub(super) struct View {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
-    /// From the first element to the end of the last, in the storage.
+    /// Bytes from the first element to the end of the last, in the storage.
     pub(super) bytes: Range<u64>,
     /// As in [`tensor::TensorEntry::strides`].
     pub(super) strides: Option<Vec<u64>>,
