@@ -5,7 +5,7 @@ use tensor::{Dtype, Scheme, SchemeError, Shape};
 
 use crate::error::{Problem, Quoted};
 
-/// Whose fault a [`Fault`] is, worst last: where problems of several kinds meet, the worst names the error.
+/// Whose fault a [`Fault`] is, worst last: if problems of several kinds occur together, the worst determines the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Blame {
     Unsupported,
@@ -71,7 +71,7 @@ pub enum Fault {
         /// The most that is allowed.
         limit: u64,
     },
-    /// Another value than the format allows.
+    /// A value that the format does not allow.
     #[error("wanted {wants}, found {found}")]
     Value {
         /// The values that the format allows.
@@ -320,7 +320,7 @@ pub enum Fault {
     /// Two tensors to be written under one name.
     #[error("the name would be there twice")]
     Twice,
-    /// Something is where a checkpoint is to be written.
+    /// A file exists where a checkpoint is to be written.
     #[error("{what}")]
     Exists {
         /// A description of the existing file.

@@ -146,9 +146,8 @@ pub(crate) fn explain_folder(folder: &Folder) -> Error {
     }
 }
 
-/// `scheme` with the bytes of each cell in the other order, `f32.be`: of the same geometry. It can be listed and moved;
-/// floats are decoded from it, and whoever wants the values of others is refused by this name. Single bytes have no
-/// order.
+/// Returns `scheme` with the bytes of each cell in the other order, `f32.be`, with the same geometry. It can be listed
+/// and moved. Floats are decoded from it; decoding other values is rejected by this name. Single bytes have no order.
 fn big_endian(scheme: &Arc<Scheme>) -> Arc<Scheme> {
     if scheme.dtype().is_some_and(|dtype| dtype.bytes() == 1) {
         return Arc::clone(scheme);

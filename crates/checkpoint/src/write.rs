@@ -1,10 +1,9 @@
-//! Entries to bytes: the way back, for formats that can be written.
+//! Writes entries to bytes, for formats that can be written.
 //!
-//! A [`Draft`] lists the tensors of a checkpoint to be, and the files that will hold them; making one checks that
-//! the format can hold them and how long the files will be, and touches nothing. [`Draft::create`] starts a
-//! [`Writer`], which takes the planes of one tensor after the other, so that no more than one need be in memory.
-//! The result is only put in its place when it is complete and durable: whoever looks before finds nothing, or
-//! what was there.
+//! A [`Draft`] lists the tensors of a future checkpoint, and the files that will hold them. Creating it checks that the
+//! format can hold them, computes the lengths of the files, and touches nothing. [`Draft::create`] starts a [`Writer`],
+//! which takes the planes of one tensor after the other, so that no more than one need be in memory. The result is only
+//! moved to its place when it is complete and durable: until then a reader finds nothing there, or the earlier file.
 
 mod frame;
 mod journal;
@@ -54,7 +53,7 @@ pub struct Draft {
     tensors: Vec<Outgoing>,
     kind: DestinationKind,
     files: Vec<OutFile>,
-    /// Of each tensor: which file holds it, and where each of its planes goes.
+    /// The place of each tensor: its file, and the offset of each of its planes.
     spots: Vec<Spot>,
 }
 
@@ -182,8 +181,8 @@ impl Draft {
     }
 
     /// A directory for vLLM's `sharded_state` loader: the tensors of each rank in files of its own,
-    /// `model-rank-0-part-0.safetensors` and so on, or `model-pp-0-tp-0-part-0.safetensors` if there are several `stages`,
-    /// with `beside`. Of each stage it is said how many tensors each of its ranks has, one after the other; ranks may hold
+    /// `model-rank-0-part-0.safetensors` and so on, or `model-pp-0-tp-0-part-0.safetensors` if there are several
+    /// `stages`, with `beside`. `stages` lists the number of tensors of each rank, for each stage; ranks may hold
     /// tensors of one name. If all are encoded `as_source`, the configuration is left as it is.
     ///
     /// # Errors
@@ -213,9 +212,9 @@ impl Draft {
         Ok(draft)
     }
 
-    /// A directory of numpy arrays as squish has them: `tensors/KEY__pt.npy`, and a `manifest.json` of names and
-    /// keys, so that any name will do. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the files that
-    /// stand `beside` the weights of an HF directory it is a model still.
+    /// Creates a draft of a directory of numpy arrays in squish's form: `tensors/KEY__pt.npy`, and a `manifest.json` of
+    /// names and keys, so that any name is possible. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the
+    /// files `beside` the weights of an HF directory it is still a model.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
@@ -268,11 +267,11 @@ impl Draft {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
     }
 
-    /// Begins to write, beside `path`; nothing is at `path` itself before [`Writer::finish`].
+    /// Begins to write, beside `path`. Nothing appears at `path` itself before [`Writer::finish`].
     ///
     /// # Errors
-    /// If something is at `path` and is not to be overwritten, the disk lacks the space, another process is
-    /// writing there, or the system refuses.
+    /// If `path` exists and may not be overwritten, the disk lacks the space, another process is writing there, or the
+    /// system fails.
     pub fn create(self, path: &Path, overwrite: bool) -> Result<Writer, Error> {
         self.create_with(path, &WriteOptions { overwrite, ..WriteOptions::default() })
     }
@@ -311,7 +310,7 @@ impl Refusals {
         }
     }
 
-    /// Something else is wrong with `tensor`.
+    /// Adds another problem of `tensor`.
     pub(crate) fn push(&mut self, tensor: &Outgoing, fault: Fault) {
         self.problems.push(Problem { at: None, subject: Subject::Tensor(tensor.name.clone()), fault });
     }

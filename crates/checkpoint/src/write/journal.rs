@@ -1,4 +1,4 @@
-//! A record of what has been written and is durable. It lies beside the result, so that another process can go on.
+//! A record of the tensors that are written and durable. It is beside the result, so that another process can continue.
 //!
 //! Lines of JSON. The first identifies the result by its fingerprint. Each of the others records that a tensor is on
 //! the disk, with the digest of its bytes; the last that everything is, with the file system's numbers for it. A line

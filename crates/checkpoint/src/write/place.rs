@@ -172,7 +172,7 @@ impl OutputPlace {
         done == tensors && complete.len() == self.names.len() && complete.iter().zip(&self.names).all(there)
     }
 
-    /// Gives all their names. Everything is durable.
+    /// Gives all files their names. Everything must be durable.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
         if self.journal.complete.is_none() {
             self.sync_names()?;
@@ -454,8 +454,8 @@ mod tests {
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
     }
 
-    /// Killed after each of the renames: no reader ever finds a first part with others that are not its own, and who
-    /// comes next gives the rest of the names.
+    /// Killed after each of the renames: no reader ever finds a first part with others that are not its own, and the
+    /// next process gives the remaining names.
     #[test]
     fn parts_get_the_rest_of_their_names() {
         let files = |text: &str| -> Vec<OutFile> {

@@ -90,11 +90,11 @@ impl Writer {
         })
     }
 
-    /// Goes past the next tensor if an earlier process has written it and it is there unchanged; gives the note that
-    /// it was written with.
+    /// Skips the next tensor if an earlier process has written it and it is unchanged. Returns the note that it was
+    /// written with.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     pub fn again(&mut self) -> Result<Option<Value>, Error> {
         if self.next >= self.claimed {
             return Ok(None);
@@ -155,10 +155,10 @@ impl Writer {
         self.tensor_with(planes, Value::Null)
     }
 
-    /// Writes the next tensor, with a note that [`Writer::again`] gives a later process.
+    /// Writes the next tensor, with a note that [`Writer::again`] returns to a later process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     ///
     /// # Panics
     /// As [`Writer::tensor`].
