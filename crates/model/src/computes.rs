@@ -67,7 +67,7 @@ impl Attention {
 /// `down`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedForward {
-    /// Of the gate, or of up where there is no gate.
+    /// Applied to the gate, or to up where there is no gate.
     pub activation: Activation,
     /// Whether there is a gate.
     pub gated: bool,

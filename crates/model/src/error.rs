@@ -66,7 +66,7 @@ pub enum FamilyProblem {
         /// The ecosystem.
         dialect: DialectName,
     },
-    /// It gives the names of another ecosystem than it was asked for.
+    /// It returns the names of another ecosystem than it was asked for.
     OtherDialect {
         /// The ecosystem that it was asked for.
         dialect: DialectName,

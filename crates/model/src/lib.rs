@@ -160,7 +160,7 @@ impl Model {
         unlike
     }
 
-    /// The fields that would read otherwise from `description` than this model has them, but for those whose loss the
+    /// Returns the fields that read from `description` differ from this model's, except those whose loss the
     /// description names.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct Description {
 pub struct Loss {
     /// The key that says it, as config.json calls it. Keys of the tokenizer's file begin with `tokenizer`.
     pub key: String,
-    /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
+    /// The field of [`Config`] that reads back differently; empty if none does.
     pub(crate) field: &'static str,
     /// The effect on results.
     pub what: String,
@@ -50,14 +50,14 @@ impl Description {
         }
     }
 
-    /// Notes that the ecosystem cannot say a value, or computes it differently: `key` is the key of config.json that says it,
-    /// `what` the effect on results, `field` the field of [`Config`] that reads otherwise then (empty: all read alike). A
-    /// conversion refuses such a model, unless its user accepts the loss by the name of the key.
+    /// Records that the ecosystem cannot express a value, or computes it differently: `key` is its key in config.json,
+    /// `what` the effect on results, `field` the field of [`Config`] that reads back differently (empty: none). A
+    /// conversion rejects such a model, unless its user accepts the loss by the name of the key.
     pub fn lose(&mut self, key: &str, field: &'static str, what: impl Into<String>) {
         self.losses.push(Loss { key: key.to_owned(), field, what: what.into() });
     }
 
-    /// Notes that a field reads otherwise from what is written, though programs that run it do as the model says.
+    /// Records that a field reads back differently, though programs that run the files do as the model says.
     pub fn take_as_said(&mut self, field: &'static str) {
         self.as_said.push(field);
     }
@@ -72,7 +72,7 @@ impl Description {
         self.put(key, Fact::Count(n));
     }
 
-    /// Says a number, as the shortest decimal that reads as the same f32.
+    /// Adds a number, as the shortest decimal that reads as the same f32.
     pub fn number(&mut self, key: &str, x: f64) {
         self.put(key, Fact::Number(shortest(x)));
     }
@@ -168,7 +168,7 @@ fn key_of(c: &Config, otherwise: &str) -> String {
     }
 }
 
-/// Says the window of every layer, which llama.cpp does not read for `architecture`.
+/// Adds the window of every layer, which llama.cpp does not read for `architecture`.
 pub fn gguf_unread_window(d: &mut Description, c: &Config, architecture: &str) {
     if *c.window == 0 {
         return;
@@ -196,7 +196,7 @@ pub fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// Says the window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
+/// Adds the window of some layers, as llama.cpp reads it; `period` is its default where no key gives it.
 pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");
     d.count(&key("sliding_window"), if c.has_windows() { *c.window } else { 0 });
@@ -269,7 +269,7 @@ pub fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
     d.count("num_experts_per_tok", *moe.used);
 }
 
-/// Says the windows as Qwen does.
+/// Adds the windows as Qwen has them.
 pub fn late_windows(d: &mut Description, c: &Config) {
     d.flag("use_sliding_window", c.has_windows());
     if c.has_windows() {
@@ -281,7 +281,7 @@ pub fn late_windows(d: &mut Description, c: &Config) {
     }
 }
 
-/// Says which layers have a window: `layer_types`.
+/// Adds the list of layers with a window: `layer_types`.
 pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));
 }

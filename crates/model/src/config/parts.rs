@@ -100,7 +100,7 @@ impl MoeDefaults {
 }
 
 impl Moe {
-    /// By the keys that there are; `ffn` is the width of an expert where no key gives it.
+    /// Reads the keys that exist; `ffn` is the width of an expert where no key gives it.
     pub fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
         let experts = r.required_count(EXPERTS);
         let used = r.required_count(USED);

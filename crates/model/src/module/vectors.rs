@@ -85,7 +85,7 @@ impl Table {
         Table::of_axes([width.into()])
     }
 
-    /// Of several axes, slowest first.
+    /// Creates a table of several axes, slowest first.
     pub fn of_axes(axes: impl Into<Vec<Along>>) -> Table {
         Table { axes: axes.into(), presence: Presence::Required, name: "weight" }
     }
