@@ -35,7 +35,7 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
-    /// Another manifest is where one is to be written.
+    /// Another manifest exists where one is to be written.
     #[error("`{path}` is there already, and says something else")]
     ManifestThere {
         /// The file.
@@ -48,7 +48,7 @@ pub enum Error {
         path: String,
         /// Every tensor that differs.
         findings: Vec<Finding>,
-        /// Everything that is said otherwise beside the tensors.
+        /// Every difference beside the tensors.
         keys: Vec<KeyFinding>,
     },
     /// Loading failed.

@@ -5,7 +5,7 @@ use std::fmt;
 use quant::BadData;
 use tensor::Shape;
 
-/// Something that is wrong with a tensor.
+/// A problem of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Its name.

@@ -9,7 +9,7 @@ use crate::said::{self, Said};
 /// Keys that say how a file is laid out, not what it holds: files that are cut otherwise have others.
 static LAID_OUT: &[&str] = &["general.alignment", "split.no", "split.count", "split.tensors.count"];
 
-/// Something that a checkpoint says beside its tensors, as a manifest lists it.
+/// A key of a checkpoint's metadata, as a manifest lists it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedKey {
     /// The file that says it, or `metadata` for GGUF.

@@ -32,9 +32,8 @@ pub struct Listed {
     pub blake3: String,
 }
 
-/// The tensors of a checkpoint with their digests, sorted by name. It says nothing of files, so that the same
-/// tensors in another format, or in files cut otherwise, still agree with it. It lists what the checkpoint says beside its
-/// tensors too, key by key.
+/// The tensors of a checkpoint with their digests, sorted by name, and the keys of its metadata. It does not depend on
+/// files, so the same tensors in another format, or in other files, still match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     tensors: Vec<Listed>,
@@ -124,11 +123,11 @@ impl Manifest {
         }
     }
 
-    /// Writes it to `path`: a temporary file that is made durable and then renamed, so that no half of it is ever
+    /// Writes it to `path`: to a temporary file that is made durable and then renamed, so that no partial file is ever
     /// there. Equal manifests are equal bytes.
     ///
     /// # Errors
-    /// If something else than an equal manifest is there and `overwrite` is not set, or the system refuses.
+    /// If anything but an equal manifest is there and `overwrite` is not set, or the system fails.
     pub fn write(&self, path: impl AsRef<Path>, overwrite: bool) -> Result<(), Error> {
         let path = path.as_ref();
         let text = self.text();

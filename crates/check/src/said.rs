@@ -11,7 +11,7 @@ pub const GGUF: &str = "metadata";
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// Something that a checkpoint says.
+/// A value of a checkpoint's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying {
     /// BLAKE3 of the value, of any type, in hexadecimal digits. Numbers and the order of an object's keys are hashed as
@@ -24,9 +24,9 @@ pub struct Saying {
 /// All metadata of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Said {
-    /// Whose words these are; `None`: the format says nothing.
+    /// The ecosystem of the keys; `None` if the format has none.
     pub dialect: Option<DialectName>,
-    /// By the file, or `metadata`, and the key; a file that is no JSON has the key ``.
+    /// Values by file, or `metadata`, and key; a file that is not JSON has the key ``.
     pub keys: BTreeMap<(String, String), Saying>,
 }
 

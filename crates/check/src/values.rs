@@ -34,7 +34,7 @@ impl Values {
         }
     }
 
-    /// Of decoded or plain values from place `at` on.
+    /// Counts decoded or plain values from place `at` on.
     fn count<T: Copy>(
         values: &[T],
         at: u64,
@@ -107,7 +107,7 @@ pub(crate) fn look(
     found
 }
 
-/// Of plain elements, without decoding them: by their bits, without the sign.
+/// Checks plain elements without decoding them: by their bits, without the sign.
 fn plain(dtype: Dtype, bytes: &[u8], at: u64) -> Option<Values> {
     macro_rules! scan {
         ($bits:ty, $bytes:literal, $infinity:literal) => {{

@@ -33,7 +33,7 @@ pub struct Verified {
     pub verified: usize,
     /// Tensors that were read in part, or not at all: only their names, shapes and encodings were compared.
     pub partly: Vec<String>,
-    /// Why what is said beside the tensors was not compared, if it was not.
+    /// The reason why metadata was not compared, if it was not.
     pub keys_not_compared: Option<&'static str>,
 }
 

@@ -197,7 +197,7 @@ fn values(request: &Request, name: &str) -> Result<Vec<f32>, Error> {
     Ok(rope::values(&loaded, name))
 }
 
-/// Something that the source says and the result does not.
+/// A key or feature of the source that the result does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The file of the source that says it, or `metadata` for GGUF.

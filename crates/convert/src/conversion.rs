@@ -1,8 +1,8 @@
-//! From a checkpoint to a file of another format or of other encodings.
+//! Converts a checkpoint to a file of another format or of other encodings.
 //!
-//! A [`Conversion`] is checked as a whole before a byte is read: that every rule means something, that every
-//! scheme takes its tensor, that the format holds all of it. Then it runs parameter by parameter, so that memory
-//! is bounded by the largest one.
+//! A [`Conversion`] is checked as a whole before a byte is read: every rule must decide something, every scheme must
+//! fit its tensor, and the format must hold all of it. Then it runs parameter by parameter, so that memory is bounded
+//! by the largest one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -84,8 +84,8 @@ impl<'a> Conversion<'a> {
     /// Checks that `checkpoint` in `layout` can be written as `format`, and plans it. Reads no tensor.
     ///
     /// # Errors
-    /// If rules match nothing or do not fit, all of that at once; if the format cannot hold what comes out; if a
-    /// preset or the canonical layout is asked for and no family claims the checkpoint.
+    /// If rules match nothing or do not fit, all of them at once; if the format cannot hold the result; if a preset or
+    /// the canonical layout is asked for and no family claims the checkpoint.
     pub fn new(
         checkpoint: &'a Checkpoint,
         layout: LayoutKind,
@@ -355,8 +355,7 @@ fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
     counts.chunks(ranks).map(<[usize]>::to_vec).collect()
 }
 
-/// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
-/// encoded each in its own way.
+/// Decodes targets from another ecosystem that cannot be written as stored, or whose parts have different schemes.
 fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
     if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_)) {
         return;

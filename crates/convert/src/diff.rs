@@ -21,14 +21,13 @@ pub use keys::KeyDifference;
 pub use report::{Compared, DiffGroup, DiffReport, Outcome, StoredParam};
 
 /// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
-/// both store it. `each` is called before each of them, with its place, how many there are, and its name.
+/// both store it. `each` is called before each of them, with its index, the number of parameters, and its name.
 ///
-/// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have
-/// all that it wants, else by names as stored.
+/// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have all
+/// of its parameters, else by stored names.
 ///
 /// # Errors
-/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or what it holds
-/// cannot be meant.
+/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or holds invalid data.
 pub fn diff(
     a: &Checkpoint,
     b: &Checkpoint,

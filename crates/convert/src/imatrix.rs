@@ -106,7 +106,7 @@ impl Imatrix {
         &self.path
     }
 
-    /// Notes importance that fits no parameter, or one that it is not as long as.
+    /// Records importance that matches no parameter, or has another length.
     pub(crate) fn check(&self, params: &[&PlannedParam], misfits: &mut Misfits) {
         let mut found = false;
         for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {

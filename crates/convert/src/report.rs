@@ -56,7 +56,7 @@ impl Converted {
     }
 }
 
-/// Parameters alike but for numbers in their names, converted alike.
+/// Parameters converted alike whose names differ only in numbers.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Their name, with `{n}` for numbers if they are several.
@@ -73,7 +73,7 @@ pub struct Group {
     pub bytes: u64,
     /// The rule that decided.
     pub rule: String,
-    /// Of all together; `None` if nothing was encoded.
+    /// The difference of all of them; `None` if nothing was encoded.
     pub difference: Option<Difference>,
     /// Why values that were only added to are rounded.
     pub rounded: Option<String>,
@@ -124,7 +124,7 @@ impl ConvertReport {
         (self.tensors.iter().map(|t| t.bytes_before).sum(), self.tensors.iter().map(|t| t.bytes).sum())
     }
 
-    /// Of all parameters whose values can have changed, together.
+    /// The difference of all parameters whose values can have changed.
     pub fn difference(&self) -> Option<Difference> {
         self.tensors.iter().filter_map(|t| t.difference).reduce(Difference::and)
     }

@@ -1,5 +1,5 @@
-//! In what two checkpoints differ beside their tensors: by keys, if both say them in one ecosystem's words, and else by
-//! what the tokenizer and the chat template are.
+//! Differences of two checkpoints beside their tensors: by keys, if both are of one ecosystem, else by tokenizer and
+//! chat template.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use engine::text;
 
 use crate::Error;
 
-/// Something that one checkpoint says otherwise than the other.
+/// A key or value that differs between the checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyDifference {
     /// The file that says it, `metadata` for GGUF, or `tokenizer` where both say it in words of their own.
@@ -67,7 +67,7 @@ pub(super) struct Compared {
     pub(super) not_compared: Vec<String>,
 }
 
-/// Compares what `a` and `b` say beside their tensors.
+/// Compares the metadata of `a` and `b`.
 ///
 /// # Errors
 /// If a file beside the weights cannot be read.

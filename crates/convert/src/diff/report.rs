@@ -1,4 +1,4 @@
-//! In what two checkpoints differ.
+//! Differences of two checkpoints.
 
 use std::cmp::Ordering;
 
@@ -65,7 +65,7 @@ impl Outcome {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     }
 
-    /// Of both together, which are alike but for numbers.
+    /// Joins the outcomes of parameters that are alike but for numbers in their names.
     pub(super) fn and(self, other: Outcome) -> Outcome {
         match (self, other) {
             (
@@ -90,7 +90,7 @@ pub struct Compared {
     pub outcome: Outcome,
 }
 
-/// Parameters alike but for numbers in their names, that compare alike.
+/// Parameters with the same outcome whose names differ only in numbers.
 #[derive(Clone, Debug)]
 pub struct DiffGroup {
     /// Their name, with `{n}` for numbers if they are several.
@@ -101,11 +101,11 @@ pub struct DiffGroup {
     pub a: StoredParam,
     /// One of them in B.
     pub b: StoredParam,
-    /// Of all together.
+    /// The joined outcome.
     pub outcome: Outcome,
 }
 
-/// In what two checkpoints differ: A, and B.
+/// The differences of two checkpoints, A and B.
 #[derive(Clone, Debug, Default)]
 pub struct DiffReport {
     /// The family, if the names are canonical ones.
@@ -151,7 +151,7 @@ impl DiffReport {
         self.keys.iter().filter(|k| k.bookkeeping.is_none())
     }
 
-    /// Of all parameters with other values, together.
+    /// The difference of all parameters with other values.
     pub fn difference(&self) -> Option<Difference> {
         let one = |p: &Compared| match p.outcome {
             Outcome::Values { difference, .. } => Some(difference),
