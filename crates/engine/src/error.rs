@@ -14,7 +14,7 @@ pub enum Error {
         /// The runtime parameter.
         name: String,
     },
-    /// A module does not say what it computes, or says something else than its place asks for.
+    /// A module does not declare its computation, or declares one that does not fit its place.
     #[error("`{path}` does not say what it computes")]
     Unsaid {
         /// The module.
@@ -121,7 +121,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,

@@ -24,7 +24,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A file is not what it was when it was opened, or the system does not say what it is.
+    /// A file has changed since it was opened, or the system cannot tell.
     #[error(transparent)]
     Changed(#[from] checkpoint::Error),
     /// The plan wants something that the checkpoint does not have: it was not compiled against it.

@@ -4,11 +4,11 @@
 //! so workers spin a bounded while, then yield their core, then sleep: a busy machine degrades instead of
 //! collapsing, and an idle program uses no CPU. Threads are not pinned.
 //!
-//! A thread that something else keeps from its core is not waited for: jobs go on without a worker that does not come,
-//! and what a worker holds that came and was stopped is done again by the caller, if the job is a [`Race`].
+//! A thread that is kept off its core is not waited for: jobs go on without a worker that does not come. If the job is
+//! a [`Race`], the caller repeats the items of a worker that came and was preempted.
 //!
-//! What threads share is handed out here and nowhere else: each item, and each thread's local value, goes
-//! to one thread at a time.
+//! Shared data is handed out to threads here and nowhere else: each item, and each thread's local value, goes to one
+//! thread at a time.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

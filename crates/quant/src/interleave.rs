@@ -1,10 +1,10 @@
 //! Row-interleaved forms, `q4_1.r16` and the like, made for the processor.
 //!
-//! A matrix `[out, in]` is cut into groups of `r` rows, and each group along `in` into *units* of 64 elements
-//! (128 or 256 if that many share a scale or a block). What one row stores in that stretch, in all planes, is
-//! seen as 32-bit words. The unit holds them word by word, each word `r` times, once for each row: a *vector* of
-//! `4 * r` bytes that loads into one register, lane `i` for row `i`. So a product with `r` rows needs no sum
-//! across lanes, and one activation is met by `r` weights at once.
+//! A matrix `[out, in]` is cut into groups of `r` rows, and each group along `in` into *units* of 64 elements (128 or
+//! 256 if that many share a scale or a block). The bytes of one row in that stretch, in all planes, are taken as 32-bit
+//! words. The unit holds them word by word, each word `r` times, once for each row: a *vector* of `4 * r` bytes that
+//! loads into one register, lane `i` for row `i`. So a product with `r` rows needs no sum across lanes, and one
+//! activation is met by `r` weights at once.
 //!
 //! A few fields are changed: scales of 16 bits are grouped, `r` of one kind and then `r` of another; scales that are
 //! bare exponents (MXFP4) are widened to 16 bits; signed codes (Q8_0) are made unsigned by flipping their top bit; and

@@ -231,7 +231,7 @@ pub(crate) struct Factor {
 
 /// All of a scheme that the kernels and the interleaved forms are made from.
 ///
-/// What one row stores for one unit is its *record*: some bytes in each plane.
+/// The bytes of one row for one unit, some in each plane, are its *record*.
 #[derive(Clone, Debug)]
 pub struct Packing {
     /// Meaning of the codes.

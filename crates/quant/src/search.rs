@@ -1,4 +1,4 @@
-//! The search for the scales and codes that lose least, for the schemes that leave a choice.
+//! The search for the scales and codes with the least loss, for schemes that leave a choice.
 //!
 //! A block is seen as groups of values that share a scale `s` and a minimum `m`: `x ≈ s q + m`, `q` from a
 //! [`Book`] of codes. Once it is decided to which codes the values are rounded, the best `s` and `m` follow from
@@ -6,8 +6,8 @@
 //! [`TRIES`] at a time: the tries are the lanes of the vectors, and nothing is summed across lanes. Every
 //! instruction set gives the same bytes.
 //!
-//! What is made small is the weighted squared error, `Σ w (x - decoded)²`, where `w` is the importance of the
-//! column, or 1 for all.
+//! The search minimises the weighted squared error, `Σ w (x - decoded)²`, where `w` is the importance of the column, or
+//! 1 for all.
 
 mod affine;
 mod scaled;

@@ -56,11 +56,11 @@ impl Tokenizer {
 }
 
 impl VocabularyBuf {
-    /// A `tokenizer.json` in the words of GGUF, and what these do not say; `config` is the `tokenizer_config.json`
-    /// beside it, which names the tokens with roles.
+    /// Reads a `tokenizer.json` as GGUF's vocabulary, with the losses that it cannot express; `config` is the
+    /// `tokenizer_config.json` beside it, which names the tokens with roles.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_json`], and [`Error::Refused`] for what GGUF has no words for.
+    /// As [`Tokenizer::from_json`], and [`Error::Refused`] for fields that GGUF cannot express.
     pub fn from_json(
         json: &[u8],
         config: Option<&[u8]>,

@@ -10,8 +10,8 @@ use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use super::Error;
 
-/// One pass over the words so far. All but the word scanners isolate what they match, and leave what lies
-/// between the matches as words of their own.
+/// One pass over the current words. All but the word scanners isolate their matches, and leave the text between the
+/// matches as words of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
@@ -434,7 +434,7 @@ mod tests {
         Cutter::default().words(pre.passes, text).map(str::to_owned).collect()
     }
 
-    /// `golden/tokenizer/classes.py` says what Oniguruma takes for a letter, and so on.
+    /// `golden/tokenizer/classes.py` lists the characters that Oniguruma takes for letters, and so on.
     #[test]
     fn classes_are_those_of_oniguruma() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/classes.json");

@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
                     piece.runs(|_, at| target[size(at - range.start)..][..size(piece.run)].fill(0));
                     false
                 }
-                // That each has a place was seen before anything was read.
+                // Each piece was checked to have a place before anything was read.
                 _ => true,
             }
         });

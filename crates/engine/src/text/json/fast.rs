@@ -1,7 +1,7 @@
 //! The shapes of `tokenizer.json` that known models have, read for our own BPE, which starts fast.
 //!
-//! What is taken here is proven equal to the library: `golden/tokenizer/random.py` and `shapes.py`. Everything else goes
-//! to [`Reference`](super::super::reference::Reference).
+//! Files taken here give results proven equal to the library's: `golden/tokenizer/random.py` and `shapes.py`.
+//! Everything else goes to [`Reference`](super::super::reference::Reference).
 
 use hashbrown::HashSet;
 use serde_json::{Value, json};

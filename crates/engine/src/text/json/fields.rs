@@ -327,7 +327,7 @@ pub(super) struct Found {
 const DEPTH: usize = 8;
 
 impl Found {
-    /// Holds all fields of a file against the tables.
+    /// Compares all fields of a file with the tables.
     pub(super) fn of(file: &Value) -> Found {
         let mut found = Found::default();
         if !file.is_object() {

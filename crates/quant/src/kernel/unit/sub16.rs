@@ -17,7 +17,7 @@ unsafe fn spread<V: Lanes>(bytes: V::I, half: usize) -> V::I {
     unsafe { V::pick(bytes, [NONE, first, NONE, first + 1]) }
 }
 
-/// Two integers that are `2^at` times what fits in 16 bits, as what does.
+/// Packs two integers, each `2^at` times a number of 16 bits, as those two numbers into one word.
 #[inline(always)]
 unsafe fn paired<V: Lanes>(low: V::I, high: V::I, at: u32) -> V::I {
     // SAFETY: as this function.
