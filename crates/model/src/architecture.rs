@@ -27,11 +27,11 @@ pub struct MatrixNames {
 }
 
 impl Architecture {
-    /// The computations of the modules of `tree`.
+    /// Returns the computations of the modules of `tree`.
     ///
     /// # Errors
-    /// If one of them computes what the engine does not run, does not say what it computes, or owns parameters of other shapes
-    /// than that takes: every reason.
+    /// If a module computes something that the engine does not run, does not declare its computation, or owns
+    /// parameters of other shapes than that needs: every reason.
     pub fn of(tree: &Tree) -> Result<Architecture, NotRun> {
         let mut modules = BTreeMap::new();
         let mut reasons: Vec<&str> = vec![];

@@ -1,10 +1,10 @@
-//! Names and meaning, no bytes: what a model's configuration says, which parameters it has, how each
-//! ecosystem names and stores them, and how a runtime wants them.
+//! Names and meaning, no bytes: a model's configuration, its parameters, their names and form in each ecosystem, and
+//! their layout in a runtime.
 //!
 //! - A **family** ([`Family`]) declares hyper-parameters and modules: the parameters of each, and what it computes.
 //!   One file and one line in `family/`; [`register`] adds one from outside.
-//! - A **dialect** ([`Dialect`]) says how an ecosystem names and lays out those parameters.
-//! - A **layout** ([`Layout`]) says how a runtime wants them, as expressions over canonical names.
+//! - A **dialect** ([`Dialect`]) describes how an ecosystem names and lays out those parameters.
+//! - A **layout** ([`Layout`]) describes how a runtime wants them, as expressions over canonical names.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -169,7 +169,7 @@ impl Tree {
         self.path.pop();
     }
 
-    /// Declares what `module` has, held as `contract` says where a parameter says nothing itself.
+    /// Declares `module`, whose parameters get `contract` where they have none of their own.
     fn held_by(&mut self, contract: Contract, module: &dyn Module) {
         let before = std::mem::replace(&mut self.contract, contract);
         module.declare(self);

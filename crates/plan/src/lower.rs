@@ -36,7 +36,7 @@ impl std::error::Error for Refusal {}
 /// also *mean* the same is for the caller to know ([`crate::Codecs::same_cells`]).
 ///
 /// # Errors
-/// The rule that is broken. A cap on pieces and work refuses what is too fine.
+/// The rule that is broken. Expressions that are cut too finely exceed a limit on pieces and work.
 pub fn lower(expr: &Expr, sources: &Sources, scheme: &Scheme) -> Result<Vec<PlannedPlane>, Refusal> {
     lower_within(expr, sources, scheme, &mut Budget::new(PARAM_STEPS))
 }

@@ -26,7 +26,7 @@ pub enum Blame {
     Mismatch,
     /// Well-formed and wanted, but not something that this program can do.
     Unsupported,
-    /// The caller asked for what makes no sense.
+    /// The caller's request makes no sense.
     Misuse,
 }
 

@@ -430,7 +430,7 @@ impl<'a> Work<'a> {
         self.used.iter().enumerate().filter(|(_, used)| **used).map(|(i, _)| name(i)).collect()
     }
 
-    /// Lists what may be dropped, and notes what may not.
+    /// Lists entries that may be dropped, and records problems for unused ones that may not.
     fn unused(&mut self, bindings: &Bindings) -> Vec<(String, String)> {
         let mut dropped = self.reading.mapped.map_or(vec![], |m| m.dropped().to_vec());
         // Only where something is wrong.

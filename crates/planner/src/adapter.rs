@@ -97,7 +97,7 @@ impl Adapter {
         mapped.map_err(|problems| Error::Mapping { path: shown(checkpoint), problems })
     }
 
-    /// Matches what the checkpoint holds with what is asked for.
+    /// Matches the checkpoint's entries with the parameters asked for.
     pub(crate) fn matched(
         &self,
         checkpoint: &Checkpoint,

@@ -190,7 +190,7 @@ impl Error {
         matches!(self, Error::Model { source, .. } if unknown(source))
     }
 
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::Isa(_)

@@ -16,7 +16,7 @@ use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
 use crate::{Adapter, Encoding, Error, LayoutKind, Preset, Request, describe};
 
-/// Whose parameters they are.
+/// The owner of the parameters.
 pub(crate) enum Of {
     /// A family's.
     Model(Shared, Box<Model>),

@@ -67,7 +67,7 @@ impl Description {
         self.as_said.contains(&field) || self.losses.iter().any(|loss| loss.field == field)
     }
 
-    /// Says a count.
+    /// Adds a count.
     pub fn count(&mut self, key: &str, n: u64) {
         self.put(key, Fact::Count(n));
     }
@@ -77,7 +77,7 @@ impl Description {
         self.put(key, Fact::Number(shortest(x)));
     }
 
-    /// A number that is written as whole where it is.
+    /// Adds a number, written as a whole number if it is one.
     pub fn whole(&mut self, key: &str, x: f64) {
         match u64::try_from(x as i64) {
             Ok(whole) if x.fract() == 0.0 && x < 1e15 => self.count(key, whole),
@@ -85,7 +85,7 @@ impl Description {
         }
     }
 
-    /// Says a list of numbers.
+    /// Adds a list of numbers.
     pub fn numbers(&mut self, key: &str, numbers: &[f64]) {
         self.put(key, Fact::List(numbers.iter().map(|x| Fact::Number(shortest(*x))).collect()));
     }
@@ -96,12 +96,12 @@ impl Description {
         self.text("model_type", model_type);
     }
 
-    /// Says a string.
+    /// Adds a string.
     pub fn text(&mut self, key: &str, text: &str) {
         self.put(key, Fact::Str(text.to_owned()));
     }
 
-    /// Says a flag.
+    /// Adds a flag.
     pub fn flag(&mut self, key: &str, flag: bool) {
         self.put(key, Fact::Bool(flag));
     }

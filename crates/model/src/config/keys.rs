@@ -45,8 +45,8 @@ static GGUF_ONLY_ABSENT: &[&str] = &[
     "rope.dimension_count_swa",
 ];
 
-/// How a family's decoder says what every decoder has: the keys, and what holds in config.json where no key says it.
-/// A family changes what it has otherwise than Llama: `DecoderKeys { norm_eps_absent: 1e-5, ..DecoderKeys::LLAMA }`.
+/// The configuration keys that every decoder has, and their defaults in config.json. A family overrides those that
+/// differ from Llama's: `DecoderKeys { norm_eps_absent: 1e-5, ..DecoderKeys::LLAMA }`.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderKeys {
     /// Of [`Config::layers`].

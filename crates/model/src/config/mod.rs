@@ -449,7 +449,7 @@ impl<'a> Reader<'a> {
         self.required(found, keys, 1)
     }
 
-    /// The configuration, and what became of the keys that were asked for.
+    /// Returns the configuration, and the verdicts on the keys that were read.
     pub(crate) fn finish(mut self, config: Config) -> Result<(Config, BTreeMap<String, Verdict>), Error> {
         self.relations(&config);
         if self.problems.is_empty() {

@@ -39,7 +39,8 @@ pub struct Rotary {
     pub theta: f64,
     /// Layers with a window have an embedding of their own (Gemma 3), with this base where no key gives it.
     pub local_theta: Option<f64>,
-    /// `original_max_position_embeddings` stands beside, before what the object says; this where it is absent (Phi 3).
+    /// `original_max_position_embeddings` is outside the object and wins over the object's; this is its default (Phi
+    /// 3).
     pub original: Option<u64>,
     /// `longrope` is the only stretch, and `yarn` another name for it (Phi 3).
     pub only_long: bool,

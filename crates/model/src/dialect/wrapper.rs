@@ -38,7 +38,7 @@ static FORMS: &[Form] = &[
     Form { body: "text_model.", head: "" },
 ];
 
-/// Parts of multimodal models that take no part in what is done with text alone, and what they are for.
+/// Parts of multimodal models that text alone does not need, and their purpose.
 static PARTS: &[(&str, &str)] = &[
     ("vision_tower", IMAGES),
     ("vision_model", IMAGES),

@@ -1,8 +1,8 @@
 //! DeepSeek 2 and 3, and Kimi K2: low-rank attention (MLA), some dense layers, then mixtures of experts with one that
 //! every token is sent to. The rotated elements of q and k lie in interleaved order everywhere, and stay so.
 //!
-//! What a latent vector makes keys and values of is two matrices for each head here, as GGUF has them: it is what
-//! attention multiplies with. In transformers they are one, `kv_b_proj`.
+//! Keys and values are made from a latent vector by two matrices for each head, as in GGUF: attention multiplies with
+//! these. In transformers they are one, `kv_b_proj`.
 //!
 //! Source: transformers `DeepseekV3ForCausalLM`@v4.57; conversion/deepseek.py, `DeepseekV2Model`, and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/deepseek_v2.py, v0.33.0.

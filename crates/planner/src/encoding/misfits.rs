@@ -15,11 +15,11 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
     scheme.dtype().is_none_or(|d| floats.contains(&d))
 }
 
-/// Whether a tensor of `shape` can be encoded so. `mx.quantize` of mlx 0.32 takes whole groups alone, where a scheme by
-/// itself may end a row with a part of one.
+/// Checks that a tensor of `shape` can be encoded in `scheme`. `mx.quantize` of mlx 0.32 takes whole groups alone,
+/// where a scheme by itself may end a row with a part of one.
 ///
 /// # Errors
-/// What is in the way.
+/// The obstacle, as a message.
 pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
     scheme.byte_len(shape).map_err(|why| why.to_string())?;
     let columns = shape.last().copied().unwrap_or(1);

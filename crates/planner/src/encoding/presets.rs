@@ -31,7 +31,7 @@ pub struct Preset {
     guided: Option<&'static str>,
 }
 
-/// Whom presets are for.
+/// The targets that presets are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresetGroup {
     /// GGUF: file types of llama.cpp.

@@ -292,7 +292,7 @@ fn floats_of(resolved: &Resolved) -> Dtype {
     if count(Dtype::F16) > count(Dtype::BF16) { Dtype::F16 } else { Dtype::BF16 }
 }
 
-/// Whether the rows of what `expr` gives are columns of what it is made from.
+/// Whether the rows of the result of `expr` are columns of its source.
 fn is_transposed(expr: &Expr) -> bool {
     match expr {
         Expr::Permute { axes, of } => axes[..] == [1, 0] || is_transposed(of),

@@ -46,10 +46,11 @@ pub fn rename(request: &mut Request, model: &Model) {
     request.tie_to_first_names();
 }
 
-/// Adds what no checkpoint has to a request that was compiled to `plan`, before its targets were encoded as they are now.
+/// Adds the tensors that no checkpoint has to a request that was compiled to `plan`, before its targets got their
+/// current encodings.
 ///
 /// # Errors
-/// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
+/// Every reason why vLLM would not load the files, or would misread them.
 pub fn complete(
     request: &mut Request,
     plan: &Plan,

@@ -1,7 +1,7 @@
 //! The files of all ranks, put together again.
 //!
-//! What each rank holds is an expression over the canonical parameters; taken apart, these are expressions over what the
-//! ranks hold. The checkpoint is planned, proved and read as any other then.
+//! Each tensor of a rank is an expression over the canonical parameters; inverted, these give the parameters as
+//! expressions over the ranks' tensors. The checkpoint is then planned, proved and read like any other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ pub struct Rejoined {
 }
 
 impl Rejoined {
-    /// How the parameters of `model` are made of `checkpoint`, which was opened as the files of all ranks. Of `mesh`, only how
-    /// experts are dealt counts.
+    /// Makes the parameters of `model` from `checkpoint`, which was opened as the files of all ranks. Of `mesh`, only
+    /// the placement of experts counts.
     ///
     /// # Errors
-    /// If it was not opened so, or what the ranks hold cannot be what `model` is cut into.
+    /// If it was not opened so, or the ranks' tensors cannot be the shares of `model`.
     pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Refused> {
         let refused = |what: String| Refused { what: what.into() };
         let Some(files) = checkpoint.metadata().hf().and_then(HfMetadata::ranks) else {
