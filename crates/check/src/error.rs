@@ -79,7 +79,7 @@ impl Error {
         self.diagnostics().hints()
     }
 
-    /// Whether the caller asked for what cannot be: neither the checkpoint nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the checkpoint nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::ManifestThere { .. } | Error::Load(load::Error::LittleMemory { .. }) => true,

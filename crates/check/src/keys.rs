@@ -74,10 +74,10 @@ pub(crate) fn listed(said: &Said) -> Vec<ListedKey> {
     own.map(one).collect()
 }
 
-/// Everything in which `found` is not what `wanted` says.
+/// Returns every difference of `found` from `wanted`.
 ///
 /// # Errors
-/// Why they cannot be compared.
+/// The reason why they cannot be compared.
 pub(crate) fn differences(
     wanted: &[ListedKey],
     found: &[ListedKey],

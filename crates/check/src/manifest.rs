@@ -173,10 +173,10 @@ impl Manifest {
         )
     }
 
-    /// Every key in which `found` is not what this says.
+    /// Returns every key of `found` that differs from this manifest.
     ///
     /// # Errors
-    /// Why the keys cannot be compared.
+    /// The reason why the keys cannot be compared.
     pub(crate) fn key_differences(&self, found: &Manifest) -> Result<Vec<KeyFinding>, &'static str> {
         match (&self.keys, &found.keys) {
             (Some(wanted), Some(found)) => keys::differences(wanted, found),
@@ -185,7 +185,7 @@ impl Manifest {
         }
     }
 
-    /// Everything in which the tensors of `found` are not what this says.
+    /// Returns every difference of the tensors of `found` from this manifest.
     pub(crate) fn differences(&self, found: &Manifest) -> Vec<Finding> {
         let wanted: HashMap<&str, &Listed> = self.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let there: HashMap<&str, &Listed> = found.tensors.iter().map(|t| (t.name.as_str(), t)).collect();

@@ -37,11 +37,11 @@ pub struct Verified {
     pub keys_not_compared: Option<&'static str>,
 }
 
-/// As [`Plan::load_with`], and holds what is read against `manifest` on the way. Tensors that lie in maps
-/// and are only borrowed are read for it.
+/// As [`Plan::load_with`], and compares the bytes with `manifest` as they are read. Borrowed tensors, which stay in a
+/// map, are read for it.
 ///
 /// # Errors
-/// As [`Plan::load_with`]; [`Error::Differs`] with everything that is not as the manifest says.
+/// As [`Plan::load_with`]; [`Error::Differs`] with every difference from the manifest.
 pub fn load_verified(
     plan: &Plan,
     pool: &mut Pool,

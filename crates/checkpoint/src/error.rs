@@ -272,7 +272,7 @@ impl Problems {
         self.more = self.more.saturating_add(report.more);
         for problem in report.problems {
             if matches!(problem.fault, Fault::Outside { .. }) {
-                // Says which file it is about.
+                // States the file that it is about.
                 self.push(problem);
                 continue;
             }

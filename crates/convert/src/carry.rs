@@ -214,7 +214,7 @@ impl Left {
     }
 }
 
-/// Whether the model was read from a key, so that what is written says it.
+/// Whether the model was read from a key, so that the result has it too.
 fn is_said(key: &KeyVerdict) -> bool {
     matches!(key.verdict, Verdict::Used | Verdict::Checked | Verdict::NotFollowed { .. })
 }
@@ -227,7 +227,7 @@ fn why_left(key: &KeyVerdict, otherwise: &'static str) -> String {
     }
 }
 
-/// Holds what is to be written against what it was made from.
+/// Checks that the metadata to be written reads back as the model it was made from.
 fn proven(model: &Model, description: &Description) -> Result<(), Error> {
     let differs = |what: String| Error::Convert {
         what: format!("the {} dialect cannot say this model: {what}", description.dialect).into(),

@@ -113,7 +113,7 @@ impl Error {
         self.diagnostics().hints()
     }
 
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::Convert { .. } | Error::Requantize { .. } | Error::Diff { .. } => true,

@@ -113,7 +113,7 @@ impl OutputFormat {
     }
 }
 
-/// The ecosystem in whose words a checkpoint says what model it holds.
+/// Returns the ecosystem whose keys describe a checkpoint's model.
 fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
     match checkpoint.metadata() {
         Metadata::Gguf(_) => Some(DialectName::Gguf),

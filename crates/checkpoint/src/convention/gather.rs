@@ -105,10 +105,10 @@ pub trait ConventionReader {
     /// Suffixes of tensors that make a module quantised. All of a module's are looked at together.
     fn marks(&self) -> &'static [&'static str];
 
-    /// The weight of `module`, which has at least one of the marks; `None` if it is not quantised after all.
+    /// Returns the weight of `module`, which has at least one of the marks; `None` if it is not quantised after all.
     ///
     /// # Errors
-    /// What is wrong, with what is wanted and what is found.
+    /// The problem, with the value wanted and the value found.
     fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String>;
 }
 

@@ -110,7 +110,7 @@ impl Pickle<'_> {
         self.start.saturating_add(at as u64)
     }
 
-    /// The tensors of what the pickle describes, each where `record` says that its storage lies in the file.
+    /// Returns the tensors that the pickle describes, each at the place in the file where `record` finds its storage.
     fn parts(
         &self,
         described: &machine::Described,

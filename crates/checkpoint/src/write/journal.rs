@@ -73,7 +73,7 @@ impl Journal {
         Ok((journal, same))
     }
 
-    /// Takes in what `text` says, up to the first line that says nothing.
+    /// Reads the records of `text`, up to the first line that is not valid.
     fn parse(&mut self, text: &[u8]) -> bool {
         let mut lines = text.split_inclusive(|b| *b == b'\n');
         let line = |line: &[u8]| -> Option<Value> { serde_json::from_slice(line.strip_suffix(b"\n")?).ok() };

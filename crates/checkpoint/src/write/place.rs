@@ -162,7 +162,7 @@ impl OutputPlace {
         complete.is_some_and(|id| self.names.get(index).and_then(|(_, to)| Identity::of(to)) == Some(*id))
     }
 
-    /// Whether what the journal says is complete is there, with its name or without.
+    /// Whether the files that the journal lists as complete exist, with or without their names.
     fn is_sound(&self, tensors: usize) -> bool {
         let done = self.journal.done.len();
         let Some(complete) = &self.journal.complete else { return done <= tensors };

@@ -144,10 +144,10 @@ impl Writer {
         Ok(true)
     }
 
-    /// Writes the planes of the next tensor of the draft, as its scheme has them.
+    /// Writes the planes of the next tensor of the draft, in its scheme's order.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     ///
     /// # Panics
     /// If there is no next tensor, or a plane is not as long as the scheme says: the caller's bugs.

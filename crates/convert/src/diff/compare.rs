@@ -17,7 +17,7 @@ const BYTES: usize = 1 << 20;
 /// Compares two tensors of one shape: first their bytes, if they are encoded alike, then their values.
 ///
 /// # Errors
-/// What of one of them cannot be meant.
+/// Invalid data in one of them.
 pub(super) fn compare(a: &Tensor, b: &Tensor, pool: &mut Pool) -> Result<Outcome, quant::BadData> {
     if a.scheme() == b.scheme() && same_bytes(a, b, pool) {
         return Ok(Outcome::Identical);

@@ -14,7 +14,7 @@ use crate::Error;
 /// A key or value that differs between the checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyDifference {
-    /// The file that says it, `metadata` for GGUF, or `tokenizer` where both say it in words of their own.
+    /// The file with the key, `metadata` for GGUF, or `tokenizer` where each has it in a form of its own.
     pub file: String,
     /// The key; empty for a whole file.
     pub key: String,
