@@ -2,9 +2,9 @@
 //! never sees a byte of a tensor.
 //!
 //! 1. [`resolve`] matches the checkpoint's entries with the model's parameters, and reports everything that is missing,
-//!   unused or mis-shaped at once. [`Mapped`] is what a user's rules make of the entries before that.
+//!    unused or mis-shaped at once. [`Mapped`] is what a user's rules make of the entries before that.
 //! 2. [`compile`] substitutes the resolved parameters into the runtime's [`Target`]s, lowers each to [`Piece`]s, and
-//!   proves that these write every byte of every slot exactly once.
+//!    proves that these write every byte of every slot exactly once.
 //! 3. [`reads`], [`summary`] and [`explain`] say what a plan does before anything is done.
 //!
 //! # How movement works
