@@ -220,8 +220,8 @@ pub(crate) trait Lanes {
     /// Writes the low byte of each lane.
     unsafe fn store_bytes(p: *mut u8, a: Self::I);
 
-    /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that meets `x[4 * j
-    /// + i]`, and has no bit above `BITS`. `x` is never -128, and `minus` is `-Σ x`. Where each step waits for the one
+    /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that meets
+    /// `x[4 * j + i]`, and has no bit above `BITS`. `x` is never -128, and `minus` is `-Σ x`. Where each step waits for the one
     /// before, there are `CHAINS` chains of them, 1 or 2: the best number depends on the registers that the caller
     /// leaves free.
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(

@@ -1,5 +1,5 @@
-//! Logits of every position, computed by the reference backend, the oracle of the others: `cargo run --release
-//! --example logits -- MODEL OUT ID…`
+//! Logits of every position, computed by the reference backend, the oracle of the others:
+//! `cargo run --release --example logits -- MODEL OUT ID…`
 //!
 //! Writes `[tokens, vocabulary]` as raw f32, little-endian: as `golden/models/llama_oracle.cpp` does with llama.cpp.
 #![allow(clippy::print_stderr, reason = "an example's failure")]

@@ -1,8 +1,8 @@
 //! Finds circles between the files of a crate: to read one of them, one has to read all.
 //!
 //! A file uses another if it names something that the other defines: by `use`, or by a path that begins with `crate`,
-//! `self`, `super`, a submodule or an imported module. A name is followed through the modules that pass it on (`pub
-//! use`) to the file that defines it, so that passing on does not count as using, and a module that only declares and
+//! `self`, `super`, a submodule or an imported module. A name is followed through the modules that pass it on
+//! (`pub use`) to the file that defines it, so that passing on does not count as using, and a module that only declares and
 //! passes on is on no circle. Methods and fields are not tracked, and tests are left out.
 //!
 //! On a circle, a module and its own submodules count as one file: that they belong together is what the folder says, and

@@ -169,8 +169,8 @@ fn number(heap: &Heap, value: Value, what: &str, at: usize) -> Result<u64, Wrong
     }
 }
 
-/// Resolves a persistent id: `('storage', class, key, device, elements)`, in the old form with `(key of a part, offset,
-/// elements)` or `None` at the end; `('module', class, …)` is the class.
+/// Resolves a persistent id: `('storage', class, key, device, elements)`, in the old form with
+/// `(key of a part, offset, elements)` or `None` at the end; `('module', class, …)` is the class.
 pub(super) fn persistent(heap: &mut Heap, pickle: &[u8], id: Value, at: usize) -> Result<Value, Wrong> {
     let Some(items) = heap.tuple(id) else {
         return Err(Wrong::broken(at, format!("a persistent id is {}, wanted a tuple", heap.name(id))));
