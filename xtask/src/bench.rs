@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: how fast Weighbridge runs a model, alone or beside llama.cpp.
 //!
-//! The two take turns, and swap who goes first from pair to pair: a machine that slows down or speeds up
-//! meanwhile hurts both alike. What counts is the median of the ratios within pairs.
+//! The two take turns, and the order alternates from pair to pair: a machine that slows down or speeds up meanwhile
+//! affects both alike. The result is the median of the ratios within pairs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ const DECODE: &str = "64";
 /// The peer's program, looked for on PATH.
 const PEER: &str = "llama-bench";
 
-/// What to measure.
+/// The measurements to make.
 pub(crate) struct Options {
     pub(crate) peer: bool,
     pub(crate) model: String,

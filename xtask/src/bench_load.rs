@@ -1,6 +1,7 @@
-//! `cargo xtask bench-load`: how fast Weighbridge loads, beside what the machine and others do with the same bytes.
+//! `cargo xtask bench-load`: how fast Weighbridge loads, compared with the machine's and other programs' speed on the
+//! same bytes.
 //!
-//! Everything takes its turn in every round, so that a machine that slows down hurts all alike. What counts is the
+//! Everything takes its turn in every round, so that a machine that slows down affects all alike. The result is the
 //! median of the ratios within rounds.
 
 use std::fmt::Write as _;
@@ -19,15 +20,15 @@ use crate::workspace::{self, Build};
 /// Bytes that one thread copies at a time: two huge pages.
 const CHUNK: usize = 4 << 20;
 
-/// What to measure.
+/// The measurements to make.
 pub(crate) struct Options {
     /// Where the checkpoint is, or is made.
     pub(crate) file: PathBuf,
     pub(crate) rounds: usize,
     /// A Python that has safetensors and torch.
     pub(crate) python: Option<PathBuf>,
-    /// Rests so long before each figure, in which a virtual machine gives free memory back to its host, instead of having
-    /// had as much before: what a process gets that is started at any time. Nothing is read cold then.
+    /// Rest before each figure, in which a virtual machine returns free memory to its host, instead of touching that
+    /// much memory before. This is the state of a process started at any time. Nothing is read cold then.
     pub(crate) rest: Option<Duration>,
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let ours = load(&["--owned"])?;
         let bounded = load(&["--owned", "--memory", "64MiB"])?;
         let [fresh, small, touched, cleared] = copies(size, options.rest)?;
-        // What is new is cleared, then filled.
+        // Fresh memory is cleared, then filled.
         let both = 1.0 / (1.0 / touched + 1.0 / cleared);
         table.add("warm: load --owned", ours.speed(bytes));
         table.add("warm: load --owned --memory 64MiB", bounded.speed(bytes));
@@ -162,7 +163,7 @@ fn make(path: &Path) -> Result<()> {
     Ok(fs::rename(partial, path)?)
 }
 
-/// What `weighbridge load` said.
+/// The output of `weighbridge load`.
 struct Loaded {
     seconds: f64,
     /// Bytes of peak memory beside what was loaded.
@@ -186,7 +187,7 @@ fn load(program: &Path, file: &Path, more: &[&str]) -> Result<Loaded> {
     Ok(Loaded { seconds: number("seconds")?, beside })
 }
 
-/// Python reads the file and clones every tensor: what it says, in GB/s.
+/// Returns the speed in GB/s at which Python reads the file and clones every tensor.
 fn peer(python: &Path, file: &Path) -> Result<f64> {
     const SCRIPT: &str = "
 import os, sys, time

@@ -1,4 +1,4 @@
-//! `cargo xtask full`: what takes too long for every change. The results go into `docs/full-run.md`.
+//! `cargo xtask full`: checks that take too long for every change. The results go into `docs/full-run.md`.
 //!
 //! A step that needs a program that was not named is reported as not run; it is never left out.
 
@@ -179,7 +179,7 @@ fn judge(options: &Options) -> Result<Outcome> {
         command.arg(name).arg(path);
     }
     workspace::step(&mut command)?;
-    // What they say is in golden/config/judged now, which these hold.
+    // The judgements are in golden/config/judged now, and these tests use them.
     let mut command = workspace::cargo();
     command.args(["test", "--release", "--locked", "--package", "weighbridge", "--test", "it", "judged"]);
     let (passed, failed) = run_tests(&mut command)?;

@@ -27,13 +27,13 @@ const EMULATED: [&str; 6] = [
 /// Of this package only the logits of small models, as transformers computed them: larger ones take hours there.
 const LOGITS: &str = "weighbridge";
 
-/// What runs, and by which compiler.
+/// The platforms to check, and their compilers.
 #[derive(Default)]
 pub(crate) struct Options {
     /// A compiler that has the targets, if the usual one has not. Its library is built from its source for macOS and
     /// Windows.
     pub(crate) rustc: Option<PathBuf>,
-    /// `arm`, `macos`, `windows`; all if there is none.
+    /// `arm`, `macos`, `windows`; all if empty.
     pub(crate) only: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, and those of the kernels on every instruction set that this machine has.
+//! `cargo xtask test`: every test, and the kernels' tests on every instruction set that this machine has.
 
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ fn counts(line: &str) -> Option<(u64, u64)> {
     Some((before("passed;")?, before("failed;")?))
 }
 
-/// Instruction sets to force besides the one that is picked unasked.
+/// Returns the instruction sets to force besides the one chosen by default.
 fn isas_below_the_best() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {

@@ -57,10 +57,10 @@ struct Scratch {
     values: Vec<f32>,
 }
 
-/// Looks at `checkpoint` as `options` say, with memory for some MiB a thread. `each` is called from any thread with
-/// the bytes that were read so far and those that will be.
+/// Checks `checkpoint` as `options` say, with a few MiB of memory per thread. `each` is called from any thread with the
+/// number of bytes read so far and the total.
 ///
-/// What is wrong with tensors is in the report: all of it.
+/// The report lists every problem of the tensors.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -162,7 +162,7 @@ fn finding(entry: &TensorEntry, wrong: Wrong) -> Finding {
 }
 
 impl Values {
-    /// What is wrong with a tensor of `shape` in which this was found.
+    /// Returns the problems of a tensor of `shape` with these findings.
     fn wrong(self, shape: &Shape) -> impl Iterator<Item = Wrong> {
         let (nan, infinite, of) = (self.nan, self.infinite, shape.elements().unwrap_or(0));
         let mut at = self.first;
@@ -189,7 +189,7 @@ impl Work {
         let entry = &entries[self.entry];
         match &self.what {
             What::Leaf(leaf) => {
-                // What the leaf has of each plane, all planes lying one after the other.
+                // The leaf's part of each plane, with all planes laid one after the other.
                 let (start, end) = (leaf * LEAF, (leaf + 1) * LEAF);
                 let mut at = 0;
                 let part = |plane: &PlaneData| {

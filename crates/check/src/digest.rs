@@ -1,8 +1,7 @@
 //! BLAKE3 of long tensors, leaf by leaf, on any thread.
 //!
-//! BLAKE3 is a tree: the digest of a long input is made from those of its parts, if these are cut at a power of
-//! two. So the result is what any other BLAKE3 gives for the bytes one after the other, and no thread need see
-//! more than one leaf.
+//! BLAKE3 is a tree: the digest of a long input is made from those of its parts, if these are cut at a power of two. So
+//! the result equals that of any other BLAKE3 over the concatenated bytes, and no thread needs more than one leaf.
 
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use blake3::{Hash, Hasher};
@@ -20,7 +19,7 @@ pub(crate) enum Leaf {
 }
 
 impl Leaf {
-    /// Leaves of an input of `len` bytes: no input has none.
+    /// Number of leaves of an input of `len` bytes, at least 1.
     pub(crate) fn count(len: u64) -> u64 {
         len.div_ceil(LEAF).max(1)
     }

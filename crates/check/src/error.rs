@@ -7,7 +7,7 @@ use tensor::Diagnostics;
 use crate::finding::Finding;
 use crate::keys::KeyFinding;
 
-/// What is in the way of a check, or what it found while something was loaded.
+/// A reason why a check cannot run, or a difference found during a load.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
     Manifest {
         /// The file.
         path: String,
-        /// What is wrong, wanted and found.
+        /// The problem, wanted and found.
         what: String,
     },
     /// A manifest cannot be read or written.
@@ -30,25 +30,25 @@ pub enum Error {
     ManifestIo {
         /// The file.
         path: String,
-        /// What was tried: `read`, `write`.
+        /// The operation: `read`, `write`.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Another manifest is where one is to be written.
+    /// Another manifest exists where one is to be written.
     #[error("`{path}` is there already, and says something else")]
     ManifestThere {
         /// The file.
         path: String,
     },
-    /// What was loaded is not what a manifest says.
+    /// The loaded tensors or keys differ from a manifest.
     #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
     Differs {
         /// The checkpoint.
         path: String,
         /// Every tensor that differs.
         findings: Vec<Finding>,
-        /// Everything that is said otherwise beside the tensors.
+        /// Every difference beside the tensors.
         keys: Vec<KeyFinding>,
     },
     /// Loading failed.
@@ -79,7 +79,7 @@ impl Error {
         self.diagnostics().hints()
     }
 
-    /// Whether the caller asked for what cannot be: neither the checkpoint nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the checkpoint nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::ManifestThere { .. } | Error::Load(load::Error::LittleMemory { .. }) => true,

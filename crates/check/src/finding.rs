@@ -1,24 +1,24 @@
-//! What is wrong with a tensor.
+//! Problems of a tensor.
 
 use std::fmt;
 
 use quant::BadData;
 use tensor::Shape;
 
-/// Something that is wrong with a tensor.
+/// A problem of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Its name.
     pub tensor: String,
-    /// What is wrong.
+    /// The problem.
     pub wrong: Wrong,
 }
 
-/// What can be wrong with a tensor in a file that is sound.
+/// A problem of a tensor in a file that is sound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// What its values are made from cannot be meant: a scale that is no number, a group that is not there.
+    /// Its stored data cannot be valid: a scale that is not a number, a group that does not exist.
     Data(BadData),
     /// Values that are not finite.
     NotFinite {

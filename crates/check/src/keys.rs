@@ -1,4 +1,5 @@
-//! What a manifest says of the metadata, the configuration, the tokenizer and the chat template, and what differs from it.
+//! Keys of the metadata, the configuration, the tokenizer and the chat template as a manifest lists them, and
+//! differences from it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,12 +9,12 @@ use crate::said::{self, Said};
 /// Keys that say how a file is laid out, not what it holds: files that are cut otherwise have others.
 static LAID_OUT: &[&str] = &["general.alignment", "split.no", "split.count", "split.tensors.count"];
 
-/// Something that a checkpoint says beside its tensors, as a manifest lists it.
+/// A key of a checkpoint's metadata, as a manifest lists it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedKey {
     /// The file that says it, or `metadata` for GGUF.
     pub file: String,
-    /// The key, dots between those of nested objects; empty for a file that is taken as a whole.
+    /// The key, with dots between those of nested objects; empty for a file that is taken as a whole.
     pub key: String,
     /// BLAKE3 of the value, in 64 hexadecimal digits.
     pub blake3: String,
@@ -26,7 +27,7 @@ pub struct KeyFinding {
     pub file: String,
     /// The key; empty for a whole file.
     pub key: String,
-    /// What is wrong.
+    /// The problem.
     pub wrong: WrongKey,
 }
 
@@ -73,10 +74,10 @@ pub(crate) fn listed(said: &Said) -> Vec<ListedKey> {
     own.map(one).collect()
 }
 
-/// Everything in which `found` is not what `wanted` says.
+/// Returns every difference of `found` from `wanted`.
 ///
 /// # Errors
-/// Why they cannot be compared.
+/// The reason why they cannot be compared.
 pub(crate) fn differences(
     wanted: &[ListedKey],
     found: &[ListedKey],

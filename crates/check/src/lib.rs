@@ -1,8 +1,8 @@
 //! Checks whether a checkpoint is sound, and whether it has changed.
 //!
-//! [`check`] reads every byte, or only the headers, and reports all that is wrong. A [`Manifest`] keeps the digests of a
-//! checkpoint's tensors and of what it says beside them; [`load_verified`] holds a checkpoint against one while its bytes are
-//! loaded, so that they are read once. [`Said`] is what a checkpoint says beside its tensors, key by key.
+//! [`check`] reads every byte, or only the headers, and reports every problem. A [`Manifest`] keeps the digests of a
+//! checkpoint's tensors and of its metadata; [`load_verified`] compares a checkpoint with one while its bytes are
+//! loaded, so that they are read once. [`Said`] is a checkpoint's metadata, key by key.
 
 mod check;
 mod digest;

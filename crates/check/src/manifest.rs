@@ -1,4 +1,4 @@
-//! Manifests: what the tensors of a checkpoint are, so that a copy can be held against them.
+//! Manifests: lists of a checkpoint's tensors, so that a copy can be compared with them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::keys::{self, KeyFinding, ListedKey};
 use crate::{Finding, Wrong};
 
-/// What a manifest says it is.
+/// The format name in a manifest.
 const FORMAT: &str = "weighbridge-manifest";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u64 = 1;
@@ -32,9 +32,8 @@ pub struct Listed {
     pub blake3: String,
 }
 
-/// The tensors of a checkpoint with their digests, sorted by name. It says nothing of files, so that the same
-/// tensors in another format, or in files cut otherwise, still agree with it. It lists what the checkpoint says beside its
-/// tensors too, key by key.
+/// The tensors of a checkpoint with their digests, sorted by name, and the keys of its metadata. It does not depend on
+/// files, so the same tensors in another format, or in other files, still match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     tensors: Vec<Listed>,
@@ -124,11 +123,11 @@ impl Manifest {
         }
     }
 
-    /// Writes it to `path`: a temporary file that is made durable and then renamed, so that no half of it is ever
+    /// Writes it to `path`: to a temporary file that is made durable and then renamed, so that no partial file is ever
     /// there. Equal manifests are equal bytes.
     ///
     /// # Errors
-    /// If something else than an equal manifest is there and `overwrite` is not set, or the system refuses.
+    /// If anything but an equal manifest is there and `overwrite` is not set, or the system fails.
     pub fn write(&self, path: impl AsRef<Path>, overwrite: bool) -> Result<(), Error> {
         let path = path.as_ref();
         let text = self.text();
@@ -150,7 +149,7 @@ impl Manifest {
             fs::rename(&temporary, path)
         });
         if written.is_err() {
-            // There is nobody to tell; the name says that it is temporary.
+            // The error has no one to go to, and the name says that the file is temporary.
             let _ = fs::remove_file(&temporary);
         }
         written.map_err(failed)
@@ -174,10 +173,10 @@ impl Manifest {
         )
     }
 
-    /// Every key in which `found` is not what this says.
+    /// Returns every key of `found` that differs from this manifest.
     ///
     /// # Errors
-    /// Why the keys cannot be compared.
+    /// The reason why the keys cannot be compared.
     pub(crate) fn key_differences(&self, found: &Manifest) -> Result<Vec<KeyFinding>, &'static str> {
         match (&self.keys, &found.keys) {
             (Some(wanted), Some(found)) => keys::differences(wanted, found),
@@ -186,7 +185,7 @@ impl Manifest {
         }
     }
 
-    /// Everything in which the tensors of `found` are not what this says.
+    /// Returns every difference of the tensors of `found` from this manifest.
     pub(crate) fn differences(&self, found: &Manifest) -> Vec<Finding> {
         let wanted: HashMap<&str, &Listed> = self.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let there: HashMap<&str, &Listed> = found.tensors.iter().map(|t| (t.name.as_str(), t)).collect();

@@ -1,4 +1,4 @@
-//! What a check found.
+//! The results of a check.
 
 use crate::finding::Finding;
 use crate::keys::KeyFinding;
@@ -11,7 +11,7 @@ pub struct CheckedFile {
     pub path: String,
     /// Its length.
     pub bytes: u64,
-    /// Bytes of tensors; what several share is counted once.
+    /// Bytes of tensors; bytes that several tensors share are counted once.
     pub tensors: u64,
     /// Bytes before the first tensor: the header.
     pub before: u64,
@@ -21,7 +21,7 @@ pub struct CheckedFile {
     pub after: u64,
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The files that hold tensors.
@@ -32,7 +32,7 @@ pub struct CheckReport {
     pub elements: u64,
     /// Bytes of all of them.
     pub bytes: u64,
-    /// What is wrong, by name.
+    /// Problems, by name of the tensor.
     pub findings: Vec<Finding>,
     /// Keys of the checkpoint that differ from the manifest.
     pub keys: Vec<KeyFinding>,

@@ -1,5 +1,4 @@
-//! What a checkpoint says beside its tensors, key by key: GGUF's metadata, and the files that stand beside the weights of
-//! a directory.
+//! Keys that a checkpoint has beside its tensors: GGUF's metadata, and the files beside the weights of a directory.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +6,27 @@ use checkpoint::{Checkpoint, Error, HfMetadata, Metadata, Value};
 use model::DialectName;
 use serde_json::Value as Json;
 
-/// What GGUF's own keys are listed under.
+/// The file name under which GGUF's own keys are listed.
 pub const GGUF: &str = "metadata";
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// Something that a checkpoint says.
+/// A value of a checkpoint's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saying {
-    /// BLAKE3 of the value, of whatever type, in hexadecimal digits. Numbers and the order of an object's keys are as JSON
-    /// means them, not as they are spelt.
+    /// BLAKE3 of the value, of any type, in hexadecimal digits. Numbers and the order of an object's keys are hashed as
+    /// JSON defines them, not as they are spelt.
     pub blake3: String,
     /// The value, cut.
     pub shown: String,
 }
 
-/// All that a checkpoint says besides its tensors.
+/// All metadata of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Said {
-    /// Whose words these are; `None`: the format says nothing.
+    /// The ecosystem of the keys; `None` if the format has none.
     pub dialect: Option<DialectName>,
-    /// By the file, or `metadata`, and the key; a file that is no JSON has the key ``.
+    /// Values by file, or `metadata`, and key; a file that is not JSON has the key ``.
     pub keys: BTreeMap<(String, String), Saying>,
 }
 

@@ -10,7 +10,7 @@ use tensor::Bands;
 /// Values that are decoded at a time: they stay in a core's cache.
 const AT_ONCE: usize = 1 << 15;
 
-/// What was found in some of a tensor's values.
+/// Findings in some of a tensor's values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values {
     /// Values that are no number.
@@ -19,12 +19,12 @@ pub(crate) struct Values {
     pub(crate) infinite: u64,
     /// The place of the first of both, counted in row-major order.
     pub(crate) first: Option<u64>,
-    /// What cannot be meant at all; its values were not looked at.
+    /// Invalid stored data; the values made from it were not checked.
     pub(crate) bad: Option<BadData>,
 }
 
 impl Values {
-    /// These, and those of a later band.
+    /// Adds the findings of a later band.
     pub(crate) fn and(self, later: Values) -> Values {
         Values {
             nan: self.nan + later.nan,
@@ -34,7 +34,7 @@ impl Values {
         }
     }
 
-    /// Of decoded or plain values from place `at` on.
+    /// Counts decoded or plain values from place `at` on.
     fn count<T: Copy>(
         values: &[T],
         at: u64,
@@ -107,7 +107,7 @@ pub(crate) fn look(
     found
 }
 
-/// Of plain elements, without decoding them: by their bits, without the sign.
+/// Checks plain elements without decoding them: by their bits, without the sign.
 fn plain(dtype: Dtype, bytes: &[u8], at: u64) -> Option<Values> {
     macro_rules! scan {
         ($bits:ty, $bytes:literal, $infinity:literal) => {{

@@ -26,22 +26,22 @@ const BLOCK: u64 = 64 << 10;
 /// Bytes of blocks that have come in part, at most. Beyond them tensors are given up, and count as read in part.
 const WAITING: u64 = 16 << 20;
 
-/// What was held against a manifest.
+/// The results of a comparison with a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
-    /// Tensors whose digests are those of the manifest.
+    /// Number of tensors whose digests match the manifest.
     pub verified: usize,
     /// Tensors that were read in part, or not at all: only their names, shapes and encodings were compared.
     pub partly: Vec<String>,
-    /// Why what is said beside the tensors was not compared, if it was not.
+    /// The reason why metadata was not compared, if it was not.
     pub keys_not_compared: Option<&'static str>,
 }
 
-/// As [`Plan::load_with`], and holds what is read against `manifest` on the way. Tensors that lie in maps
-/// and are only borrowed are read for it.
+/// As [`Plan::load_with`], and compares the bytes with `manifest` as they are read. Borrowed tensors, which stay in a
+/// map, are read for it.
 ///
 /// # Errors
-/// As [`Plan::load_with`]; [`Error::Differs`] with everything that is not as the manifest says.
+/// As [`Plan::load_with`]; [`Error::Differs`] with every difference from the manifest.
 pub fn load_verified(
     plan: &Plan,
     pool: &mut Pool,
@@ -81,7 +81,7 @@ fn observed(
             also(file, at, bytes);
         }
     };
-    // What the caller gave lives longer than `observe`, and is wrapped to live as long.
+    // The caller's closures outlive `observe`, so they are wrapped to live as long.
     let options = Options {
         importance: Some(&|name| importance.and_then(|of| of(name))),
         allow_overflow,
@@ -206,7 +206,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// What is as the manifest says, and what is not.
+    /// Returns the verified counts, and a manifest of what was loaded.
     fn listed(self, manifest: &Manifest, keys: Vec<ListedKey>) -> (Verified, Manifest) {
         let mut verified = Verified::default();
         let mut listed = vec![];

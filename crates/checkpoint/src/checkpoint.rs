@@ -21,7 +21,7 @@ use crate::index::NameIndex;
 /// ([`Checkpoint::ties`]), in no other format.
 ///
 /// It is a handle: clones are the same checkpoint, and its files stay open as long as one clone lives.
-/// [`Checkpoint::unchanged`] says whether somebody has written to a file since.
+/// [`Checkpoint::unchanged`] tells whether a file has been written to since.
 #[derive(Clone, Debug)]
 pub struct Checkpoint(Arc<Inner>);
 
@@ -99,10 +99,10 @@ impl Checkpoint {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// That its files are still what they were when it was opened.
+    /// Checks that its files are unchanged since it was opened.
     ///
     /// # Errors
-    /// The first of which that is not so.
+    /// The first file that has changed.
     pub fn unchanged(&self) -> Result<(), Error> {
         self.files().iter().try_for_each(File::unchanged)
     }
@@ -218,7 +218,7 @@ pub enum Metadata {
     Gguf(GgufMetadata),
     /// The JSON files beside the weights, as Hugging Face lays them out.
     Hf(HfMetadata),
-    /// Nothing: there are tensors alone.
+    /// No metadata: there are tensors alone.
     None,
 }
 

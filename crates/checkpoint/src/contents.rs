@@ -22,7 +22,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Those of one file: every plane names `FileId(0)`, and `by_name` indexes `entries`.
+    /// Creates the contents of one file: every plane names `FileId(0)`, and `by_name` indexes `entries`.
     pub(crate) fn of_file(file: File, entries: Vec<TensorEntry>, by_name: NameIndex) -> Contents {
         Contents { files: vec![file], entries, by_name, ignored: Vec::new() }
     }
@@ -118,10 +118,10 @@ impl File {
         File { name: location.file_name(), location, len: source.len(), source }
     }
 
-    /// That it is still what it was when it was opened.
+    /// Checks that the file is unchanged since it was opened.
     ///
     /// # Errors
-    /// [`Error::Changed`] if it is not, [`Error::Io`] if the system does not say.
+    /// [`Error::Changed`] if it has changed, [`Error::Io`] if the system cannot tell.
     pub fn unchanged(&self) -> Result<(), Error> {
         let now = self.source.identity_now().map_err(|e| Error::io(&self.location, "look at", e))?;
         match self.source.identity().zip(now).and_then(|(was, now)| was.changed_to(&now)) {

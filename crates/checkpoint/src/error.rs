@@ -42,7 +42,7 @@ pub enum Error {
         doing: &'static str,
         /// The system's error.
         source: io::Error,
-        /// What to do about it.
+        /// A way to fix it.
         hint: Option<String>,
     },
 }
@@ -170,7 +170,7 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// How many more were found.
     pub more: u64,
-    /// What to do about it.
+    /// A way to fix it.
     pub hint: Option<String>,
 }
 
@@ -205,7 +205,7 @@ pub struct Problem {
     pub at: Option<u64>,
     /// The key, tensor or part that is at fault.
     pub subject: Subject,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -272,7 +272,7 @@ impl Problems {
         self.more = self.more.saturating_add(report.more);
         for problem in report.problems {
             if matches!(problem.fault, Fault::Outside { .. }) {
-                // Says which file it is about.
+                // States the file that it is about.
                 self.push(problem);
                 continue;
             }
@@ -290,7 +290,7 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// `Ok` if there are none.
+    /// Returns `Ok` if there are no problems.
     pub(crate) fn check(self, location: impl Into<Location>) -> Result<(), Error> {
         if self.is_empty() { Ok(()) } else { Err(self.into_error(location)) }
     }

@@ -5,7 +5,7 @@ use tensor::{Dtype, Scheme, SchemeError, Shape};
 
 use crate::error::{Problem, Quoted};
 
-/// Whose fault a [`Fault`] is, worst last: where problems of several kinds meet, the worst names the error.
+/// Whose fault a [`Fault`] is, worst last: if problems of several kinds occur together, the worst determines the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Blame {
     Unsupported,
@@ -71,12 +71,12 @@ pub enum Fault {
         /// The most that is allowed.
         limit: u64,
     },
-    /// Another value than the format allows.
+    /// A value that the format does not allow.
     #[error("wanted {wants}, found {found}")]
     Value {
-        /// What the format allows.
+        /// The values that the format allows.
         wants: &'static str,
-        /// What stands there.
+        /// The value found.
         found: String,
     },
     /// A value of another type than the reader of it wants.
@@ -99,7 +99,7 @@ pub enum Fault {
     /// Text that is not UTF-8.
     #[error("the {what} is not UTF-8 (valid up to its byte {valid})")]
     NotUtf8 {
-        /// What the text is.
+        /// The kind of text.
         what: &'static str,
         /// Length of the valid start.
         valid: usize,
@@ -123,7 +123,7 @@ pub enum Fault {
         shape: Shape,
         /// The name of the scheme.
         scheme: String,
-        /// What does not fit.
+        /// The misfit.
         why: SchemeError,
     },
     /// A tensor type that ggml had once and removed.
@@ -133,13 +133,13 @@ pub enum Fault {
         id: u32,
         /// Its old name.
         name: &'static str,
-        /// What to do.
+        /// A replacement.
         instead: &'static str,
     },
     /// The tensors of a quantised module do not fit each other or the configuration.
     #[error("{what}")]
     Companions {
-        /// What does not fit, wanted and found.
+        /// The misfit, wanted and found.
         what: String,
     },
     /// A data type that this version has no scheme for.
@@ -179,13 +179,13 @@ pub enum Fault {
     Json {
         /// The part or file that is JSON.
         what: &'static str,
-        /// What the parser says.
+        /// The parser's message.
         why: String,
     },
     /// A zip archive that does not fit together.
     #[error("the zip archive is broken: {why}")]
     Zip {
-        /// What its reader says.
+        /// The reader's message.
         why: String,
     },
     /// Compressed data that is broken, or beyond what is read.
@@ -194,7 +194,7 @@ pub enum Fault {
     /// A pickle that does not do what its format wants.
     #[error("the pickle is broken: {why}")]
     Pickle {
-        /// What is wrong, wanted and found.
+        /// The problem, wanted and found.
         why: String,
     },
     /// A name in a pickle that no checkpoint has a use for, and that harm is done with.
@@ -238,9 +238,9 @@ pub enum Fault {
     /// A part of a directory that has to be there.
     #[error("wanted {wants}, found {found}")]
     Missing {
-        /// What is wanted.
+        /// The part wanted.
         wants: String,
-        /// What is there instead.
+        /// The part found instead.
         found: String,
     },
     /// The name says one format, the content another.
@@ -254,13 +254,13 @@ pub enum Fault {
     /// Something recognised that cannot be read.
     #[error("{what}")]
     Unsupported {
-        /// What it is.
+        /// The thing recognised.
         what: String,
     },
     /// Not a regular file: a pipe, a device, a socket.
     #[error("wanted a regular file, found {found}")]
     NotAFile {
-        /// What it is.
+        /// The kind of file.
         found: &'static str,
         /// Whether a directory of the checkpoint holds it, so that the caller did not choose it.
         member: bool,
@@ -299,12 +299,12 @@ pub enum Fault {
         /// The name.
         name: String,
     },
-    /// What is wrong with one file of a directory, where the error is about several.
+    /// A fault of one file of a directory, where the error is about several.
     #[error("{}: {problem}", Quoted(name))]
     Member {
         /// The name of the file.
         name: String,
-        /// What is wrong with it.
+        /// The file's problem.
         problem: Box<Problem>,
     },
     /// A scheme that the format to be written has no place for.
@@ -314,16 +314,16 @@ pub enum Fault {
         scheme: String,
         /// Tensors in it.
         tensors: u64,
-        /// What the format holds.
+        /// The schemes that the format holds.
         wants: &'static str,
     },
     /// Two tensors to be written under one name.
     #[error("the name would be there twice")]
     Twice,
-    /// Something is where a checkpoint is to be written.
+    /// A file exists where a checkpoint is to be written.
     #[error("{what}")]
     Exists {
-        /// What is there.
+        /// A description of the existing file.
         what: &'static str,
     },
     /// The directory that is to hold the result does not exist.
@@ -347,7 +347,7 @@ pub enum Fault {
     /// A source that lacks what the format to be written needs.
     #[error("wanted {wants}, found none")]
     Lacks {
-        /// What it needs.
+        /// The missing part.
         wants: &'static str,
     },
     /// A key that no tensor is below.
@@ -434,7 +434,7 @@ impl Fault {
         }
     }
 
-    /// What is wrong with a key or a tensor name, if anything is.
+    /// Returns the fault of a key or a tensor name, if it has one.
     pub(crate) fn of_name(name: &[u8], what: &'static str) -> Option<Fault> {
         if name.is_empty() {
             return Some(Fault::NoName { what });

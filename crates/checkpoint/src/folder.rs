@@ -1,4 +1,4 @@
-//! A directory of a storage: what is in it, and opening that.
+//! A directory of a storage: listing its files, and opening them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Folder {
     storage: Arc<dyn Storage>,
     dir: Name,
     names: Vec<String>,
-    /// Files of several ranks are those of one checkpoint.
+    /// The files of several ranks are of one checkpoint.
     all_ranks: bool,
 }
 
@@ -30,12 +30,12 @@ impl Folder {
         Ok(Folder { storage: Arc::clone(storage), dir, names, all_ranks: false })
     }
 
-    /// The same, where files of several ranks are those of one checkpoint.
+    /// Returns the same folder, with the files of several ranks taken as one checkpoint.
     pub(crate) fn of_all_ranks(self) -> Folder {
         Folder { all_ranks: true, ..self }
     }
 
-    /// Whether files of several ranks are those of one checkpoint.
+    /// Whether the files of several ranks are taken as one checkpoint.
     pub(crate) fn is_of_all_ranks(&self) -> bool {
         self.all_ranks
     }

@@ -87,13 +87,13 @@ pub(crate) trait Format: Sync {
 pub(crate) struct FileContents {
     /// Its tensors.
     pub(crate) contents: Contents,
-    /// What it says besides.
+    /// Its other metadata.
     pub(crate) pairs: Vec<(String, String)>,
-    /// The ranks that it holds the files of, if it holds those of all.
+    /// The number of ranks and stages, if it holds the files of all ranks.
     pub(crate) ranks: Option<RankFiles>,
 }
 
-/// What a name leads to.
+/// The file or folder that a name leads to.
 #[derive(Debug)]
 pub(crate) enum Found {
     File(OpenFile),
@@ -146,9 +146,8 @@ pub(crate) fn explain_folder(folder: &Folder) -> Error {
     }
 }
 
-/// `scheme` with the bytes of each cell in the other order, `f32.be`: of the same geometry. It can be listed and moved;
-/// floats are decoded from it, and whoever wants the values of others is refused by this name. Single bytes have no
-/// order.
+/// Returns `scheme` with the bytes of each cell in the other order, `f32.be`, with the same geometry. It can be listed
+/// and moved. Floats are decoded from it; decoding other values is rejected by this name. Single bytes have no order.
 fn big_endian(scheme: &Arc<Scheme>) -> Arc<Scheme> {
     if scheme.dtype().is_some_and(|dtype| dtype.bytes() == 1) {
         return Arc::clone(scheme);

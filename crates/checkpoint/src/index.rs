@@ -13,7 +13,7 @@ pub(crate) struct NameIndex {
 }
 
 impl NameIndex {
-    /// Adds position `id`. If its name is there already, gives the position of the first and adds nothing.
+    /// Adds position `id`. If its name is there already, returns the position of the first and adds nothing.
     ///
     /// `name_of` gives the name at a position.
     pub(crate) fn insert<'a>(&mut self, id: u32, name_of: impl Fn(u32) -> &'a [u8]) -> Option<u32> {

@@ -10,7 +10,7 @@ use crate::folder::Folder;
 /// The files of a directory that make one checkpoint, as they are opened.
 pub(crate) struct Members<'f> {
     folder: &'f Folder,
-    /// What is wrong with the whole that they make.
+    /// Problems of the checkpoint as a whole.
     pub(crate) problems: Problems,
     failed: Vec<(String, Error)>,
 }
@@ -20,8 +20,8 @@ impl<'f> Members<'f> {
         Members { folder, problems: Problems::default(), failed: Vec::new() }
     }
 
-    /// What `read` makes of the file `name`; `None` if that is wrong, which is kept. Only the system's refusals
-    /// are errors here and now.
+    /// Opens the file `name` and returns the result of `read`; `None` if the file is wrong, in which case its error is
+    /// kept. Only errors of the system are returned at once.
     pub(crate) fn open<T>(
         &mut self,
         name: &str,

@@ -13,8 +13,8 @@ use crate::format::gathered;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct More {
-    /// What its names get in front: `vision_tower.` makes `blocks.0.weight` `vision_tower.blocks.0.weight`. It may be
-    /// empty.
+    /// Prefix of its tensor names: `vision_tower.` turns `blocks.0.weight` into `vision_tower.blocks.0.weight`. It may
+    /// be empty.
     pub prefix: String,
     /// Where it is.
     pub path: PathBuf,
@@ -30,10 +30,11 @@ impl More {
 impl Checkpoint {
     /// This checkpoint and the tensors of `more`, with `prefix` in front of their names.
     ///
-    /// This one is the model: its configuration, its tokenizer and its format count. `more` says only how its own weights
-    /// are stored, if it has a `config.json`; if it has none, this checkpoint's configuration says so.
+    /// This checkpoint is the model: its configuration, tokenizer and format are kept. The `config.json` of `more`
+    /// describes only how its own weights are stored; without one, this checkpoint's configuration does.
     ///
-    /// Source for what it means: `Source` and `secondary_weights` of vLLM 0.33, model_executor/model_loader/default_loader.py.
+    /// Source of the meaning: `Source` and `secondary_weights` of vLLM 0.33,
+    /// model_executor/model_loader/default_loader.py.
     ///
     /// # Errors
     /// [`Error::Mismatch`] with every name that both have, and the files that hold them; and as opening, if weights of

@@ -21,8 +21,9 @@ pub struct OpenOptions {
     /// Only the tensors below this key, joined of several with dots, and called by what follows it: with
     /// `state_dict`, `state_dict.norm.weight` is `norm.weight`. Everything must be sound all the same.
     pub key: Option<String>,
-    /// A directory of files that vLLM's ranks hold is opened as the files of all of them: tensor `NAME` of rank `R` of stage
-    /// `S` is called `S.R.NAME`. Without it, such a directory is refused: its names stand for parts of several ranks.
+    /// A directory of files that vLLM's ranks hold is opened as the files of all of them: tensor `NAME` of rank `R` of
+    /// stage `S` is called `S.R.NAME`. Without it, such a directory is rejected: its names are those of parts on
+    /// several ranks.
     pub all_ranks: bool,
     /// Other checkpoints of the file system whose tensors join these, in this order: see [`Checkpoint::with_more`].
     pub more: Vec<More>,
@@ -65,29 +66,30 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
     open_with(path, &OpenOptions::default())
 }
 
-/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too), PyTorch or CTranslate2 file, or a directory. In that may be
-/// `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a split one, npy files, a CTranslate2
-/// `model.bin`, or what squish writes; the first that is there is read, safetensors before PyTorch. Any part of a split GGUF model opens
-/// the whole, and so does the index of a sharded one; a shard by its own path is what it holds.
+/// Opens the checkpoint at `path`: a GGUF, safetensors, npz, npy (`.npy.zst` too), PyTorch or CTranslate2 file, or a
+/// directory. A directory may hold `config.json` and safetensors or PyTorch files, one GGUF file or the parts of a
+/// split one, npy files, a CTranslate2 `model.bin`, or squish's files; the first of these that exists is read,
+/// safetensors before PyTorch. Any part of a split GGUF model opens the whole, and so does the index of a sharded one;
+/// a shard opened by its own path has only its own tensors.
 ///
-/// Reads headers only. The content of a file says what it is; its extension is believed where the content
-/// says nothing, and is an error where it says another.
+/// Reads headers only. The content of a file determines its format. Its extension decides only where the content does
+/// not, and is an error where it contradicts the content.
 ///
 /// # Errors
-/// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing, a name
-/// belies the content, or two checkpoints have a tensor of one name, [`Error::Unsupported`] for what is recognised but not read, [`Error::Misuse`] for a
-/// path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if the system refuses.
+/// [`Error::Malformed`] if a file breaks its format, [`Error::Mismatch`] if parts are missing, a name contradicts the
+/// content, or two checkpoints have a tensor of one name, [`Error::Unsupported`] for a file that is recognised but not
+/// read, [`Error::Misuse`] for a path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if
+/// the system fails.
 pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
     let path = path.as_ref();
     let (files, name) = LocalFiles::at(path).map_err(|error| missing_path(path, error))?;
     open_from(Arc::new(files.with_io(options.io)), &name, options)
 }
 
-/// Opens the checkpoint that is called `name` in `storage`, a file or a directory, as [`open_with`] does one of the file
-/// system.
+/// Opens the checkpoint called `name` in `storage`, a file or a directory, like [`open_with`] in the file system.
 ///
 /// # Errors
-/// As [`open_with`], and whatever the storage refuses.
+/// As [`open_with`], and errors of the storage.
 ///
 /// ```
 /// # use weighbridge_checkpoint as checkpoint;

@@ -11,13 +11,13 @@ use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 
 impl Checkpoint {
-    /// A checkpoint whose `entries` lie in `files`, as a reader of the caller's own has found them: planes name files by
-    /// their place. `format` is what messages call it. It has no metadata: what model it is says the caller, with modules of
-    /// his own or with rules.
+    /// Creates a checkpoint from `entries` that the caller's own reader has found in `files`. Planes name files by
+    /// their index. `format` is its name in messages. It has no metadata, so the caller specifies the model, with
+    /// modules of its own or with rules.
     ///
     /// # Errors
-    /// [`Error::Malformed`] with every entry that cannot be: a name that is there twice, planes that are not those of the
-    /// scheme, not as long as its shape wants, or not wholly inside their file.
+    /// [`Error::Malformed`] with every invalid entry: a name that occurs twice, or planes that are not the scheme's,
+    /// have the wrong length for its shape, or are not wholly inside their file.
     pub fn of_entries(
         location: Location,
         format: &'static str,
@@ -38,7 +38,7 @@ impl Checkpoint {
     }
 }
 
-/// That the planes of `entry` are those of its scheme, and inside `files`.
+/// Checks that the planes of `entry` match its scheme and are inside `files`.
 fn fits(entry: &TensorEntry, files: &[File]) -> Result<(), Fault> {
     let TensorEntry { shape, scheme, planes, strides, name } = entry;
     if strides.is_some() {

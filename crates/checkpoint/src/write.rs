@@ -1,10 +1,9 @@
-//! Entries to bytes: the way back, for formats that can be written.
+//! Writes entries to bytes, for formats that can be written.
 //!
-//! A [`Draft`] lists the tensors of a checkpoint to be, and the files that will hold them; making one checks that
-//! the format can hold them and how long the files will be, and touches nothing. [`Draft::create`] starts a
-//! [`Writer`], which takes the planes of one tensor after the other, so that no more than one need be in memory.
-//! The result is only put in its place when it is complete and durable: whoever looks before finds nothing, or
-//! what was there.
+//! A [`Draft`] lists the tensors of a future checkpoint, and the files that will hold them. Creating it checks that the
+//! format can hold them, computes the lengths of the files, and touches nothing. [`Draft::create`] starts a [`Writer`],
+//! which takes the planes of one tensor after the other, so that no more than one need be in memory. The result is only
+//! moved to its place when it is complete and durable: until then a reader finds nothing there, or the earlier file.
 
 mod frame;
 mod journal;
@@ -54,7 +53,7 @@ pub struct Draft {
     tensors: Vec<Outgoing>,
     kind: DestinationKind,
     files: Vec<OutFile>,
-    /// Of each tensor: which file holds it, and where each of its planes goes.
+    /// The place of each tensor: its file, and the offset of each of its planes.
     spots: Vec<Spot>,
 }
 
@@ -64,7 +63,7 @@ impl fmt::Debug for Draft {
     }
 }
 
-/// One file of the result: what is known of it before any tensor is.
+/// One file of the result, as far as it is known before its tensors.
 pub(crate) struct OutFile {
     /// Its name in the directory; of no meaning where the caller's path is that of a file.
     pub(crate) name: String,
@@ -72,7 +71,7 @@ pub(crate) struct OutFile {
     pub(crate) head: Vec<u8>,
     /// Its length. Bytes that are neither of the head nor of a tensor are zero.
     pub(crate) len: u64,
-    /// What else it has, which depends on the tensors' bytes.
+    /// The other parts of the file, which depend on the tensors' bytes.
     pub(crate) frame: Option<Box<dyn Frame>>,
 }
 
@@ -142,9 +141,9 @@ impl Draft {
         Ok(Draft::one(tensors, flat, None))
     }
 
-    /// GGUF in several files, `NAME-00001-of-00003.gguf` for a path of `NAME.gguf`, as llama-gguf-split cuts
-    /// them; one `NAME.gguf` if that holds all. What was there before under any of these names is the same
-    /// checkpoint, and replaced as one.
+    /// Creates a draft of GGUF in several files, `NAME-00001-of-00003.gguf` for a path of `NAME.gguf`, as
+    /// llama-gguf-split cuts them; one `NAME.gguf` if that holds all. Existing files under any of these names count as
+    /// the same checkpoint, and are replaced together.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold, or if there would be over 65,535 files.
@@ -157,11 +156,11 @@ impl Draft {
         Ok(Draft::several(tensors, DestinationKind::Parts, parts))
     }
 
-    /// A directory with `model.safetensors`, or shards of it and their index; with a `config.json` that says how
-    /// its weights are quantised, and the small files `beside` them.
+    /// Creates a draft of a directory with `model.safetensors`, or its shards and their index, a `config.json` that
+    /// describes how the weights are quantised, and the small files `beside` them.
     ///
-    /// Files hold at most `max_shard` bytes of tensors, but for those of a single larger one; without it as much
-    /// as the flavour's own writer has.
+    /// Files hold at most `max_shard` bytes of tensors, unless they hold a single larger tensor. The default is that of
+    /// the flavour's own writer.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
@@ -182,8 +181,8 @@ impl Draft {
     }
 
     /// A directory for vLLM's `sharded_state` loader: the tensors of each rank in files of its own,
-    /// `model-rank-0-part-0.safetensors` and so on, or `model-pp-0-tp-0-part-0.safetensors` if there are several `stages`,
-    /// with `beside`. Of each stage it is said how many tensors each of its ranks has, one after the other; ranks may hold
+    /// `model-rank-0-part-0.safetensors` and so on, or `model-pp-0-tp-0-part-0.safetensors` if there are several
+    /// `stages`, with `beside`. `stages` lists the number of tensors of each rank, for each stage; ranks may hold
     /// tensors of one name. If all are encoded `as_source`, the configuration is left as it is.
     ///
     /// # Errors
@@ -195,7 +194,7 @@ impl Draft {
         as_source: bool,
         max_shard: Option<u64>,
     ) -> Result<Draft, Error> {
-        // As the source has them, what it says of its weights is still true.
+        // With unchanged weights, the source's configuration still holds.
         let small = if as_source {
             let HfFiles { config, members, .. } = beside;
             let members = members.into_iter().map(|(name, content)| OutFile::whole(name, content));
@@ -213,9 +212,9 @@ impl Draft {
         Ok(draft)
     }
 
-    /// A directory of numpy arrays as squish has them: `tensors/KEY__pt.npy`, and a `manifest.json` of names and
-    /// keys, so that any name will do. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the files that
-    /// stand `beside` the weights of an HF directory it is a model still.
+    /// Creates a draft of a directory of numpy arrays in squish's form: `tensors/KEY__pt.npy`, and a `manifest.json` of
+    /// names and keys, so that any name is possible. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the
+    /// files `beside` the weights of an HF directory it is still a model.
     ///
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
@@ -268,11 +267,11 @@ impl Draft {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
     }
 
-    /// Begins to write, beside `path`; nothing is at `path` itself before [`Writer::finish`].
+    /// Begins to write, beside `path`. Nothing appears at `path` itself before [`Writer::finish`].
     ///
     /// # Errors
-    /// If something is at `path` and is not to be overwritten, the disk lacks the space, another process is
-    /// writing there, or the system refuses.
+    /// If `path` exists and may not be overwritten, the disk lacks the space, another process is writing there, or the
+    /// system fails.
     pub fn create(self, path: &Path, overwrite: bool) -> Result<Writer, Error> {
         self.create_with(path, &WriteOptions { overwrite, ..WriteOptions::default() })
     }
@@ -293,7 +292,8 @@ fn small_files(tensors: &[Outgoing], beside: HfFiles, flavour: Flavour) -> Resul
     Ok(std::iter::once(OutFile::whole(hf::CONFIG, config)).chain(members).collect())
 }
 
-/// What a format refuses to hold: one problem for each scheme, with the first tensor of it and how many more.
+/// Tensors that a format cannot hold: one problem for each scheme, with the first tensor of it and the number of
+/// others.
 #[derive(Default)]
 pub(crate) struct Refusals {
     schemes: Vec<(String, String, u64)>,
@@ -310,18 +310,18 @@ impl Refusals {
         }
     }
 
-    /// Something else is wrong with `tensor`.
+    /// Adds another problem of `tensor`.
     pub(crate) fn push(&mut self, tensor: &Outgoing, fault: Fault) {
         self.problems.push(Problem { at: None, subject: Subject::Tensor(tensor.name.clone()), fault });
     }
 
-    /// `Ok` if there are none; `format` holds what `wants` says.
+    /// Returns `Ok` if there are no problems; `wants` describes what `format` holds.
     pub(crate) fn check(mut self, format: &'static str, wants: &'static str) -> Result<(), Error> {
         for (scheme, first, tensors) in self.schemes {
             let fault = Fault::NoPlace { scheme, tensors, wants };
             self.problems.push(Problem { at: None, subject: Subject::Tensor(first), fault });
         }
-        // Whatever it is, the file is not there yet: it is the caller who asks for it.
+        // The file does not exist yet, so the fault is the caller's.
         self.problems.check(Path::new(format)).map_err(|error| match error {
             Error::Malformed(report) | Error::Mismatch(report) | Error::Unsupported(report) => {
                 Error::Misuse(report)

@@ -1,4 +1,4 @@
-//! What files of ranks must agree about before they are put together: what several have is the same, padding is zero.
+//! Checks of rank files before they are joined: copies of the same values must agree, and padding must be zero.
 
 use checkpoint::Checkpoint;
 use load::{Plan, Pool};
@@ -11,7 +11,7 @@ use crate::Error;
 /// Disagreements that an error names.
 const SHOWN: usize = 8;
 
-/// Parts of files of ranks that are held against each other, or against zero.
+/// Parts of rank files that are compared with each other, or with zero.
 pub(crate) struct Agreement {
     plan: Plan,
     copies: Vec<Copies>,

@@ -1,5 +1,5 @@
-//! What a checkpoint says besides its tensors, said in the words of another ecosystem: numbers of the model,
-//! tokenizer, chat template, defaults of sampling. What has no words there is listed.
+//! Translates a checkpoint's metadata into another ecosystem's: numbers of the model, tokenizer, chat template,
+//! sampling defaults. Metadata that cannot be translated is listed.
 
 mod to_gguf;
 mod to_hf;
@@ -28,7 +28,7 @@ pub(crate) struct Made {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What stands beside the tensors.
+/// Metadata stored beside the tensors.
 #[derive(Default)]
 pub(crate) enum Beside {
     /// Nothing new.
@@ -40,7 +40,7 @@ pub(crate) enum Beside {
     Hf(Box<HfFiles>),
 }
 
-/// What a checkpoint says besides its tensors, in the words of another ecosystem.
+/// A checkpoint's metadata, translated into another ecosystem's.
 #[derive(Default)]
 pub(crate) struct Carried {
     pub(crate) beside: Beside,
@@ -50,10 +50,11 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What `checkpoint` says, as files of `home` say it, which have no name for the canonical parameters `nameless`.
+    /// Translates the metadata of `checkpoint` into that of `home`, whose files have no name for the canonical
+    /// parameters `nameless`.
     ///
     /// # Errors
-    /// If they have no words for the model, or something beside the weights is broken.
+    /// If `home` cannot describe the model, or a file beside the weights is broken.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         model: &Model,
@@ -95,7 +96,7 @@ impl Carried {
     }
 }
 
-/// What GGUF says of the stretch of rotary frequencies in keys, and what it has in tensors instead.
+/// Returns the scaling of rotary frequencies that GGUF has in keys, and the tensors that it has instead of the rest.
 fn factors_of(model: &Model) -> (RopeScaling, Vec<Made>) {
     let rope = rope::of(model);
     let has = |name: &str| model.params().any(|spec| spec.name == name);
@@ -111,7 +112,7 @@ fn factors_of(model: &Model) -> (RopeScaling, Vec<Made>) {
             let (short, long) = (vec![], vec![]);
             (RopeScaling::LongRope { short, long, original_context, attention_factor }, made)
         }
-        // What GGUF has no words for is found out when what it says is held against the model.
+        // A scaling that GGUF cannot describe is found when its metadata is compared with the model.
         scaling => (scaling, vec![]),
     }
 }
@@ -196,7 +197,7 @@ fn values(request: &Request, name: &str) -> Result<Vec<f32>, Error> {
     Ok(rope::values(&loaded, name))
 }
 
-/// Something that the source says and the result does not.
+/// A key or feature of the source that the result does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The file of the source that says it, or `metadata` for GGUF.
@@ -213,7 +214,7 @@ impl Left {
     }
 }
 
-/// Whether the model was read from a key, so that what is written says it.
+/// Whether the model was read from a key, so that the result has it too.
 fn is_said(key: &KeyVerdict) -> bool {
     matches!(key.verdict, Verdict::Used | Verdict::Checked | Verdict::NotFollowed { .. })
 }
@@ -226,7 +227,7 @@ fn why_left(key: &KeyVerdict, otherwise: &'static str) -> String {
     }
 }
 
-/// Holds what is to be written against what it was made from.
+/// Checks that the metadata to be written reads back as the model it was made from.
 fn proven(model: &Model, description: &Description) -> Result<(), Error> {
     let differs = |what: String| Error::Convert {
         what: format!("the {} dialect cannot say this model: {what}", description.dialect).into(),

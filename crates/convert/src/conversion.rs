@@ -1,8 +1,8 @@
-//! From a checkpoint to a file of another format or of other encodings.
+//! Converts a checkpoint to a file of another format or of other encodings.
 //!
-//! A [`Conversion`] is checked as a whole before a byte is read: that every rule means something, that every
-//! scheme takes its tensor, that the format holds all of it. Then it runs parameter by parameter, so that memory
-//! is bounded by the largest one.
+//! A [`Conversion`] is checked as a whole before a byte is read: every rule must decide something, every scheme must
+//! fit its tensor, and the format must hold all of it. Then it runs parameter by parameter, so that memory is bounded
+//! by the largest one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,14 +63,14 @@ pub struct Conversion<'a> {
     rules: Vec<String>,
     /// Tensors that no entry of the source holds.
     made: Vec<Made>,
-    /// What the source says and the result will not.
+    /// Metadata of the source that the result will not have.
     left: Vec<Left>,
     /// Values of the source that the result cannot express.
     lost: Vec<Loss>,
     draft: Draft,
-    /// What the values depend on.
+    /// Identity of everything that the values depend on.
     identity: Vec<u8>,
-    /// What files of ranks must agree about.
+    /// Checks that rank files must pass.
     agreement: Option<Agreement>,
 }
 
@@ -84,8 +84,8 @@ impl<'a> Conversion<'a> {
     /// Checks that `checkpoint` in `layout` can be written as `format`, and plans it. Reads no tensor.
     ///
     /// # Errors
-    /// If rules match nothing or do not fit, all of that at once; if the format cannot hold what comes out; if a
-    /// preset or the canonical layout is asked for and no family claims the checkpoint.
+    /// If rules match nothing or do not fit, all of them at once; if the format cannot hold the result; if a preset or
+    /// the canonical layout is asked for and no family claims the checkpoint.
     pub fn new(
         checkpoint: &'a Checkpoint,
         layout: LayoutKind,
@@ -209,7 +209,7 @@ impl<'a> Conversion<'a> {
                 };
                 let flavour = if format == OutputFormat::Hf { Flavour::Hf } else { Flavour::Mlx };
                 if layout == vllm::LAYOUT {
-                    // What has one scale now, and had several, is what it was to who reads the configuration.
+                    // A tensor with several scales merged into one means the same to a reader of the configuration.
                     let merged = |p: &PlannedParam| load::Codecs.by_row(&p.scheme).as_ref() == Some(&p.moved);
                     let added = |p: &PlannedParam| p.steps.iter().all(|step| matches!(step, Step::Add(_)));
                     let moved = |p: &PlannedParam| p.expr.is_constant() || added(p) || merged(p);
@@ -292,7 +292,7 @@ impl<'a> Conversion<'a> {
         };
         let mut writer = draft.create_with(path, &write)?;
         let mut report = ConvertReport { left, lost, ..ConvertReport::default() };
-        // What all ranks leave, the last says.
+        // The last rank reports entries that all ranks leave out.
         if let Some(last) = plans.last() {
             report.dropped.clone_from(&last.pieces().dropped);
             report.absent.clone_from(&last.pieces().absent);
@@ -333,7 +333,7 @@ impl<'a> Conversion<'a> {
                 writer.tensor(&[bytes])?;
             }
         }
-        // What was copied out of a file before it changed is of another model than what came after.
+        // Tensors copied before a file changed and after it are not of one model.
         checkpoint.unchanged()?;
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
@@ -358,8 +358,7 @@ fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
     counts.chunks(ranks).map(<[usize]>::to_vec).collect()
 }
 
-/// Has decoded what comes from another ecosystem and cannot be written as it is stored, or is made of parts that are
-/// encoded each in its own way.
+/// Decodes targets from another ecosystem that cannot be written as stored, or whose parts have different schemes.
 fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
     if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_)) {
         return;
@@ -383,7 +382,7 @@ fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
     kept.into_iter().find(|plain| *plain.name == *name)
 }
 
-/// What becomes of each parameter: rules first, then the preset, else as the layout has it.
+/// Returns the choice for each parameter: rules first, then the preset, else the layout's own scheme.
 fn choose(
     ranks: &Ranks,
     format: OutputFormat,

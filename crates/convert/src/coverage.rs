@@ -1,4 +1,4 @@
-//! The verdict on every key that a checkpoint has besides its tensors.
+//! The verdict on every key of a checkpoint's metadata.
 
 use checkpoint::convention::{KeyUse, config_key};
 use checkpoint::{Checkpoint, Metadata};

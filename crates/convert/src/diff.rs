@@ -1,4 +1,4 @@
-//! In what two checkpoints differ, whatever their formats: by canonical parameters, or by names as stored.
+//! Compares two checkpoints of any formats, by canonical parameters or by stored names.
 
 mod compare;
 mod keys;
@@ -21,14 +21,13 @@ pub use keys::KeyDifference;
 pub use report::{Compared, DiffGroup, DiffReport, Outcome, StoredParam};
 
 /// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
-/// both store it. `each` is called before each of them, with its place, how many there are, and its name.
+/// both store it. `each` is called before each of them, with its index, the number of parameters, and its name.
 ///
-/// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have
-/// all that it wants, else by names as stored.
+/// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have all
+/// of its parameters, else by stored names.
 ///
 /// # Errors
-/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or what it holds
-/// cannot be meant.
+/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or holds invalid data.
 pub fn diff(
     a: &Checkpoint,
     b: &Checkpoint,
@@ -76,7 +75,7 @@ pub fn diff(
             report.only_a.push((param.name.clone(), a.held(i)));
             continue;
         };
-        // What shares another's slot in both is compared there.
+        // A parameter that shares a slot with the same root in both is compared there.
         let ties = (param.tied_to.map(|t| &a.plan.params()[t].name), b.plan.params()[j].tied_to);
         if let (Some(root), Some(other)) = ties
             && *root == b.plan.params()[other].name
@@ -160,7 +159,7 @@ impl Side {
         Ok(Side { plan: plan_as_stored(checkpoint)? })
     }
 
-    /// Whether its rotary factors are those that follow from the configuration of `model`.
+    /// Whether its rotary factors follow from the configuration of `model`.
     fn says_factors_of(&self, model: &Model, pool: &mut Pool) -> Result<bool, Error> {
         let at = self.plan.params().iter().position(|p| p.name == rope::FACTORS);
         let rope = rope::of(model);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tensor::{Diagnostic, Diagnostics};
 
-/// What is in the way of a conversion or a comparison.
+/// A reason why a conversion or a comparison fails.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,7 +15,7 @@ pub enum Error {
     /// It cannot be planned.
     #[error(transparent)]
     Plan(#[from] planner::Error),
-    /// What it says besides its tensors cannot be read.
+    /// The metadata cannot be read.
     #[error(transparent)]
     Check(#[from] check::Error),
     /// Its tokenizer or its defaults of sampling cannot be read.
@@ -26,7 +26,7 @@ pub enum Error {
     Lost {
         /// The format.
         format: &'static str,
-        /// What would be lost.
+        /// The losses.
         losses: Vec<model::Loss>,
         /// Keys that were allowed to be lost, under which nothing is.
         unknown: Vec<String>,
@@ -57,7 +57,7 @@ pub enum Error {
     Imatrix {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// The caller ended it.
@@ -113,7 +113,7 @@ impl Error {
         self.diagnostics().hints()
     }
 
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::Convert { .. } | Error::Requantize { .. } | Error::Diff { .. } => true,

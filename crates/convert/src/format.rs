@@ -113,7 +113,7 @@ impl OutputFormat {
     }
 }
 
-/// The ecosystem in whose words a checkpoint says what model it holds.
+/// Returns the ecosystem whose keys describe a checkpoint's model.
 fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
     match checkpoint.metadata() {
         Metadata::Gguf(_) => Some(DialectName::Gguf),
@@ -122,8 +122,8 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
     }
 }
 
-/// The layout of the file that a checkpoint is. In a model that is not known, nothing tells mlx-lm's names from those of
-/// transformers, and either is written as stored.
+/// Returns the layout of the checkpoint's own files. If the model is unknown, nothing tells mlx-lm's names from those
+/// of transformers, and either is written as stored.
 pub(crate) fn own_layout(checkpoint: &Checkpoint, format: OutputFormat) -> Option<LayoutKind> {
     let dialect = dialect_of(checkpoint)?;
     if dialect == DialectName::Gguf {

@@ -1,4 +1,4 @@
-//! What changes in the metadata of a GGUF file when its tensors do.
+//! Changes in the metadata of a GGUF file that follow from changes in its tensors.
 
 use std::collections::BTreeMap;
 
@@ -47,14 +47,15 @@ static FILE_TYPES: &[(&str, u32)] = &[
     ("q2_0", 41),
 ];
 
-/// Keys that get another value; those that are new come last.
+/// Keys that get another value; new keys come last.
 pub(crate) struct Changes {
     numbers: Vec<(&'static str, u32)>,
     texts: Vec<(&'static str, String)>,
 }
 
 impl Changes {
-    /// What a conversion to `params` changes: nothing if it only copies, unless the file is `new` among GGUF files.
+    /// Returns the changes that a conversion to `params` makes: none if it only copies, unless the file is `new` as a
+    /// GGUF file.
     pub(crate) fn of(params: &[&PlannedParam], options: &ConvertOptions<'_>, new: bool) -> Changes {
         let (mut numbers, mut texts) = (vec![], vec![]);
         let changed = new || params.iter().any(|p| p.scheme != p.moved);
@@ -77,8 +78,8 @@ impl Changes {
         Changes { numbers, texts }
     }
 
-    /// The pairs of `source`, in its order, with the changes. What says that it was one of several files is left
-    /// out: all is written in one.
+    /// Returns the pairs of `source` in order, with the changes. Keys that mark the source as one of several files are
+    /// left out, since the result is one file.
     pub(crate) fn pairs<'a>(
         &'a self,
         source: impl Iterator<Item = (&'a str, Value<'a>)>,

@@ -106,7 +106,7 @@ impl Imatrix {
         &self.path
     }
 
-    /// Notes importance that fits no parameter, or one that it is not as long as.
+    /// Records importance that matches no parameter, or has another length.
     pub(crate) fn check(&self, params: &[&PlannedParam], misfits: &mut Misfits) {
         let mut found = false;
         for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {
@@ -153,7 +153,7 @@ fn new(path: &Path, checkpoint: &Checkpoint, loaded: &Loaded) -> Result<Imatrix,
         if counts.is_empty() || !sums.len().is_multiple_of(counts.len()) || sums.is_empty() {
             return Err(format!("`{name}` has {} sums for {} counts", sums.len(), counts.len()));
         }
-        // One count for each expert, or one in all. What was never driven matters like all else.
+        // One count for each expert, or one for all. An expert that was never activated gets importance 1.
         let per = sums.len() / counts.len();
         let mean = |(sum, count): (&[f32], &f32)| {
             let count = count.round();

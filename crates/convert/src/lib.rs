@@ -1,7 +1,7 @@
 //! Converts checkpoints to other formats and encodings, and compares them.
 //!
-//! A [`Conversion`] writes one as a file of another format or of other encodings; [`diff`] says in what two differ;
-//! [`coverage`] gives the verdict on every key that one has besides its tensors.
+//! A [`Conversion`] writes a checkpoint as a file of another format or of other encodings; [`diff`] lists the
+//! differences of two; [`coverage`] gives the verdict on every key of a checkpoint's metadata.
 
 mod agreement;
 mod carry;

@@ -1,4 +1,4 @@
-//! What a caller may say about a conversion.
+//! Options of a conversion.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct ConvertOptions<'a> {
     pub allow_requantize: bool,
     /// Keys of the configuration that may be lost, where the format cannot say them.
     pub allow_loss: Vec<String>,
-    /// What is at the destination is replaced.
+    /// Replaces an existing destination.
     pub overwrite: bool,
     /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
     pub max_shard: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a conversion did.
+//! The results of a conversion.
 
 use plan::Fidelity;
 use quant::Difference;
@@ -9,7 +9,7 @@ use plan::PlannedParam;
 
 use crate::Left;
 
-/// What became of one parameter.
+/// The result for one parameter.
 #[derive(Clone, Debug)]
 pub struct Converted {
     /// Its name.
@@ -56,7 +56,7 @@ impl Converted {
     }
 }
 
-/// Parameters alike but for numbers in their names, converted alike.
+/// Parameters converted alike whose names differ only in numbers.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Their name, with `{n}` for numbers if they are several.
@@ -73,7 +73,7 @@ pub struct Group {
     pub bytes: u64,
     /// The rule that decided.
     pub rule: String,
-    /// Of all together; `None` if nothing was encoded.
+    /// The difference of all of them; `None` if nothing was encoded.
     pub difference: Option<Difference>,
     /// Why values that were only added to are rounded.
     pub rounded: Option<String>,
@@ -86,7 +86,7 @@ impl Group {
     }
 }
 
-/// What a conversion did.
+/// The results of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertReport {
     /// Each parameter, in the order of the file.
@@ -97,7 +97,7 @@ pub struct ConvertReport {
     pub dropped: Vec<(String, String)>,
     /// Parameters that are not there, and may be absent.
     pub absent: Vec<plan::Absent>,
-    /// What the source says besides tensors, and the result does not.
+    /// Metadata of the source that the result does not have.
     pub left: Vec<Left>,
     /// Values of the source that the result cannot express, and whose loss was allowed.
     pub lost: Vec<Loss>,
@@ -124,7 +124,7 @@ impl ConvertReport {
         (self.tensors.iter().map(|t| t.bytes_before).sum(), self.tensors.iter().map(|t| t.bytes).sum())
     }
 
-    /// Of all parameters whose values can have changed, together.
+    /// The difference of all parameters whose values can have changed.
     pub fn difference(&self) -> Option<Difference> {
         self.tensors.iter().filter_map(|t| t.difference).reduce(Difference::and)
     }

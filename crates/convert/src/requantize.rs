@@ -20,7 +20,8 @@ pub struct Requantized {
     pub to: String,
 }
 
-/// Refuses what quantises weights again. What is moved, decoded to plain floats or repacked exactly is free.
+/// Rejects conversions that quantise quantised weights again. Weights may be moved, decoded to plain floats or repacked
+/// exactly.
 pub(crate) fn check(params: &[&PlannedParam]) -> Result<(), Error> {
     let mut groups: Vec<(String, Requantized)> = vec![];
     for param in params.iter().filter(|p| p.tied_to.is_none()) {
@@ -48,7 +49,7 @@ pub(crate) fn check(params: &[&PlannedParam]) -> Result<(), Error> {
 /// The scheme that a parameter is quantised in, if it would be quantised in another, with loss.
 fn again(param: &PlannedParam) -> Option<&Arc<Scheme>> {
     let lossy = matches!(param.fidelity, Fidelity::Lossy(_));
-    // One scale for parts that have one each: what vLLM's layout asks for, and vLLM itself would do.
+    // Parts with one scale each are merged into one: vLLM's layout asks for it, and vLLM itself would do it.
     let merged = || load::Codecs.by_row(&param.scheme).as_ref() == Some(&param.moved);
     if !lossy || param.scheme.dtype().is_some() || merged() {
         return None;

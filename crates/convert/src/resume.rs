@@ -1,4 +1,5 @@
-//! What a conversion that continues another must know: that it is about the same, and what the other measured.
+//! State that a conversion needs to continue another: proof that both have the same inputs, and the other's
+//! measurements.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use planner::LayoutKind;
 
 use crate::{ConvertOptions, OutputFormat};
 
-/// What the values that are written depend on, beyond their names, shapes and encodings: the files that they come
-/// from, as long as nobody changes one and hides it, and how they are computed.
+/// Returns the identity of everything that the written values depend on, beyond their names, shapes and encodings: the
+/// source files (unless someone changes one and hides it), and the options of the computation.
 pub(crate) fn identity(
     checkpoint: &Checkpoint,
     layout: LayoutKind,
@@ -56,7 +57,7 @@ fn once() -> String {
     format!("{} {now} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What was measured of a parameter, bit for bit.
+/// Stores the measurements of a parameter, bit for bit.
 pub(crate) fn note(difference: Option<Difference>) -> Value {
     difference.map_or(Value::Null, |d| {
         let floats = [d.squares, d.wanted, d.found, d.product].map(f64::to_bits);

@@ -3,11 +3,11 @@
 use load::{Loaded, Slot};
 use model::{Model, Rope};
 
-/// Those of Llama 3.
+/// Factors of Llama 3.
 pub(crate) const FACTORS: &str = "rope_factors.weight";
-/// Those of `longrope`, for texts longer than the first context; files have them under this name, too.
+/// Factors of `longrope` for texts longer than the first context; files use this name, too.
 pub(crate) const LONG: &str = "rope_factors_long.weight";
-/// Those for texts within it.
+/// Factors of `longrope` for texts within the first context.
 pub(crate) const SHORT: &str = "rope_factors_short.weight";
 
 /// The rotary embedding that the configuration of `model` says.

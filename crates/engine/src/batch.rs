@@ -42,7 +42,7 @@ impl BatchItem<'_> {
         self.tokens.len() - self.logits.first(self.tokens.len())
     }
 
-    /// Of the tokens in `range`, those that logits are wanted after.
+    /// Returns the tokens of `range` after which logits are wanted.
     pub(crate) fn wanted_in(&self, range: &Range<usize>) -> Range<usize> {
         range.start.max(self.logits.first(self.tokens.len()))..range.end
     }
@@ -70,7 +70,7 @@ impl Sessions for &mut [BatchItem<'_>] {
     }
 }
 
-/// What many sessions of one model do in one step: each has one part, with the tokens that it takes now.
+/// One step of many sessions of one model: each session has one part, with its tokens for this step.
 ///
 /// One session may take a prompt while others take a token each. All rows go through each matrix together; each session
 /// attends to its own positions.

@@ -1,4 +1,4 @@
-//! Builds what runs from what modules say that they compute, and from what was loaded.
+//! Builds the engine's layers from the computations that modules declare and the loaded weights.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tensor::Diagnostics;
 
-/// What can go wrong while a model runs.
+/// Errors of running a model.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,13 +14,13 @@ pub enum Error {
         /// The runtime parameter.
         name: String,
     },
-    /// A module does not say what it computes, or says something else than its place asks for.
+    /// A module does not declare its computation, or declares one that does not fit its place.
     #[error("`{path}` does not say what it computes")]
     Unsaid {
         /// The module.
         path: String,
     },
-    /// The layout takes entries as they are stored, whatever they mean.
+    /// The layout takes entries as they are stored, whatever they hold.
     #[error("the loaded weights do not say the row order of q and k, which the engine needs")]
     NoRopeOrder,
     /// An update ended on the way: the weights in memory belong to two models.
@@ -76,7 +76,7 @@ pub enum Error {
     Text {
         /// The checkpoint.
         path: String,
-        /// What is wrong.
+        /// The error of the tokenizer or template.
         source: crate::text::Error,
     },
     /// A file of a tokenizer cannot be read.
@@ -84,7 +84,7 @@ pub enum Error {
     TextIo {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The checkpoint has no tokenizer.
@@ -94,7 +94,7 @@ pub enum Error {
         path: String,
         /// Where it was looked for.
         looked_for: &'static str,
-        /// What to do.
+        /// A way to fix it.
         hint: &'static str,
     },
     /// The sampling defaults cannot be read.
@@ -102,7 +102,7 @@ pub enum Error {
     Sampling {
         /// The checkpoint.
         path: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A file beside the weights cannot be read.
@@ -121,7 +121,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,

@@ -26,7 +26,7 @@ impl fmt::Debug for Limits<'_> {
 pub enum Stop {
     /// The model ended the text.
     EndOfText,
-    /// As many tokens as asked for.
+    /// The number of tokens asked for is reached.
     Length,
     /// No position is left.
     ContextFull,
@@ -34,7 +34,7 @@ pub enum Stop {
     Interrupted,
 }
 
-/// What a generation did and how fast.
+/// The counts and times of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
     /// Tokens of the prompt.

@@ -18,19 +18,19 @@ pub(crate) use feed_forward::FeedForward;
 pub(crate) struct Branch {
     /// Before the layer.
     pub(crate) norm: NormWeights,
-    /// What it computes.
+    /// Its computation.
     pub(crate) layer: Box<dyn Layer>,
     /// After the layer.
     pub(crate) post_norm: Option<NormWeights>,
 }
 
-/// What a branch computes. A kind is a file here and a line in `Builder::layer`.
+/// The computation of a branch. Each kind is a file here and a line in `Builder::layer`.
 pub(crate) trait Layer: Send + Sync {
     /// Its matrices, in the order in which they run. The widest of them say how much room [`Pass::wide`] and
     /// [`Pass::narrow`] have.
     fn projections(&self) -> Vec<&Arc<Projection>>;
 
-    /// What a session keeps for it, with room for `positions` positions.
+    /// Returns the state that a session keeps for it, with room for `positions` positions.
     ///
     /// # Errors
     /// If memory runs out.
@@ -48,7 +48,7 @@ pub(crate) trait Layer: Send + Sync {
         0
     }
 
-    /// What attention needs room for, if it is one.
+    /// The attention that buffers are sized for, if the layer is one.
     fn attention(&self) -> Option<&Attention> {
         None
     }

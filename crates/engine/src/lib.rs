@@ -1,12 +1,13 @@
 //! Runs a model whose weights a plan has loaded.
 //!
-//! - A [`Model`] is what all share, read-only: what it computes and its weights. It is made of [`load::Loaded`] once.
-//! - A [`Session`] is one sequence of tokens: how far it is, and what each layer keeps of the positions before. It can be
-//!   truncated, and a [`Snapshot`] of it starts others from a common prefix.
-//! - A [`Batch`] is what many sessions do in one step: each takes its tokens, a prompt or a single one, and says after which of
-//!   them it wants logits. Each row comes out as if its session were alone, bit for bit.
+//! - A [`Model`] is shared and read-only: the architecture and the weights. It is made from [`load::Loaded`] once.
+//! - A [`Session`] is one sequence of tokens: its position, and the state that each layer keeps of earlier positions.
+//!   It can be truncated, and a [`Snapshot`] of it starts others from a common prefix.
+//! - A [`Batch`] is one step of many sessions: each takes its tokens, a prompt or a single one, and specifies after
+//!   which of them it wants logits. Each row comes out as if its session were alone, bit for bit.
 //! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
-//! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`text`] is what stands around it.
+//! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`text`] converts between text and
+//!   tokens.
 //!
 //! ```no_run
 //! # fn run(loaded: &load::Loaded, architecture: ::model::Architecture) -> Result<(), weighbridge_engine::Error> {

@@ -1,4 +1,4 @@
-//! What all sessions of a model share: its architecture and its weights, read-only.
+//! The parts of a model that all its sessions share: its architecture and its weights, read-only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Model {
         })
     }
 
-    /// What it computes.
+    /// The architecture.
     pub fn architecture(&self) -> &Architecture {
         &self.arch
     }

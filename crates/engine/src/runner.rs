@@ -1,4 +1,4 @@
-//! What runs sessions: the backend, and every buffer that a pass needs.
+//! Runs sessions: owns the backend, and every buffer that a pass needs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct Buffers {
     x: Vec<f32>,
     /// Normed: `[rows, hidden]`.
     h: Vec<f32>,
-    /// What a layer adds: `[rows, hidden]`.
+    /// Output of a layer, added to the residual: `[rows, hidden]`.
     added: Vec<f32>,
     /// Results of projections: `[rows, widest output]`.
     wide: Vec<f32>,
@@ -115,7 +115,7 @@ impl Runner {
         self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
     }
 
-    /// Does the products of a prompt of `tokens` tokens and nothing else: what they alone take bounds a prompt.
+    /// Runs only the products of a prompt of `tokens` tokens: their time is a lower bound for the prompt's.
     pub fn products(&mut self, tokens: usize) {
         let Buffers { wide, narrow, h, logits, .. } = &mut self.buffers;
         for start in (0..tokens).step_by(BATCH) {
@@ -212,7 +212,7 @@ impl Runner {
                 None => pass.backend.add(x, added),
             }
         }
-        // Not before every layer has its state: what stopped on the way has changed nothing that counts.
+        // Only once every layer has its state: a pass that fails on the way changes nothing that counts.
         for segment in &*segments {
             parts[segment.part].session.position += segment.tokens.len();
         }

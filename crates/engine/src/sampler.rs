@@ -28,7 +28,7 @@ impl Default for SamplerOptions {
     }
 }
 
-/// What can be wrong with sampling.
+/// Errors in sampling options.
 #[derive(PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,7 +39,7 @@ pub enum Error {
         option: &'static str,
         /// Its range.
         wanted: &'static str,
-        /// What was given.
+        /// The value given.
         found: f32,
     },
     /// Logits that no softmax takes.
@@ -145,9 +145,9 @@ impl Sampler {
         Ok(self.draw(kept))
     }
 
-    /// The number of candidates, the most likely first, that reach `top_p`.
+    /// Returns the number of candidates, the most likely first, that reach `top_p`.
     ///
-    /// Sorts no more than it needs: twice as many as before until they reach it.
+    /// Sorts no more than needed: doubles the sorted number until they reach it.
     fn top_p(&mut self, total: f64) -> usize {
         let n = self.candidates.len();
         if self.options.top_p >= 1.0 {
@@ -174,7 +174,7 @@ impl Sampler {
         }
     }
 
-    /// Of the first `kept`, moves those that are likely enough to the front, in order.
+    /// Moves those of the first `kept` candidates that are likely enough to the front, in order.
     fn min_p(&mut self, kept: usize) -> usize {
         let kept = &mut self.candidates[..kept];
         let best = kept.iter().fold(0f32, |best, c| best.max(c.p));

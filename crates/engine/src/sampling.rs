@@ -12,7 +12,7 @@ use crate::sampler::SamplerOptions;
 /// The name of the file that says it in a directory.
 pub const FILE: &str = "generation_config.json";
 
-/// A checkpoint's sampling defaults; `None` where it has none.
+/// A checkpoint's sampling defaults; `None` where it has no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the largest.

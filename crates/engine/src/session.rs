@@ -96,10 +96,10 @@ impl Session {
         Ok(Snapshot { model: Arc::clone(&self.model), states, position: self.position })
     }
 
-    /// Goes back, or over, to where `snapshot` was taken. What the session held is forgotten.
+    /// Restores the state of `snapshot`, which may be of this or another session. The session's own state is dropped.
     ///
     /// # Errors
-    /// If the snapshot is of another model, or of more positions than there is room for. Nothing has changed then.
+    /// If the snapshot is of another model, or of more positions than there is room for. The session is then unchanged.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.model, &snapshot.model) {
             return Err(Error::OtherModel);

@@ -1,4 +1,4 @@
-//! What a session keeps of the positions before: one state for each layer, of the layer's own kind.
+//! State that a session keeps of earlier positions: one for each layer, of the layer's own kind.
 
 mod kv_cache;
 
@@ -9,7 +9,7 @@ pub use kv_cache::KvCache;
 /// The state of one layer of one session. A kind of layer that keeps something else adds a variant.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Nothing: the layer looks at one position alone.
+    /// No state: the layer looks at one position alone.
     None,
     /// Keys and values.
     Kv(KvCache),

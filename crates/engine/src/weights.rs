@@ -6,7 +6,7 @@ use model::Norm;
 /// A norm, with its factor and, for LayerNorm, its bias: f32, `[width]` each.
 #[derive(Debug)]
 pub struct NormWeights {
-    /// What it computes.
+    /// The kind of norm.
     pub kind: Norm,
     /// Multiplied.
     pub weight: Tensor,
@@ -37,7 +37,7 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Bytes of its matrices: what a token reads.
+    /// Bytes of its matrices, which each token reads.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().flat_map(|part| part.weight.slots()).map(|slot| slot.bytes().len() as u64).sum()
     }

@@ -15,7 +15,7 @@ use crate::memory::slot::{Arena, ArenaSink, Slot};
 use crate::schedule::home::{Home, homes, places};
 use crate::{Error, Loaded, Options, Pool, Tensor};
 
-/// Parameters whose addresses are fixed, and of which nothing can be read yet: those that stay in maps have theirs
+/// Parameters whose addresses are fixed but whose bytes are not loaded yet: those that stay in maps have addresses
 /// there, all others in one allocation.
 pub struct Allocated<'a, 'o> {
     plan: &'a LoadPlan,
@@ -35,7 +35,7 @@ impl fmt::Debug for Allocated<'_, '_> {
 }
 
 impl<'a, 'o> Allocated<'a, 'o> {
-    /// Gives each parameter of `plan`, which was compiled against `checkpoint`'s entries, its place.
+    /// Allocates a place for each parameter of `plan`, which was compiled against `checkpoint`'s entries.
     pub(crate) fn new(
         plan: &'a LoadPlan,
         checkpoint: &'a Checkpoint,

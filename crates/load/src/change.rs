@@ -9,8 +9,8 @@ use crate::Error;
 use crate::codecs::{is_by_row, is_repack, merger};
 use crate::sizes::size;
 
-/// The changes to rows between the plan's movement and the slot: one stage after the other, none if movement fills
-/// the slot. What is between two of them is there for the rows of one band.
+/// The changes to rows between the plan's movement and the slot: one stage after the other, none if movement fills the
+/// slot. Between two stages, only the rows of one band are held.
 #[derive(Default)]
 pub(crate) struct Change(Vec<Stage>);
 

@@ -37,8 +37,8 @@ impl Plan {
         Ok(Plan { checkpoint: checkpoint.clone(), pieces, arrangement, nameless: vec![] })
     }
 
-    /// The same, each parameter in memory at a multiple of as many bytes as `align` says. What shares a slot is where all of
-    /// them can be.
+    /// Returns the plan with each parameter in memory at a multiple of the bytes that `align` gives. A shared slot
+    /// meets the alignment of all its parameters.
     #[must_use]
     pub fn aligned(mut self, align: impl Fn(&PlannedParam) -> u64) -> Plan {
         for i in 0..self.pieces.params.len() {
@@ -63,7 +63,7 @@ impl Plan {
         &self.checkpoint
     }
 
-    /// The pieces of each parameter, and what has none.
+    /// Returns the pieces of each parameter, and the entries without any.
     pub fn pieces(&self) -> &LoadPlan {
         &self.pieces
     }
@@ -99,7 +99,7 @@ impl Plan {
         plan::summary(&self.pieces, self.checkpoint.entries())
     }
 
-    /// How the parameter called `name` comes to be, as text for people.
+    /// Describes how the parameter called `name` is made, as text for people.
     ///
     /// # Errors
     /// [`Problem::Unknown`] if there is no such parameter.
@@ -118,7 +118,8 @@ impl Plan {
         self.part(vec![root.clone()])
     }
 
-    /// The plan without the parameters that `keep` refuses. Who shares the slot of one that goes is given one.
+    /// Returns the plan without the parameters that `keep` rejects. A parameter that shares the slot of a removed one
+    /// gets its own.
     #[must_use]
     pub fn retain(&self, keep: impl Fn(&PlannedParam) -> bool) -> Plan {
         let mut params: Vec<PlannedParam> = vec![];
@@ -164,10 +165,10 @@ impl Plan {
         self.allocate(options)?.fill(pool)
     }
 
-    /// Gives each parameter its place. Reads nothing.
+    /// Allocates a place for each parameter. Reads nothing.
     ///
     /// # Errors
-    /// If memory runs out, or no codec makes a change that it wants.
+    /// If memory runs out, or no codec makes a change that the plan needs.
     pub fn allocate<'a, 'o>(&'a self, options: Options<'o>) -> Result<Allocated<'a, 'o>, Error> {
         Allocated::new(&self.pieces, &self.checkpoint, Some(&self.arrangement), options)
     }

@@ -1,8 +1,8 @@
 //! The digest of a plan: the same for the same work, on every machine and in every run.
 //!
-//! It covers all that decides which bytes end up where: the headers of the checkpoint, the layout and whose share it is, how
-//! each parameter is moved and encoded, and the revisions of what encodes. It does not cover which files these are: who keeps
-//! a copy keeps their identities beside the digest.
+//! It covers everything that determines the loaded bytes: the headers of the checkpoint, the layout and the rank, how
+//! each parameter is moved and encoded, and the revisions of the encoders. It does not cover the files' identities: a
+//! program that keeps a copy stores them beside the digest.
 
 use std::collections::BTreeSet;
 use std::fmt;

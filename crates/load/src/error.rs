@@ -24,7 +24,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A file is not what it was when it was opened, or the system does not say what it is.
+    /// A file has changed since it was opened, or the system cannot tell.
     #[error(transparent)]
     Changed(#[from] checkpoint::Error),
     /// The plan wants something that the checkpoint does not have: it was not compiled against it.
@@ -53,7 +53,7 @@ pub enum Error {
         param: String,
         /// The plane.
         role: &'static str,
-        /// What it is made of, there.
+        /// The sources of the plane.
         sources: Vec<String>,
         /// Where in the plane.
         at: u64,
@@ -70,7 +70,7 @@ pub enum Error {
         /// Where in a plane of the entry.
         at: u64,
     },
-    /// Plans of several checkpoints, where those of one are needed.
+    /// The plans belong to several checkpoints, where one is needed.
     #[error("the plans belong to different checkpoints")]
     SeveralCheckpoints,
     /// The loaded tensors do not hold all of the entries that they came from.
@@ -90,9 +90,9 @@ pub enum Error {
     Codec {
         /// The parameter.
         param: String,
-        /// What there is.
+        /// The scheme that there is.
         from: String,
-        /// What is wanted.
+        /// The scheme wanted.
         to: String,
     },
     /// A scheme's data cannot be meant.
@@ -100,10 +100,10 @@ pub enum Error {
     Data {
         /// The parameter.
         param: String,
-        /// What is wrong.
+        /// The problem.
         data: quant::BadData,
     },
-    /// Something that is to be encoded in blocks holds infinities or NaN.
+    /// A parameter to be encoded in blocks holds infinities or NaN.
     #[error("`{param}`: {count} of its values are not finite, which `{to}` cannot hold")]
     NotFinite {
         /// The parameter.
@@ -148,13 +148,13 @@ pub enum Error {
     Write {
         /// The parameter.
         param: String,
-        /// What the sink said.
+        /// The sink's error.
         why: String,
     },
-    /// The caller's sink could not finish: what it was given may not be durable.
+    /// The caller's sink could not finish: the bytes given to it may not be durable.
     #[error("could not finish what was written: {why}")]
     Unfinished {
-        /// What the sink said.
+        /// The sink's error.
         why: String,
     },
     /// The caller ended it.

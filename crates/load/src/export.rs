@@ -1,4 +1,5 @@
-//! The way back: what ranks hold, as the entries that it came from. The pieces of their plans are read right to left.
+//! Export: rebuilds the entries from the parameters that ranks hold, by reading the pieces of their plans right to
+//! left.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,15 +12,15 @@ use crate::change::Change;
 use crate::sizes::size;
 use crate::{Error, Loaded, Plan};
 
-/// Rebuilds the entries of a checkpoint from what the ranks hold: `each` gets one after the other, in their order, with
-/// the bytes of its planes. Entries that the plans dropped are left out.
+/// Rebuilds the entries of a checkpoint from the parameters of the ranks. Calls `each` for one entry after the other,
+/// in the checkpoint's order, with the bytes of its planes. Entries that the plans dropped are left out.
 ///
-/// Moved values come back bit for bit; so do values that were re-encoded by steps that keep every value. What a step has
-/// rounded comes back as near as its encoding holds it, and is named.
+/// Moved values come back bit for bit; so do values that were re-encoded by exact steps. Values that a step has rounded
+/// come back as near as their encoding holds them; the names of such entries are returned.
 ///
 /// # Errors
-/// If the plans are not of one checkpoint; if the ranks do not hold all of an entry (every such entry at once), hold parts
-/// of it that disagree, or a step has no way back; and what `each` says.
+/// If the plans are not of one checkpoint; if the ranks do not hold all of an entry (every such entry at once), hold
+/// parts of it that disagree, or a step cannot be inverted; and any error of `each`.
 pub fn export<E: From<Error>>(
     ranks: &[(&Plan, &Loaded)],
     mut each: impl FnMut(&TensorEntry, &[Vec<u8>]) -> Result<(), E>,
@@ -145,7 +146,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
         .ok_or_else(|| Error::NotWhole { missing: vec![format!("`{}`", param.name)] })?;
     let planes: Vec<&[u8]> = tensor.slots().iter().map(crate::Slot::bytes).collect();
     if !param.staged.is_empty() {
-        // What it was made of was stored otherwise than it is moved.
+        // Its sources were stored in another scheme than they are moved in.
         return Err(Error::Codec {
             param: param.name.clone(),
             from: param.scheme.name.to_string(),
@@ -155,7 +156,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     if param.steps.is_empty() {
         return Ok((planes.into_iter().map(<[u8]>::to_vec).collect(), true));
     }
-    // What was added is taken away, and the encoding that it had comes last.
+    // Additions are undone first, and the original scheme comes last.
     let added = |step: &Step| match step {
         Step::Add(n) => Some(*n),
         Step::To(_) => None,
@@ -178,7 +179,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     let matrices = param.shape.matrices(change.trailing(&param.scheme, &param.moved, param.shape.len()));
     let (matrices, rows, k) = matrices.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
     let (matrices, rows, k) = (size(matrices).max(1), size(rows), size(k));
-    // What was rounded on the way here is not what it was, whatever the way back says.
+    // Values rounded during the load are not the original ones, even if the inverse steps are exact.
     let (mut values, mut exact) = (vec![], param.fidelity == Fidelity::Exact);
     for m in 0..matrices {
         let part = |bytes: usize| m * (bytes / matrices)..(m + 1) * (bytes / matrices);

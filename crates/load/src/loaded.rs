@@ -12,7 +12,7 @@ use crate::{LoadReport, Tensor};
 /// Loaded parameters by name.
 pub struct Loaded {
     params: HashMap<String, Tensor>,
-    /// Of parameters that are tied: to which.
+    /// The root of each tied parameter.
     roots: HashMap<String, String>,
     arena: Arc<Arena>,
     report: LoadReport,
@@ -33,7 +33,7 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    /// `params` in `arena`; `roots` says of those that are tied to which.
+    /// Creates the result from `params` in `arena`; `roots` maps each tied parameter to its root.
     pub(crate) fn new(
         params: HashMap<String, Tensor>,
         roots: HashMap<String, String>,
@@ -67,12 +67,12 @@ impl Loaded {
         self.params.get(name)
     }
 
-    /// Says that these parameters are about to be written.
+    /// Records that these parameters are about to be written.
     pub(crate) fn tear(&mut self, names: impl Iterator<Item = String>) {
         self.torn.extend(names);
     }
 
-    /// Says that these parameters are written.
+    /// Records that these parameters have been written.
     pub(crate) fn mend<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         for name in names {
             self.torn.remove(name);
@@ -89,12 +89,12 @@ impl Loaded {
         &self.report
     }
 
-    /// The parameter whose slot `name` shares, if it has none of its own.
+    /// Returns the parameter whose slot `name` shares, if it has none of its own.
     pub(crate) fn root(&self, name: &str) -> Option<&str> {
         self.roots.get(name).map(String::as_str)
     }
 
-    /// Whether nobody else holds any of it now.
+    /// Whether no one else holds any part of it now.
     pub(crate) fn is_alone(&self) -> bool {
         let slots = self.params.values().flat_map(Tensor::slots);
         Arc::strong_count(&self.arena) == 1 + slots.filter(|slot| slot.place().is_some()).count()
@@ -102,7 +102,7 @@ impl Loaded {
 
     /// Calls `f` with all memory that is owned; `None` if somebody else holds some of it.
     pub(crate) fn with_arena<R>(&mut self, f: impl FnOnce(&mut Arena) -> R) -> Option<R> {
-        // While it is written nobody can look at it: tensors are taken apart, and put together after.
+        // No one can read it while it is written: tensors are taken apart, and put together afterwards.
         let params = std::mem::take(&mut self.params).into_iter();
         let apart = params.map(|(name, tensor)| {
             let slots = tensor.slots().iter().map(|slot| slot.place().ok_or_else(|| slot.clone()));

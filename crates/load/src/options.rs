@@ -22,7 +22,7 @@ pub type Observe<'a> = dyn Fn(FileId, u64, &[u8]) + Sync + 'a;
 pub struct Progress {
     /// Bytes of slots that are filled.
     pub done: u64,
-    /// Bytes of slots that are to be filled; what is borrowed is not counted.
+    /// Bytes of slots to fill; borrowed bytes are not counted.
     pub total: u64,
 }
 
@@ -35,9 +35,9 @@ pub struct Options<'a> {
     pub allow_overflow: bool,
     /// Nothing is borrowed from a map: every parameter has memory of its own, which may be updated.
     pub owned: bool,
-    /// The most bytes that buffers take, all threads together: what is read before it can be moved or changed, and
-    /// what a change needs. The slots are not counted, and what goes straight into them needs no buffer. Without it,
-    /// some MiB a thread, and what one matrix takes that cannot be changed in bands.
+    /// The limit on bytes of buffers, all threads together: those for bytes that are read before they can be moved or
+    /// changed, and those that a change needs. Slots are not counted, and bytes that are read straight into them need
+    /// no buffer. Without a limit, a few MiB per thread, and the size of any matrix that cannot be changed in bands.
     pub memory: Option<u64>,
     /// Is told how far the load is.
     pub watch: Option<&'a Watch<'a>>,

@@ -4,11 +4,11 @@
 //! so workers spin a bounded while, then yield their core, then sleep: a busy machine degrades instead of
 //! collapsing, and an idle program uses no CPU. Threads are not pinned.
 //!
-//! A thread that something else keeps from its core is not waited for: jobs go on without a worker that does not come,
-//! and what a worker holds that came and was stopped is done again by the caller, if the job is a [`Race`].
+//! A thread that is kept off its core is not waited for: jobs go on without a worker that does not come. If the job is
+//! a [`Race`], the caller repeats the items of a worker that came and was preempted.
 //!
-//! What threads share is handed out here and nowhere else: each item, and each thread's local value, goes
-//! to one thread at a time.
+//! Shared data is handed out to threads here and nowhere else: each item, and each thread's local value, goes to one
+//! thread at a time.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,7 +102,7 @@ impl Pool {
         Pool { shared, workers }
     }
 
-    /// As many threads as the machine has to offer.
+    /// Returns the number of threads that the machine offers.
     pub fn available() -> usize {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     }
@@ -149,18 +149,19 @@ impl Pool {
         assert!(!shared.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
 
-    /// Does the items of `race`, whose values go to `out`. Whoever is free takes the next; what a worker has taken and does
-    /// not finish in time is done here too.
+    /// Runs the items of `race` and writes their values to `out`. Free threads take the next item; items that a worker
+    /// has taken and does not finish in time are run here too.
     ///
     /// # Panics
-    /// If somebody else holds the race, if its places are not in `out` or not in order, or if the task panicked.
+    /// If another thread or caller holds the race, if its places are not in `out` or not in order, or if the task
+    /// panicked.
     pub fn race<T: Task + 'static>(&mut self, race: &mut Arc<Race<T>>, out: &mut [f32]) {
         let alone = Arc::get_mut(race).expect("a race that nobody runs");
         // SAFETY: `out` is borrowed until this returns, and nothing between here and `finish` panics.
         unsafe { alone.reset(out) };
         if race.items() > 1 {
             for worker in &self.shared.workers {
-                // Who holds the lock is about to take an earlier race, and would be late for this one.
+                // A worker that holds the lock is about to take an earlier race, and would be late for this one.
                 if let Ok(mut mail) = worker.0.mail.try_lock() {
                     *mail = Some(sync::help(race));
                 }
@@ -218,7 +219,7 @@ impl Pool {
     }
 }
 
-/// A pointer that threads may share; who follows it says why that is sound.
+/// A pointer that threads may share; each place that dereferences it says why that is sound.
 struct Raw<T>(*mut T);
 impl<T> Raw<T> {
     fn get(&self) -> *mut T {

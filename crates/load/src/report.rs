@@ -13,8 +13,8 @@ pub struct LoadReport {
     pub params: usize,
     /// Entries that the dialect knows and the model does not need.
     pub dropped: usize,
-    /// Bytes read from files, with what lies in gaps that are read along. What is borrowed is not read, but where the
-    /// caller wants to see it.
+    /// Bytes read from files, with those in gaps that are read along. Borrowed bytes count only if the caller observes
+    /// them.
     pub bytes_read: u64,
     /// Bytes that stay in the map.
     pub bytes_borrowed: u64,

@@ -1,6 +1,6 @@
 //! Sizes that several stages go by.
 
-/// What memory comes in: items end where a page does, since two threads that touch a new one clear it twice (measured:
+/// The unit of memory. Items end at its boundaries, since two threads that touch a new page clear it twice (measured:
 /// items of half a huge page copy at half the speed).
 pub(crate) const PAGE: usize = 2 << 20;
 /// The most bytes of a buffer that runs are copied out of, so that it stays in the second-level cache.

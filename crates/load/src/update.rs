@@ -15,17 +15,17 @@ use crate::schedule::sources::{extent, files_of, place_of};
 use crate::{Error, LoadReport, Obstacle, Options, Plan, Pool, Tensor};
 
 impl Loaded {
-    /// Runs `plan`, which is of the same layout, into the memory that is there: addresses stay. Of `only` these parameters,
-    /// or of all if there are no patterns; a tied parameter is updated with its root, by either name.
+    /// Runs `plan`, which must be of the same layout, into the existing memory: addresses stay. Updates the parameters
+    /// that match `only`, or all if it is empty; a tied parameter is updated with its root, by either name.
     ///
-    /// All that can be known before is known before the first byte is written: names, shapes, schemes, ties, the layout's
-    /// arrangement, whether files are what they were and can be read to the end of what is needed. Then everything is read
-    /// beside what is there, and put in place when all of it is good: an error leaves all as it was. With
-    /// [`Options::memory`] too small for that, it goes straight to its place: [`Error::Partly`] says how far it came, and
-    /// what is in memory is torn until an update of all that this one was to write comes to its end.
+    /// Everything that can be is checked before the first byte is written: names, shapes, schemes, ties, the layout's
+    /// arrangement, and that files are unchanged and long enough. Then everything is read into other memory, and copied
+    /// to its place when all of it is good: an error leaves the old values. With [`Options::memory`] too small for
+    /// that, bytes go straight to their place: [`Error::Partly`] then lists what was written, and the parameters are
+    /// torn until an update of all of them completes.
     ///
     /// # Errors
-    /// [`Error::Update`] with everything in the way, then as [`Plan::load_with`].
+    /// [`Error::Update`] with every obstacle, then as [`Plan::load_with`].
     pub fn update(
         &mut self,
         plan: &Plan,
@@ -134,7 +134,7 @@ impl Loaded {
     }
 }
 
-/// Adds the files that are not what they were, or cannot be read to the end of what `plan` needs of them.
+/// Adds the files that have changed, or that are too short for `plan`.
 fn unreadable(plan: &LoadPlan, checkpoint: &Checkpoint, obstacles: &mut Vec<Obstacle>) -> Result<(), Error> {
     files_of(plan, checkpoint)?;
     let mut ends = BTreeMap::new();
@@ -189,7 +189,7 @@ fn put(staged: &Loaded, planes: HashMap<&str, Vec<&mut [u8]>>, pool: &mut Pool) 
     staged.report().clone()
 }
 
-/// Gives the planes that are there.
+/// A sink over the existing planes.
 struct InPlace<'m, 'n> {
     planes: HashMap<&'n str, Vec<&'m mut [u8]>>,
     done: Mutex<BTreeSet<String>>,

@@ -1,4 +1,4 @@
-//! The description that the engine runs: what each module says that it computes, by its path.
+//! The description that the engine runs: what each module computes, by its path.
 
 mod shapes;
 
@@ -27,11 +27,11 @@ pub struct MatrixNames {
 }
 
 impl Architecture {
-    /// The computations of the modules of `tree`.
+    /// Returns the computations of the modules of `tree`.
     ///
     /// # Errors
-    /// If one of them computes what the engine does not run, does not say what it computes, or owns parameters of other shapes
-    /// than that takes: every reason.
+    /// If a module computes something that the engine does not run, does not declare its computation, or owns
+    /// parameters of other shapes than that needs: every reason.
     pub fn of(tree: &Tree) -> Result<Architecture, NotRun> {
         let mut modules = BTreeMap::new();
         let mut reasons: Vec<&str> = vec![];
@@ -72,7 +72,7 @@ impl Architecture {
         self.matrices.get(path)
     }
 
-    /// The first path of those that every decoder has at which nothing is said.
+    /// Returns the first path that every decoder has and for which no module declares a computation.
     fn unsaid(&self) -> Option<String> {
         let said = |path: &str, is: fn(&Computes) -> bool| self.get(path).is_some_and(is);
         let norm = |path: &str| said(path, |computes| matches!(computes, Computes::Norm(_)));
@@ -106,7 +106,7 @@ fn matrices(tree: &Tree) -> BTreeMap<String, MatrixNames> {
         let mut matrix = MatrixNames { parts: vec![], input: 0 };
         for name in names {
             let [out, input] = &specs.get(name)?.axes[..] else { return None };
-            // What is joined row by row has rows of one length.
+            // Matrices that are joined row by row need rows of one length.
             if !matrix.parts.is_empty() && matrix.input != input.extent {
                 return None;
             }

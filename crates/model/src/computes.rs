@@ -67,7 +67,7 @@ impl Attention {
 /// `down`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedForward {
-    /// Of the gate, or of up where there is no gate.
+    /// Applied to the gate, or to up where there is no gate.
     pub activation: Activation,
     /// Whether there is a gate.
     pub gated: bool,
@@ -122,7 +122,7 @@ pub enum Computes {
     FeedForward(FeedForward),
 }
 
-/// The engine does not run a model; what it has is loaded and converted all the same.
+/// The engine does not run a model; its weights can still be loaded and converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
     /// The obstacle: `a mixture of experts`.

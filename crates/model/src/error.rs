@@ -20,9 +20,9 @@ pub enum ConfigProblem {
     Invalid {
         /// The key.
         key: String,
-        /// What it should have been.
+        /// The value wanted.
         wanted: String,
-        /// What it is.
+        /// The value found.
         found: String,
     },
 }
@@ -44,7 +44,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// One thing that is wrong with what a family says of itself.
+/// A problem in a family's own declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FamilyProblem {
@@ -66,7 +66,7 @@ pub enum FamilyProblem {
         /// The ecosystem.
         dialect: DialectName,
     },
-    /// It gives the names of another ecosystem than it was asked for.
+    /// It returns the names of another ecosystem than it was asked for.
     OtherDialect {
         /// The ecosystem that it was asked for.
         dialect: DialectName,
@@ -97,7 +97,7 @@ pub enum FamilyProblem {
         dialect: DialectName,
         /// The parameter; `{n}` is any layer.
         param: String,
-        /// The nearest of those that rules name and no module owns.
+        /// The nearest name that rules have and no module owns.
         nearest: Option<String>,
     },
 }

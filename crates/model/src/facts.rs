@@ -1,4 +1,4 @@
-//! The facts that a checkpoint states about its model, whatever the format.
+//! The facts that a checkpoint of any format states about its model.
 
 use std::fmt;
 
@@ -111,7 +111,7 @@ impl Facts for serde_json::Value {
     }
 }
 
-/// The facts of an open checkpoint, whatever its format.
+/// The facts of an open checkpoint of any format.
 impl Facts for Metadata {
     fn dialect(&self) -> DialectName {
         match self {

@@ -1,9 +1,10 @@
-//! Names and meaning, no bytes: what a model's configuration says, which parameters it has, how each
-//! ecosystem names and stores them, and how a runtime wants them.
+//! Names and meaning, no bytes: a model's configuration, its parameters, their names and form in each ecosystem, and
+//! their layout in a runtime.
 //!
-//! - A **family** ([`Family`]) declares hyper-parameters and modules: what each owns, and what it computes. One file and one line in `family/`; [`register`] adds one from outside.
-//! - A **dialect** ([`Dialect`]) says how an ecosystem names and lays out those parameters.
-//! - A **layout** ([`Layout`]) says how a runtime wants them, as expressions over canonical names.
+//! - A **family** ([`Family`]) declares hyper-parameters and modules: the parameters of each, and what it computes.
+//!   One file and one line in `family/`; [`register`] adds one from outside.
+//! - A **dialect** ([`Dialect`]) describes how an ecosystem names and lays out those parameters.
+//! - A **layout** ([`Layout`]) describes how a runtime wants them, as expressions over canonical names.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -120,8 +121,8 @@ impl Model {
         family::find(facts).ok().map(|(family, _)| (family.name(), facts.dialect()))
     }
 
-    /// What a checkpoint of `dialect` says of this model; `own` as in [`Family::describe`]. [`Model::from_facts`]
-    /// makes the same numbers of it.
+    /// Returns the metadata of this model in a checkpoint of `dialect`; `own` as in [`Family::describe`].
+    /// [`Model::from_facts`] reads back the same configuration.
     pub fn describe(&self, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
         let mut description = self.family.describe(&self.config, dialect, own);
         for value in &self.config.not_followed {
@@ -131,7 +132,8 @@ impl Model {
         description
     }
 
-    /// The fields that differ from those of `other`: name, this model's value, the other's. None if both run alike.
+    /// Returns the fields that differ from those of `other`: name, this model's value, the other's. Empty if both run
+    /// alike.
     pub fn unlike(&self, other: &Model) -> Vec<(&'static str, String, String)> {
         let same_family = self.family.name() == other.family.name();
         if let (true, Ok(one), Ok(another)) = (same_family, self.architecture(), other.architecture())
@@ -158,7 +160,7 @@ impl Model {
         unlike
     }
 
-    /// The fields that would read otherwise from `description` than this model has them, but for those whose loss the
+    /// Returns the fields that read from `description` differ from this model's, except those whose loss the
     /// description names.
     ///
     /// # Errors
@@ -195,11 +197,11 @@ impl Model {
         self.tree.declared().iter().map(|declared| &declared.spec)
     }
 
-    /// The canonical parameters, each as an expression over the entries of this dialect, whatever wrapper stands around
+    /// Returns the canonical parameters as expressions over the entries of this dialect, whatever wrapper is around
     /// their names.
     ///
     /// # Errors
-    /// If the names are the model's twice.
+    /// If the names match the model's twice.
     pub fn bindings<'a>(
         &self,
         entries: impl Iterator<Item = &'a str>,
@@ -216,7 +218,7 @@ impl Model {
         dialect.without.iter().find(fits).map(|(_, why)| *why)
     }
 
-    /// Whether mlx-lm has names of its own for some parameters, which differ from those of transformers.
+    /// Whether mlx-lm's names of some parameters differ from those of transformers.
     pub fn differs_in_mlx(&self) -> bool {
         self.family.dialect(DialectName::Hf).is_some_and(|dialect| dialect.differs_in_mlx())
     }

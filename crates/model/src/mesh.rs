@@ -21,7 +21,7 @@ pub struct Mesh {
     pub ep: u64,
     /// How experts are dealt out.
     pub experts: ExpertPlacement,
-    /// The ranks that share a layer do not share each expert but have whole ones: what vLLM calls expert parallel.
+    /// The ranks that share a layer hold whole experts instead of shares of each: vLLM's expert parallelism.
     pub whole_experts: bool,
 }
 
@@ -133,8 +133,8 @@ impl Mesh {
         [self.tp, self.pp, self.ep] != [1; 3]
     }
 
-    /// The stage that runs layer `layer` of `layers`. What is left over after an equal division goes to the stages
-    /// before the last, which has the output to do.
+    /// Returns the stage that runs layer `layer` of `layers`. Layers left over after an equal division go to the stages
+    /// before the last, which also computes the output.
     ///
     /// Source: vllm/distributed/utils.py, `get_pp_indices`.
     pub fn stage(&self, layer: u64, layers: u64) -> u64 {
@@ -151,7 +151,7 @@ impl Mesh {
         self.pp - 1
     }
 
-    /// What `rank` holds of a parameter of a model with `layers` layers; `None` if nothing.
+    /// Returns the share of a parameter that `rank` holds, in a model with `layers` layers; `None` if it holds nothing.
     ///
     /// # Errors
     /// If an axis cannot be divided.
@@ -186,8 +186,8 @@ impl Mesh {
         Ok(Some(share))
     }
 
-    /// Where each row of several regions is among the rows of all ranks, one rank's after the other's: what ranks compute of
-    /// them, logits, is put in order with it. Padding is left out.
+    /// Returns the index of each row of several regions among the concatenated rows of all ranks. It puts logits that
+    /// ranks compute in order. Padding is left out.
     ///
     /// Source: vllm/model_executor/layers/vocab_parallel_embedding.py, v0.33.0, `get_sharded_to_full_mapping`.
     ///

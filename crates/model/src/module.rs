@@ -1,9 +1,9 @@
 //! Modules: a model as a tree in which each layer owns its parameters.
 //!
-//! A module declares what it holds, and its children, under names of their own; nesting composes the names. From the
-//! tree come the parameters that a checkpoint must have, what a fused layer is made of, and how ranks share it all;
-//! nothing is loaded here, and parameters carry no loader. The families of this crate are declared so, and a user's
-//! own model is:
+//! A module declares what it holds, and its children, under names of their own; nesting composes the names. The tree
+//! gives the parameters that a checkpoint must have, the parts of a fused layer, and how ranks share them. Nothing is
+//! loaded here, and parameters carry no loader. The families of this crate are declared this way, and so is a user's
+//! own model:
 //!
 //! ```ignore
 //! #[derive(Module)]
@@ -39,7 +39,8 @@ pub use vectors::{LayerNorm, RmsNorm, Table};
 
 /// A part of a model that owns parameters, or parts that do. Usually derived.
 ///
-/// What it computes is said beside what it owns ([`Computes`]), so that an engine needs no second description.
+/// It declares what it computes ([`Computes`]) beside the parameters it owns, so that an engine needs no second
+/// description.
 pub trait Module {
     /// Declares what it owns.
     fn declare(&self, tree: &mut Tree);
@@ -54,7 +55,7 @@ pub trait Module {
 /// A parameter that a checkpoint must have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
-    /// What it is.
+    /// Its specification.
     pub spec: ParamSpec,
     /// How it is made of a checkpoint's entries that have the tree's own names; `None`: it is the entry of its name.
     pub stored: Option<Expr>,
@@ -113,7 +114,7 @@ pub struct Tree {
     by_entries: bool,
     names: HashMap<String, String>,
     problems: Vec<TwoOwners>,
-    /// What the parameters that are declared now are held as, where they do not say it themselves.
+    /// Contract of the parameters being declared, where they have none of their own.
     contract: Contract,
 }
 
@@ -168,7 +169,7 @@ impl Tree {
         self.path.pop();
     }
 
-    /// Declares what `module` has, held as `contract` says where a parameter says nothing itself.
+    /// Declares `module`, whose parameters get `contract` where they have none of their own.
     fn held_by(&mut self, contract: Contract, module: &dyn Module) {
         let before = std::mem::replace(&mut self.contract, contract);
         module.declare(self);
@@ -258,7 +259,7 @@ impl Tree {
 pub struct HeldAs<M> {
     /// The module.
     pub module: M,
-    /// What its parameters are held as.
+    /// The contract of its parameters.
     pub contract: Contract,
 }
 
@@ -272,7 +273,7 @@ impl<M: Module> Module for HeldAs<M> {
     }
 }
 
-/// The layers of a model, one after the other: what a pipeline is cut between. Children are called `0`, `1`, ….
+/// The layers of a model in order, which a pipeline divides among its stages. Children are called `0`, `1`, ….
 #[derive(Clone, Debug)]
 pub struct Layers<M>(pub Vec<M>);
 
@@ -300,7 +301,7 @@ impl<M: Module> Module for Vec<M> {
     }
 }
 
-/// Nothing, if there is none.
+/// An absent module declares nothing.
 impl<M: Module> Module for Option<M> {
     fn declare(&self, tree: &mut Tree) {
         if let Some(module) = self {
@@ -328,7 +329,8 @@ fn with_presence(spec: ParamSpec, presence: &Presence) -> ParamSpec {
     ParamSpec { presence: presence.clone(), ..spec }
 }
 
-/// A module that owns nothing: a field of this type, with `#[module(flatten)]`, says of the module around it what it computes.
+/// A module that owns nothing: a field of this type, with `#[module(flatten)]`, declares what the module around it
+/// computes.
 impl Module for Computes {
     fn declare(&self, tree: &mut Tree) {
         tree.computes(Ok(self.clone()));

@@ -99,11 +99,11 @@ pub struct ParamSpec {
     pub place: PipelinePlace,
     /// It is added once to what all ranks of a tensor-parallel group have summed up: the bias of a row-parallel layer.
     pub once: bool,
-    /// What it is held as, and where.
+    /// Requirements on its dtype and alignment.
     pub contract: Contract,
 }
 
-/// What a module's code relies on beyond a parameter's shape. It is checked before a byte is read.
+/// Requirements of a module's code on a parameter beyond its shape. It is checked before a byte is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contract {
     /// The dtype that the parameter is held in. One that is stored otherwise is a problem, unless it is encoded as this.

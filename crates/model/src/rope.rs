@@ -135,8 +135,9 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The angular frequency of each pair, in radians a position: `[dims / 2]`. Of a stretch that goes by the length of
-    /// the text, those of short ones; a stretch that is not [run](Rope::is_run) is left out.
+    /// Returns the angular frequency of each pair, in radians per position: `[dims / 2]`. If the scaling depends on the
+    /// length of the text, these are the frequencies of short texts; a scaling that is not [run](Rope::is_run) is left
+    /// out.
     pub fn frequencies(&self) -> Vec<f64> {
         let pair = |i: u64| {
             let freq = self.theta.powf(-2.0 * i as f64 / self.dims as f64);

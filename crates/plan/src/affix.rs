@@ -1,4 +1,5 @@
-//! Names that all differ from the wanted ones in what they begin or end with: one problem, and the rule that mends it.
+//! Names that differ from the wanted ones only in a common prefix or suffix: reported as one problem, with the rule
+//! that fixes it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +12,7 @@ use crate::shapes::shallow;
 const FEW: usize = 3;
 /// Missing names that are tried for what differs.
 const TRIED: usize = 8;
-/// Unused names that each of them is held against.
+/// Number of unused names that each missing name is compared with.
 const AGAINST: usize = 1 << 14;
 
 /// One way in which names differ: whole segments at one end.
@@ -20,12 +21,12 @@ struct Affix {
     end: End,
     /// The segments that the checkpoint has there, without the dot between them and the rest.
     found: String,
-    /// Those that the model wants there.
+    /// The segments that the model wants there.
     wanted: String,
 }
 
 impl Affix {
-    /// In what two names differ, if that is at `end` only and something is left beside it.
+    /// Compares two names. Returns their difference if it is at `end` only, and both names have a part in common.
     fn of(end: End, wanted: &str, found: &str) -> Option<Affix> {
         let (a, b): (Vec<&str>, Vec<&str>) = (wanted.split('.').collect(), found.split('.').collect());
         let same = match end {
@@ -99,8 +100,8 @@ impl Affix {
     }
 }
 
-/// `problems` with those that one prefix or one suffix explains as one. `used` are the names that something is made of;
-/// `ruled`: rules have changed the names already.
+/// Returns `problems`, with those that one prefix or suffix explains joined into one. `used` are the names that
+/// parameters are made of; `ruled` says whether rules have already changed the names.
 pub(crate) fn shortened(
     problems: Vec<Problem>,
     bindings: &Bindings,

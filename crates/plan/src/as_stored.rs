@@ -2,9 +2,9 @@
 
 use tensor::{Binding, Bindings, Expr, Presence, Target, TensorEntry};
 
-/// One required parameter for each entry, made from it alone, and one target for each parameter.
+/// Returns a required parameter for each entry, made from it alone, and a target for each parameter.
 ///
-/// For [`resolve`](crate::resolve) and [`compile`](crate::compile), whatever the architecture.
+/// Use with [`resolve`](crate::resolve) and [`compile`](crate::compile) for any architecture.
 pub fn as_stored(entries: &[TensorEntry]) -> (Bindings, Vec<Target>) {
     let binding = |e: &TensorEntry| Binding {
         name: e.name.clone(),

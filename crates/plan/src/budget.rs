@@ -1,4 +1,4 @@
-//! A limit on work, so that a hostile or ragged expression is refused rather than waited for.
+//! A limit on work: a hostile or ragged expression is rejected instead of taking forever.
 
 use crate::why::Why;
 

@@ -1,4 +1,4 @@
-//! The codecs, which the caller gives beside bindings and targets.
+//! The codecs, which the caller passes beside bindings and targets.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub trait Codecs {
     }
 
     /// The scheme with the same cells, but a scale for each row, if rows share theirs in `scheme`. Parts that cannot be
-    /// put together in `scheme`, since their scales differ, are put together in that one; [`Codecs::fidelity`] says what
-    /// it takes to give them one scale then.
+    /// fused in `scheme`, since their scales differ, are fused in that one; [`Codecs::fidelity`] gives the fidelity of
+    /// merging their scales afterwards.
     fn by_row(&self, scheme: &Scheme) -> Option<Arc<Scheme>> {
         let _ = scheme;
         None

@@ -1,4 +1,4 @@
-//! Stage 2: what the runtime wants, lowered to pieces, each proved to cover its slot.
+//! Stage 2: lowers the runtime's targets to pieces, and proves that each slot is covered.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -226,7 +226,7 @@ impl Compiler<'_> {
         let anew = target.scheme.is_some() || hoisted.steps.iter().any(|s| matches!(s, Step::To(_)));
         let direct = self.moving(target, &shape, movement.clone(), hoisted.steps.clone(), alias);
         match direct {
-            // What cannot be moved as it is stored can be once it is decoded, if it is encoded anew anyway.
+            // A tensor that cannot be moved as stored is decoded first, if it is re-encoded anyway.
             Err(problem @ (Problem::Mixed { .. } | Problem::Movement { .. })) if anew => {
                 let decoded = self.decoding(target, &shape, movement, hoisted.steps);
                 Ok(decoded.map_err(|_| problem)?)
@@ -338,8 +338,8 @@ impl Compiler<'_> {
         Some(param)
     }
 
-    /// Has the entry at `index` of `entries`, which is what `steps` make of an entry of the checkpoint, made before `param` is
-    /// moved: the rows that are used, or all rows where these cannot be read alone.
+    /// Stages the entry at `index` of `entries`, made by `steps` from an entry of the checkpoint before `param` is
+    /// moved: the rows that are used, or all rows if these cannot be read alone.
     fn stage(
         &mut self,
         param: &mut PlannedParam,

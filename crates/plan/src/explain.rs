@@ -16,7 +16,7 @@ use crate::view::{Factor, Part, SOURCE, Side, TARGET, view};
 /// Lines for parts or pieces before the rest is only counted.
 const SHOWN: usize = 8;
 
-/// How `param` comes to be: its expression, where its rows come from, its steps, and its pieces.
+/// Describes how `param` is made: its expression, the sources of its rows, its steps, and its pieces.
 ///
 /// # Errors
 /// [`Problem::Unknown`] if the plan has no such parameter.

@@ -76,7 +76,7 @@ impl Grid {
         if strides.len() != entry.shape.len() || entry.scheme.trailing > 0 || !plane.axes.is_empty() {
             return Err(Why::Shape(format!("`{}` has strides that are not its axes'", entry.name)));
         }
-        // What a reader has checked, but nothing may wrap here: the last element, in bytes.
+        // Checked by the reader, but nothing may overflow here: the offset of the last element in bytes.
         let last = entry.shape.iter().zip(strides).try_fold(0u64, |at, (n, stride)| {
             n.saturating_sub(1).checked_mul(*stride).and_then(|far| at.checked_add(far))
         });

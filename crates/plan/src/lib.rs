@@ -1,11 +1,10 @@
 //! The compiler: from expressions over names to checked pieces over bytes. Pure: it never does I/O and
 //! never sees a byte of a tensor.
 //!
-//! 1. [`resolve`] holds the checkpoint's entries against what the model wants, and says everything that
-//!    is missing, unused or mis-shaped at once.
-//!    [`Mapped`] is what a user's rules make of the entries before that.
-//! 2. [`compile`] substitutes the resolved parameters into what the runtime wants ([`Target`]s), lowers
-//!    each to [`Piece`]s, and proves that these write every byte of every slot exactly once.
+//! 1. [`resolve`] matches the checkpoint's entries with the model's parameters, and reports everything that is missing,
+//!    unused or mis-shaped at once. [`Mapped`] is what a user's rules make of the entries before that.
+//! 2. [`compile`] substitutes the resolved parameters into the runtime's [`Target`]s, lowers each to [`Piece`]s, and
+//!    proves that these write every byte of every slot exactly once.
 //! 3. [`reads`], [`summary`] and [`explain`] say what a plan does before anything is done.
 //!
 //! # How movement works

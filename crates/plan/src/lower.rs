@@ -16,7 +16,7 @@ use crate::why::Why;
 /// Why an expression cannot be moved into a scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Role of the plane that refuses; empty if it is none in particular.
+    /// Role of the plane that cannot be made; empty if no plane in particular.
     pub plane: &'static str,
     /// The rule that it breaks.
     pub why: Why,
@@ -36,7 +36,7 @@ impl std::error::Error for Refusal {}
 /// also *mean* the same is for the caller to know ([`crate::Codecs::same_cells`]).
 ///
 /// # Errors
-/// The rule that is broken. A cap on pieces and work refuses what is too fine.
+/// The rule that is broken. Expressions that are cut too finely exceed a limit on pieces and work.
 pub fn lower(expr: &Expr, sources: &Sources, scheme: &Scheme) -> Result<Vec<PlannedPlane>, Refusal> {
     lower_within(expr, sources, scheme, &mut Budget::new(PARAM_STEPS))
 }
@@ -69,7 +69,7 @@ struct From {
     grid: Grid,
 }
 
-/// What a partly covered target cell has received so far, in elements.
+/// Elements that a partly covered target cell has received.
 #[derive(Default)]
 struct Fill {
     from: Option<(PieceSource, u64)>,

@@ -51,7 +51,7 @@ pub struct PlannedPlane {
 }
 
 impl PlannedPlane {
-    /// The entry, its plane and the offset therein of one contiguous run that is this whole plane, if
+    /// Returns the entry, its plane and the offset in that plane of one contiguous run that is this whole plane, if
     /// there is one: the plane can then be borrowed from a map instead of copied.
     pub fn borrowable(&self) -> Option<(usize, usize, u64)> {
         match (&self.copy[..], &self.equal[..]) {
@@ -214,8 +214,8 @@ impl Piece {
         }
     }
 
-    /// The piece right to left, for export: what was its target is now its source, and `source` names the
-    /// plane that it writes. `None` for padding, which goes nowhere.
+    /// Reverses the piece for export: its target becomes its source, and `source` names the plane that it writes.
+    /// `None` for padding, which is not written back.
     ///
     /// Where the piece repeats a cell (a source stride of 0), the reverse writes it several times; export
     /// must check that the values agree.

@@ -26,7 +26,7 @@ pub enum Blame {
     Mismatch,
     /// Well-formed and wanted, but not something that this program can do.
     Unsupported,
-    /// The caller asked for what makes no sense.
+    /// The caller's request makes no sense.
     Misuse,
 }
 
@@ -93,9 +93,9 @@ pub enum Problem {
         entries: Vec<String>,
         /// Whether it is just the one entry, as stored.
         as_stored: bool,
-        /// What the model wants.
+        /// The shape that the model wants.
         wants: Shape,
-        /// What the expression gives.
+        /// The shape that the expression gives.
         found: Shape,
     },
     /// An expression does not fit its sources.
@@ -104,7 +104,7 @@ pub enum Problem {
         param: String,
         /// Its sources, with their shapes.
         sources: Vec<(String, Shape)>,
-        /// What does not fit.
+        /// The misfit.
         why: Why,
         /// The checkpoint's, if the sources are entries; the caller's otherwise.
         blame: Blame,
@@ -131,7 +131,7 @@ pub enum Problem {
         from: Arc<Scheme>,
         /// Wanted as.
         to: Arc<Scheme>,
-        /// What is wrong with the shape, if that is the reason.
+        /// The shape and what is wrong with it, if that is the reason.
         why: Option<(Shape, SchemeError)>,
     },
     /// Movement would break a cell.
@@ -140,7 +140,7 @@ pub enum Problem {
         param: String,
         /// The scheme that it is moved in.
         scheme: String,
-        /// Role of the plane that refuses; empty if it is none in particular.
+        /// Role of the plane that cannot be made; empty if no plane in particular.
         plane: &'static str,
         /// The innermost operation to blame.
         operation: String,
@@ -158,7 +158,7 @@ pub enum Problem {
     },
     /// A name is given twice.
     Duplicate {
-        /// What it names: `entry`, `parameter` or `target`.
+        /// The kind of name: `entry`, `parameter` or `target`.
         what: &'static str,
         /// The name.
         name: String,
@@ -167,7 +167,7 @@ pub enum Problem {
     Unknown {
         /// Name of the target or parameter that asks; empty if it is the caller.
         param: String,
-        /// What it names.
+        /// The name.
         name: String,
         /// The nearest name that there is.
         nearest: Option<String>,
@@ -183,9 +183,9 @@ pub enum Problem {
     Dtype {
         /// Name of the target.
         param: String,
-        /// What its module wants.
+        /// The dtype that its module wants.
         wanted: String,
-        /// What it would be.
+        /// The dtype that it would have.
         found: String,
     },
     /// A parameter cannot be placed in memory as its module wants.
@@ -206,7 +206,7 @@ pub enum Problem {
         param: String,
         /// Role of the plane.
         plane: &'static str,
-        /// What the proof says.
+        /// The proof's error.
         why: Unproven,
     },
 }

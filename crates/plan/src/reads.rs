@@ -67,7 +67,7 @@ struct Ranges {
     span: u64,
     /// Narrowest stride first.
     dims: Vec<Dim>,
-    /// Not all of `span` is the piece's.
+    /// Some bytes of `span` are not the piece's.
     holes: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Problems as messages: what has the same cause is said once, a renamed tensor as one thing.
+//! Problems as messages: problems with one cause are reported once, a renamed tensor as one problem.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -252,7 +252,7 @@ fn place(subjects: &[&str]) -> String {
     }
 }
 
-/// What the one number in `name` counts, by the segment before it.
+/// Returns the unit that the one number in `name` counts, by the segment before it.
 fn unit(name: &str) -> &'static str {
     let before = name.split('.').zip(name.split('.').skip(1)).find(|(_, n)| n.parse::<u64>().is_ok());
     match before.map(|b| b.0) {

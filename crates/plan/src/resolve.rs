@@ -1,4 +1,4 @@
-//! Stage 1: what the model wants held against what the checkpoint has.
+//! Stage 1: matches the model's parameters with the checkpoint's entries.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ pub struct Resolved {
     pub absent: Vec<Absent>,
 }
 
-/// A parameter whose absence somebody allowed.
+/// A parameter whose absence the caller allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
     /// Canonical name.
@@ -42,7 +42,7 @@ pub struct Absent {
     pub pattern: String,
 }
 
-/// How a checkpoint is read besides what its dialect says.
+/// How a checkpoint is read, beyond its dialect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolveOptions<'a> {
     /// Replaces the entries: names of the dialect are looked up here.
@@ -74,7 +74,7 @@ impl ResolvedParam {
         after(&self.scheme, &self.steps)
     }
 
-    /// Has it encoded in `scheme`, after all that is done to it already. What is stored so stays as it is.
+    /// Encodes it in `scheme` after its other steps. A parameter that is stored so keeps its bytes.
     pub fn encode(&mut self, scheme: Arc<Scheme>) {
         let mut steps = std::mem::take(&mut self.steps);
         steps.push(Step::To(scheme));
@@ -83,7 +83,7 @@ impl ResolvedParam {
 }
 
 impl Resolved {
-    /// Does to what is tied to another whatever is done to that one.
+    /// Gives each tied parameter the steps of its root.
     pub fn follow_ties(&mut self) {
         let roots: HashSet<&str> = self.params.iter().filter_map(|p| p.tied_to.as_deref()).collect();
         let own = self.params.iter().filter(|p| roots.contains(p.name.as_str()));
@@ -104,7 +104,7 @@ impl Resolved {
 /// Substitutes `entries` into `bindings` and checks names and shapes.
 ///
 /// # Errors
-/// Every problem at once: what is missing, unused, mis-shaped or stored in different schemes.
+/// Every problem at once: names that are missing or unused, wrong shapes, parts stored in different schemes.
 pub fn resolve(entries: &[TensorEntry], bindings: &Bindings) -> Result<Resolved, Problems> {
     resolve_with(entries, bindings, &ResolveOptions::default())
 }
@@ -201,7 +201,7 @@ fn entry_shape(binding: &Binding) -> Option<Shape> {
 struct Work<'a> {
     sources: Sources<'a>,
     reading: ResolveOptions<'a>,
-    /// Of each entry, or of each tensor that rules make.
+    /// Whether each entry, or each tensor that rules make, is used.
     used: Vec<bool>,
     absent: Vec<Absent>,
     problems: Vec<Problem>,
@@ -341,7 +341,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Gives each tied parameter what it is tied to, through as many ties as it takes.
+    /// Resolves each tied parameter to its root, through any number of ties.
     fn ties(
         &mut self,
         bindings: &Bindings,
@@ -390,7 +390,7 @@ impl<'a> Work<'a> {
         params
     }
 
-    /// Gives what is made of another name of a tensor the slot of what is made of its first name.
+    /// Ties parameters made from another name of a tensor to those made from its first name.
     fn tied_by_rule(&self, bindings: &Bindings, params: &mut [ResolvedParam]) {
         let Some(mapped) = self.reading.mapped else { return };
         let tied: HashSet<&str> =
@@ -430,7 +430,7 @@ impl<'a> Work<'a> {
         self.used.iter().enumerate().filter(|(_, used)| **used).map(|(i, _)| name(i)).collect()
     }
 
-    /// Lists what may be dropped, and notes what may not.
+    /// Lists entries that may be dropped, and records problems for unused ones that may not.
     fn unused(&mut self, bindings: &Bindings) -> Vec<(String, String)> {
         let mut dropped = self.reading.mapped.map_or(vec![], |m| m.dropped().to_vec());
         // Only where something is wrong.

@@ -10,7 +10,7 @@ pub(crate) struct Hoisted {
     /// Without any [`Expr::Encode`].
     pub(crate) movement: Expr,
     pub(crate) steps: Vec<Step>,
-    /// Nothing but zeros, whatever re-encodes them.
+    /// Only zeros, whatever scheme they are re-encoded in.
     zero: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
             inner.zero = false;
             match inner.steps.last_mut() {
                 Some(Step::Add(n)) if *n == -*more => {
-                    // What was added is taken away again, and the cast that was only for that with it.
+                    // The addition is undone, and so is the cast that was made only for it.
                     inner.steps.pop();
                     inner.steps.pop_if(|last| leaves_f32(last));
                 }
@@ -135,7 +135,7 @@ fn leaves_f32(step: &Step) -> bool {
     }
 }
 
-/// `steps` on something stored as `from`, without those that change nothing.
+/// Removes from `steps`, applied to a tensor stored as `from`, those that change nothing.
 pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
     let mut now = Arc::clone(from);
     let mut out = vec![];

@@ -68,7 +68,7 @@ impl Part {
         part
     }
 
-    /// The factor with the largest stride among those that `keep` admits.
+    /// Returns the index of the factor with the largest stride among those that `keep` admits.
     fn widest(&self, side: Side, keep: impl Fn(&Factor) -> bool) -> Option<usize> {
         (0..self.factors.len())
             .filter(|&i| keep(&self.factors[i]))
@@ -104,8 +104,8 @@ impl Part {
             let lower = reach - f.reach(TARGET);
             let first =
                 |base: u64, bound: u64| bound.saturating_sub(base).div_ceil(f.stride[TARGET]).min(f.extent);
-            // Steps a..b straddle `lo`, b..c lie inside, c..d straddle `hi`; what straddles is cut along
-            // the finer factors.
+            // Steps a..b straddle `lo`, b..c lie inside, c..d straddle `hi`; straddling steps are cut along the finer
+            // factors.
             let (a, b, c, d) = (first(at + lower, lo), first(at, lo), first(at + lower, hi), first(at, hi));
             for x in (a..b.min(d)).chain(b.max(c)..d) {
                 budget.spend(1)?;
@@ -144,7 +144,7 @@ impl Part {
             let f = part.factors[i];
             let period = per / gcd(per, f.stride[side]);
             if f.extent > period {
-                // Whole periods step over whole cells, whatever the phase.
+                // Whole periods span whole cells at any phase.
                 let (n, rest) = (f.extent / period, f.extent % period);
                 if rest > 0 {
                     work.push(part.take(i, n * period, rest));

@@ -1,7 +1,7 @@
 //! The other side of the proof: all ranks together use every byte of a checkpoint.
 //!
-//! Each plan alone is proved to write all of its slots. Here the pieces of all plans are read right to left: what they
-//! take of a source plane must be all of it. What several ranks take alike is replicated, and counted.
+//! Each plan alone is proved to write all of its slots. Here the pieces of all plans are read right to left: together
+//! they must take every byte of each source plane. Bytes that several ranks take are replicated, and counted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -37,7 +37,7 @@ pub struct Untaken {
     pub entry: String,
     /// Role of the plane.
     pub plane: &'static str,
-    /// The first byte of the plane that nobody takes; `None` if shares overlap too finely to tell.
+    /// The first byte of the plane that no rank takes; `None` if shares overlap too finely to tell.
     pub byte: Option<u64>,
     /// Bytes of the plane.
     pub bytes: u64,
@@ -78,8 +78,8 @@ impl Whole {
         }
     }
 
-    /// What nobody takes of entries that may not be dropped. Of an entry with strides of its own, only whether it is
-    /// taken at all is known.
+    /// Returns the planes with bytes that no rank takes, for entries that may not be dropped. For an entry with strides
+    /// of its own, only checks whether it is taken at all.
     pub fn untaken(&self, entries: &[TensorEntry]) -> Vec<Untaken> {
         let mut untaken = vec![];
         for (i, entry) in entries.iter().enumerate().filter(|(_, e)| !self.dropped.contains(&e.name)) {

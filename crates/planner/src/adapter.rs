@@ -1,4 +1,4 @@
-//! How a checkpoint is read besides what its dialect says: rules of the user's, and what may be absent.
+//! How a checkpoint is read beyond its dialect: user rules, and the parameters that may be absent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Adapter {
         Ok((self.matched(checkpoint, mapped.as_ref(), bindings, None)?, targets))
     }
 
-    /// What the parameters are made of.
+    /// Returns the expressions that make each of the parameters `names` from checkpoint entries.
     fn bindings(&self, checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
         match &self.bindings {
             Some(bindings) => Ok(Bindings::clone(bindings)),
@@ -91,13 +91,13 @@ impl Adapter {
         }
     }
 
-    /// What the rules make of the checkpoint, if there are rules.
+    /// Applies the rules to the checkpoint's entries; `None` if there are no rules.
     pub(crate) fn mapped(&self, checkpoint: &Checkpoint) -> Result<Option<Mapped>, Error> {
         let mapped = self.mapping.as_ref().map(|m| Mapped::of(checkpoint.entries(), m)).transpose();
         mapped.map_err(|problems| Error::Mapping { path: shown(checkpoint), problems })
     }
 
-    /// Matches what the checkpoint holds with what is asked for.
+    /// Matches the checkpoint's entries with the parameters asked for.
     pub(crate) fn matched(
         &self,
         checkpoint: &Checkpoint,

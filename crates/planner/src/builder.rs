@@ -78,7 +78,7 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder { module: Some(module), layout: LayoutKind::Modules, ..self }
     }
 
-    /// How the runtime wants the parameters; canonical if nothing is said.
+    /// Sets the layout in which the runtime wants the parameters; the default is canonical.
     #[must_use]
     pub fn layout(self, layout: LayoutKind) -> PlanBuilder<'a> {
         PlanBuilder { layout, ..self }
@@ -90,7 +90,7 @@ impl<'a> PlanBuilder<'a> {
         PlanBuilder { mesh, ..self }
     }
 
-    /// Whose share it is, counted from 0.
+    /// Sets the rank whose share is planned, counted from 0.
     #[must_use]
     pub fn rank(self, rank: u64) -> PlanBuilder<'a> {
         PlanBuilder { rank, ..self }
@@ -124,11 +124,11 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
-    /// Parameters that are encoded on the way, whatever they are stored in: rules for their canonical names, or for
-    /// those of the entries in [`LayoutKind::Source`]. The first that matches wins; each must decide something.
+    /// Adds encoding rules. Their patterns match canonical names, or entry names in [`LayoutKind::Source`], whatever
+    /// scheme the parameters are stored in. The first rule that matches wins, and each rule must decide something.
     ///
-    /// Encodes parameters by these rules. The layout sees the new encodings: it fuses parameters that are encoded alike,
-    /// and interleaves their rows where it can. Each rank encodes the share that it holds.
+    /// The parameters are encoded during the load. The layout sees the new encodings: it fuses parameters that are
+    /// encoded alike, and interleaves their rows where it can. Each rank encodes the share that it holds.
     #[must_use]
     pub fn encode(mut self, rules: impl IntoIterator<Item = EncodeRule>) -> PlanBuilder<'a> {
         self.encoding.rules.extend(rules);
@@ -166,7 +166,7 @@ impl<'a> PlanBuilder<'a> {
         self.ranks()?.request(rank)
     }
 
-    /// The plans of all ranks: what they have in common is done once.
+    /// Returns the plans of all ranks. Work that they have in common is done once.
     ///
     /// # Errors
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.

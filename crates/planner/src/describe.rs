@@ -1,11 +1,11 @@
-//! What model a checkpoint says it is.
+//! Finds the model that a checkpoint holds.
 
 use checkpoint::Checkpoint;
 use model::{Model, better_fit};
 
 use crate::error::{Error, shown};
 
-/// What model the checkpoint says it is.
+/// Returns the model that the checkpoint's metadata describes.
 ///
 /// # Errors
 /// If no family claims it, or its configuration is wrong.

@@ -41,7 +41,7 @@ pub struct Choice {
     pub rule: String,
 }
 
-/// What a parameter was that rules were held against.
+/// How a parameter is stored, as far as encoding rules are concerned.
 pub(crate) enum Seen {
     /// It can be encoded.
     Floats,
@@ -56,14 +56,14 @@ pub(crate) struct Chooser<'a> {
     encoding: &'a Encoding,
     preset: Option<(&'static Preset, Purposes)>,
     holder: Option<Holder<'a>>,
-    /// Of each rule, whether it decides something.
+    /// Whether each rule decides something.
     used: Vec<bool>,
     seen: Vec<(String, Seen)>,
     pub(crate) misfits: Misfits,
 }
 
 impl<'a> Chooser<'a> {
-    /// What `purposes` are is only found out for a preset.
+    /// Calls `purposes` only if there is a preset.
     pub(crate) fn new(
         encoding: &'a Encoding,
         purposes: impl FnOnce(&Preset) -> Result<Purposes, Error>,
@@ -90,7 +90,7 @@ impl<'a> Chooser<'a> {
         Some(&self.encoding.rules[at])
     }
 
-    /// What becomes of `subject`; `None` if nobody says anything about it.
+    /// Returns the choice for `subject`; `None` if neither a rule nor the preset matches.
     pub(crate) fn choose(&mut self, subject: &Subject<'_>) -> Option<Choice> {
         let rule = self.rule(subject.name, subject.stored);
         if !is_floating(subject.stored) {

@@ -17,9 +17,9 @@ pub enum Error {
     Model {
         /// The checkpoint.
         path: String,
-        /// What is wrong.
+        /// The model's error.
         source: model::Error,
-        /// Whose names its tensors have, if most are known.
+        /// The family whose names the tensors have, if most are known.
         fit: Option<Box<model::Fit>>,
     },
     /// The checkpoint does not fit the model.
@@ -31,19 +31,19 @@ pub enum Error {
         family: &'static str,
         /// Every problem.
         problems: plan::Problems,
-        /// Whose names its tensors have, if they are another's.
+        /// The family whose names the tensors have, if it is another.
         fit: Option<Box<model::Fit>>,
-        /// Nothing but the output matrix is missing, as of a backbone that was saved alone.
+        /// Only the output matrix is missing, as in a backbone that was saved alone.
         backbone: bool,
     },
-    /// The names of the tensors are those of the model twice.
+    /// The tensors' names match the model's twice.
     #[error("`{path}` ({family}): {source}")]
     Ambiguous {
         /// The checkpoint.
         path: String,
         /// The family.
         family: &'static str,
-        /// What could both serve.
+        /// The tensors that match the same parameter.
         source: Box<model::Ambiguous>,
     },
     /// Rules cannot be read.
@@ -82,7 +82,7 @@ pub enum Error {
         layout: &'static str,
         /// The parameter.
         name: String,
-        /// What is in the way.
+        /// The obstacle.
         why: &'static str,
     },
     /// The model cannot be split across the ranks of the mesh.
@@ -108,7 +108,7 @@ pub enum Error {
     Scheme {
         /// The name.
         name: String,
-        /// The nearest of those that there are.
+        /// The nearest existing name.
         near: Option<String>,
     },
     /// Parameters cannot be encoded as asked.
@@ -190,7 +190,7 @@ impl Error {
         matches!(self, Error::Model { source, .. } if unknown(source))
     }
 
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::Isa(_)

@@ -17,9 +17,9 @@ pub enum LayoutKind {
     Canonical,
     /// As it lies in the file, to borrow all that can be.
     InPlace,
-    /// Names and shapes of an ecosystem's files, whatever those of this one are.
+    /// Names and shapes of an ecosystem's files, whatever ecosystem the checkpoint is from.
     Named(DialectName),
-    /// Names and shapes of mlx-lm's directories, whatever those of this one are.
+    /// Names and shapes of mlx-lm's directories, whatever ecosystem the checkpoint is from.
     Mlx,
     /// The parameters of the model's modules, under their own names: fused where they fuse, encoded as stored.
     Modules,
@@ -28,7 +28,7 @@ pub enum LayoutKind {
         /// Rows of a group: 8 for AVX2, 16 for AVX-512.
         rows: u64,
     },
-    /// Another runtime's, known by its name.
+    /// A layout of another runtime, known by its name.
     Of(&'static (dyn Layout + Sync)),
 }
 
@@ -121,7 +121,8 @@ impl LayoutKind {
     }
 }
 
-/// The packed layout with as many interleaved rows as this machine's kernels take (16 if it has none).
+/// Returns the packed layout with the number of interleaved rows that this machine's kernels take, or 16 if it has
+/// none.
 ///
 /// # Errors
 /// If `WEIGHBRIDGE_CPU` asks for an instruction set that is not there.

@@ -1,9 +1,11 @@
-//! From a checkpoint, and what a runtime wants of it, to a plan.
+//! Makes a plan from a checkpoint and a runtime's requirements.
 //!
 //! 1. [`describe`] finds the family that claims the checkpoint, and reads its configuration.
 //! 2. An [`Adapter`] matches the entries with the family's parameters, by its dialect or by the user's rules.
-//! 3. A [`PlanBuilder`] says the rest: the layout, the mesh, the encodings. Its [`Ranks`] share what they have in common.
-//! 4. A [`Request`] is what the layout wants on one rank, as expressions over the parameters: the last step before pieces.
+//! 3. A [`PlanBuilder`] takes the rest: the layout, the mesh, the encodings. Its [`Ranks`] share what they have in
+//!    common.
+//! 4. A [`Request`] is the layout's targets on one rank, as expressions over the parameters: the last step before
+//!    pieces.
 //! 5. [`Request::compile`] gives the [`load::Plan`].
 //!
 //! ```no_run

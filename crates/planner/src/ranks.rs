@@ -16,17 +16,17 @@ use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
 use crate::{Adapter, Encoding, Error, LayoutKind, Preset, Request, describe};
 
-/// Whose parameters they are.
+/// The owner of the parameters.
 pub(crate) enum Of {
     /// A family's.
     Model(Shared, Box<Model>),
-    /// Those of the caller's modules.
+    /// The parameters of the caller's modules.
     Module(Shared, Tree),
-    /// The entries, under their own names or those that rules give them.
+    /// The entries, under their own names or the names that rules give them.
     Stored { model: Option<Box<Model>>, targets: Vec<Target>, adapter: Adapter },
 }
 
-/// The ranks of a mesh: what their plans have in common.
+/// The ranks of a mesh, with all that their plans have in common.
 pub struct Ranks {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) of: Of,
@@ -151,12 +151,13 @@ impl Ranks {
         Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
     }
 
-    /// What becomes of each parameter of `plans`, which were compiled from `requests`, one a rank, by its name there: rules
-    /// first, then the preset; `None` where neither says anything. What `holder` does not hold is wrong, and `also` notes what
-    /// else is.
+    /// Returns the choice for each parameter of `plans`, which were compiled from `requests`, one per rank. Rules match
+    /// the names in the plans and come before the preset; the choice is `None` where neither matches. Schemes that
+    /// `holder` does not hold are problems, and `also` may add more.
     ///
     /// # Errors
-    /// Every rule that decides nothing, every parameter that cannot be encoded as asked, and what `also` notes.
+    /// Every rule that decides nothing, every parameter that cannot be encoded as asked, and every problem that `also`
+    /// adds.
     pub fn choices(
         &self,
         encoding: &Encoding,
@@ -192,7 +193,7 @@ impl Ranks {
         Ok(choices)
     }
 
-    /// What each entry is for.
+    /// Returns the purpose of each entry.
     fn purposes_of_entries(
         &self,
         preset: &Preset,
@@ -217,7 +218,7 @@ impl Ranks {
     }
 }
 
-/// What `layout` wants of the shares that a rank has.
+/// Returns the layout's targets, cut to the shares that a rank holds.
 fn on_rank(
     layout: LayoutKind,
     model: &Model,
@@ -231,8 +232,8 @@ fn on_rank(
     Ok(wanted)
 }
 
-/// What `layout` wants on each rank of `mesh` of a model that has the canonical parameters `names`, whatever checkpoint they
-/// come from.
+/// Returns the targets of `layout` on each rank of `mesh`, for a model with the canonical parameters `names`. It does
+/// not depend on a checkpoint.
 ///
 /// # Errors
 /// Every parameter that cannot be divided, and a layout that cannot be made of them.

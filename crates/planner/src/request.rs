@@ -1,4 +1,4 @@
-//! What a layout wants of a checkpoint: the last step before pieces.
+//! A layout's targets for a checkpoint: the last step before pieces.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,8 +13,8 @@ use tensor::{Arrangement, Dtype, Expr, Scheme, Target};
 
 use crate::Error;
 
-/// What a layout wants of a checkpoint on one rank: targets, as expressions over the parameters. Who wants other names,
-/// encodings or order changes the targets before it is compiled.
+/// A layout's targets for a checkpoint on one rank, as expressions over the parameters. To get other names, encodings
+/// or order, change the targets before the request is compiled.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(crate) checkpoint: Checkpoint,
@@ -27,7 +27,7 @@ pub struct Request {
     pub(crate) arrangement: Arrangement,
     /// The family, if there is a model.
     pub(crate) family: Option<&'static str>,
-    /// What the modules want of the targets beyond their shapes, by name.
+    /// Requirements of the modules on the targets beyond their shapes, by name.
     pub(crate) contracts: HashMap<String, Contract>,
 }
 
@@ -44,7 +44,7 @@ impl Request {
         Ok(plan.with_nameless(self.nameless.clone()))
     }
 
-    /// That `plan` holds each parameter as its module wants.
+    /// Checks that `plan` holds each parameter as its module requires.
     fn kept(&self, plan: &Plan) -> Result<(), Error> {
         let mut problems = vec![];
         for param in plan.params() {
@@ -71,14 +71,14 @@ impl Request {
         Ok(self.lowered(&targets)?.retain(|p| p.name == name))
     }
 
-    /// Of targets that are tied to each other, puts the one whose name comes first before the others: it is the one that is
-    /// held, and the others are what it is.
+    /// Moves the first by name of each set of tied targets before the others: it is the one that is held, and the
+    /// others share it.
     pub fn tie_to_first_names(&mut self) {
         let resolved = Arc::clone(&self.resolved);
         let ties: HashMap<&str, &str> =
             resolved.params.iter().filter_map(|p| Some((p.name.as_str(), p.tied_to.as_deref()?))).collect();
         let roots: HashSet<&str> = ties.values().copied().collect();
-        // What a tied target is made of, by the name of the root, and the first target that is made of it.
+        // The expression of a tied target over the root's name, and the first target with that expression.
         let mut firsts: Vec<(Expr, usize)> = vec![];
         for i in 0..self.targets.len() {
             let mut tied = false;
@@ -100,8 +100,8 @@ impl Request {
         }
     }
 
-    /// The plan of `targets`. What a layer holds turned, and was encoded the other way round, is decoded to f32 first: no
-    /// movement makes the one of the other, and the choice is the layer's, not the caller's.
+    /// Compiles `targets`. A parameter that a layer holds transposed, and that was encoded untransposed, is decoded to
+    /// f32 first: no movement of bytes transposes blocks, and the orientation is the layer's choice, not the caller's.
     fn lowered(&self, targets: &[Target]) -> Result<Plan, Error> {
         let compile = |targets: &[Target]| {
             Plan::compile(&self.checkpoint, &self.resolved, targets, self.arrangement.clone())
@@ -131,7 +131,7 @@ impl Request {
     }
 }
 
-/// Gives one scale to what is fused of parts that have one each.
+/// Gives fused targets one scale, where their parts have one each.
 pub(crate) fn merge(targets: &mut [Target], params: &[Param]) {
     // A model has few schemes, and many parameters.
     let mut schemes: Vec<&Arc<Scheme>> = vec![];
@@ -158,7 +158,7 @@ pub(crate) fn merge(targets: &mut [Target], params: &[Param]) {
     }
 }
 
-/// That what is held as one was not left out because a part of it may be absent, and is.
+/// Checks that no fused parameter was left out because one of its optional parts is absent.
 ///
 /// # Errors
 /// Each such fused parameter, with the part.

@@ -105,7 +105,7 @@ impl Reader<'_> {
         self.problems.push((self.line(at), what.into()));
     }
 
-    /// Notes that `value` is not what was wanted.
+    /// Records that `value` is not of the kind wanted.
     fn wanted<T>(&mut self, value: &Value<'_>, key: &str, wanted: &str) -> Option<T> {
         let found = match value.get_ref() {
             DeValue::String(s) => format!("`{s}`"),
@@ -116,7 +116,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Notes each key of `table` that is none of `known`; whether there is none.
+    /// Records a problem for each key of `table` that is not in `known`. Returns whether there was none.
     fn keys(&mut self, table: &DeTable<'_>, known: &[&str]) -> bool {
         let before = self.problems.len();
         for key in table.keys() {
@@ -384,7 +384,7 @@ impl Reader<'_> {
     }
 }
 
-/// What `do` can be, besides `transpose` and `tie`.
+/// Values of `do`, besides `transpose` and `tie`.
 const STEPS: &[&str] =
     &["permute", "unflatten", "flatten", "slice", "pad", "split", "merge", "stack", "unstack"];
 

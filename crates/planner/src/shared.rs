@@ -1,4 +1,4 @@
-//! What ranks have in common: the parameters, as a mesh shares them.
+//! Parameters as a mesh shares them, which all ranks have in common.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tensor::Target;
 use crate::encoding::{Encoded, LayoutParam, Purposes, Traits};
 use crate::{Encoding, Error, Preset};
 
-/// What the canonical parameters are, as a mesh shares them: the same for every rank.
+/// The canonical parameters as a mesh shares them, the same for every rank.
 pub(crate) struct Shared {
     specs: HashMap<String, ParamSpec>,
     layers: u64,
@@ -28,7 +28,7 @@ impl Shared {
         Shared { specs, layers }
     }
 
-    /// What the modules want of `targets`: of what is fused, all that is wanted of any part.
+    /// Returns the modules' requirements on `targets`. A fused target gets the requirements of all its parts.
     pub(crate) fn contracts(&self, targets: &[Target]) -> HashMap<String, Contract> {
         if self.specs.values().all(|spec| spec.contract == Contract::default()) {
             return HashMap::new();
@@ -51,7 +51,7 @@ impl Shared {
         self.specs.get(name).map(|spec| spec.role)
     }
 
-    /// What rank `rank` of `mesh` holds of each parameter, by name.
+    /// Returns the share of each parameter that rank `rank` of `mesh` holds, by name.
     pub(crate) fn shares<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,

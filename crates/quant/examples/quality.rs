@@ -1,4 +1,4 @@
-//! What the encoders lose on real weights, beside what ggml loses: prints docs/quality.md.
+//! Compares the encoders' loss on real weights with ggml's: prints docs/quality.md.
 //!
 //!     cargo run --release -p weighbridge-quant --example quality > docs/quality.md
 //!     cargo run --release -p weighbridge-quant --example quality -- --times

@@ -39,7 +39,7 @@ impl Access {
     }
 }
 
-/// What the processor calls itself, or the architecture if it says nothing.
+/// Returns the processor's name, or the architecture if it gives none.
 pub fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {

@@ -6,9 +6,9 @@ use std::fmt;
 
 /// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
 const WORDS: usize = 12;
-/// Rows that share one tile: as many as the widest kernels take at once.
+/// Rows that share one tile: the number that the widest kernels take at once.
 pub(crate) const TILE: usize = 8;
-/// Rows of half a tile: as many as the others take.
+/// Rows of half a tile: the number that the other kernels take at once.
 pub(crate) const HALF: usize = 4;
 
 /// Rows of whole tiles, of half a tile after them (4 or 0), and how many are left over, of `rows` rows.
@@ -39,7 +39,7 @@ impl Forms {
     /// The floats alone.
     pub const F32: Forms = Forms { int8: false, f32: true };
 
-    /// What either needs.
+    /// The forms that either needs.
     #[must_use]
     pub fn union(self, other: Forms) -> Forms {
         Forms { int8: self.int8 | other.int8, f32: self.f32 | other.f32 }
@@ -56,8 +56,8 @@ impl Forms {
 /// no `d` exists, because a value is not finite or all are below 1e-30, the codes are 0 and `d` is NaN or 0. The
 /// same bits come out of every instruction set.
 ///
-/// Rows are taken in tiles of eight, whose blocks of 32 stand next to each other; of what is left over four are a half-empty
-/// tile, and the others stand row by row. The memory is allocated once, by [`Activations::new`].
+/// Rows are taken in tiles of eight, whose blocks of 32 are next to each other. Of the remaining rows, four form a
+/// half-empty tile, and the others are stored row by row. The memory is allocated once, by [`Activations::new`].
 pub struct Activations {
     /// For each tile, for each 32 columns, for each half of the tile: the codes of each row, then each row's `d`, each row's
     /// `d * Σ codes`, each row's `-Σ codes`, and the same for the first and the second 16 alone, 16 bits each.
@@ -97,11 +97,11 @@ impl Activations {
         self.begin(rows, k, forms).fill(isa, x);
     }
 
-    /// Starts to take `rows` rows of `k` values in the forms asked for: what it returns is filled whole, or in
-    /// parts by several threads. A row that is never filled keeps what was there before.
+    /// Starts to take `rows` rows of `k` values in the forms asked for. The result is filled whole, or in parts by
+    /// several threads. A row that is never filled keeps what was there before.
     ///
     /// # Panics
-    /// If there is no room for that many, or codes are asked for and `k` is not a multiple of 32.
+    /// If there is not enough room, or codes are asked for and `k` is not a multiple of 32.
     pub fn begin(&mut self, rows: usize, k: usize, forms: Forms) -> Filling<'_> {
         let words = if forms.int8 { words(rows, k) } else { Some(0) };
         let floats = if forms.f32 { rows.checked_mul(k) } else { Some(0) };
@@ -266,12 +266,12 @@ unsafe fn quantise_row<V: Lanes, const NT: usize, const OF: usize>(x: &[f32], t:
 /// The codes of `NT` rows: 8, 4 or 1. See [`Activations`].
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<'a, const NT: usize> {
-    /// From the first of these rows to the end of the tile.
+    /// The words from the first of these rows to the end of the tile.
     words: &'a [u32],
 }
 
 impl<const NT: usize> Tile<'_, NT> {
-    /// Rows of a part of the tile, whose facts stand together.
+    /// Rows of a part of the tile whose scales and sums are stored together.
     const PART: usize = if NT == 1 { 1 } else { HALF };
     /// Rows of a tile.
     const OF: usize = if NT == 1 { 1 } else { TILE };

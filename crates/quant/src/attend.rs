@@ -11,7 +11,7 @@ const CHUNK: usize = 32;
 /// Lanes of the sums.
 const LANES: usize = 16;
 
-/// What [`attend`] needs to know beside its vectors.
+/// The parameters of [`attend`] besides its vectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// Query heads that share the key and value head. Not 0.
@@ -84,7 +84,8 @@ for_16_lanes! {
     /// `out[t][h] += Σ weights[t][h][i] * v[i]`, over the positions that row `t` sees, in their order.
     ///
     /// # Safety
-    /// `weights` is `[rows, heads, n]`, `v` `[n, d]`, `out` `[rows, heads, d]`; what is visible is, and in order.
+    /// `weights` is `[rows, heads, n]`, `v` `[n, d]`, `out` `[rows, heads, d]`; `visible` ranges are within `n`, and in
+    /// order.
     fn mix_of<>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) = mix
 }
 
@@ -121,7 +122,7 @@ unsafe fn score<V: Lanes>(d: usize, q: &[f32], k: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// Of `left` queries, how many are taken at once: as many as there are registers for with four keys or columns.
+/// Returns how many of `left` queries are taken at once: the most that registers hold beside four keys or columns.
 #[inline(always)]
 fn together<V: Lanes>(left: usize) -> usize {
     match left {
@@ -144,7 +145,7 @@ unsafe fn dots<V: Lanes, const H: usize, const R: usize>(
     scores: *mut f32,
 ) {
     let whole = d / LANES * LANES;
-    // SAFETY: as this function; what is left of a row is read by `rest`.
+    // SAFETY: as this function; the remainder of a row is read by `rest`.
     unsafe {
         let mut sums = [[V::splat_f(0.0); R]; H];
         let mut i = 0;
@@ -195,7 +196,7 @@ unsafe fn rest<V: Lanes>(p: *const f32, n: usize) -> V::F {
 unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) {
     let queries = heads * visible.len();
     let (d, n) = (out.len() / queries, weights.len() / queries);
-    // What all rows see; they see no less before it than after.
+    // Positions that all rows see; a row may see more on either side.
     let start = visible.last().map_or(0, |last| last.start);
     let end = visible.first().map_or(0, |first| first.end).max(start);
     // SAFETY: queries below `queries`, positions that their rows see.

@@ -1,4 +1,5 @@
-//! What bounds a kernel on this machine: plain reads of memory, and bare products from registers and the first-level cache.
+//! Upper bounds of a kernel on this machine: plain reads of memory, and bare products from registers and the
+//! first-level cache.
 
 use crate::isa::{Isa, per_isa};
 use crate::lanes::{Lanes, for_lanes, prefetch};
@@ -23,7 +24,8 @@ impl ReadPattern {
 }
 
 per_isa! {
-    /// Reads all of `bytes`, but for less than 4 KiB at the end, and returns what nobody wants: a word that depends on all.
+    /// Reads all of `bytes` but for less than 4 KiB at the end, and returns a word that depends on all of them, so that
+    /// no read is optimised away.
     pub fn read(how: ReadPattern, bytes: &[u8]) -> u64 = read_body
 }
 #[inline(always)]
@@ -52,12 +54,13 @@ const VECTORS: usize = 8;
 /// Rows of activations in one.
 const ROWS: usize = 4;
 
-/// Does `rounds` rounds of products of bytes as the kernels do them, without scales and without memory, and returns how many
-/// pairs of bytes it has multiplied and added.
+/// Runs `rounds` rounds of products of bytes as the kernels do them, without scales and without memory. Returns the
+/// number of pairs of bytes multiplied and added.
 pub fn multiply(isa: Isa, rounds: usize) -> u64 {
     let mut lanes = 0;
     let mut sums = [0.0; 16];
-    // SAFETY: the instructions are there, since an `Isa` is a witness of its own, and 16 floats are as many as there are lanes.
+    // SAFETY: the instructions are there, since an `Isa` is a witness of its own, and 16 floats are enough for all
+    // lanes.
     unsafe { multiply_of(isa, isa.interleave().unwrap_or(8))(rounds, &mut lanes, &mut sums) }
     std::hint::black_box(sums);
     (rounds * VECTORS * ROWS * 4 * lanes) as u64

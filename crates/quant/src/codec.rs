@@ -1,4 +1,4 @@
-//! What a scheme can do with values: decode, encode, check.
+//! Operations of a scheme on values: decode, encode, check.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::packing::Packing;
 /// A plain tensor that holds one plane of a weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaneTensor {
-    /// What follows the module's name: `.scales`, `.weight`, `_blocks`.
+    /// The part of its name after the module's name: `.scales`, `.weight`, `_blocks`.
     pub suffix: &'static str,
     /// Its elements.
     pub dtype: Dtype,
@@ -31,29 +31,28 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// The planes, if there are as many as the scheme has.
+    /// Returns the planes, which must be the scheme's `N`.
     ///
     /// # Panics
-    /// If there are not: a scheme and its planes go together.
+    /// If there are not `N`: a scheme and its planes go together.
     pub fn planes<const N: usize>(&self) -> [&'a [u8]; N] {
         self.planes.try_into().unwrap_or_else(|_| panic!("wanted {N} planes, found {}", self.planes.len()))
     }
 }
 
-/// What is wrong with data that its shape does not show: a group index past the groups, a scale that is no
-/// number.
+/// An error in data that the shape does not show: a group index past the groups, a scale that is not a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("plane `{role}`: {what} at cell {at}, wanted {wants}, found {found}")]
 pub struct BadData {
     /// The plane.
     pub role: &'static str,
-    /// What is wrong: "a group index".
+    /// The bad value: "a group index".
     pub what: &'static str,
     /// The cell's position in the plane of one matrix.
     pub at: usize,
-    /// What would be right.
+    /// The values allowed.
     pub wants: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
 }
 
@@ -71,12 +70,12 @@ pub trait Codec: Send + Sync {
     /// Writes the values of rows `rows` of `matrix` to `out`, row-major, `rows.len() * k` of them.
     ///
     /// # Panics
-    /// If a length does not fit another, or a row is not there: a plan has checked all of that. What
-    /// [`Codec::check`] refuses never makes it panic; the values are then of no use.
+    /// If a length does not fit another, or a row is not there: a plan has checked all of that. Data that
+    /// [`Codec::check`] rejects never causes a panic; the values are then meaningless.
     fn decode(&self, matrix: Matrix<'_>, rows: Range<usize>, out: &mut [f32]);
 
-    /// Raised whenever what is written for the same values becomes other bytes: by its encoder, or by interleaving. What was
-    /// kept of an earlier revision is then known to be that (golden/revisions.tsv holds all of them to it).
+    /// Incremented whenever the bytes written for the same values change, by the encoder or by interleaving. It shows
+    /// that a stored copy is of an earlier revision (golden/revisions.tsv pins all of them).
     fn revision(&self) -> u32 {
         1
     }
@@ -152,7 +151,7 @@ pub trait Encoder: Send + Sync {
     /// If a length does not fit another.
     fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]);
 
-    /// The same of a tensor of one axis, for those that encode it otherwise than a row of a matrix.
+    /// Encodes a tensor of one axis, for schemes that encode it differently from a row of a matrix.
     ///
     /// # Panics
     /// As [`encode`](Self::encode).
@@ -185,13 +184,13 @@ pub trait Merger: Send + Sync {
 ///
 /// A name is canonical: one spelling for each scheme, so that equal names are equal schemes.
 pub trait SchemeFamily: Sync {
-    /// What stands before the colon.
+    /// The part of the name before the colon.
     fn name(&self) -> &'static str;
 
-    /// The scheme with these parameters; `None` if there is none, or they are not spelt canonically.
+    /// Returns the scheme with these parameters; `None` if there is none, or they are not in canonical spelling.
     fn parse(&self, params: &str) -> Option<Box<dyn Codec>>;
 
-    /// Parameters of the members that are met in practice: what `weighbridge quants` shows and tests walk.
+    /// Parameters of the members that occur in practice: those that `weighbridge quants` lists and tests cover.
     fn usual(&self) -> &'static [&'static str];
 }
 
@@ -217,7 +216,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of `count` values, one or more, that were all `wanted` and became `found`.
+    /// The difference of `count` values, one or more, that were all `wanted` and became `found`.
     pub(crate) fn repeated(count: u64, wanted: f32, found: f32) -> Difference {
         let one = Difference::of(&[wanted], &[found]);
         let n = count as f64;
@@ -233,10 +232,10 @@ impl Difference {
         }
     }
 
-    /// Of two slices of one length.
+    /// The difference of two slices of one length.
     ///
     /// # Panics
-    /// If they are not.
+    /// If their lengths differ.
     pub fn of(wanted: &[f32], found: &[f32]) -> Difference {
         assert_eq!(wanted.len(), found.len(), "values to compare");
         let mut d = Difference { count: wanted.len() as u64, ..Difference::default() };
@@ -275,8 +274,8 @@ impl Difference {
         (self.squares / self.count.max(1) as f64).sqrt()
     }
 
-    /// Length of the difference in lengths of `wanted`, both seen as vectors: 0 if there is none, infinite if
-    /// `wanted` is zero.
+    /// Returns the length of the difference divided by the length of `wanted`, both seen as vectors: 0 if there is no
+    /// difference, infinite if `wanted` is zero.
     pub fn relative(&self) -> f64 {
         if self.squares > 0.0 { (self.squares / self.wanted).sqrt() } else { 0.0 }
     }

@@ -69,7 +69,7 @@ impl<'a> ColumnsMut<'a> {
     /// If there are fewer rows.
     pub fn row_mut(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // SAFETY: `row` is in range, so these are floats that we own; `&mut self` lets nobody else use them.
+        // SAFETY: `row` is in range, so these are floats that we own; `&mut self` keeps others from using them.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride), self.columns) }
     }
 }

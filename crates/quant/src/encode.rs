@@ -1,4 +1,4 @@
-//! What the encoders of the schemes have in common.
+//! Code that the schemes' encoders share.
 
 use crate::float16::Half;
 

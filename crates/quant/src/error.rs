@@ -1,4 +1,4 @@
-//! What can go wrong before any arithmetic starts.
+//! Errors found before any arithmetic starts.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ pub enum Error {
     /// No instruction set has this name.
     #[error("no instruction set is called `{name}`")]
     IsaUnknown {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
     },
     /// The machine lacks the instruction set.
     #[error("this machine lacks the instruction set `{name}`")]
     IsaMissing {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
     },
     /// A scheme has this name already.

@@ -36,7 +36,7 @@ impl Half {
     pub(crate) fn from_f32(x: f32) -> Half {
         let rounded = round_to_half(x).to_bits();
         let magnitude = rounded & 0x7FFF_FFFF;
-        // Steps of 2^-24 are those of an f32 between 0.5 and 1.
+        // Denormals are multiples of 2^-24, as are f32 between 0.5 and 1.
         let denormal = (f32::from_bits(magnitude) + 0.5).to_bits() & 0x7FF;
         let normal = magnitude.wrapping_sub(APART) >> 13;
         let rest = INFINITY >> 13 | magnitude >> 13 & 0x3FF;
@@ -58,7 +58,7 @@ impl Half {
     }
 }
 
-/// The least normal binary16 and infinity, their bits where those of an f32 are.
+/// The least normal binary16 and infinity, with their bits where an f32 has them.
 const LEAST: u32 = 0x0400 << 13;
 const INFINITY: u32 = 0x7C00 << 13;
 /// The distance of the exponents.

@@ -1,15 +1,15 @@
 //! Row-interleaved forms, `q4_1.r16` and the like, made for the processor.
 //!
-//! A matrix `[out, in]` is cut into groups of `r` rows, and each group along `in` into *units* of 64 elements
-//! (128 or 256 if that many share a scale or a block). What one row stores in that stretch, in all planes, is
-//! seen as 32-bit words. The unit holds them word by word, each word `r` times, once for each row: a *vector* of
-//! `4 * r` bytes that loads into one register, lane `i` for row `i`. So a product with `r` rows needs no sum
-//! across lanes, and one activation is met by `r` weights at once.
+//! A matrix `[out, in]` is cut into groups of `r` rows, and each group along `in` into *units* of 64 elements (128 or
+//! 256 if that many share a scale or a block). The bytes of one row in that stretch, in all planes, are taken as 32-bit
+//! words. The unit holds them word by word, each word `r` times, once for each row: a *vector* of `4 * r` bytes that
+//! loads into one register, lane `i` for row `i`. So a product with `r` rows needs no sum across lanes, and one
+//! activation is met by `r` weights at once.
 //!
-//! Some things are not left as they are: scales of 16 bits stand together, `r` of one kind and then `r` of
-//! another; scales that are bare exponents (MXFP4) are widened to 16 bits; signed codes (Q8_0) are made unsigned
-//! by turning their top bit over; and codes of four bits that stand in the order of their bits (MLX) are
-//! rearranged within their word. Nothing of a row is lost, so the stored form comes back exactly.
+//! A few fields are changed: scales of 16 bits are grouped, `r` of one kind and then `r` of another; scales that are
+//! bare exponents (MXFP4) are widened to 16 bits; signed codes (Q8_0) are made unsigned by flipping their top bit; and
+//! codes of four bits in the order of their bits (MLX) are rearranged within their word. No bit of a row is lost, so
+//! the stored form can be restored exactly.
 //!
 //! Numbers for whole rows stay in a plane of their own.
 
@@ -116,7 +116,7 @@ pub(crate) fn split<'a>(packing: &Packing, r: usize, mut room: &'a mut [u8]) -> 
 /// Schemes whose forms were asked for. They live as long as the process, like the members of families.
 static PACKED: LazyLock<Mutex<HashMap<String, &'static Packed>>> = LazyLock::new(Mutex::default);
 
-/// What the kernels need to know of the scheme called `stored`, if they can multiply it.
+/// Returns the kernels' description of the scheme called `stored`, if they can multiply it.
 pub(crate) fn packed(stored: &str) -> Option<&'static Packed> {
     let known = || PACKED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(packed) = known().get(stored) {

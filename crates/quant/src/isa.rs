@@ -66,7 +66,7 @@ pub enum Isa {
 const NAMES: [&str; 5] = ["scalar", "avx2", "avxvnni", "avx512vnni", "neondotprod"];
 
 impl Isa {
-    /// What this machine runs fastest with, or what the variable `WEIGHBRIDGE_CPU` forces.
+    /// Returns the fastest instruction set of this machine, or the one that the variable `WEIGHBRIDGE_CPU` forces.
     ///
     /// # Errors
     /// If the variable names no instruction set, or one that this machine lacks.
@@ -79,10 +79,10 @@ impl Isa {
         CHOSEN.clone()
     }
 
-    /// The instruction set called `name`.
+    /// Returns the instruction set called `name`.
     ///
     /// # Errors
-    /// If there is none of that name, or this machine lacks it.
+    /// If `name` is unknown, or this machine lacks the instruction set.
     pub fn named(name: &str) -> Result<Isa, Error> {
         let missing = || Error::IsaMissing { name: name.to_owned() };
         match name {
@@ -130,7 +130,7 @@ impl Isa {
 /// the function that takes an [`Isa`] and calls the right one.
 ///
 /// A body without a type parameter takes a `const FMA: bool`, which says whether `f32::mul_add` is one instruction.
-/// What the body calls must be inlined into it.
+/// Functions that the body calls must be inlined into it.
 macro_rules! per_isa {
     ($(#[$doc:meta])* $vis:vis fn $name:ident<$generic:ident: $bound:ident>($($a:ident: $t:ty),* $(,)?)
      = $body:ident) => {

@@ -33,11 +33,11 @@ pub struct Kernel {
     pub grain: usize,
     /// The columns of a matrix must be a multiple of this.
     pub k_multiple: usize,
-    /// What it reads of the activations.
+    /// The forms of the activations that it reads.
     pub forms: Forms,
     /// Bytes of `k_multiple` columns of `group` rows, in each plane that holds codes.
     bytes: [usize; PLANES],
-    /// What the results of each row are multiplied by: in the plane after the others.
+    /// The factor of the results of each row, in the plane after the others.
     factor: Option<Factor>,
     /// Rows that lie together: more than 1 for interleaved matrices only.
     group: usize,
@@ -108,7 +108,7 @@ pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> 
         forms: Forms::INT8,
         bytes: packing.stored.map(|bytes| bytes * packing.per / packing.unit),
         factor: packing.factor,
-        // What is multiplied is in the cache: no memory is asked for.
+        // Its operand is in the cache, so it needs no prefetch.
         ..floats(How::Stored(Blocks::of(packing, isa, r, false)?))
     })
 }

@@ -80,7 +80,7 @@ macro_rules! for_lanes {
 }
 pub(crate) use for_lanes;
 
-/// As [`for_lanes`], for functions that want 16 lanes whatever the rows.
+/// As [`for_lanes`], for functions that need 16 lanes for any number of rows.
 macro_rules! for_16_lanes {
     ($(#[$doc:meta])* $vis:vis fn $pick:ident<$($generic:ident: $bound:ident)?>
      ($($a:ident: $t:ty),* $(,)?) = $body:ident) => {
@@ -132,7 +132,7 @@ macro_rules! compiled {
 }
 pub(crate) use compiled;
 
-/// No byte: what [`Lanes::pick`] makes zero.
+/// An index that selects no byte: [`Lanes::pick`] makes it zero.
 pub(crate) const NONE: u8 = 0x80;
 
 /// `N` lanes of 32 bits.
@@ -176,7 +176,7 @@ pub(crate) trait Lanes {
     unsafe fn and(a: Self::I, mask: u32) -> Self::I;
     /// The bits of either.
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
-    /// The bits of `a`, those of `mask` turned over.
+    /// The bits of `a`, with those of `mask` flipped.
     unsafe fn xor(a: Self::I, mask: u32) -> Self::I;
     /// Each lane shifted left by `n`, a constant below 32.
     unsafe fn shl(a: Self::I, n: u32) -> Self::I;
@@ -220,10 +220,10 @@ pub(crate) trait Lanes {
     /// Writes the low byte of each lane.
     unsafe fn store_bytes(p: *mut u8, a: Self::I);
 
-    /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that
-    /// meets `x[4 * j + i]`, and has no bit above `BITS`. `x` is never -128, and `minus` is `-Σ x`. Where each
-    /// step waits for the one before, there are `CHAINS` of them, 1 or 2: what is best depends on the registers
-    /// that the caller has left.
+    /// In each lane, `Σ (v - zero) · x` over `4 * M` codes: byte `i` of `v[j]` is the unsigned code that meets
+    /// `x[4 * j + i]`, and has no bit above `BITS`. `x` is never -128, and `minus` is `-Σ x`. Where each step waits for the one
+    /// before, there are `CHAINS` chains of them, 1 or 2: the best number depends on the registers that the caller
+    /// leaves free.
     unsafe fn dot<const BITS: u32, const M: usize, const CHAINS: usize>(
         v: &[Self::I; M],
         x: *const i8,

@@ -22,14 +22,14 @@ pub(crate) enum Field {
     Powers(At, At, Largest),
     /// One vector of a word.
     Word(At),
-    /// One vector of a word whose bits are the fifth bits of 32 codes, in order: byte `i` gets those of the codes `i`, `i + 4`,
-    /// `i + 8` and so on, so that those of four codes in a word are one shift away.
+    /// One vector of a word whose bits are the fifth bits of 32 codes, in order: byte `i` gets those of the codes `i`,
+    /// `i + 4`, `i + 8` and so on, so that the bits of four codes in a word need one shift.
     Fifths(At),
     /// This many vectors of words, at least 4.
     Words(At, usize, Change),
 }
 
-/// What the largest exponent stands for.
+/// Meaning of the largest exponent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Largest {
     /// A power like the others.
@@ -38,7 +38,7 @@ pub(crate) enum Largest {
     Nan,
 }
 
-/// What happens to the words of a field.
+/// How the words of a field are changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Nothing.
@@ -59,7 +59,7 @@ impl Field {
     }
 }
 
-/// What the codes of a block mean to the kernels.
+/// Meaning of the codes of a block to the kernels.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Codes {
     /// Blocks of 32 with one scale, which they may share with others.
@@ -123,7 +123,8 @@ impl Plain {
         Codes::Plain(Plain { bits: 4, order: Order::Halves, means: Means::Listed(list), scale })
     }
 
-    /// What makes these of codes in the order of their bits: signed if they are bytes with a zero point.
+    /// The change that brings codes in the order of their bits into this form; codes are signed if they are bytes with
+    /// a zero point.
     const fn change(self) -> Change {
         match (self.bits, self.means) {
             (4, _) => Change::Runs,
@@ -152,12 +153,12 @@ impl Plain {
 pub(crate) enum Order {
     /// The first 16 in the low nibbles of the four words, the others in the high ones.
     Halves,
-    /// Eight in each word: the first four in the low nibbles, the others in the high ones. What
-    /// [`Change::Runs`] makes.
+    /// Eight in each word: the first four in the low nibbles, the others in the high ones. [`Change::Runs`] makes this
+    /// order.
     Runs,
 }
 
-/// What the codes of a [`Plain`] block stand for, but for the scale.
+/// Meaning of the codes of a [`Plain`] block before scaling.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Means {
     /// Themselves; and there is a minimum.
@@ -174,7 +175,7 @@ pub(crate) enum Number {
     F16,
     BF16,
     F32,
-    /// There are none.
+    /// Neither scales nor minima.
     None,
 }
 
@@ -192,7 +193,7 @@ impl Number {
 /// Sixteen values, made unsigned.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Listed {
-    /// What `zero` is added to.
+    /// The values plus `zero`.
     pub(crate) values: [u8; 16],
     /// The zero point.
     pub(crate) zero: i32,
@@ -220,8 +221,8 @@ pub(crate) const FP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3,
 /// [`FP4_VALUES`] for the kernels.
 pub(crate) static FP4: Listed = Listed::of(FP4_VALUES, 12);
 
-/// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, which comes
-/// after those that have a part in records.
+/// A number for each row of the matrix, which multiplies its results: f32 in a plane of their own, after the planes
+/// that have a part in records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factor {
     /// Multiplies them all.
@@ -230,10 +231,10 @@ pub(crate) struct Factor {
 
 /// All of a scheme that the kernels and the interleaved forms are made from.
 ///
-/// What one row stores for one unit is its *record*: some bytes in each plane.
+/// The bytes of one row for one unit, some in each plane, are its *record*.
 #[derive(Clone, Debug)]
 pub struct Packing {
-    /// What the codes mean.
+    /// Meaning of the codes.
     pub(crate) codes: Codes,
     /// The vectors of a unit, in order: they take each byte of a record once.
     pub(crate) fields: Cow<'static, [Field]>,
@@ -245,20 +246,20 @@ pub struct Packing {
     pub(crate) group: usize,
     /// Bytes of a record in each plane. These planes come first in the stored form.
     pub(crate) stored: [usize; PLANES],
-    /// What else there is.
+    /// The factor of each row, if there is one.
     pub(crate) factor: Option<Factor>,
 }
 
 impl Packing {
-    /// Of blocks of `per` elements and `bytes` bytes in one plane. Two make a record if they are of 32.
+    /// For blocks of `per` elements and `bytes` bytes in one plane. Two blocks of 32 make a record.
     pub(crate) const fn blocks(per: usize, bytes: usize, codes: Codes, fields: &'static [Field]) -> Packing {
         let unit = if per == 32 { 64 } else { per };
         let (fields, stored) = (Cow::Borrowed(fields), [unit / per * bytes, 0, 0]);
         Packing { codes, fields, unit, per, group: 32, stored, factor: None }
     }
 
-    /// Of codes in one plane, scales in the next, and minima in a third if there are any, each for `group` columns
-    /// of a row: 32, 64 or 128.
+    /// For codes in one plane, scales in the next, and minima in a third if there are any, each for `group` columns of
+    /// a row: 32, 64 or 128.
     pub(crate) fn groups(plain: Plain, group: usize) -> Option<Packing> {
         if ![32, 64, 128].contains(&group) {
             return None;
@@ -278,8 +279,8 @@ impl Packing {
         Some(Packing { codes: Codes::Plain(plain), fields, unit, per: group, group, stored, factor: None })
     }
 
-    /// Of four-bit floats in the order of their bits, and exponents in the next plane, each for 32 columns of a row,
-    /// of which the largest is no number.
+    /// For four-bit floats in the order of their bits, and exponents in the next plane, each for 32 columns of a row.
+    /// The largest exponent is not a number.
     pub(crate) fn powers() -> Packing {
         let fields =
             &[Field::Powers(At(1, 0), At(1, 1), Largest::Nan), Field::Words(At(0, 0), 8, Change::Runs)];
@@ -287,7 +288,7 @@ impl Packing {
         Packing { stored: [blocks.stored[0], 2, 0], ..blocks }
     }
 
-    /// Of codes in one plane, and a factor for each row in the next, which `times` multiplies.
+    /// For codes in one plane, and a factor for each row in the next, which is multiplied by `times`.
     pub(crate) fn rows(plain: Plain, times: f32) -> Packing {
         let plain = Plain { scale: Number::None, ..plain };
         let (unit, codes) = (64, 8 * plain.bits as usize);

@@ -1,4 +1,4 @@
-//! The table of schemes: what each can do here.
+//! The table of schemes, with the operations that each supports.
 
 use tensor::Shape;
 
@@ -24,7 +24,7 @@ pub struct Quant {
     pub interleaved: Vec<String>,
 }
 
-/// Every scheme that can be decoded; of those that come in many sizes, the usual ones.
+/// Returns every scheme that can be decoded; for schemes of many sizes, the usual ones.
 pub fn quants() -> Vec<Quant> {
     // Many whole blocks and groups of any scheme.
     const SIDE: u64 = 4096;

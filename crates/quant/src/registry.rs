@@ -166,8 +166,8 @@ pub(crate) fn stored(name: &str) -> Option<&'static dyn Codec> {
     one.or_else(|| member(name).map(|m| m.codec)).or_else(|| own(name).map(|m| m.codec))
 }
 
-/// The names of all schemes that can be decoded, but for interleaved forms: those of one size, and of each
-/// family the usual members.
+/// Returns the names of all schemes that can be decoded except interleaved forms: the schemes of one size, and the
+/// usual members of each family.
 pub fn names() -> impl Iterator<Item = String> {
     let one = CODECS.iter().map(|c| c.name().to_owned());
     let usual = |f: &&'static dyn SchemeFamily| {

@@ -1,4 +1,4 @@
-//! The search for the scales and codes that lose least, for the schemes that leave a choice.
+//! The search for the scales and codes with the least loss, for schemes that leave a choice.
 //!
 //! A block is seen as groups of values that share a scale `s` and a minimum `m`: `x ≈ s q + m`, `q` from a
 //! [`Book`] of codes. Once it is decided to which codes the values are rounded, the best `s` and `m` follow from
@@ -6,8 +6,8 @@
 //! [`TRIES`] at a time: the tries are the lanes of the vectors, and nothing is summed across lanes. Every
 //! instruction set gives the same bytes.
 //!
-//! What is made small is the weighted squared error, `Σ w (x - decoded)²`, where `w` is the importance of the
-//! column, or 1 for all.
+//! The search minimises the weighted squared error, `Σ w (x - decoded)²`, where `w` is the importance of the column, or
+//! 1 for all.
 
 mod affine;
 mod scaled;
@@ -25,7 +25,7 @@ pub(crate) const TRIES: usize = 16;
 /// One number for each try.
 pub(crate) type Tries = [f32; TRIES];
 
-/// What codes stand for.
+/// The values that codes can have.
 pub(crate) trait Book {
     /// The lowest value.
     const LOW: f32;
@@ -42,8 +42,8 @@ pub(crate) trait Book {
 /// The whole numbers from `LOW` to `HIGH`, coded from 0 up.
 pub(crate) struct Whole<const LOW: i32, const HIGH: i32>;
 
-/// Of the floats from 2^23 to 2^24, which are the whole numbers there: adding it rounds, a tie to even, and
-/// leaves the number in the low bits.
+/// A float between 2^23 and 2^24, where floats are whole numbers: adding it rounds, a tie to even, and leaves the
+/// number in the low bits.
 const SHIFT: f32 = 12_582_912.0;
 
 impl<const LOW: i32, const HIGH: i32> Book for Whole<LOW, HIGH> {
@@ -227,12 +227,11 @@ impl<const N: usize> Group<N> {
 /// no square is lost or too large. If it is denormal, all are taken for 0.
 pub(crate) struct Parts<const N: usize, const J: usize> {
     groups: [Group<N>; J],
-    /// What the values were divided by.
+    /// The divisor of the values.
     unit: f32,
 }
 
-/// What the weights are raised to, as a fraction of their mean: a column without importance is still to be
-/// near.
+/// Lower bound of the weights as a fraction of their mean, so that a column without importance is still approximated.
 const LEAST_WEIGHT: f32 = 1e-2;
 
 impl<const N: usize, const J: usize> Parts<N, J> {
@@ -263,8 +262,8 @@ impl<const N: usize, const J: usize> Parts<N, J> {
         Parts { groups, unit }
     }
 
-    /// The binary16 nearest to the number `m` of the divided values, for the values themselves, and what it is
-    /// for the divided ones.
+    /// Returns the binary16 nearest to `m` after scaling it back to the original values, and that number in terms of
+    /// the divided values.
     #[inline(always)]
     fn half(&self, m: f32) -> (Half, f32) {
         let half = Half::from_f32(m * self.unit);

@@ -236,7 +236,7 @@ fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32
     }
 }
 
-/// The largest value; minus infinity if there is none. NaN is passed over.
+/// Returns the largest value; minus infinity if `x` is empty. NaN is ignored.
 #[inline(always)]
 fn max_body<const FMA: bool>(x: &[f32]) -> f32 {
     let (lanes, rest) = x.as_chunks::<LANES>();

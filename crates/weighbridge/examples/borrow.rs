@@ -1,4 +1,4 @@
-//! Tensors where they lie in the file: what needs no change is borrowed from the map, and costs no memory.
+//! Borrows tensors from the mapped file: those that need no change cost no memory.
 //!
 //! `cargo run -p weighbridge --example borrow -- PATH`
 

@@ -1,4 +1,4 @@
-//! From one file to another: names and metadata of another ecosystem, and weights in another encoding.
+//! Converts a file: names and metadata of another ecosystem, and weights in another encoding.
 //!
 //! `cargo run -p weighbridge --features convert --example convert -- PATH OUT.gguf`
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (path, to) =
         (args.next().ok_or("wanted a checkpoint")?, args.next().ok_or("wanted a file to write")?);
     let checkpoint = weighbridge::open(path)?;
-    // The first rule that matches a name wins; what none matches stays as it is stored.
+    // The first rule that matches a name wins; a tensor that no rule matches stays as it is stored.
     let rules = vec!["*norm*=f32".parse()?, "*.weight=q8_0".parse()?];
     let options = ConvertOptions { rules, ..ConvertOptions::default() };
     // All that could go wrong is known before anything is written.

@@ -1,4 +1,4 @@
-//! What a checkpoint is: headers only, no tensor is read.
+//! Describes a checkpoint from its headers; no tensor is read.
 //!
 //! `cargo run -p weighbridge --example inspect -- PATH`
 

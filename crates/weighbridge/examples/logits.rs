@@ -1,6 +1,7 @@
-//! Logits of every position, by the oracle of our backends: `cargo run --release --example logits -- MODEL OUT ID…`
+//! Logits of every position, computed by the reference backend, the oracle of the others:
+//! `cargo run --release --example logits -- MODEL OUT ID…`
 //!
-//! Writes `[tokens, vocabulary]` as raw f32, little-endian: what `golden/models/llama_oracle.cpp` writes of llama.cpp.
+//! Writes `[tokens, vocabulary]` as raw f32, little-endian: as `golden/models/llama_oracle.cpp` does with llama.cpp.
 #![allow(clippy::print_stderr, reason = "an example's failure")]
 
 use std::error::Error;

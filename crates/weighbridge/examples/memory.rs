@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let checkpoint = weighbridge::open_from(Arc::new(files), &name, &OpenOptions::default())?;
     println!("{}: {} tensors", checkpoint.location(), checkpoint.entries().len());
 
-    // From here on nothing knows where the bytes are. What needs no change is lent.
+    // From here on nothing depends on where the bytes are. Tensors that need no change are borrowed.
     let loaded = weighbridge::planner::plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
     let report = loaded.report();
     println!("{} bytes borrowed, {} read", report.bytes_borrowed, report.bytes_read);

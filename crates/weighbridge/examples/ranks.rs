@@ -1,4 +1,5 @@
-//! Every rank of a mesh: what each would read and hold, and the proof that together they use all of the checkpoint.
+//! Plans every rank of a mesh: the bytes that each would read and hold, and the proof that together they use all of the
+//! checkpoint.
 //!
 //! `cargo run --release -p weighbridge --example ranks -- PATH TP`
 

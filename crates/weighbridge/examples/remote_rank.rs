@@ -92,7 +92,7 @@ fn main() -> Result<(), Failure> {
         let mut sender = Sender { stream, starts: vec![], end: 0 };
         let report = plan.load_into(&mut sender, &mut pool, Options::default())?;
         let memory = receiver.join().map_err(|_| "the receiver panicked")??;
-        // What the rank has is what a load here gives.
+        // The rank's bytes equal those of a load here.
         let here = plan.load(&mut pool)?;
         for (param, starts) in plan.params().iter().zip(&sender.starts) {
             let tensor = here.get(&param.name).ok_or("a parameter is missing")?;

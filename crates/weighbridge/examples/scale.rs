@@ -55,7 +55,7 @@ fn pieces(plan: &Plan) -> usize {
     planes.map(|plane| plane.copy.len() + plane.equal.len()).sum()
 }
 
-/// In rounds, so that a machine that slows down hurts all meshes alike.
+/// Runs in rounds, so that a machine that slows down affects all meshes alike.
 fn sweep(checkpoint: &Checkpoint) -> Result<(), Box<dyn Error>> {
     let many = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
     let mut meshes: Vec<_> = [1, 8].iter().flat_map(|tp| many.map(|ep| (*tp, ep, 0, vec![]))).collect();

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut pool = Pool::new(Pool::available());
     let checkpoint = weighbridge::open(&old)?;
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
-    // Owned: what lies in a map cannot be written.
+    // Owned, since bytes in a map cannot be written.
     let options = load::Options { owned: true, ..load::Options::default() };
     let mut loaded = plan.load_with(&mut pool, options)?;
     let address = |loaded: &weighbridge::Loaded| loaded.get("output_norm.weight").map(|t| t.bytes().as_ptr());

@@ -1,4 +1,5 @@
-//! Weights that are what they were: a manifest of digests is written once, and held against what is loaded while it is read.
+//! Verifies that weights are unchanged: writes a manifest of digests once, and compares it with the bytes of later
+//! loads as they are read.
 //!
 //! `cargo run -p weighbridge --example verify -- PATH MANIFEST.json`
 
@@ -21,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let manifest = Manifest::read(&kept)?;
     let plan = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build()?;
-    // What differs is an error that names every tensor and every key.
+    // Differences are an error that names every tensor and every key.
     let (loaded, verified) = load_verified(&plan, &mut pool, load::Options::default(), &manifest)?;
     println!("{} tensors are as listed; {} parameters loaded", verified.verified, loaded.names().count());
     Ok(())

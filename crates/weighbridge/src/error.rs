@@ -17,7 +17,7 @@ pub enum Error {
     /// Loading failed.
     #[error(transparent)]
     Load(#[from] load::Error),
-    /// It is not what a manifest says, or the manifest cannot be used.
+    /// The checkpoint differs from a manifest, or the manifest cannot be used.
     #[error(transparent)]
     Check(check::Error),
     /// It cannot be converted or compared as asked.
@@ -41,10 +41,10 @@ pub enum Error {
         path: String,
         /// The family.
         family: &'static str,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
-    /// Running failed, or what a checkpoint says of text cannot be read.
+    /// Running failed, or a checkpoint's tokenizer or chat template cannot be read.
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(engine::Error),
@@ -130,7 +130,7 @@ impl Error {
         matches!(self, Error::Plan(e) if e.is_unknown_model())
     }
 
-    /// Whether the caller asked for what cannot be: neither the model nor a file is wrong.
+    /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Error::Checkpoint(e) => matches!(e, checkpoint::Error::Misuse(_)),

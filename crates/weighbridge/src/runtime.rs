@@ -35,19 +35,19 @@ pub struct RuntimeOptions {
     pub backend: BackendKind,
     /// The layout; the backend's best if `None`.
     pub layout: Option<LayoutKind>,
-    /// Threads; as many as the machine offers if `None`.
+    /// Number of threads; if `None`, the number that the machine offers.
     pub threads: Option<usize>,
-    /// Positions; what the model was trained for, up to 4096, if `None`.
+    /// Number of positions; if `None`, the number that the model was trained for, up to 4096.
     pub context: Option<usize>,
-    /// What is encoded on the way.
+    /// Encodings applied during the load.
     pub encoding: Encoding,
     /// How to read the files.
     pub open: OpenOptions,
-    /// How products read weights, as [`tune`] found it; what was measured on such processors if `None`.
+    /// How products read weights, as [`tune`] found it; if `None`, as measured on such processors.
     pub access: Option<Access>,
 }
 
-/// Positions that are reserved at most when nobody asks for more.
+/// Limit on the number of positions that are reserved when the caller gives none.
 pub const DEFAULT_CONTEXT: u64 = 4096;
 
 /// A model that runs: weights in their slots, one session, a tokenizer if the checkpoint has one.
@@ -141,7 +141,7 @@ impl Runtime {
         &self.model
     }
 
-    /// What loading cost.
+    /// The costs of loading.
     pub fn report(&self) -> &LoadReport {
         &self.report
     }
@@ -156,7 +156,7 @@ impl Runtime {
         self.runner.backend()
     }
 
-    /// What all sessions share: weights and architecture.
+    /// The parts that all sessions share: weights and architecture.
     pub fn shared(&self) -> &Arc<engine::Model> {
         self.runner.model()
     }
@@ -171,10 +171,10 @@ impl Runtime {
         &mut self.session
     }
 
-    /// The tokenizer, shared so that it can be used while the model runs.
+    /// Returns the tokenizer, shared so that it can be used while the model runs.
     ///
     /// # Errors
-    /// If the checkpoint has none, or a broken one.
+    /// If the checkpoint has no tokenizer, or a broken one.
     pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, &engine::Error> {
         self.tokenizer.as_ref()
     }
@@ -242,7 +242,7 @@ impl Runtime {
         (all - output) * tokens + output
     }
 
-    /// Does the products of a prompt of `tokens` tokens, and nothing else.
+    /// Runs only the products of a prompt of `tokens` tokens.
     pub fn products(&mut self, tokens: usize) {
         self.runner.products(tokens);
     }

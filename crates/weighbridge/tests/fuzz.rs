@@ -1,4 +1,4 @@
-//! The fuzz targets of `fuzz/`, for a bounded time: seeds and what becomes of them by chance, the same each time.
+//! Runs the fuzz targets of `fuzz/` for a bounded time, on seeds and their random mutations, the same each time.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
@@ -10,7 +10,7 @@ use testkit::Rng;
 use testkit::corpus::seeds;
 use testkit::targets::{TARGETS, Target};
 
-/// Inputs of each target, besides its seeds: as many as `WEIGHBRIDGE_FUZZ_RUNS` says, or a second's worth.
+/// Returns the number of inputs of each target besides its seeds: `WEIGHBRIDGE_FUZZ_RUNS`, or a second's worth.
 fn runs() -> usize {
     let asked = std::env::var("WEIGHBRIDGE_FUZZ_RUNS").ok();
     asked.map_or(if cfg!(debug_assertions) { 200 } else { 2000 }, |n| n.parse().unwrap())

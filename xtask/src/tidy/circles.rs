@@ -1,9 +1,9 @@
-//! Circles between the files of a crate: who reads one of them has to read all.
+//! Finds circles between the files of a crate: to read one of them, one has to read all.
 //!
-//! A file uses another if it names something that the other defines: by `use`, or by a path that begins with `crate`, `self`,
-//! `super`, a submodule or an imported module. A name is followed through the modules that pass it on (`pub use`) to the file
-//! that defines it, so that passing on is not using, and a module that only declares and passes on is on no circle. Methods
-//! and fields are not seen, and tests are left out.
+//! A file uses another if it names something that the other defines: by `use`, or by a path that begins with `crate`,
+//! `self`, `super`, a submodule or an imported module. A name is followed through the modules that pass it on
+//! (`pub use`) to the file that defines it, so that passing on does not count as using, and a module that only declares and
+//! passes on is on no circle. Methods and fields are not tracked, and tests are left out.
 //!
 //! On a circle, a module and its own submodules count as one file: that they belong together is what the folder says, and
 //! a table (families, schemes, formats) lists files that implement its trait.
@@ -37,18 +37,18 @@ struct File<'t> {
     source: Source,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Module(Path),
     /// Something that this module defines.
     Item(Path),
 }
 
-/// What each file uses of others: names by the modules of both.
+/// Names that each file uses of others, by the modules of both.
 type Uses = BTreeMap<Path, BTreeMap<Path, BTreeSet<String>>>;
 
 impl<'t> Crate<'t> {
-    /// The files in `folder`, and no others than those that are declared, from `root` on.
+    /// Reads the declared files of `folder`, from `root` on.
     fn of(folder: &str, root: &'t Text, texts: &'t [Text]) -> Crate<'t> {
         let mut files = BTreeMap::new();
         let mut open = vec![(Path::new(), root)];
@@ -65,7 +65,7 @@ impl<'t> Crate<'t> {
         Crate { files }
     }
 
-    /// What `path`, as `module` writes it, leads to; `None` if that is another crate's.
+    /// Resolves `path`, as `module` writes it; `None` if it leads to another crate.
     fn resolve(&self, module: &Path, path: &[String], depth: usize) -> Option<Target> {
         let (mut now, mut rest) = (module.clone(), path);
         let mut own = false;
@@ -120,7 +120,7 @@ impl<'t> Crate<'t> {
         self.files.contains_key(&child) || self.files.get(module).is_some_and(imports)
     }
 
-    /// What each file uses of others.
+    /// Returns the names that each file uses of others.
     fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (module, file) in &self.files {

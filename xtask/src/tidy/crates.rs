@@ -23,8 +23,8 @@ const ORDER: &[&str] = &[
     "cli",
 ];
 
-/// What a crate may not use although it stands above it: `storage` knows no tensors, `plan` neither files nor names, and who
-/// loads or checks compiles no engine.
+/// Crates that a crate may not use although they are below it: `storage` knows no tensors, `plan` neither files nor
+/// names, and loading and checking compile no engine.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("storage", &["tensor", "quant"]),
     ("plan", &["storage", "checkpoint", "model", "load"]),
@@ -35,7 +35,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 /// Crates without `unsafe`.
 const SAFE: &[&str] = &["derive", "tensor", "plan"];
 
-/// What tests ask for models; no build that users make needs it.
+/// The crate that tests ask for models; users' builds do not need it.
 const FOR_TESTS: &str = "weighbridge-testkit";
 
 /// Checks the manifests that `cargo metadata` shows, and the crates that forbid `unsafe`.
@@ -88,7 +88,7 @@ pub(super) fn check(metadata: &Value, texts: &[Text]) -> Vec<Problem> {
     problems
 }
 
-/// Where a crate lies: what only another runtime wants is apart.
+/// Returns the folder of a crate; those for other runtimes alone are apart.
 fn folder(name: &str) -> String {
     if name == "vllm" { format!("crates/targets/{name}") } else { format!("crates/{name}") }
 }

@@ -96,7 +96,7 @@ fn code_fault(code: &str, known: &HashSet<PathBuf>) -> Option<String> {
     None
 }
 
-/// What of a Markdown file can be checked, with line numbers from 1.
+/// The parts of a Markdown file that can be checked, with line numbers from 1.
 #[derive(Default)]
 struct Page {
     anchors: HashSet<String>,

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what no compiler checks.
+//! `cargo xtask tidy`: checks that no compiler makes.
 
 mod circles;
 mod crates;

@@ -4,7 +4,7 @@ use super::{Problem, Text};
 
 const WARN: usize = 600;
 const FAIL: usize = 900;
-/// What the first lines of a file say whose length is no burden.
+/// The marker in the first lines of a file whose length is no problem.
 const FLAT: &str = "// A flat table:";
 
 /// Warns of long Rust files and refuses very long ones.

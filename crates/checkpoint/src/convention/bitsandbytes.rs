@@ -7,7 +7,7 @@ use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight,
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, RUNNING, method};
 use quant::spelling::{BNB_NESTED, BnbTable as Table, bnb_name};
 
-/// Each module says itself what it is: by `quant_state`, JSON in bytes, or by `SCB`.
+/// Each module describes itself: by `quant_state`, JSON in bytes, or by `SCB`.
 ///
 /// Source: bitsandbytes 0.50.2, bitsandbytes/functional.py `QuantState.from_dict`, bitsandbytes/nn/modules.py
 /// `Linear8bitLt`.

@@ -8,11 +8,11 @@ use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight}
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, MAKING, RUNNING, WRITER, in_order, method};
 use quant::spelling::{REALS, Scope};
 
-/// A module's own tensors show what it is; some group of `config_groups` must say the same. (Which group is a
-/// module's is said by names, classes and regular expressions, and changes nothing.)
+/// A module's own tensors determine its scheme; some group of `config_groups` must agree. (Names, classes and regular
+/// expressions assign groups to modules, which changes nothing.)
 ///
 /// Source: compressed-tensors 0.20.0, compressed_tensors/quantization/quant_config.py `QuantizationConfig`,
-/// quantization/quant_args.py `QuantizationArgs`, and what the compressors under compressors/ name.
+/// quantization/quant_args.py `QuantizationArgs`, and the names in the compressors under compressors/.
 pub(crate) struct CompressedTensors;
 
 static KEYS: &Keys = &[
@@ -303,7 +303,7 @@ impl Scales {
         Ok(Scales { dtype, weight, cells, zeros: module.get(ZERO).is_some() })
     }
 
-    /// Whether they are as many as a group says, and zero points are there or not.
+    /// Whether the number of scales and the presence of zero points match the group.
     fn are(&self, group: &Group) -> bool {
         group.scope.cells(self.weight) == self.cells && group.symmetric != self.zeros
     }

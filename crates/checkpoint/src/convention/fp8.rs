@@ -7,8 +7,8 @@ use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight}
 use super::{ACTIVATIONS, BY_NAME, BY_TENSORS, CACHE, RUNNING, method};
 use quant::spelling::FP8_SCALES;
 
-/// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row
-/// or for the whole weight. All are multiplied, whatever they are called.
+/// DeepSeek's `weight_scale_inv`, one for each block of `weight_block_size`, and `weight_scale`, one for each row or
+/// for the whole weight. All multiply, whatever their name.
 ///
 /// A module is quantised if it has a scale. Scales of activations (`input_scale`, `activation_scale`) stay
 /// tensors of their own.

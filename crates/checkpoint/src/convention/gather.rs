@@ -29,7 +29,7 @@ pub enum KeyUse {
     Read,
     /// It changes no result, for this reason.
     WithoutEffect(&'static str),
-    /// Nobody knows it.
+    /// The convention does not know it.
     Unknown,
 }
 
@@ -85,8 +85,8 @@ pub trait Convention: Sync {
     }
 }
 
-/// What `config.json` must say so that [`gather`] finds `weights`: the name of a module and the scheme of its
-/// weight, for all quantised ones and all plain matrices. With `mlx`, only what mlx-lm reads will do.
+/// Returns the keys of `config.json` with which [`gather`] finds `weights`: the module name and the scheme of every
+/// quantised weight and every plain matrix. With `mlx`, only keys that mlx-lm reads will do.
 pub(crate) fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
     let reads = |c: &&&dyn Convention| !mlx || c.name() == "mlx";
     CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights))
@@ -105,17 +105,17 @@ pub trait ConventionReader {
     /// Suffixes of tensors that make a module quantised. All of a module's are looked at together.
     fn marks(&self) -> &'static [&'static str];
 
-    /// The weight of `module`, which has at least one of the marks; `None` if it is not quantised after all.
+    /// Returns the weight of `module`, which has at least one of the marks; `None` if it is not quantised after all.
     ///
     /// # Errors
-    /// What is wrong, with what is wanted and what is found.
+    /// The problem, with the value wanted and the value found.
     fn weight(&self, module: &QuantisedModule<'_>) -> Result<Option<Weight>, String>;
 }
 
 /// A weight that was recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weight {
-    /// What follows the module's name in the weight's own name: `.weight`.
+    /// The part of the weight's name after the module's name: `.weight`.
     pub suffix: &'static str,
     /// The name of its scheme.
     pub scheme: String,
@@ -145,7 +145,7 @@ impl fmt::Debug for QuantisedModule<'_> {
 pub struct Inconsistent {
     /// The module, or empty for the configuration.
     pub module: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
 }
 

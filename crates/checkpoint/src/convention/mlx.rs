@@ -55,7 +55,8 @@ impl Convention for Mlx {
         Some(Modules::read(quantization).map(|modules| Box::new(modules) as Box<dyn ConventionReader>))
     }
 
-    /// The parameters of most modules stand once, those of others under their paths; twice over, as mlx-lm does.
+    /// The most common parameters are stored once, those of other modules under their paths. Both are stored under two
+    /// keys, as mlx-lm does.
     fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
         let quantised = weights.iter().filter(|(_, scheme)| scheme.dtype().is_none());
         let said: Vec<(&str, Map<String, Value>)> =
@@ -165,7 +166,7 @@ impl Params {
 /// How a checkpoint's modules are quantised.
 struct Modules {
     usual: Params,
-    /// By path; `None` if one is not.
+    /// Modules with parameters of their own, by path; `None` if the module is not quantised.
     apart: HashMap<String, Option<Params>>,
 }
 

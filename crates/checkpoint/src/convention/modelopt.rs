@@ -47,7 +47,7 @@ impl Convention for Modelopt {
 }
 
 struct Modules {
-    /// Of the model, and of decoded values.
+    /// The dtype of the model, and of decoded values.
     dtype: Dtype,
 }
 

@@ -1,7 +1,7 @@
-//! Zip archives as the table of their members: what lies where, without reading any of it.
+//! Zip archives as the table of their members: names and places, without reading their contents.
 //!
-//! Source: APPNOTE.TXT 6.3.10, which the `zip` crate reads. Refused besides what that refuses: a name twice, a
-//! local header that calls its member otherwise than the directory does, members that overlap or leave the file.
+//! Source: APPNOTE.TXT 6.3.10, which the `zip` crate reads. Beyond its checks, this rejects a name twice, a local
+//! header whose name differs from the directory's, and members that overlap or leave the file.
 
 use std::io;
 use std::ops::Range;

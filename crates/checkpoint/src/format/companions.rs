@@ -12,8 +12,8 @@ use crate::convention;
 use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 
-/// `contents` of the checkpoint at `location`, with one entry for all tensors that hold one weight together. What is
-/// wrong with `config` itself is a problem of that file, beside the weights.
+/// Returns `contents` of the checkpoint at `location`, with one entry for all tensors that together hold one weight.
+/// Problems of `config` itself are reported for that file, beside the weights.
 pub(crate) fn gathered(location: &Location, config: &Value, contents: Contents) -> Result<Contents, Error> {
     let files = contents.files.clone();
     let read = |entry: &TensorEntry| {
@@ -54,8 +54,9 @@ pub(crate) fn gathered(location: &Location, config: &Value, contents: Contents) 
 const METHODS: [&str; 8] =
     ["awq", "bitnet", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt", "mxfp4"];
 
-/// Why `entries` are no weights: a method that nobody here reads has spread them over several tensors. The rule is that
-/// some tensor is called as only parts of quantised weights are; what such a method left plain is read.
+/// Returns a fault if `entries` are spread over several tensors by a method that no convention here reads. The sign of
+/// it is a tensor with a name that only parts of quantised weights have. Weights that such a method left plain are
+/// read.
 fn unread(config: &Value, entries: &[TensorEntry]) -> Option<Fault> {
     let method = config.pointer("/quantization_config/quant_method")?.as_str()?;
     let is_part = |e: &&TensorEntry| {

@@ -37,7 +37,7 @@ const MODEL: &str = "model.bin";
 const NEWEST: u32 = 6;
 /// Later versions than this are no versions.
 const NEVER: u32 = 64;
-/// As many axes as other formats may have.
+/// The same limit on axes as for other formats.
 const MAX_AXES: u64 = 64;
 /// Names of specifications are shorter.
 const MAX_SPEC: usize = 128;
@@ -54,7 +54,7 @@ impl Format for Ctranslate2 {
         NAME
     }
 
-    /// There is no magic: a small version, then a name in letters and digits that ends where it says.
+    /// There is no magic: a small version, then a name of letters and digits with the length it states.
     fn sniff(&self, head: &[u8]) -> bool {
         let version = head.first_chunk().is_some_and(|v| (2..NEVER).contains(&u32::from_le_bytes(*v)));
         let len = head.get(4..).and_then(|h| h.first_chunk()).map_or(0, |n| u16::from_le_bytes(*n).into());
@@ -240,7 +240,7 @@ impl Listing<'_> {
         Ok(found)
     }
 
-    /// A text that is a name; what is wrong with it is reported.
+    /// Reads a text that is a name, and reports its faults.
     fn name(&mut self, what: &'static str) -> Result<String, Error> {
         let at = self.at;
         let bytes = self.text(what)?;

@@ -5,7 +5,7 @@ use storage::Location;
 use crate::error::Error;
 use crate::fault::Fault;
 
-/// A kind of file that is recognised, so that it can be refused by name.
+/// A kind of file that is recognised so that it can be rejected by name.
 pub(crate) struct Foreign {
     what: &'static str,
     starts: &'static [&'static [u8]],
@@ -52,9 +52,9 @@ static FOREIGN: &[Foreign] = &[
     },
 ];
 
-/// What a file that starts with `head` is, if it is one of these. Letters match in either case.
+/// Returns the format of a file that starts with `head`, if it is one of these. Letters match in either case.
 pub(crate) fn recognise(head: &[u8]) -> Option<&'static Foreign> {
-    // A small 64-bit number is the start of a safetensors file, whatever its low bytes are.
+    // A small 64-bit number starts a safetensors file, for any low bytes.
     if head.get(2..8) == Some(&[0; 6]) {
         return None;
     }

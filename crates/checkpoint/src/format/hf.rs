@@ -148,12 +148,12 @@ impl HfMetadata {
         &self.dir
     }
 
-    /// The ranks whose files these are, if the directory was opened as those of all of them.
+    /// The ranks of these files, if the directory was opened as the files of all ranks.
     pub fn ranks(&self) -> Option<RankFiles> {
         self.ranks
     }
 
-    /// `config.json`, always an object; `None` for a safetensors file that has none beside it.
+    /// `config.json`, always an object; `None` for a safetensors file without one beside it.
     pub fn config(&self) -> Option<&Value> {
         self.config.as_ref()
     }

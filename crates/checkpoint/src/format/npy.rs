@@ -1,7 +1,8 @@
 //! npy: a numpy array, or a directory of them.
 //!
-//! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. Big-endian arrays have
-//! schemes of their own, `f32.be`. What is refused: records and objects. `NAME.npy.zst` is such a file compressed with zstd ([`storage::zstd`]).
+//! Source: numpy/lib/_format_impl.py of numpy 2.4, versions 1.0 to 3.0 of the format. Big-endian arrays have schemes of
+//! their own, `f32.be`. Records and objects are rejected. `NAME.npy.zst` is such a file compressed with zstd
+//! ([`storage::zstd`]).
 
 pub(crate) mod header;
 
@@ -124,7 +125,7 @@ fn compressed(source: Arc<dyn ByteSource>, location: &Location) -> Result<(File,
     let broken = |wrong| Box::new(broken(wrong));
     let compressed = Compressed::open(source).map_err(broken)?;
     let start = compressed.start(usize::try_from(header::MOST).unwrap_or(0)).map_err(broken)?;
-    // What is wrong from here on is in the content, of whose bytes the file knows no offsets.
+    // From here on, problems are in the decompressed content, whose offsets in the file are unknown.
     let wrong = |fault| Box::new(Problem { at: None, subject: Subject::Whole, fault });
     if !start.starts_with(header::MAGIC) {
         let what = "the content is zstd-compressed data that is no array: decompress it first".to_owned();

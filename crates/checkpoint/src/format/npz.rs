@@ -1,7 +1,6 @@
 //! npz: numpy arrays in a zip archive whose members are stored, not compressed.
 //!
-//! It refuses what [`super::npy`] refuses, and compressed members: nothing of them could be mapped or read in
-//! part.
+//! It rejects what [`super::npy`] rejects, and compressed members, which could not be mapped or read in part.
 
 mod write;
 

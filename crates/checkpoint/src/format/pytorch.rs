@@ -1,13 +1,13 @@
 //! PyTorch checkpoints, as `torch.save` writes them: zip archives since version 1.6, and the form before that.
 //!
-//! A pickle in the file says which tensors there are. It is read by a machine of our own that makes data and
-//! runs nothing ([`machine`]); tensors are views of storages, which lie in the file as they are. A tensor is
-//! called by the keys that lead to it, joined with dots, as in a nested checkpoint with `state_dict` and
-//! `optimizer`. Objects of classes that mean nothing here are ignored and listed
-//! ([`crate::Checkpoint::ignored`]); names that no checkpoint has a use for refuse the file.
+//! A pickle in the file lists the tensors. It is read by a machine of our own that makes data and runs nothing
+//! ([`machine`]); tensors are views of storages, which lie in the file as plain bytes. The name of a tensor is the keys
+//! that lead to it, joined with dots, as in a nested checkpoint with `state_dict` and `optimizer`. Objects of unknown
+//! classes are ignored and listed ([`crate::Checkpoint::ignored`]); a file with names that no checkpoint has a use for
+//! is rejected.
 //!
-//! Source: torch/serialization.py of torch 2.15. What is refused: TorchScript programs, compressed members,
-//! the tar archives of the first versions; sparse, quantised and lazily conjugated tensors.
+//! Source: torch/serialization.py of torch 2.15. Rejected are TorchScript programs, compressed members, the tar
+//! archives of the first versions; sparse, quantised and lazily conjugated tensors.
 
 mod archive;
 mod build;
@@ -40,7 +40,7 @@ pub(crate) struct Pytorch;
 
 const NAME: &str = "pytorch";
 
-/// Bytes of the pickle. That of a checkpoint of 100,000 tensors has 20 MB.
+/// Limit on the bytes of the pickle. A checkpoint of 100,000 tensors has a pickle of 20 MB.
 const MOST_PICKLE: u64 = 64 << 20;
 
 impl Format for Pytorch {
@@ -110,7 +110,7 @@ impl Pickle<'_> {
         self.start.saturating_add(at as u64)
     }
 
-    /// The tensors of what the pickle describes, each where `record` says that its storage lies in the file.
+    /// Returns the tensors that the pickle describes, each at the place in the file where `record` finds its storage.
     fn parts(
         &self,
         described: &machine::Described,

@@ -1,10 +1,9 @@
 //! safetensors.
 //!
-//! Source: the format section of README.md and safetensors/src/tensor.rs of safetensors 0.8.0. What that
-//! accepts and this refuses: a tensor name twice (also when escaped differently), white space before the
-//! header, other padding after it than spaces, unknown fields, a tensor written as a JSON array,
-//! `__metadata__` of null or twice, names that are empty or hold a NUL, more than 64 dimensions, shapes
-//! with a partial product that overflows.
+//! Source: the format section of README.md and safetensors/src/tensor.rs of safetensors 0.8.0. Accepted there and
+//! rejected here: a tensor name twice (also when escaped differently), white space before the header, other padding
+//! after it than spaces, unknown fields, a tensor written as a JSON array, `__metadata__` of null or twice, names that
+//! are empty or hold a NUL, more than 64 dimensions, shapes with a partial product that overflows.
 
 mod header;
 mod write;
@@ -33,7 +32,7 @@ pub(crate) struct Safetensors;
 pub(super) const NAME: &str = "safetensors";
 /// safetensors/src/tensor.rs, `MAX_HEADER_SIZE`.
 const MAX_HEADER: u64 = 100_000_000;
-/// As many as torch allows (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
+/// The limit of torch (c10/core/TensorImpl.h has no limit; its strides and iterators stop at 64).
 const MAX_DIMS: u64 = 64;
 /// Bytes of the length that starts the file.
 const PREFIX: u64 = 8;

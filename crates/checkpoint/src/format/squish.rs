@@ -43,7 +43,7 @@ const MAX_MANIFEST: u64 = 100_000_000;
 /// More axes than any tensor has.
 const MAX_AXES: u64 = 64;
 
-/// One way of holding a weight: what names of files end with, codes first.
+/// A way of storing a weight: suffixes of file names, codes first.
 struct Way {
     scheme: &'static str,
     planes: &'static [&'static str],
@@ -77,7 +77,7 @@ impl Format for Squish {
             }
         };
         let contents = contents(&folder)?;
-        // What squish writes has none, but who puts one there gets a model.
+        // squish does not write a configuration, but a directory with one is a model.
         let config = folder.has(CONFIG).then(|| HfMetadata::read(&folder)).transpose()?;
         let metadata = config.map_or(Metadata::None, Metadata::Hf);
         Ok(Checkpoint::new(folder.location(), FormatName::new(NAME), contents, metadata))
@@ -264,7 +264,7 @@ fn shape(file: OpenFile) -> Result<Shape, Error> {
     bytes.as_chunks::<8>().0.iter().map(axis).collect::<Result<Vec<_>, _>>().map(Shape::from)
 }
 
-/// What there is instead of the files of any way.
+/// Describes the files that are there instead of those of a known way.
 fn otherwise(folder: &Folder, key: &str) -> Fault {
     let start = format!("{key}__");
     let suffix = |name: &str| name.strip_prefix(&start).map(|rest| format!("__{rest}"));

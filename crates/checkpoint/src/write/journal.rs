@@ -1,8 +1,8 @@
-//! A record of what has been written and is durable. It lies beside the result, so that another process can go on.
+//! A record of the tensors that are written and durable. It is beside the result, so that another process can continue.
 //!
-//! Lines of JSON. The first says what is being written, by its fingerprint; each of the others that a tensor is on
-//! the disk, with the digest of its bytes; the last that all is, and under which numbers the file system knows it. A
-//! line is only written when what it says is true of the disk; one that was cut short says nothing.
+//! Lines of JSON. The first identifies the result by its fingerprint. Each of the others records that a tensor is on
+//! the disk, with the digest of its bytes; the last that everything is, with the file system's numbers for it. A line
+//! is written only once it is true of the disk; a truncated line is ignored.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -14,7 +14,7 @@ use super::system::{self, Identity};
 use crate::error::Error;
 use crate::fault::Fault;
 
-/// Lines longer than all that a journal says of 500,000 tensors are none of ours.
+/// A longer line is not ours: the whole journal of 500,000 tensors is shorter.
 const LONGEST: u64 = 1 << 30;
 
 /// A tensor that is on the disk.
@@ -22,7 +22,7 @@ const LONGEST: u64 = 1 << 30;
 pub(super) struct Done {
     /// The BLAKE3 of its planes, one after the other, in hexadecimal digits.
     pub(super) digest: String,
-    /// What the caller wants to know of it again.
+    /// The caller's note, returned when the result is continued.
     pub(super) note: Value,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Journal {
     fingerprint: String,
     /// Tensors that are on the disk, in order.
     pub(super) done: Vec<Done>,
-    /// When all is durable: what is to get the names of the result.
+    /// Once everything is durable, the files that get the names of the result.
     pub(super) complete: Option<Vec<Identity>>,
     /// Lines of tensors in the file.
     written: usize,
 }
 
 impl Journal {
-    /// Opens or makes the journal at `path` in a directory that is there. What it says is forgotten if it is about
-    /// another result than that of `fingerprint`; the second value says whether it is about the same.
+    /// Opens or creates the journal at `path` in an existing directory. Its records are dropped if they are of another
+    /// result than `fingerprint`'s; the second value says whether they were of the same.
     pub(super) fn open(path: &Path, fingerprint: &str) -> Result<(Journal, bool), Error> {
         let failed = |doing| move |e: io::Error| Error::io(path, doing, e);
         let busy = || Error::whole(path.parent().unwrap_or(path), Fault::Busy);
@@ -73,7 +73,7 @@ impl Journal {
         Ok((journal, same))
     }
 
-    /// Takes in what `text` says, up to the first line that says nothing.
+    /// Reads the records of `text`, up to the first line that is not valid.
     fn parse(&mut self, text: &[u8]) -> bool {
         let mut lines = text.split_inclusive(|b| *b == b'\n');
         let line = |line: &[u8]| -> Option<Value> { serde_json::from_slice(line.strip_suffix(b"\n")?).ok() };
@@ -97,7 +97,7 @@ impl Journal {
         true
     }
 
-    /// Forgets all but the first `tensors`: what is written from now on comes after them.
+    /// Drops all but the first `tensors` records; later records follow them.
     pub(super) fn restart(&mut self, tensors: usize) -> Result<(), Error> {
         self.done.truncate(tensors);
         (self.complete, self.written) = (None, 0);
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(journal.done, [done("a"), done("b"), done("c")][..lines.saturating_sub(1).min(3)]);
             assert_eq!(journal.complete, (lines == 5).then(|| vec![Identity(1, 2)]));
         }
-        // What is begun anew after the second says nothing of what was after it.
+        // After a restart at the second tensor, the journal has no record of the later ones.
         let (mut journal, _) = open();
         journal.restart(2).unwrap();
         journal.done.push(done("d"));

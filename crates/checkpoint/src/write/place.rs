@@ -1,9 +1,9 @@
-//! Where a checkpoint is written, and how it gets to its place: all at once, or not at all.
+//! The place where a checkpoint is written, and how it gets its name: all at once, or not at all.
 //!
-//! Beside the path `DIR/NAME` a directory `.NAME.partial` holds a journal and, in `output`, what is being written.
-//! Its name is always the same, so that what a process leaves that was killed is found by the next, which
-//! continues it or removes it. Names are only given when everything is durable, and the journal says so: who was
-//! killed between two of them is followed by one who gives the others.
+//! Beside the path `DIR/NAME` a directory `.NAME.partial` holds a journal and, in `output`, the unfinished result. Its
+//! name is always the same, so that the next process finds the files of one that was killed, and continues or removes
+//! them. Files get their names only when everything is durable and recorded in the journal. If a process is killed
+//! between two names, the next one gives the others.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +23,7 @@ use crate::numbered::Numbered;
 pub(super) enum DestinationKind {
     /// A file.
     File,
-    /// A file `NAME.gguf`, or its parts `NAME-00001-of-00003.gguf`: one of the two, whatever was there before.
+    /// A file `NAME.gguf`, or its parts `NAME-00001-of-00003.gguf`: one of the two replaces either.
     Parts,
     /// A directory.
     Folder,
@@ -42,7 +42,7 @@ pub(super) struct OutputPlace {
     output: PathBuf,
     /// Where each file of the draft is while it is written.
     files: Vec<PathBuf>,
-    /// What gets a name at the end, and which.
+    /// Files that get a name at the end: from, to.
     names: Vec<(PathBuf, PathBuf)>,
     pub(super) journal: Journal,
     done: bool,
@@ -171,7 +171,7 @@ impl OutputPlace {
         complete.is_some_and(|id| self.names.get(index).and_then(|(_, to)| Identity::of(to)) == Some(*id))
     }
 
-    /// Whether what the journal says is complete is there, with its name or without.
+    /// Whether the files that the journal lists as complete exist, with or without their names.
     fn is_sound(&self, tensors: usize) -> bool {
         let done = self.journal.done.len();
         let Some(complete) = &self.journal.complete else { return done <= tensors };
@@ -181,7 +181,7 @@ impl OutputPlace {
         done == tensors && complete.len() == self.names.len() && complete.iter().zip(&self.names).all(there)
     }
 
-    /// Gives all their names. Everything is durable.
+    /// Gives all files their names. Everything must be durable.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
         if self.journal.complete.is_none() {
             self.sync_names()?;
@@ -194,7 +194,7 @@ impl OutputPlace {
             "what was written is complete, in `{}`: the same again only gives the names",
             self.work.display()
         );
-        // What the directory holds may have changed since it was looked at.
+        // The directory may have changed since it was checked.
         let is_replaced = self.kind == DestinationKind::Folder && self.overwrite && self.path.is_dir();
         if is_replaced
             && !self.is_placed(0)
@@ -252,7 +252,7 @@ impl OutputPlace {
         fs::rename(from, to)
     }
 
-    /// What stands for the same checkpoint under names that it will not have.
+    /// Returns files of the same checkpoint under names that it will not have.
     fn stale(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let family = family(&self.path).map_err(|e| (self.path.clone(), e))?;
         Ok(family.into_iter().filter(|path| self.names.iter().all(|(_, to)| to != path)).collect())
@@ -273,7 +273,7 @@ impl OutputPlace {
 impl Drop for OutputPlace {
     fn drop(&mut self) {
         if !self.done && self.journal.done.is_empty() && self.journal.complete.is_none() {
-            // There is nobody to tell; the name says that it is temporary.
+            // The error has no one to go to, and the name says that the files are temporary.
             let _ = self.remove();
         }
     }
@@ -376,7 +376,7 @@ fn stem(path: &Path) -> String {
     name.strip_suffix(GGUF).map_or_else(|| name.clone(), str::to_owned)
 }
 
-/// What is at `path` and beside it under the names of its parts, sorted.
+/// Returns the paths that exist at `path` and beside it under the names of its parts, sorted.
 fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
     let stem = stem(path);
     let mut found = vec![];
@@ -475,8 +475,8 @@ mod tests {
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
     }
 
-    /// Killed after each of the renames: no reader ever finds a first part with others that are not its own, and who
-    /// comes next gives the rest of the names.
+    /// Killed after each of the renames: no reader ever finds a first part with others that are not its own, and the
+    /// next process gives the remaining names.
     #[test]
     fn parts_get_the_rest_of_their_names() {
         let files = |text: &str| -> Vec<OutFile> {

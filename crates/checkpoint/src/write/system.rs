@@ -25,7 +25,7 @@ pub(super) struct Room {
 pub(super) struct Identity(pub(super) u64, pub(super) u64);
 
 impl Identity {
-    /// That of what is at `path`, if something is.
+    /// Returns the identity of the file at `path`, if there is one.
     pub(super) fn of(path: &Path) -> Option<Identity> {
         let (device, file) = storage::platform::number_at(path).ok()?;
         Some(Identity(device, file))

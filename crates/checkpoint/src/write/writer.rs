@@ -26,8 +26,8 @@ pub struct WriteOptions {
     /// Bytes after which the result so far is made durable: if the process is interrupted later, the next one that writes
     /// the same to the same path continues from there. A shorter result leaves nothing behind.
     pub sync_every: u64,
-    /// What the bytes of the tensors depend on, beyond what the draft says: a result is only continued where this
-    /// is the same.
+    /// Identity of the inputs that the bytes of the tensors depend on, beyond the draft. A result is only continued if
+    /// it is the same.
     pub identity: Vec<u8>,
 }
 
@@ -92,11 +92,11 @@ impl Writer {
         })
     }
 
-    /// Goes past the next tensor if an earlier process has written it and it is there unchanged; gives the note that
-    /// it was written with.
+    /// Skips the next tensor if an earlier process has written it and it is unchanged. Returns the note that it was
+    /// written with.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     pub fn again(&mut self) -> Result<Option<Value>, Error> {
         if self.next >= self.claimed {
             return Ok(None);
@@ -146,10 +146,10 @@ impl Writer {
         Ok(true)
     }
 
-    /// Writes the planes of the next tensor of the draft, as its scheme has them.
+    /// Writes the planes of the next tensor of the draft, in its scheme's order.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     ///
     /// # Panics
     /// If there is no next tensor, or a plane is not as long as the scheme says: the caller's bugs.
@@ -157,10 +157,10 @@ impl Writer {
         self.tensor_with(planes, Value::Null)
     }
 
-    /// Writes the next tensor, with a note that [`Writer::again`] gives a later process.
+    /// Writes the next tensor, with a note that [`Writer::again`] returns to a later process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system fails.
     ///
     /// # Panics
     /// As [`Writer::tensor`].
@@ -258,10 +258,10 @@ impl Writer {
         self.place.journal.append()
     }
 
-    /// Makes everything durable and puts it in its place. Gives the length of the files with tensors in bytes.
+    /// Makes everything durable and moves it to its place. Returns the length of the files with tensors, in bytes.
     ///
     /// # Errors
-    /// If the system refuses, or something has come to be at the path meanwhile.
+    /// If the system fails, or a file has appeared at the path meanwhile.
     ///
     /// # Panics
     /// If tensors are missing: the caller's bug.
@@ -298,7 +298,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // What can be continued at all is continued from here; nobody is there to tell if not.
+        // Makes a later continuation possible. An error has no one to go to.
         if !self.failed && !self.place.journal.done.is_empty() && self.place.journal.complete.is_none() {
             let _ = self.sync();
         }

@@ -69,7 +69,7 @@ fn inner_keys_are_found_and_a_copy_is_one() {
     assert_eq!(copy(&mlx), Some(KeyUse::Unknown));
 }
 
-/// What is wrong with a configuration, without any weights.
+/// Returns the problem of a configuration without any weights.
 fn problem(config: &Value) -> Option<String> {
     let wrong = checkpoint::convention::gather(config, vec![], &|_| unreachable!()).err()?;
     Some(wrong[0].what.clone())

@@ -1,4 +1,4 @@
-//! CTranslate2's `model.bin`: what the library writes, what older versions of it wrote, and what is broken.
+//! CTranslate2's `model.bin`: files of the library, of its older versions, and broken ones.
 
 use std::fs;
 use std::path::PathBuf;

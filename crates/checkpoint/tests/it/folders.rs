@@ -1,4 +1,4 @@
-//! Directories: what is looked for, what is refused, and that no path leads out of them.
+//! Directories: the files looked for, rejected directories, and paths that must not lead out of them.
 
 use std::os::unix::fs::symlink;
 

@@ -1,5 +1,5 @@
-//! What the reference readers say about files, against what we say: see `golden/gguf` and
-//! `golden/safetensors` for the scripts that wrote the listings.
+//! Our listings of files compared with the reference readers': `golden/gguf` and `golden/safetensors` have the scripts
+//! that wrote the listings.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use crate::{Dir, timed};
 /// CPU time that opening any of these files may take.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 1 });
 
-/// What `work` gives, and how long it took, printed.
+/// Returns the result of `work` and the time it took, and prints the time.
 #[expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 fn told<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
     let (result, took) = timed(work);
@@ -43,7 +43,7 @@ fn half_a_million_tensors() {
     }
 }
 
-/// The counts of each dtype are those that Hugging Face shows for deepseek-ai/DeepSeek-V3.
+/// The counts of each dtype equal those on Hugging Face for deepseek-ai/DeepSeek-V3.
 #[test]
 fn deepseek_v3() {
     let dir = Dir::new();

@@ -1,4 +1,4 @@
-//! Behaviour of the crate as its users see it: what opens, what is refused, and in which words.
+//! Behaviour of the crate as its users see it: files that open, files that are rejected, and the messages.
 
 extern crate weighbridge_checkpoint as checkpoint;
 
@@ -86,7 +86,7 @@ impl Dir {
     }
 }
 
-/// What `work` gives, and the CPU time of this thread that it took: other processes do not count.
+/// Returns the result of `work` and the CPU time of this thread that it took: other processes do not count.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let now = || {
         let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -151,7 +151,7 @@ fn opening_reads_headers_alone() {
     }
 }
 
-/// What is opened, and the files.
+/// The path to open, and the files.
 type Files = (&'static str, Vec<(&'static str, Vec<u8>)>);
 
 #[test]

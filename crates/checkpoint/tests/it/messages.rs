@@ -1,4 +1,4 @@
-//! What a user reads when something is wrong.
+//! Error messages as users read them.
 
 use insta::assert_snapshot;
 

@@ -101,13 +101,13 @@ fn how_weights_are_stored_is_said_by_their_own_configuration_or_by_the_first() {
         let options = OpenOptions::default().with_more("q.", more);
         names(&checkpoint::open_with(dir.path(main), &options).expect("sound"))
     };
-    // Nobody says it: three tensors.
+    // Without a configuration, there are three tensors.
     assert_eq!(with("m", &file), "a b q.l.weight q.l.scales q.l.biases");
-    // Its own configuration does.
+    // With its own configuration, they are one.
     dir.file("own/config.json", said);
     dir.file("own/model.safetensors", quantized());
     assert_eq!(with("m", &dir.path("own")), "a b q.l.weight");
-    // The first one's does, of a file that has none.
+    // A file without a configuration takes that of the first checkpoint.
     dir.file("m/config.json", said);
     assert_eq!(with("m", &file), "a b q.l.weight");
 }

@@ -80,7 +80,7 @@ fn big_endian_files_say_what_gguf_py_reads_in_them() {
     assert_eq!(pairs, listing["pairs"]);
     assert_eq!((metadata.version(), metadata.big_endian()), (3, true));
     assert_eq!(metadata.data_start(), listing["data_offset"]);
-    // Their tensors are where and what it says, in a scheme that nobody mistakes for another.
+    // Tensors have the listed places and shapes, and a scheme that cannot be mistaken for another.
     let mut wanted = listing["tensors"].clone();
     for tensor in wanted.as_array_mut().expect("an array") {
         if tensor[1] != "i8" {

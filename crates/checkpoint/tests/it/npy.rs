@@ -47,7 +47,7 @@ fn one_array() {
     let checkpoint = open_both(&path).expect("sound");
     assert_snapshot!(list(&checkpoint), @"a.b [2, 3] f32 a.b.npy 24x7");
     assert_eq!((checkpoint.format().name(), checkpoint.metadata().hf().is_none()), ("npy", true));
-    // By its content, whatever it is called.
+    // The format is found by content, whatever the file name.
     assert_snapshot!(list(&open_both(&dir.file("plain", filled("<V2", &[], 1))).expect("sound")), @"plain [] bf16 plain 2x1");
     dir.file("x.gguf", filled("<f4", &[1], 0));
     assert_snapshot!(dir.error("x.gguf"), @"
@@ -107,7 +107,7 @@ fn squish() -> Dir {
     file("q4a", "q4a", filled("|u1", &[4, 32], 1));
     file("q4a", "s4a", filled("<f4", &[4, 2], 2));
     file("q4a", "z4a", filled("<f4", &[4, 2], 3));
-    // What it was converted from is left in place.
+    // The original of a conversion may stay in place.
     file("q4a", "q", filled("|i1", &[4, 64], 9));
     file("q4a", "s", filled("<f4", &[4], 9));
     shape("q4", &[4, 128]);

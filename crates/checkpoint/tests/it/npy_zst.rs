@@ -1,5 +1,5 @@
-//! Arrays compressed with zstd: what Python's `zstandard` writes is read, what is broken is refused in words, at once
-//! or when the first value is read, in memory that the file earns.
+//! Arrays compressed with zstd: files of Python's `zstandard` are read, and broken files are rejected with a message,
+//! on opening or on the first read, with memory in proportion to the file.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use testkit::golden;
 use crate::npy::npy;
 use crate::{Dir, open_both, plane, timed};
 
-/// Blocks stored as they are, in one frame: what zstd writes for noise. `flags` are those of its descriptor.
+/// Builds one frame of stored blocks, which zstd writes for noise. `flags` are those of its descriptor.
 fn stored(flags: u8, content: Option<u64>, data: &[u8]) -> Vec<u8> {
     // A window of 1 MiB; a content size of 8 bytes if there is one.
     let size = content.map_or(vec![], |size| size.to_le_bytes().to_vec());
@@ -81,7 +81,7 @@ fn directories_of_them() {
         };
         assert_eq!(whole(&*a.source), whole(&*b.source), "{}", b.location);
     }
-    // What was not compressed is taken, as squish does.
+    // An uncompressed file wins, as in squish.
     let dir = Dir::new();
     dir.file("m/manifest.json", r#"{"a": "a"}"#);
     dir.file("m/tensors/a__pt.npy", npy("<f2", &[2], &[0; 4]));
@@ -89,7 +89,7 @@ fn directories_of_them() {
     assert_eq!(open_both(&dir.path("m")).expect("sound").entries()[0].shape.to_string(), "[2]");
 }
 
-/// What opening says, or what reading says where it opens.
+/// Returns the error of opening, else the result of reading.
 fn said(dir: &Dir, content: &[u8]) -> String {
     let path = dir.file("x.npy.zst", content);
     match open_both(&path) {

@@ -1,4 +1,4 @@
-//! npz: what numpy writes is read, what we write numpy reads (golden/npz/make.py), and what is broken is refused.
+//! npz: numpy's files are read, numpy reads ours (golden/npz/make.py), and broken files are rejected.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ fn a_broken_archive_is_an_error_wherever_it_ends_and_whatever_is_changed() {
         let path = dir.file("cut.npz", &whole[..end]);
         assert!(open_both(&path).is_err(), "{end} of {}", whole.len());
     }
-    // A changed byte may go unseen (data, dates), but never do harm: what opens is inside the file.
+    // A changed byte may go unnoticed (data, dates) but never do harm: every entry is inside the file.
     for at in 0..whole.len() {
         for flip in [1, 0x80, 0xff] {
             let mut bytes = whole.clone();

@@ -1,4 +1,4 @@
-//! Checkpoints whose entries the caller has found: what cannot be is refused, all of it at once.
+//! Checkpoints whose entries the caller has found: all invalid entries are reported at once.
 #![allow(clippy::unwrap_used, reason = "a test fails so")]
 #![allow(
     clippy::single_range_in_vec_init,

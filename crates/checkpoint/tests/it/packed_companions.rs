@@ -1,5 +1,5 @@
-//! Quantised weights that their ecosystem spreads over several tensors: what is recognised as one entry, and what
-//! does not fit together.
+//! Quantised weights spread over several tensors: sets that are recognised as one entry, and sets that do not fit
+//! together.
 
 mod compressed_tensors;
 mod modelopt;
@@ -44,7 +44,7 @@ pub(crate) fn zeros(name: &'static str, dtype: &'static str, shape: &[u64]) -> M
     (name, dtype, shape.to_vec(), vec![0; usize::try_from(bytes).expect("small")])
 }
 
-/// What there is, as text: name, scheme, shape, and the bytes of each plane.
+/// Lists the entries as text: name, scheme, shape, and the length of each plane.
 pub(crate) fn entries(dir: &Dir) -> String {
     let checkpoint = open_both(&dir.path("m")).unwrap_or_else(|e| panic!("{e}"));
     let mut lines = vec![];

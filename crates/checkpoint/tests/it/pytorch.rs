@@ -1,5 +1,5 @@
-//! PyTorch checkpoints: what torch saves is read as torch reads it (golden/pytorch.py), and what it does not save
-//! is refused.
+//! PyTorch checkpoints: torch's files are read as torch reads them (golden/pytorch.py), and files that it never writes
+//! are rejected.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod assembler;
@@ -61,8 +61,8 @@ fn dtype(torch: &str) -> &str {
     }
 }
 
-/// That `checkpoint` holds what torch says, `fact` by fact, and nothing else. `digest` of a tensor's bytes must be
-/// the fact of that name.
+/// Checks that `checkpoint` holds the tensors that torch lists in `facts`, and nothing else. `digest` of a tensor's
+/// bytes must be the fact of that name.
 fn is_what_torch_says(checkpoint: &Checkpoint, facts: &Value, digest: (&str, fn(&[u8]) -> String)) {
     let facts = facts.as_array().unwrap();
     let mut names: Vec<_> = checkpoint.entries().iter().map(|e| e.name.as_str()).collect();

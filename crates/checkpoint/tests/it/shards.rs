@@ -1,4 +1,4 @@
-//! Weights in several files: found, held against their index, refused where they do not fit together.
+//! Weights in several files: they are found, compared with their index, and rejected if they do not fit together.
 
 use std::os::unix::fs::symlink;
 
@@ -28,7 +28,7 @@ const INDEX: &str = "m/model.safetensors.index.json";
 const ONE: &str = "model-00001-of-00002.safetensors";
 const TWO: &str = "model-00002-of-00002.safetensors";
 
-/// `DIR/m` with an index and two shards: `a`, `b` and `c`. Its `total_size` is wrong, which is nobody's matter.
+/// `DIR/m` with an index and two shards: `a`, `b` and `c`. Its `total_size` is wrong, which has no effect.
 fn model() -> Dir {
     let dir = Dir::new();
     dir.file("m/config.json", "{}");

@@ -1,5 +1,5 @@
-//! What is read and what is refused at the edges of formats, against the reference readers: the tables of
-//! docs/strictness.md are those of golden/strictness/cases.json and of what this crate does, and nothing else.
+//! Files at the edges of formats that are read or rejected, compared with the reference readers: the tables of
+//! docs/strictness.md show golden/strictness/cases.json and the results of this crate, and nothing else.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn base64(text: &str) -> Vec<u8> {
     out
 }
 
-/// What this crate makes of a file: `reads`, or what it says, without the hint.
+/// Returns the result for a file: `reads`, or the message without the hint.
 fn asked(case: &Case, dir: &Path) -> String {
     let path = dir.join(format!("f{}", case.suffix));
     std::fs::write(&path, base64(&case.content)).unwrap();

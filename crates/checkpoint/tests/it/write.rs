@@ -1,4 +1,4 @@
-//! What is written is read back as it was meant, byte for byte; and nothing half-written is ever to be seen.
+//! Written files read back byte for byte, and no partial file is ever visible.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 use std::path::Path;
@@ -229,7 +229,7 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "the temporary file is gone");
     create(&path, true).unwrap();
     assert_eq!(checkpoint::open(&path).unwrap().entries()[0].name, "a");
-    // Something that comes to be there while it is written is not lost either.
+    // A file that appears during the write is not lost either.
     let late = dir.path("late.safetensors");
     let mut writer = small().create(&late, false).unwrap();
     writer.tensor(&[b"abc"]).unwrap();
@@ -255,7 +255,7 @@ fn only_a_model_is_replaced_by_a_directory() {
         writer.finish()
     };
     write("model").unwrap();
-    // Files of another conversion go with it; whatever else is there may be somebody's only copy.
+    // Files of another conversion are replaced with it; any other file may be the user's only copy.
     dir.file("model/model-00001-of-00002.safetensors", "old");
     write("model").unwrap();
     assert!(!dir.path("model/model-00001-of-00002.safetensors").exists());
@@ -271,7 +271,7 @@ fn only_a_model_is_replaced_by_a_directory() {
         assert!(path.exists());
         let _ = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
     }
-    // What comes to be there while it is written stays too, and the result is not lost.
+    // A file that appears during the write stays too, and the result is not lost.
     let begin = || {
         let draft = Draft::directory(outgoing(&source), files(&source), Flavour::Hf, None).unwrap();
         draft.create(&dir.path("model"), true)

@@ -1,4 +1,4 @@
-//! What a process that was ended has written is continued by the next, and comes out the same.
+//! The result of a process that was killed is continued by the next, and comes out the same.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 use std::collections::BTreeMap;
@@ -70,8 +70,8 @@ fn drafts(gguf: &Checkpoint, hf: &Checkpoint) -> Vec<(&'static str, Draft)> {
     ]
 }
 
-/// Each format, ended after each number of tensors, as kill -9 would: what is on the disk then is put back in a new
-/// directory, where the same is written again.
+/// Each format, stopped after each number of tensors as by kill -9: the files on the disk then are copied to a new
+/// directory, where the same result is written again.
 #[test]
 fn what_was_written_is_continued_and_comes_out_the_same() {
     let gguf = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
@@ -162,7 +162,7 @@ fn only_the_same_is_continued() {
     fs::remove_file(&data).unwrap();
     assert_eq!(rest(&source, &mut create(&often())), 0);
 
-    // Who does not ask writes all of it again.
+    // Without the request to continue, everything is written again.
     restore();
     let mut writer = create(&often());
     for entry in source.entries() {
@@ -172,7 +172,7 @@ fn only_the_same_is_continued() {
     assert!(fs::read(&path).unwrap() == wanted);
     fs::remove_file(&path).unwrap();
 
-    // What the values depend on has changed.
+    // The inputs of the values have changed.
     put_tree(&dir.path(""), &state);
     restore();
     let other = WriteOptions { identity: b"changed".to_vec(), ..often() };
@@ -186,7 +186,7 @@ fn only_the_same_is_continued() {
     assert_eq!(fs::read_dir(dir.path("")).unwrap().count(), 0);
 }
 
-/// What is where the unfinished result is to be, but is none, is left alone.
+/// A file at the place of the unfinished result that is not one is left alone.
 #[test]
 fn strangers_are_not_taken_for_ours() {
     let dir = Dir::new();

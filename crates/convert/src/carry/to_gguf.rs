@@ -38,7 +38,7 @@ pub(crate) fn to_gguf(
         }
         if key == "general.architecture" {
             out.put("general.type", ValueBuf::Str("model".to_owned()));
-            // The directory's, whatever it was called by.
+            // The name of the directory itself, whatever path led to it.
             let dir = hf.dir();
             let real =
                 dir.path().and_then(|path| path.canonicalize().ok()).map_or(dir.clone(), Location::Path);

@@ -104,7 +104,7 @@ pub(crate) fn to_hf(
     Ok(Carried { beside: Beside::Hf(Box::new(files)), made: vec![], left, lost })
 }
 
-/// The files of the tokenizer, or why there are none.
+/// Returns the files of the tokenizer, or the reason why there are none.
 fn tokenizer(
     vocabulary: &Vocabulary<'_>,
     template: Option<&str>,

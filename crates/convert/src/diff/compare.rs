@@ -1,4 +1,4 @@
-//! The values of one parameter held against those of another, whatever both are encoded in.
+//! Compares the values of one parameter with those of another, whatever schemes both are stored in.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const BYTES: usize = 1 << 20;
 /// Compares two tensors of one shape: first their bytes, if they are encoded alike, then their values.
 ///
 /// # Errors
-/// What of one of them cannot be meant.
+/// Invalid data in one of them.
 pub(super) fn compare(a: &Tensor, b: &Tensor, pool: &mut Pool) -> Result<Outcome, quant::BadData> {
     if a.scheme() == b.scheme() && same_bytes(a, b, pool) {
         return Ok(Outcome::Identical);
@@ -95,7 +95,7 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// `None` if they are not known, or there are none.
+    /// Returns `None` if no codec knows the values, or there are none.
     fn of(tensor: &'a Tensor) -> Result<Option<Values<'a>>, quant::BadData> {
         let shape: &Shape = tensor.shape();
         let (Some(codec), Some(bands)) =

@@ -1,5 +1,5 @@
-//! In what two checkpoints differ beside their tensors: by keys, if both say them in one ecosystem's words, and else by
-//! what the tokenizer and the chat template are.
+//! Differences of two checkpoints beside their tensors: by keys, if both are of one ecosystem, else by tokenizer and
+//! chat template.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use engine::text;
 
 use crate::Error;
 
-/// Something that one checkpoint says otherwise than the other.
+/// A key or value that differs between the checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyDifference {
-    /// The file that says it, `metadata` for GGUF, or `tokenizer` where both say it in words of their own.
+    /// The file with the key, `metadata` for GGUF, or `tokenizer` where each has it in a form of its own.
     pub file: String,
     /// The key; empty for a whole file.
     pub key: String,
@@ -60,14 +60,14 @@ fn bookkeeping(file: &str, key: &str) -> Option<&'static str> {
     BOOKKEEPING.iter().find(|(of, begin, _)| *of == file && fits(begin)).map(|(.., why)| *why)
 }
 
-/// The keys of both, besides their tensors and configurations.
+/// Metadata keys of both, other than tensors and configurations.
 pub(super) struct Compared {
     pub(super) differences: Vec<KeyDifference>,
     /// Why something was not compared.
     pub(super) not_compared: Vec<String>,
 }
 
-/// Compares what `a` and `b` say beside their tensors.
+/// Compares the metadata of `a` and `b`.
 ///
 /// # Errors
 /// If a file beside the weights cannot be read.
@@ -174,7 +174,7 @@ fn template(checkpoint: &Checkpoint) -> Result<Option<String>, Error> {
     })
 }
 
-/// The vocabulary; `None` if there is none. What has no words in which it could be compared goes to `not_compared`.
+/// Returns the vocabulary; `None` if there is none. Parts that have no comparable form are added to `not_compared`.
 fn vocabulary(
     checkpoint: &Checkpoint,
     not_compared: &mut Vec<String>,

@@ -1,4 +1,4 @@
-//! In what two checkpoints differ.
+//! Differences of two checkpoints.
 
 use std::cmp::Ordering;
 
@@ -27,7 +27,7 @@ pub enum Outcome {
     SameValues,
     /// Other values.
     Values {
-        /// How far those of B are from those of A.
+        /// Difference of B's values from A's.
         difference: Difference,
         /// Values that are not equal.
         unequal: u64,
@@ -65,7 +65,7 @@ impl Outcome {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     }
 
-    /// Of both together, which are alike but for numbers.
+    /// Joins the outcomes of parameters that are alike but for numbers in their names.
     pub(super) fn and(self, other: Outcome) -> Outcome {
         match (self, other) {
             (
@@ -90,7 +90,7 @@ pub struct Compared {
     pub outcome: Outcome,
 }
 
-/// Parameters alike but for numbers in their names, that compare alike.
+/// Parameters with the same outcome whose names differ only in numbers.
 #[derive(Clone, Debug)]
 pub struct DiffGroup {
     /// Their name, with `{n}` for numbers if they are several.
@@ -101,22 +101,22 @@ pub struct DiffGroup {
     pub a: StoredParam,
     /// One of them in B.
     pub b: StoredParam,
-    /// Of all together.
+    /// The joined outcome.
     pub outcome: Outcome,
 }
 
-/// In what two checkpoints differ: A, and B.
+/// The differences of two checkpoints, A and B.
 #[derive(Clone, Debug, Default)]
 pub struct DiffReport {
     /// The family, if the names are canonical ones.
     pub family: Option<&'static str>,
-    /// Why the names are those of the files, if nobody asked for that.
+    /// The reason for comparing stored names, if the caller did not ask for it.
     pub why_stored: Option<String>,
-    /// What the configurations say otherwise: field, A's value, B's value.
+    /// Differences of the configurations: field, A's value, B's value.
     pub configuration: Vec<(String, String, String)>,
-    /// What they say otherwise beside tensors: metadata, configuration, tokenizer, template.
+    /// Differences beside the tensors: metadata, configuration, tokenizer, template.
     pub keys: Vec<KeyDifference>,
-    /// What of this was not compared, and why.
+    /// Parts that were not compared, with the reason.
     pub not_compared: Vec<String>,
     /// Parameters that both have, in the order of A.
     pub params: Vec<Compared>,
@@ -135,8 +135,8 @@ pub struct DiffReport {
 }
 
 impl DiffReport {
-    /// Whether both hold the same parameters with the same values, under whatever names, in whatever encoding, and say the
-    /// same beside them.
+    /// Whether both hold the same parameters with the same values and the same metadata, whatever their names and
+    /// encodings.
     pub fn is_same(&self) -> bool {
         self.has_same_parameters() && self.configuration.is_empty() && self.differing_keys().next().is_none()
     }
@@ -146,12 +146,12 @@ impl DiffReport {
         self.only_a.is_empty() && self.only_b.is_empty() && self.params.iter().all(|p| p.outcome.is_same())
     }
 
-    /// What they say otherwise that is more than bookkeeping.
+    /// Differences of keys that are more than bookkeeping.
     pub fn differing_keys(&self) -> impl Iterator<Item = &KeyDifference> {
         self.keys.iter().filter(|k| k.bookkeeping.is_none())
     }
 
-    /// Of all parameters with other values, together.
+    /// The difference of all parameters with other values.
     pub fn difference(&self) -> Option<Difference> {
         let one = |p: &Compared| match p.outcome {
             Outcome::Values { difference, .. } => Some(difference),

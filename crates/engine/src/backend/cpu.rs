@@ -403,8 +403,8 @@ fn rows_together(group: usize) -> usize {
     }
 }
 
-/// How many query heads one task takes: as many of those that share a key head as leave all threads with
-/// work, since each task reads its keys and values once.
+/// Returns the number of query heads of one task: the most, among those that share a key head, that leave all threads
+/// with work. Each task reads its keys and values once.
 fn heads_together(key_heads: usize, group: usize, threads: usize) -> usize {
     let balanced = |together: &usize| {
         let tasks = key_heads * (group / together);

@@ -1,7 +1,7 @@
-//! What layers ask of the processor.
+//! Operations that layers need from the processor.
 //!
-//! Activations are row-major f32, one row a token. A runner owns the buffers, layers the order of the
-//! operations, a backend how each is done; so two backends run the same model, and differ by rounding.
+//! Activations are row-major f32, one row per token. A runner owns the buffers, layers determine the order of the
+//! operations, and a backend carries them out; so two backends run the same model, and differ by rounding.
 
 mod activation;
 mod ceiling;
@@ -58,7 +58,7 @@ impl Heads<'_> {
 
 /// One attention of one session over its cache.
 pub struct Attend<'a> {
-    /// Keys and values, those of these rows included.
+    /// Keys and values, including those of these rows.
     pub cache: &'a KvCache,
     /// The position of the first row.
     pub position: usize,
@@ -118,7 +118,8 @@ pub trait Backend {
     /// `x += y`.
     fn add(&mut self, x: &mut [f32], y: &[f32]);
 
-    /// Measures what bounds it on this machine, with the matrices of a model; `None` if nothing does but itself. Takes a good part of a second.
+    /// Measures the limits of this machine that bound the backend, with the matrices of a model; `None` if there are
+    /// none but the backend itself. Takes a good part of a second.
     fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
         let _ = projections;
         None

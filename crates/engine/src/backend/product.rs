@@ -15,7 +15,7 @@ const ITEM: usize = 256 << 10;
 
 /// Products that are run one after the other.
 pub(super) struct Products {
-    /// As many as there are threads: each of the others may have been stopped in one, and one is left.
+    /// One per thread: each of the other threads may have been preempted in one race, and one is left.
     races: Vec<Arc<Race<Product>>>,
 }
 
@@ -53,7 +53,7 @@ impl Products {
 
     /// `y = W x + b` for every part of the projection.
     pub(super) fn run(&mut self, pool: &mut Pool, projection: &Arc<Projection>, x: &[f32], y: &mut [f32]) {
-        // Who was stopped in one holds it until it goes on; it has none of the others.
+        // A worker that is preempted in a race holds that one until it goes on, and none of the others.
         let race = loop {
             if let Some(free) = self.races.iter_mut().find(|race| Arc::strong_count(race) == 1) {
                 break free;

@@ -1,4 +1,4 @@
-//! Attention of query heads that share key and value heads, over all positions or those of a window.
+//! Attention of query heads that share key and value heads, over all positions or a window of them.
 
 use std::sync::Arc;
 

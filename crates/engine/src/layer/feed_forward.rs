@@ -11,7 +11,7 @@ use crate::weights::Projection;
 
 /// A feed-forward network; it has no state.
 pub(crate) struct FeedForward {
-    /// Of the gate, or of up where there is no gate.
+    /// Applied to the gate, or to up where there is no gate.
     pub(crate) activation: Activation,
     /// Whether there is a gate.
     pub(crate) gated: bool,

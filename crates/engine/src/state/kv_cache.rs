@@ -8,7 +8,7 @@ use crate::Error;
 
 /// The keys and values of one layer: `[key | value][kv_head][position][head_dim]`, f32.
 ///
-/// Positions are explicit: a row is written at the position that it is for, and the session says how many count.
+/// Positions are explicit: a row is written at its own position, and the session knows how many are valid.
 pub struct KvCache {
     /// Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
     data: MmapMut,

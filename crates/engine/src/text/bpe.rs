@@ -13,14 +13,14 @@ use super::Error;
 use super::pretokenize::{Cutter, PreTokenizer};
 use super::store::{ByteTable, TokenStore};
 
-/// What a pair of tokens becomes.
+/// The token that a pair of tokens merges into, and its rank.
 #[derive(Clone, Copy)]
 struct Merge {
     rank: u32,
     merged: u32,
 }
 
-/// What a word is made of before any merge.
+/// The parts of a word before any merge.
 enum Atoms {
     /// Bytes: the token of each, where it has one.
     Bytes { ids: Box<[Option<u32>; 256]>, table: Box<ByteTable> },
@@ -33,7 +33,7 @@ enum Atoms {
 pub(super) enum Whole {
     /// None.
     Never,
-    /// Those of line ends alone, whose tokens are in no merge: `llm_tokenizer_bpe_session`, "fix for gemma 4".
+    /// Words of line ends alone, whose tokens are in no merge: `llm_tokenizer_bpe_session`, "fix for gemma 4".
     LineEnds,
     /// All that are tokens.
     Always,
@@ -116,7 +116,7 @@ impl Bpe {
         Ok(Bpe { pre, merges, atoms: Atoms::Chars { fallback }, whole, outside })
     }
 
-    /// The same model with another rule for whole words, and tokens that are none of it.
+    /// Returns the model with another rule for whole words, and with tokens `outside` it.
     pub(super) fn with(self, whole: Whole, outside: HashSet<u32>) -> Bpe {
         Bpe { whole, outside, ..self }
     }

@@ -7,10 +7,11 @@ use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
 use super::{ChatTemplate, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 use crate::Error;
 
-/// The tokenizer of a checkpoint: GGUF's own metadata, or the tokenizer.json or tokenizer.model beside the weights.
+/// Returns the tokenizer of a checkpoint: GGUF's own metadata, or the tokenizer.json or tokenizer.model beside the
+/// weights.
 ///
 /// # Errors
-/// If there is none, or it contradicts itself.
+/// If there is no tokenizer, or it contradicts itself.
 pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
     let wrong = |source| Error::Text { path: shown(checkpoint), source };
     let absent = |looked_for, hint| Error::NoTokenizer { path: shown(checkpoint), looked_for, hint };
@@ -55,7 +56,8 @@ pub fn open_tokenizer(path: impl AsRef<Path>, options: &OpenOptions) -> Result<T
     Tokenizer::from_json(&json, config.as_deref()).map_err(|source| Error::Text { path: shown(), source })
 }
 
-/// What tokenizer.json or tokenizer.model says in the words of GGUF, and what these do not say; `None` if there is neither.
+/// Reads tokenizer.json or tokenizer.model as GGUF's vocabulary, with the losses that it cannot express; `None` if
+/// there is neither.
 pub fn hf_vocabulary(
     hf: &HfMetadata,
     checkpoint: &Checkpoint,

@@ -1,10 +1,9 @@
 //! Chat templates: a conversation as the prompt that the model was trained on.
 //!
-//! A template is a program from a stranger's file. It runs with a bound on its steps, its depth and its
-//! output, sees nothing but the conversation, and cannot load other templates. What it holds in memory on the
-//! way is bounded by its steps alone: a string may double with each, and a value may hold itself, which is walked by
-//! recursion. minijinja has no limits for that. Who runs templates of strangers does it in a process of its own, as
-//! `weighbridge run` does.
+//! A template is a program from an untrusted file. It runs with limits on its steps, its depth and its output, sees
+//! nothing but the conversation, and cannot load other templates. Its memory is limited by its steps alone: a string
+//! may double with each, and a value may contain itself, which is walked by recursion. minijinja has no limits for
+//! that. Run untrusted templates in a process of their own, as `weighbridge run` does.
 
 use std::fmt;
 use std::io;

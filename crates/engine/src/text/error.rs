@@ -1,10 +1,10 @@
-//! Errors of the text side, by fault, and what is said besides.
+//! Errors of the text side, by fault, with their hints.
 
 use std::fmt;
 
 use tensor::Diagnostics;
 
-/// What can be wrong with a vocabulary, a `tokenizer.json` or a chat template.
+/// Errors of a vocabulary, a `tokenizer.json` or a chat template.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,17 +13,17 @@ pub enum Error {
     Malformed {
         /// The metadata key or JSON path.
         field: &'static str,
-        /// What was wanted and what was found.
+        /// The value wanted and the value found.
         problem: String,
     },
     /// The file asks for what Weighbridge does not do.
     #[error("{what} `{found}` is not supported")]
     Unsupported {
-        /// What kind of thing it is.
+        /// The kind of feature.
         what: &'static str,
         /// Its name in the file.
         found: String,
-        /// What would have been understood.
+        /// The supported values.
         supported: String,
     },
     /// Fields of a file are wrong, or would be read otherwise than the reference reads them.
@@ -81,7 +81,7 @@ fn listed(problems: &[(String, String)]) -> String {
     problems.iter().map(line).collect()
 }
 
-/// Something that a file of the tokenizer says and nothing follows.
+/// A field of a tokenizer file that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The name of the file.
@@ -102,7 +102,7 @@ impl Note {
     }
 }
 
-/// Something of a `tokenizer.json` that GGUF does not say.
+/// A feature of a `tokenizer.json` that GGUF cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizerLoss {
     /// The path of the field.

@@ -1,8 +1,8 @@
-//! `tokenizer.json`, as Hugging Face's tokenizers library has it: read, and written from a [`Vocabulary`].
+//! `tokenizer.json` of Hugging Face's tokenizers library: read, and written from a [`Vocabulary`].
 //!
-//! Every field has a verdict ([`fields`], [`config`]). A file of one of the shapes that known models have goes to our own
-//! BPE ([`fast`]), which starts fast and is proven equal to the library; every other one goes to the library itself
-//! (`reference`, behind the feature `tokenizers`). What cannot be read exactly is refused by name.
+//! Every field has a verdict ([`fields`], [`config`]). A file in a shape of known models is read by our own BPE
+//! ([`fast`]), which starts fast and is proven equal to the library; any other file is read by the library itself
+//! (`reference`, behind the feature `tokenizers`). Features that cannot be read exactly are rejected by name.
 #![cfg_attr(
     not(feature = "tokenizers"),
     allow(dead_code, reason = "the whole file is checked; some of it only the library uses")
@@ -37,12 +37,13 @@ const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N
 const SPLITS: &[(&str, &str)] = &[(LLAMA3, "llama-bpe"), (QWEN2, "qwen2")];
 
 impl Tokenizer {
-    /// Makes the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it.
+    /// Creates the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it.
     ///
-    /// It gives the tokens that the library `tokenizers` gives.
+    /// It gives the same tokens as the library `tokenizers`.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if one of them is no JSON; [`Error::Refused`] with every field that is wrong or not supported.
+    /// [`Error::Malformed`] if one of them is not JSON; [`Error::Refused`] with every field that is wrong or not
+    /// supported.
     pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, Error> {
         let mut file = File::new(json, config)?;
         let notes = std::mem::take(&mut file.notes);
@@ -55,11 +56,11 @@ impl Tokenizer {
 }
 
 impl VocabularyBuf {
-    /// A `tokenizer.json` in the words of GGUF, and what these do not say; `config` is the `tokenizer_config.json`
-    /// beside it, which names the tokens with roles.
+    /// Reads a `tokenizer.json` as GGUF's vocabulary, with the losses that it cannot express; `config` is the
+    /// `tokenizer_config.json` beside it, which names the tokens with roles.
     ///
     /// # Errors
-    /// As [`Tokenizer::from_json`], and [`Error::Refused`] for what GGUF has no words for.
+    /// As [`Tokenizer::from_json`], and [`Error::Refused`] for fields that GGUF cannot express.
     pub fn from_json(
         json: &[u8],
         config: Option<&[u8]>,

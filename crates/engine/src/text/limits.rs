@@ -1,4 +1,4 @@
-//! What is refused of a template before it is parsed.
+//! Checks that reject a template before it is parsed.
 //!
 //! minijinja bounds the nesting of brackets and blocks. It does not bound `not not …`, `a ~ b ~ …`, `x.y.z…`,
 //! `x|f|g…` and `{% elif %}`, each of which is one level of its syntax tree, walked by recursion. There are no other
@@ -70,14 +70,15 @@ struct Tag<'s> {
     stars: u32,
     /// One of them follows another: a power.
     has_power: bool,
-    /// Something that can be repeated: a string, or what is in brackets.
+    /// There is an operand that can be repeated: a string, or anything in brackets.
     has_items: bool,
     /// The sum of all numbers, and no sum of some of them is larger.
     sum: usize,
 }
 
 impl Tag<'_> {
-    /// What no constant in it is longer than: numbers that are multiplied are at most `sum` each, and so are sums of them.
+    /// Upper bound on the length of a constant in it: each factor of a product is at most `sum`, and so is each sum of
+    /// numbers.
     fn constant(&self) -> usize {
         if self.stars == 0 || !self.has_items {
             return 0;

@@ -1,14 +1,14 @@
 //! How text is read and shown.
 
-/// What [`Tokenizer::encode`](super::Tokenizer::encode) makes of a text beside its words.
+/// Options of [`Tokenizer::encode`](super::Tokenizer::encode).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Put BOS before and EOS after, where the model does so.
     ///
     /// Leave it off for what a chat template wrote: the template writes them itself.
     pub add_special: bool,
-    /// Take `<|im_start|>` and its like in the text for the tokens that they name. Only for text that is not
-    /// a stranger's: whoever may write them may write turns.
+    /// Read `<|im_start|>` and the like in the text as the tokens that they name. Only for trusted text: such
+    /// tokens can forge turns.
     pub parse_special: bool,
 }
 

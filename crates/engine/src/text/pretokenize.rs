@@ -1,4 +1,4 @@
-//! Cutting text into words before merging: what the regexes of known tokenizers say, as scanners.
+//! Cuts text into words before merging: the regexes of known tokenizers, as scanners.
 //!
 //! Each scanner follows the regex in its comment alternative by alternative. They are facts of the
 //! models, gathered in `llm_tokenizer_bpe` and which name stands for which in
@@ -10,8 +10,8 @@ use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use super::Error;
 
-/// One pass over the words so far. All but the word scanners isolate what they match, and leave what lies
-/// between the matches as words of their own.
+/// One pass over the current words. All but the word scanners isolate their matches, and leave the text between the
+/// matches as words of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
@@ -143,7 +143,7 @@ static KNOWN: &[PreTokenizer] = &[
 /// For BPE over characters (`gemma4`): the merges never cross a line end, and nothing else is cut.
 pub(super) static LINES: PreTokenizer = plain("gemma4", &[Pass::Lines]);
 
-/// Those that `tokenizer.json` has, where the engine for regexes folds U+017F to an s.
+/// The cutters of `tokenizer.json`, whose regex engine folds U+017F to an s.
 pub(super) mod json {
     use super::{GPT2, Pass, PreTokenizer, SMOLLM, plain};
 
@@ -173,7 +173,7 @@ impl PreTokenizer {
     }
 }
 
-/// What the scanners ask of a character.
+/// Character classes that the scanners tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// `\p{L}`
@@ -219,7 +219,7 @@ struct Char {
 #[derive(Default)]
 pub(super) struct Cutter {
     chars: Vec<Char>,
-    /// Ends of the words, as indices in `chars`, and those of the pass being made.
+    /// Ends of the words as indices in `chars`, and the ends that the current pass makes.
     ends: Vec<usize>,
     next_ends: Vec<usize>,
 }
@@ -309,7 +309,8 @@ impl Words<'_> {
         }
     }
 
-    /// Cuts out every match, which ends past the position where it is tried, or there if there is none.
+    /// Cuts out every match. `match_end` returns the end of the match at a position, or the position itself if there is
+    /// none.
     fn isolate(&mut self, match_end: impl Fn(&Self, usize) -> usize) {
         let (mut at, mut cut) = (0, 0);
         while at < self.chars.len() {
@@ -433,7 +434,7 @@ mod tests {
         Cutter::default().words(pre.passes, text).map(str::to_owned).collect()
     }
 
-    /// `golden/tokenizer/classes.py` says what Oniguruma takes for a letter, and so on.
+    /// `golden/tokenizer/classes.py` lists the characters that Oniguruma takes for letters, and so on.
     #[test]
     fn classes_are_those_of_oniguruma() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/classes.json");

@@ -1,7 +1,7 @@
-//! Tokenizers that no shape of ours covers, by the library that their files are written for.
+//! Tokenizers that none of our shapes covers, run by the library that their files are written for.
 //!
-//! The file was checked before: what makes the library panic or loop is refused there. Its parts are handed over one
-//! by one, because its own reader panics on some files.
+//! The file was checked before: input that makes the library panic or loop is rejected there. Its parts are handed over
+//! one by one, because its own reader panics on some files.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -104,8 +104,8 @@ impl Reference {
     }
 }
 
-/// Runs the library, whose errors are of any type, and which is not known not to panic: 26,000 lines that read what a
-/// stranger wrote. What is known to make it panic is refused before.
+/// Runs the library, whose errors are of any type, and which may panic: it has 26,000 lines that read untrusted input.
+/// Input known to make it panic is rejected before.
 fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|e| Error::malformed(FILE, e.to_string())),

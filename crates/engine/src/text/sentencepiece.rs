@@ -11,13 +11,13 @@ use super::{Error, VocabularyBuf};
 const WHAT: &str = "tokenizer.model";
 
 impl VocabularyBuf {
-    /// What a SentencePiece model says; `config` is the `tokenizer_config.json` beside it, whose
-    /// `added_tokens_decoder` gives pieces other meanings.
+    /// Reads a SentencePiece model; `config` is the `tokenizer_config.json` beside it, whose `added_tokens_decoder`
+    /// gives pieces other meanings.
     ///
     /// As llama.cpp's converter reads it: conversion/base.py@0c1e57098, `_create_vocab_sentencepiece`.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if it is no such file, [`Error::Unsupported`] for a model that is not BPE.
+    /// [`Error::Malformed`] if it is not such a file, [`Error::Unsupported`] for a model that is not BPE.
     pub fn from_sentencepiece(model: &[u8], config: Option<&[u8]>) -> Result<VocabularyBuf, Error> {
         let config: Value = match config {
             Some(json) => serde_json::from_slice(json)
@@ -110,7 +110,7 @@ impl VocabularyBuf {
 /// `TrainerSpec.ModelType`.
 const BPE: u64 = 2;
 
-/// What matters of `TrainerSpec` and `NormalizerSpec`.
+/// The fields of `TrainerSpec` and `NormalizerSpec` that matter.
 struct Spec {
     algorithm: u64,
     unk: Option<u64>,

@@ -11,7 +11,7 @@ pub(super) enum TextOrToken<'a> {
 
 /// The tokens that are cut out of a text before it is encoded.
 pub(super) struct Specials {
-    /// By the first byte of a token: the lengths of the tokens that begin so, longest first.
+    /// Lengths of tokens, the longest first, by their first byte.
     lengths: Box<[Vec<usize>; 256]>,
 }
 
@@ -69,7 +69,7 @@ impl Specials {
     }
 }
 
-/// Those of `places` that stay when each takes its bytes in turn.
+/// Returns the `places` that remain when each takes its bytes in turn.
 fn choose(mut places: Vec<Occurrence>, bytes: usize) -> Vec<Occurrence> {
     if places.is_empty() {
         return places;
@@ -78,7 +78,7 @@ fn choose(mut places: Vec<Occurrence>, bytes: usize) -> Vec<Occurrence> {
     let mut taken = vec![false; bytes];
     places.retain(|place| {
         let range = place.start..place.start + place.len;
-        // What was taken before is at least as long: an overlap holds the first or the last byte.
+        // Places taken before are at least as long, so an overlap holds the first or the last byte.
         let free = !taken[range.start] && !taken[range.end - 1];
         if free {
             taken[range].fill(true);
@@ -88,7 +88,7 @@ fn choose(mut places: Vec<Occurrence>, bytes: usize) -> Vec<Occurrence> {
     places
 }
 
-/// Token names that end a generation, whatever else the file says.
+/// Token names that end a generation, regardless of the file's other fields.
 ///
 /// This list and the two below: `llama_vocab::impl::load`,
 /// src/llama-vocab.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.
@@ -117,8 +117,8 @@ const ENDS: &[&str] = &[
     "[e~[",
 ];
 
-/// Names of fill-in-the-middle tokens: of each row the first one found; those of the last three rows end
-/// a generation too (padding, next repository, next file).
+/// Names of fill-in-the-middle tokens: the first one found in each row counts. Those of the last three rows end a
+/// generation too (padding, next repository, next file).
 const FILL_IN: [(&[&str], bool); 6] = [
     (
         &[
@@ -176,7 +176,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Those that a file names, and those known by name; `id` gives the token that is spelled so.
+    /// Finds the tokens that a file names, and those known by name; `id` returns the token with a spelling.
     pub(super) fn find(id: &dyn Fn(&str) -> Option<u32>, named: &[Option<u32>]) -> Ends {
         let mut ends = Ends { ids: named.iter().flatten().copied().collect(), kinds: Vec::new() };
         for (names, is_end) in FILL_IN {
@@ -217,8 +217,8 @@ impl Ends {
     }
 }
 
-/// The tokens that end a generation, sorted: those that the file names, and those known by name. Tokens found
-/// by name become control tokens.
+/// Returns the tokens that end a generation, sorted: those named by the file, and those known by name. Tokens known by
+/// name become control tokens.
 pub(super) fn find_ends(store: &mut TokenStore, named: &[Option<u32>]) -> Vec<u32> {
     let Ends { ids, kinds } = Ends::find(&|name| store.id(name.as_bytes()), named);
     for (id, kind) in kinds {

@@ -1,5 +1,5 @@
-//! SentencePiece BPE as `llama` vocabularies hold it: neighbours merge where together they are a token, the
-//! highest score first, the leftmost of equals; what has no token is spelled in bytes.
+//! SentencePiece BPE as `llama` vocabularies hold it: neighbours merge where together they are a token, the highest
+//! score first, the leftmost of equals; text without a token is spelled in bytes.
 //!
 //! The algorithm is that of `llm_tokenizer_spm_session`,
 //! src/llama-vocab.cpp@<https://github.com/ggml-org/llama.cpp/tree/0c1e57098>.

@@ -11,7 +11,7 @@ pub(super) const SPACE_MARK: &str = "\u{2581}";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 
-/// What a token is for. Values are those of `tokenizer.ggml.token_type`.
+/// The kind of a token. Values are those of `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenType {
     Normal,
@@ -301,7 +301,7 @@ impl ByteTable {
         }
     }
 
-    /// The bytes that `text` stands for; a character outside the table stands for itself.
+    /// Writes the bytes that `text` stands for; a character outside the table stands for itself.
     fn decode(&self, text: &[u8], out: &mut Vec<u8>) {
         let mut rest = text;
         while let [first, after @ ..] = rest {

@@ -44,7 +44,8 @@ impl<'t> TokenStream<'t> {
         }
     }
 
-    /// Ends the text: what still waits comes out as U+FFFD. The stream may then begin another text.
+    /// Ends the text and returns the rest: incomplete characters come out as U+FFFD. The stream may then begin another
+    /// text.
     pub fn finish(&mut self) -> &str {
         if self.tokens.is_empty() {
             return self.bytes.finish();
@@ -120,7 +121,8 @@ impl TextStream {
         &self.text
     }
 
-    /// Ends the text: what still waits comes out as U+FFFD. The stream may then begin another text.
+    /// Ends the text and returns the rest: an incomplete character comes out as U+FFFD. The stream may then begin
+    /// another text.
     pub fn finish(&mut self) -> &str {
         self.text.clear();
         if !self.waiting.is_empty() {

@@ -34,13 +34,13 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Makes the tokenizer that a GGUF file describes.
+    /// Creates the tokenizer that a GGUF file describes.
     ///
-    /// It gives the tokens that llama.cpp gives.
+    /// It gives the same tokens as llama.cpp.
     ///
     /// # Errors
-    /// [`Error::Malformed`] where lists disagree in length, an id is out of range, a merge names what is no
-    /// token, a token is listed twice; [`Error::Unsupported`] for a model or pre-tokenizer that is not known.
+    /// [`Error::Malformed`] where lists disagree in length, an id is out of range, a merge names something that is not
+    /// a token, a token is listed twice; [`Error::Unsupported`] for a model or pre-tokenizer that is not known.
     pub fn from_vocabulary(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Error> {
         let own = Own::new(vocabulary)?;
         Ok(Tokenizer {

@@ -1,4 +1,4 @@
-//! What a file says about its tokenizer, before any of it is believed.
+//! A file's description of its tokenizer, not yet checked.
 
 /// A tokenizer as GGUF metadata holds it (`tokenizer.ggml.*`), borrowed and unchecked.
 ///
@@ -39,7 +39,7 @@ pub struct Vocabulary<'a> {
     pub add_space_prefix: Option<bool>,
 }
 
-/// A vocabulary that owns what it says: what a file of another kind was read as.
+/// An owned vocabulary, read from a file of another kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VocabularyBuf {
     /// As [`Vocabulary::model`].
@@ -71,7 +71,7 @@ pub struct VocabularyBuf {
 }
 
 impl VocabularyBuf {
-    /// What it says, borrowed.
+    /// Borrows it as a [`Vocabulary`].
     pub fn borrow(&self) -> Vocabulary<'_> {
         Vocabulary {
             model: &self.model,

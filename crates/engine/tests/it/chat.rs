@@ -11,7 +11,7 @@ fn message(role: &str, content: &str) -> Message {
     Message { role: role.to_owned(), content: content.to_owned() }
 }
 
-/// What `golden/tokenizer/chat.py` wrote: prompts as Jinja2 renders them, templates of real models and our own.
+/// The output of `golden/tokenizer/chat.py`: prompts that Jinja2 renders from templates of real models and our own.
 #[test]
 fn prompts_are_those_of_jinja2() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/tokenizer/chat.json");
@@ -52,7 +52,7 @@ fn embedded(file: &str) -> String {
     metadata.str("tokenizer.chat_template").unwrap().unwrap().to_owned()
 }
 
-/// What templates of other models use: trimmed blocks, methods of Python, macros, slices, namespaces.
+/// Features that templates of other models use: trimmed blocks, methods of Python, macros, slices, namespaces.
 #[test]
 fn the_jinja_of_real_templates_is_understood() {
     let render = |source: &str| {

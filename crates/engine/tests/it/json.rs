@@ -261,7 +261,7 @@ fn a_configuration_is_followed_as_transformers_does() {
     }
 }
 
-/// What is written for a vocabulary of llama.cpp is read as a tokenizer that gives the same tokens.
+/// The file written for a vocabulary of llama.cpp reads as a tokenizer that gives the same tokens.
 fn written_and_read(gguf: &checkpoint::Checkpoint, texts: &str) {
     let vocabulary = models::vocabulary(gguf.metadata().gguf().unwrap());
     let json = vocabulary.to_tokenizer_json().unwrap();

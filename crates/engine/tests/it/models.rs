@@ -15,7 +15,7 @@ pub(crate) fn open(name: &str) -> Checkpoint {
     checkpoint::open(testkit::model(name)).unwrap()
 }
 
-/// What the metadata says of the tokenizer.
+/// Reads the vocabulary from the metadata.
 pub(crate) fn vocabulary(metadata: &GgufMetadata) -> Vocabulary<'_> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let id = |name: &str| metadata.u64(&key(name)).unwrap().map(|id| u32::try_from(id).unwrap());

@@ -90,7 +90,7 @@ fn gemma4_cases() {
     vocabulary_cases("gemma-4");
 }
 
-/// What `golden/tokenizer/tokens.py` wrote.
+/// Reads the output of `golden/tokenizer/tokens.py`.
 fn golden(name: &str) -> Vec<Value> {
     let path = testkit::golden("tokenizer").join(name);
     let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

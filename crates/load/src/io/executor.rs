@@ -118,7 +118,7 @@ pub(crate) fn fill<'m>(
     for (index, (one, parts)) in placed.iter().zip(parts).enumerate() {
         let Some(one) = one else { continue };
         one.left.store(parts, Ordering::Relaxed);
-        // What has no bytes is there already.
+        // A parameter without bytes is complete already.
         if parts == 0 {
             sink.done(&one.place(index));
         }
@@ -475,7 +475,7 @@ mod tests {
         Checkpoint::in_memory(names.iter().map(|name| (entry(name), source())).collect())
     }
 
-    /// What is not there is an error by name, and never zeros. Nobody can write this down outside of the crate.
+    /// A missing entry is an error by name; it never becomes zeros. Only code of this crate can get here.
     #[test]
     fn a_plan_is_not_run_on_another_checkpoint() {
         let (own, other) = (checkpoint(&["a", "b"]), checkpoint(&["a"]));

@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
                     piece.runs(|_, at| target[size(at - range.start)..][..size(piece.run)].fill(0));
                     false
                 }
-                // That each has a place was seen before anything was read.
+                // Each piece was checked to have a place before anything was read.
                 _ => true,
             }
         });
@@ -96,7 +96,7 @@ impl Reader<'_, '_> {
                     }
                     f(piece, window, at);
                 };
-                // Those before `first` end before this window, and so before all others.
+                // Pieces before `first` end before this window, and so before all later ones.
                 while let Some((f, at, p)) = placed.get(first)
                     && (*f, at + extent(p)) <= (file, range.start)
                 {
@@ -113,7 +113,7 @@ impl Reader<'_, '_> {
                         each(piece, size(at - range.start));
                         continue;
                     }
-                    // The part in the window: what is the source of the piece is the target of its reverse.
+                    // The part in the window: the source of the piece is the target of its reverse.
                     let base = at - piece.source_offset;
                     let within = range.start.saturating_sub(base)..range.end.saturating_sub(base);
                     clipped.clear();

@@ -29,7 +29,8 @@ impl<'m> Later<'_, Slice<'m>> {
         let Later { param, targets, .. } = self;
         let staged = staged_bytes(param);
         let memory = options.memory.map(|limit| limit.saturating_sub(staged));
-        // Who watches is asked between parameters; importance is that of the parameter, whatever its entries are called.
+        // The caller's `watch` runs between parameters only. Importance is looked up by the parameter's name, not by
+        // those of its entries.
         let importance = |_: &str| options.importance.and_then(|of| of(&param.name));
         let options = Options { owned: true, memory, watch: None, importance: Some(&importance), ..options };
         let decoded = Allocated::new(&staging(param), checkpoint, None, options)?.fill(pool)?;
@@ -44,7 +45,7 @@ impl<'m> Later<'_, Slice<'m>> {
         report.bytes_encoded += before.bytes_encoded + moved.bytes_encoded;
         report.bytes_copied += before.bytes_copied + moved.bytes_copied;
         report.scratch_peak = report.scratch_peak.max(staged + before.scratch_peak.max(moved.scratch_peak));
-        // What its parts lost is what it lost.
+        // The parameter's loss is the sum of its parts'.
         let lost = before.differences.values().chain(moved.differences.values()).copied();
         if let Some(lost) = lost.reduce(Difference::and) {
             report.differences.insert(param.name.clone(), lost);

@@ -13,7 +13,7 @@ pub(crate) struct Need {
     pub(crate) values: u64,
     /// Bytes that wait to be written to the sink.
     pub(crate) written: u64,
-    /// What a source takes beside.
+    /// Bytes that a source needs for itself.
     pub(crate) beside: u64,
 }
 
@@ -63,16 +63,16 @@ impl Buffers {
     }
 }
 
-/// What is read before it can be moved.
+/// Bytes that are read before they can be moved.
 #[derive(Default)]
 pub(crate) struct Window {
     bytes: Vec<u8>,
-    /// How many of them whoever has it now may use: what is read as one does not depend on who had it before.
+    /// Number of bytes that the current owner may use, so that the reads do not depend on earlier owners.
     pub(crate) room: u64,
 }
 
 impl Window {
-    /// Returns `len` bytes with whatever was there before.
+    /// Returns `len` bytes, with arbitrary earlier contents.
     pub(crate) fn bytes(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -81,7 +81,7 @@ impl Window {
     }
 }
 
-/// Who has how much.
+/// Accounts for the buffers in use.
 pub(crate) struct Ledger {
     limit: u64,
     state: Mutex<State>,
@@ -104,8 +104,8 @@ impl Ledger {
         Ledger { limit, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Buffers for `need`, which is within the limit: waits until there is room. Who waits holds nothing, so that the
-    /// wait ends.
+    /// Returns buffers for `need`, which must be within the limit; waits until there is room. A thread that waits holds
+    /// no buffers, so the wait ends.
     pub(crate) fn take(&self, need: Need) -> Buffers {
         let bytes = need.bytes();
         if bytes == 0 {

@@ -1,8 +1,9 @@
-//! Memory that is had for the first time: in huge pages or in small ones, whichever the system gives faster.
+//! Gets fresh memory in huge pages or in small ones, whichever the system gives faster.
 //!
-//! Huge pages make products a tenth faster, and on most machines they also come faster, since one fault clears 2 MiB. In a
-//! virtual machine that gives free memory back to its host (page reporting, balloons) a huge page may have to be found by the
-//! host, small page by small page: then they come at a fifth of the speed of small ones. Nothing says so beforehand.
+//! Huge pages make products a tenth faster, and on most machines they also come faster, since one fault clears 2 MiB.
+//! In a virtual machine that gives free memory back to its host (page reporting, balloons) a huge page may have to be
+//! found by the host, small page by small page: then they come at a fifth of the speed of small ones. There is no way
+//! to know beforehand.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,7 +39,7 @@ enum PageSize {
 }
 
 impl Pages {
-    /// Of `memory`, which was never used.
+    /// Watches `memory`, which was never used.
     pub(crate) fn new(memory: &[u8]) -> Pages {
         let range = memory.as_ptr_range();
         let range = range.start.addr().next_multiple_of(PAGE)..range.end.addr() / PAGE * PAGE;
@@ -102,7 +103,7 @@ impl Pages {
         if u128::from(huge) <= GOOD.as_nanos() {
             return PageSize::Huge;
         }
-        // What was never tried took no time.
+        // A page size that was never tried has time 0.
         let (faster, slower) =
             if huge < small { (PageSize::Huge, PageSize::Small) } else { (PageSize::Small, PageSize::Huge) };
         if small > 0 && block.is_multiple_of(AGAIN) { slower } else { faster }
@@ -119,8 +120,8 @@ impl Pages {
     }
 }
 
-/// Says what pages the memory at these addresses, whole blocks of it, should have. A hint: systems that have no huge pages
-/// refuse, and all goes on.
+/// Advises the system which pages to use for the memory at these addresses, whole blocks of it. It is a hint: a system
+/// without huge pages rejects it, which does no harm.
 fn advise(blocks: Range<usize>, kind: PageSize) {
     #[cfg(target_os = "linux")]
     {

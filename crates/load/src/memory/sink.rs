@@ -24,7 +24,8 @@ pub struct Place<'a> {
 /// Where a [`Sink`] wants the planes of one parameter. `'m` is how long lent memory lives.
 #[derive(Debug)]
 pub enum Destination<'m> {
-    /// In this memory, one slice a plane. What is in it does not matter. The fastest way: files are read straight into it.
+    /// In this memory, one slice per plane. Its contents do not matter. The fastest way: files are read straight into
+    /// it.
     Memory(Vec<&'m mut [u8]>),
     /// The sink has no memory to lend: it takes each byte once, by [`Sink::write`].
     Write,

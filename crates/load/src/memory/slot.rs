@@ -77,8 +77,8 @@ pub(crate) struct Arena {
     range: Range<usize>,
 }
 
-/// Planes start at multiples of this many bytes, a cache line and a whole vector of any kernel: but for those that are
-/// read past the page cache, which start where they do in the file, as those do that stay there.
+/// Planes start at multiples of this many bytes, a cache line and a whole vector of any kernel. The exceptions are
+/// planes that are read past the page cache and planes that stay in the map, which start as they do in the file.
 pub(crate) const ALIGN: usize = 64;
 
 impl Arena {
@@ -87,7 +87,7 @@ impl Arena {
         let refuse = |source| Error::Memory { bytes, source };
         let all = bytes.checked_add(PAGE).ok_or_else(|| refuse(ErrorKind::OutOfMemory.into()))?;
         let map = MmapMut::map_anon(all).map_err(refuse)?;
-        // What begins where a page does is cut into pieces of work the same way every time.
+        // A slot that begins on a page is cut into the same work items every time.
         let start = map.as_ptr().align_offset(PAGE);
         // Hints: a system without huge pages refuses, and runs all the same. A page that is used in part is not worth
         // clearing whole.
@@ -118,7 +118,7 @@ impl Arena {
 pub(crate) struct ArenaSink<'m, 'p> {
     rest: &'m mut [u8],
     at: usize,
-    /// Of each plane of each parameter of the plan, in order.
+    /// The place of each plane of each parameter of the plan, in order.
     places: &'p [Vec<Range<usize>>],
 }
 

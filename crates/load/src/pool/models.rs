@@ -50,7 +50,7 @@ impl Plain {
     }
 }
 
-/// Nobody is inside the job, and nobody will be who was.
+/// Checks that no thread is inside the job, and that none will enter it again.
 pub(crate) fn is_over(pool: &Pool) {
     pool.shared.job.with_mut(|_| ());
 }

@@ -1,4 +1,4 @@
-//! Items that several threads may do at once: the first result stands, and nobody waits for the others.
+//! Items that several threads may run at once: the first result stands, and no thread waits for the others.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,10 +15,10 @@ pub trait Task: Send + Sync {
     /// How many items there are.
     fn items(&self) -> usize;
 
-    /// Where in the result the values of item `i` go: after those of the items before it.
+    /// The range of the values of item `i` in the result, after those of the items before it.
     fn place(&self, i: usize) -> Range<usize>;
 
-    /// Makes the values of item `i`: the same, whenever and on whatever thread.
+    /// Computes the values of item `i`: the same at any time and on any thread.
     fn run(&self, i: usize, out: &mut [f32]);
 }
 
@@ -45,9 +45,9 @@ impl<T> fmt::Debug for Race<T> {
     }
 }
 
-/// Nobody has put the values in place.
+/// The values are not in place, and no thread is moving them there.
 const OPEN: u8 = 0;
-/// Somebody is putting them there.
+/// A thread is moving the values into place.
 const MOVING: u8 = 1;
 /// They are there, or not wanted any more.
 const DONE: u8 = 2;
@@ -79,7 +79,7 @@ impl<T: Task> Race<T> {
         self.task.items()
     }
 
-    /// Begins anew, with nothing done and nobody at it.
+    /// Starts over, with no item done and no thread running one.
     ///
     /// # Safety
     /// `out` stays borrowed until [`Race::finish`] has returned, which must be called.
@@ -108,7 +108,7 @@ impl<T: Task> Race<T> {
         let end = End(self);
         let before = Instant::now();
         let mine = self.take(0);
-        // Who needs twice as long for an item was stopped.
+        // A worker that needs twice as long for an item has been preempted.
         let patience = u32::try_from(mine).ok().and_then(|n| before.elapsed().checked_div(n));
         let mut wait = Wait::new(patience.map_or(PATIENCE, |one| 2 * one));
         while self.left.load(Ordering::Acquire) > 0 && wait.spin() {}
@@ -155,7 +155,7 @@ impl<T: Task> Help for Race<T> {
     }
 }
 
-/// Waits until nobody can write to the result any more, also while unwinding.
+/// Waits until no thread can write to the result any more, also while unwinding.
 struct End<'a, T>(&'a Race<T>);
 
 impl<T> Drop for End<'_, T> {
@@ -265,7 +265,7 @@ mod tests {
         let mut chunks = [0; 10];
         pool.chunks(&mut [(), ()], &mut chunks, 3, |(), _, part| part.fill(7));
         assert_eq!(chunks, [7; 10]);
-        // What it makes at last goes nowhere.
+        // Its late result is discarded.
         out.fill(-1.0);
         gate.open.store(true, Ordering::SeqCst);
         while Arc::strong_count(&stopped) > 1 {

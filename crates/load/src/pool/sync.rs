@@ -1,5 +1,6 @@
-//! What the threads of a pool share and wait with: the standard library's, or in a model loom's, which tries every order
-//! that their steps can have. `RUSTFLAGS="--cfg loom" cargo test -p weighbridge-load --release --lib models` runs the models.
+//! Synchronisation of a pool's threads: the standard library's types, or in a model those of loom, which tries every
+//! order of their steps. `RUSTFLAGS="--cfg loom" cargo test -p weighbridge-load --release --lib models` runs the
+//! models.
 
 #[cfg(loom)]
 pub(crate) use modelled::*;
@@ -13,7 +14,7 @@ mod native {
     pub(crate) use std::sync::{Arc, Mutex};
     pub(crate) use std::thread::{Builder, JoinHandle, park, yield_now};
 
-    /// Shared memory, reached as in loom's cell: what is done with the pointer is done within the call.
+    /// Shared memory with the interface of loom's cell: the pointer is only used within the call.
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -111,14 +112,15 @@ mod modelled {
         }
     }
 
-    /// A lock that another thread can find taken: nobody gets to run while loom's own is held, unless its holder waits.
+    /// A lock that another thread can find taken: while loom's own is held, no other thread runs unless its holder
+    /// waits.
     #[derive(Default)]
     pub(crate) struct Mutex<T> {
         held: loom::sync::atomic::AtomicBool,
         value: UnsafeCell<T>,
     }
 
-    // SAFETY: who has made `held` true is the only one to reach the value, and loom checks it.
+    // SAFETY: only the thread that has set `held` reaches the value, and loom checks it.
     unsafe impl<T: Send> Sync for Mutex<T> {}
 
     pub(crate) struct MutexGuard<'a, T> {

@@ -1,4 +1,4 @@
-//! A plan cut into work: what is done, in which order, and what that takes.
+//! A plan cut into work items, with their order and their needs.
 
 use std::io;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::{Error, Options};
 pub(crate) struct Cut<'a, S> {
     /// Items that threads take in turn.
     pub(crate) works: Vec<Work<'a, S>>,
-    /// What is done after that, one after the other, and what it takes.
+    /// Work done after that, one after the other, with its needs.
     pub(crate) later: Vec<(Later<'a, S>, Foreseen)>,
     /// For each parameter of the plan, in how many parts it is filled.
     pub(crate) parts: Vec<usize>,
@@ -31,7 +31,8 @@ pub(crate) struct Cut<'a, S> {
 }
 
 impl<'a, S: Region> Cut<'a, S> {
-    /// Cuts `plan`, whose parameters' planes go to `spaces`: none of those that have no memory of their own.
+    /// Cuts `plan`. The planes of its parameters go to `spaces`, which are empty for parameters without memory of their
+    /// own.
     pub(crate) fn new(
         plan: &'a LoadPlan,
         checkpoint: &'a Checkpoint,

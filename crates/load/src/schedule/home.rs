@@ -67,8 +67,8 @@ pub(crate) fn planes_of(param: &PlannedParam) -> Result<Vec<usize>, Error> {
     bytes.collect()
 }
 
-/// Where in one allocation, which begins with a page, each plane of each parameter with memory of its own lies: at
-/// multiples of [`ALIGN`], but for those that are read straight to where their blocks of the file can go.
+/// Returns the place of each plane of each parameter with memory of its own, in one allocation that begins on a page:
+/// at multiples of [`ALIGN`], except for planes that are read straight to where their blocks of the file can go.
 pub(crate) fn places(
     plan: &LoadPlan,
     checkpoint: &Checkpoint,
@@ -93,8 +93,8 @@ pub(crate) fn places(
     Ok(ranges)
 }
 
-/// Of a plane that is one run of a file whose blocks go straight to memory: how far past a multiple of these it begins, and
-/// how long they are. None if it could not be used there, or is so small that it is read with others.
+/// For a plane that is one run of a file whose blocks go straight to memory: returns its offset within a block, and the
+/// length of a block. `None` if a parameter there could not be used, or is so small that it is read with others.
 fn straight(
     param: &PlannedParam,
     plane: usize,
@@ -105,7 +105,7 @@ fn straight(
     let plane = param.planes.get(plane).filter(|_| change.is_none() && param.staged.is_empty())?;
     let (file, range) = lent(checkpoint, plane)?;
     let block = checkpoint.file(file).source.pace().block;
-    // Arenas begin with a page, and blocks of more are none.
+    // Arenas begin on a page, so larger blocks cannot be aligned.
     let fits = block > 1 && block <= PAGE as u64 && range.end - range.start > SMALL;
     let at = usize::try_from(range.start % block).ok()?;
     (fits && at.is_multiple_of(alignment(param))).then_some((at, usize::try_from(block).ok()?))

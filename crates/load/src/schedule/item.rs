@@ -44,8 +44,8 @@ pub(crate) struct Item<'a, S> {
 }
 
 impl<S> Item<'_, S> {
-    /// Of a number for each column of the parameter, those of this item's matrix: all matrices have the same, or each
-    /// has its own.
+    /// Selects from `all`, numbers for each column of the parameter, those of this item's matrix: all matrices share
+    /// one list, or each has its own.
     pub(crate) fn columns<'c>(&self, all: &'c [f32]) -> Option<&'c [f32]> {
         let (matrix, matrices) = self.matrix;
         if all.len() == self.k {
@@ -66,7 +66,7 @@ impl<S: Region> Item<'_, S> {
 /// Cuts parameters so that each item's buffers fit.
 pub(crate) struct Cutter<'a> {
     pub(crate) ways: Ways<'a>,
-    /// What one thread takes if it can.
+    /// Memory limit of one thread, exceeded only if it must be.
     pub(crate) share: u64,
     /// The parameter that takes the most, cut as fine as can be, and how many bytes that is.
     pub(crate) neediest: Option<(&'a str, u64)>,
@@ -118,7 +118,7 @@ impl<'a> Cutter<'a> {
         let straight = plane.copy.iter().all(is_straight);
         let mut whole =
             !plane.equal.is_empty() || !straight && (plane.bytes <= step || self.repeats(plane, step));
-        // What waits to be written takes a buffer.
+        // Bytes that wait to be written need a buffer.
         let mut longest = usize::MAX;
         if target.is_written() {
             let room = (self.share.min(WHOLE).saturating_sub(beside) / 2).max(LEAST_WINDOW);
@@ -270,7 +270,7 @@ impl<'a> Cutter<'a> {
         band(0).max(band(middle)).saturating_mul(bands) > once.saturating_add(once / 4)
     }
 
-    /// Bytes of the buffer that `range` of a plane is copied out of, where `fixed` others are needed besides.
+    /// Returns the bytes of the buffer for copying `range` of a plane, where `fixed` other bytes are needed too.
     fn window(&self, plane: &PlannedPlane, range: &Range<u64>, fixed: u64) -> u64 {
         if let ([piece], []) = (&plane.copy[..], &plane.equal[..])
             && is_straight(piece)
@@ -370,7 +370,7 @@ pub(crate) fn near<S>(checkpoint: &Checkpoint, items: &[Item<'_, S>], room: u64)
     small.count()
 }
 
-/// What the spans of items that are near each other lie in.
+/// Returns the file and the range that cover the spans of neighbouring items.
 pub(crate) fn span<S>(items: &[Item<'_, S>]) -> Option<(FileId, Range<u64>)> {
     let mut spans = items.iter().filter_map(|i| i.span.as_ref());
     let (file, first) = spans.next()?;

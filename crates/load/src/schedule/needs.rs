@@ -7,7 +7,7 @@ use tensor::Bytes;
 /// The needs of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Threads, those that only wait for the disk included.
+    /// Number of threads, including those that only wait for the disk.
     pub threads: usize,
     /// Bytes that stay in the map.
     pub borrowed: u64,
@@ -21,7 +21,7 @@ pub struct Needs {
     pub decoded: u64,
     /// Bytes taken from files, with what lies in gaps that are read along: `LoadReport::bytes_read`.
     pub read: u64,
-    /// Those of them that are copied out of a map, run by run, since they are too finely cut to be read.
+    /// Bytes of those that are copied out of a map, run by run, since they are cut too finely to be read.
     pub lent: u64,
     /// The reads of the others.
     pub reads: ReadSizes,

@@ -43,15 +43,15 @@ pub(crate) enum Way {
     Straight,
     /// It is copied out of a map, run by run: it is cut so finely that reading it would read along what lies between.
     Lent,
-    /// What it lies in is read, and it is copied out of that.
+    /// A range around it is read, and it is copied out of that.
     Read,
 }
 
-/// What decides on the ways of pieces.
+/// Everything that determines the ways of pieces.
 #[derive(Clone, Copy)]
 pub(crate) struct Ways<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
-    /// Somebody wants to see all that is read: then nothing is lent.
+    /// The caller observes all that is read: then nothing is lent.
     pub(crate) observed: bool,
 }
 
@@ -79,7 +79,7 @@ impl Ways<'_> {
     }
 }
 
-/// Bytes that a piece takes of its source; what it repeats counts once.
+/// Returns the bytes that a piece takes of its source; repeated bytes count once.
 pub(crate) fn taken(piece: &Piece) -> u64 {
     let distinct = piece.dims.iter().filter(|d| d.source_stride > 0);
     distinct.map(|d| d.extent).product::<u64>() * piece.run
@@ -94,7 +94,8 @@ pub(crate) fn gap(checkpoint: &Checkpoint, pieces: &[Piece]) -> u64 {
 /// The parts of `pieces`, which are in target order of first bytes, that write to `range`.
 pub(crate) fn clip(pieces: &[Piece], range: &Range<u64>, out: &mut Vec<Piece>) {
     let after = pieces.partition_point(|p| p.target_offset < range.end);
-    // Runs end in the order in which they begin: of those that begin before the range, the last alone reaches into it.
+    // Runs end in the order in which they begin: of the runs that begin before the range, only the last reaches into
+    // it.
     let before = pieces.partition_point(|p| p.target_offset <= range.start).saturating_sub(1);
     let before = if pieces[..before].iter().all(is_straight) { before } else { 0 };
     for piece in &pieces[before..after] {
@@ -119,7 +120,7 @@ pub(crate) fn files_of(plan: &LoadPlan, checkpoint: &Checkpoint) -> Result<BTree
     Ok(files)
 }
 
-/// That files are what they were when they were opened.
+/// Checks that files are unchanged since they were opened.
 pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Result<(), Error> {
     files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
 }

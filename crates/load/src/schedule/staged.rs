@@ -1,5 +1,5 @@
 //! Parameters whose entries are decoded or encoded before they are moved: one parameter after the other, so that memory
-//! holds what the entries of no more than one become.
+//! holds the decoded entries of at most one.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) fn staging(param: &PlannedParam) -> LoadPlan {
     LoadPlan { params: param.staged.clone(), ..LoadPlan::default() }
 }
 
-/// What they become, as a checkpoint.
+/// Returns the staged tensors as a checkpoint in memory.
 pub(crate) fn in_memory(
     param: &PlannedParam,
     source: impl Fn(&PlannedParam) -> Arc<dyn ByteSource>,

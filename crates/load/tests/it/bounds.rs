@@ -137,7 +137,7 @@ fn a_file_that_shrinks_is_an_error_with_its_name() {
         let checkpoint = open(&path, io);
         let plan = as_stored(&checkpoint);
         std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(2_500_000)).unwrap();
-        // Also if it was mapped: what is copied is read.
+        // Also if the file was mapped: owned bytes are read.
         let options = Options { owned: true, ..Options::default() };
         match plan.load_with(&mut Pool::new(2), options) {
             Err(Error::Changed(error)) => {

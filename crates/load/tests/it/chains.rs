@@ -78,7 +78,7 @@ fn repacked(from: &Scheme, to: &Scheme, planes: &[Vec<u8>], rows: usize, k: usiz
     out
 }
 
-/// What the plan loads, with all the memory and with as little as it takes, is `wanted`.
+/// Checks that the plan loads `wanted`, with all the memory and with the least that it can take.
 fn loads(plan: &Plan, wanted: &[Vec<u8>], what: &str) -> Loaded {
     let Err(Error::LittleMemory { least, .. }) = load(plan, 1, Some(1)) else { panic!("{what}") };
     for (threads, memory) in [(3, Some(least)), (1, Some(4 * least)), (2, None)] {
@@ -140,7 +140,7 @@ fn encoding_and_interleaving_are_what_they_are_one_after_the_other() {
     assert!(pairs > 40, "{pairs}");
 }
 
-/// What a runtime holds as floats has been through the encoding that was asked for.
+/// A runtime that holds floats gets values that went through the encoding asked for.
 #[test]
 fn encoding_and_decoding_rounds_and_no_more() {
     let dir = folder();

@@ -89,7 +89,7 @@ fn other_work_has_another_digest() {
     expr[2].expr = Expr::concat(0, vec![Expr::source("b"), Expr::source("a")]);
     other("movement", digest(&plain, &expr, arrangement()));
 
-    // What the header says, even of what is not taken.
+    // The whole header, even of entries that are not taken.
     for (what, extra) in [
         ("one more", Matrix::new("d", &[7], 4)),
         ("its name", Matrix::new("e", &[7], 4)),

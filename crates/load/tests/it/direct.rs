@@ -1,4 +1,4 @@
-//! What is read past the page cache goes to where its blocks of the file can go, whatever is beside it there.
+//! Bytes that are read past the page cache go to where their blocks of the file can go, whatever their neighbours.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tensor::{Dtype, FileId, PlaneData, Scheme, TensorEntry};
 use crate::updates::{addresses, tied};
 use crate::{Matrix, as_stored, bytes_of, file, folder, halves, open};
 
-/// What is at least so long is not read with others.
+/// An entry of this length or more is not read together with others.
 const LONG: usize = 64 << 10;
 
 /// Long and short in turn, of lengths that no block divides; the first of more than two huge pages.

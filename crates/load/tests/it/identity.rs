@@ -78,7 +78,7 @@ fn a_file_that_is_rewritten_on_the_way_is_not_loaded() {
     }
 }
 
-/// Another file under the same name: what was opened is still what is read.
+/// Another file under the same name: the file that was opened is still read.
 #[test]
 fn a_file_that_was_replaced_is_read_as_it_was() {
     let dir = folder();

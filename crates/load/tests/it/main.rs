@@ -109,7 +109,7 @@ pub(crate) fn halves(bytes: &[u8]) -> Vec<u16> {
     bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect()
 }
 
-/// What was loaded, by name.
+/// Returns the loaded bytes by name.
 pub(crate) fn bytes_of(loaded: &load::Loaded) -> HashMap<String, Vec<u8>> {
     loaded.names().map(|n| (n.to_owned(), loaded.get(n).unwrap().planes().concat())).collect()
 }

@@ -1,4 +1,4 @@
-//! What is loaded is what the expressions say, however it is read.
+//! Loaded values equal those of the expressions, however they are read.
 
 use load::{Options, Pool};
 use tensor::Expr;
@@ -70,8 +70,8 @@ fn any_movement_gives_what_a_copy_of_single_elements_gives() {
     }
 }
 
-/// A share of each row is copied out of the map; where there is none, it is read with what is between, in few reads and
-/// once. One of wide rows is read run by run.
+/// A share of each row is copied out of the map; without a map, it is read once, in few reads, with the bytes between.
+/// A share of wide rows is read run by run.
 #[test]
 fn near_runs_are_read_together_and_far_ones_are_not() {
     let dir = folder();
@@ -87,11 +87,11 @@ fn near_runs_are_read_together_and_far_ones_are_not() {
             let loaded = plan.load_with(&mut Pool::new(2), Options::default()).unwrap();
             loaded.report().bytes_read
         };
-        // What is needed, or from its first byte to the last.
+        // Only the bytes needed, or all from the first to the last.
         let near = if io == checkpoint::Io::Mmap { 2000 * 1000 } else { 2000 * 2000 - 1000 };
         assert_eq!(read("near", 500..1000), near, "{io:?}");
         assert_eq!(read("far", 100..200), 20 * 200, "{io:?}");
-        // A transposed matrix is read once, whatever it is cut into.
+        // A transposed matrix is read once, however it is cut.
         let plan = plan_of(&checkpoint, &[("t", Expr::source("near").transpose())]);
         let loaded = plan.load_with(&mut Pool::new(2), Options::default()).unwrap();
         assert_eq!(loaded.report().bytes_read, 2000 * 2000);
@@ -120,7 +120,7 @@ fn small_tensors_are_read_together() {
     assert_eq!(reads[0].1 as u64, all);
 }
 
-/// What is borrowed is shown too, to who wants to see all.
+/// Borrowed bytes are shown too, if the caller observes.
 #[test]
 fn borrowed_bytes_are_seen() {
     let dir = folder();

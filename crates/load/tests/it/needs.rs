@@ -1,4 +1,4 @@
-//! What is foreseen of a load is what it takes.
+//! The predicted needs of a load match the actual ones.
 
 use std::io;
 use std::sync::Arc;
@@ -195,7 +195,7 @@ fn the_least_is_what_the_load_asks_for() {
     }
 }
 
-/// Who wants to see all that is read is shown it: nothing goes by the map unseen.
+/// A caller that observes sees all bytes: none are taken from the map unseen.
 #[test]
 fn what_is_observed_is_foreseen_too() {
     let dir = folder();

@@ -42,7 +42,7 @@ fn chunks(pool: &mut Pool, round: usize) {
     assert_eq!(locals.iter().sum::<usize>(), count);
 }
 
-/// A race that is complete, and one of `races` that nobody has kept.
+/// Runs a race to its end, on one of `races` that no other thread holds.
 fn race(pool: &mut Pool, round: usize, races: &mut [Arc<Race<Numbers>>]) -> Vec<f32> {
     let free = races.iter_mut().find(|race| Arc::strong_count(race) == 1).unwrap();
     let items = round % 41;

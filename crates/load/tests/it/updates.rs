@@ -90,7 +90,7 @@ fn who_is_tied_is_updated_with_its_root() {
             assert_eq!(halves(model.get(of).unwrap().bytes()), values, "{of} by {name}");
         }
         assert_eq!(addresses(&model)["a"], addresses(&model)["b"]);
-        // What shares a slot here cannot have two values.
+        // Parameters that share a slot cannot have two values.
         let apart = model.update(&tied(&new, false), &[], &mut Pool::new(1), OWNED());
         let said = format!("{:?}", apart.unwrap_err());
         assert!(said.contains("`b`: wanted one that is tied to `a`, found no other"), "{said}");
@@ -190,7 +190,7 @@ fn a_read_that_fails_on_the_way() {
             continue;
         }
         let Error::Partly { written, broken, source } = failed else { panic!("{failed}") };
-        // What was written may be of the file before or after.
+        // Written bytes may be those of the file before or after.
         assert!(matches!(*source, Error::Changed(_)), "{source}");
         assert!(written.is_empty(), "{written:?}");
         assert_eq!(broken, ["layers.0.up.weight", "layers.1.up.weight", "norm.weight"]);

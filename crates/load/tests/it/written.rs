@@ -13,7 +13,7 @@ use crate::chains::floats;
 use crate::needs::{Memory, all_ways, matrices};
 use crate::{ALL, Matrix, bytes_of, file, folder, open, plan_of};
 
-/// What was written of one parameter: its planes, and how often each byte came.
+/// Record of one parameter's writes: its planes, and the number of times that each byte came.
 #[derive(Default)]
 struct Written {
     planes: Vec<(Vec<u8>, Vec<u8>)>,

@@ -4,7 +4,7 @@ use super::{Config, rope, windows};
 use crate::activation::Activation;
 use crate::{DialectName, Fact, Facts};
 
-/// What a checkpoint of an ecosystem says of its model: keys and values, in the order of a file. In config.json, dots
+/// The metadata of a model in an ecosystem's files: keys and values, in the order of a file. In config.json, dots
 /// descend into objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
@@ -23,7 +23,7 @@ pub struct Description {
 pub struct Loss {
     /// The key that says it, as config.json calls it. Keys of the tokenizer's file begin with `tokenizer`.
     pub key: String,
-    /// The field of [`Config`] that reads otherwise from what is written; empty if all read alike.
+    /// The field of [`Config`] that reads back differently; empty if none does.
     pub(crate) field: &'static str,
     /// The effect on results.
     pub what: String,
@@ -42,7 +42,7 @@ impl Description {
         Description { dialect, pairs: Vec::new(), losses: Vec::new(), as_said: Vec::new() }
     }
 
-    /// Says `key`, whatever it said before.
+    /// Sets `key`, replacing an earlier value.
     pub fn put(&mut self, key: &str, fact: Fact) {
         match self.pairs.iter_mut().find(|(k, _)| k == key) {
             Some((_, there)) => *there = fact,
@@ -50,14 +50,14 @@ impl Description {
         }
     }
 
-    /// Notes that the ecosystem cannot say a value, or computes it differently: `key` is the key of config.json that says it,
-    /// `what` the effect on results, `field` the field of [`Config`] that reads otherwise then (empty: all read alike). A
-    /// conversion refuses such a model, unless its user accepts the loss by the name of the key.
+    /// Records that the ecosystem cannot express a value, or computes it differently: `key` is its key in config.json,
+    /// `what` the effect on results, `field` the field of [`Config`] that reads back differently (empty: none). A
+    /// conversion rejects such a model, unless its user accepts the loss by the name of the key.
     pub fn lose(&mut self, key: &str, field: &'static str, what: impl Into<String>) {
         self.losses.push(Loss { key: key.to_owned(), field, what: what.into() });
     }
 
-    /// Notes that a field reads otherwise from what is written, though programs that run it do as the model says.
+    /// Records that a field reads back differently, though programs that run the files do as the model says.
     pub fn take_as_said(&mut self, field: &'static str) {
         self.as_said.push(field);
     }
@@ -67,17 +67,17 @@ impl Description {
         self.as_said.contains(&field) || self.losses.iter().any(|loss| loss.field == field)
     }
 
-    /// Says a count.
+    /// Adds a count.
     pub fn count(&mut self, key: &str, n: u64) {
         self.put(key, Fact::Count(n));
     }
 
-    /// Says a number, as the shortest decimal that reads as the same f32.
+    /// Adds a number, as the shortest decimal that reads as the same f32.
     pub fn number(&mut self, key: &str, x: f64) {
         self.put(key, Fact::Number(shortest(x)));
     }
 
-    /// A number that is written as whole where it is.
+    /// Adds a number, written as a whole number if it is one.
     pub fn whole(&mut self, key: &str, x: f64) {
         match u64::try_from(x as i64) {
             Ok(whole) if x.fract() == 0.0 && x < 1e15 => self.count(key, whole),
@@ -85,7 +85,7 @@ impl Description {
         }
     }
 
-    /// Says a list of numbers.
+    /// Adds a list of numbers.
     pub fn numbers(&mut self, key: &str, numbers: &[f64]) {
         self.put(key, Fact::List(numbers.iter().map(|x| Fact::Number(shortest(*x))).collect()));
     }
@@ -96,12 +96,12 @@ impl Description {
         self.text("model_type", model_type);
     }
 
-    /// Says a string.
+    /// Adds a string.
     pub fn text(&mut self, key: &str, text: &str) {
         self.put(key, Fact::Str(text.to_owned()));
     }
 
-    /// Says a flag.
+    /// Adds a flag.
     pub fn flag(&mut self, key: &str, flag: bool) {
         self.put(key, Fact::Bool(flag));
     }
@@ -168,7 +168,7 @@ fn key_of(c: &Config, otherwise: &str) -> String {
     }
 }
 
-/// Says the window of every layer, which llama.cpp does not read for `architecture`.
+/// Adds the window of every layer, which llama.cpp does not read for `architecture`.
 pub fn gguf_unread_window(d: &mut Description, c: &Config, architecture: &str) {
     if *c.window == 0 {
         return;
@@ -196,7 +196,7 @@ pub fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// Says the window of some layers, as llama.cpp reads it; `period` is what it takes where no key says it.
+/// Adds the window of some layers, as llama.cpp reads it; `period` is its default where no key gives it.
 pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");
     d.count(&key("sliding_window"), if c.has_windows() { *c.window } else { 0 });
@@ -210,7 +210,7 @@ pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period:
     }
 }
 
-/// Says what a decoder with rotary embeddings has besides, in GGUF.
+/// Adds the keys that decoders with rotary embeddings have in GGUF.
 pub fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     let key = |rest: &str| format!("{architecture}.{rest}");
     d.count(&key("attention.head_count_kv"), *c.kv_heads);
@@ -223,7 +223,7 @@ pub fn gguf_rotary(d: &mut Description, c: &Config, architecture: &str) {
     rope::to_gguf(d, &c.rope_scaling, architecture, *c.context);
 }
 
-/// Says what a mixture of experts has besides, in GGUF.
+/// Adds the keys that mixtures of experts have in GGUF.
 ///
 /// Source: conversion/base.py@0c1e57098, `TextModel.set_gguf_parameters`; conversion/deepseek.py, `DeepseekV2Model`.
 pub fn gguf_moe(d: &mut Description, c: &Config, architecture: &str) {
@@ -262,14 +262,14 @@ pub fn hf(c: &Config, architecture: &str, model_type: &str, norm_eps: &str) -> D
     d
 }
 
-/// Says what a mixture of experts has besides, in config.json; `experts` is the key for how many there are.
+/// Adds the keys that mixtures of experts have in config.json; `experts` is the key for the number of experts.
 pub fn hf_moe(d: &mut Description, c: &Config, experts: &str) {
     let Some(moe) = &c.moe else { return };
     d.count(experts, *moe.experts);
     d.count("num_experts_per_tok", *moe.used);
 }
 
-/// Says the windows as Qwen does.
+/// Adds the windows as Qwen has them.
 pub fn late_windows(d: &mut Description, c: &Config) {
     d.flag("use_sliding_window", c.has_windows());
     if c.has_windows() {
@@ -281,7 +281,7 @@ pub fn late_windows(d: &mut Description, c: &Config) {
     }
 }
 
-/// Says which layers have a window: `layer_types`.
+/// Adds the list of layers with a window: `layer_types`.
 pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));
 }

@@ -45,8 +45,8 @@ static GGUF_ONLY_ABSENT: &[&str] = &[
     "rope.dimension_count_swa",
 ];
 
-/// How a family's decoder says what every decoder has: the keys, and what holds in config.json where no key says it.
-/// A family changes what it has otherwise than Llama: `DecoderKeys { norm_eps_absent: 1e-5, ..DecoderKeys::LLAMA }`.
+/// The configuration keys that every decoder has, and their defaults in config.json. A family overrides those that
+/// differ from Llama's: `DecoderKeys { norm_eps_absent: 1e-5, ..DecoderKeys::LLAMA }`.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderKeys {
     /// Of [`Config::layers`].
@@ -63,7 +63,7 @@ pub struct DecoderKeys {
     pub ffn: Keys,
     /// Of [`Config::context`].
     pub context: Keys,
-    /// Of [`Config::activation`]. GGUF has none.
+    /// Keys for [`Config::activation`]. GGUF has none.
     pub activation: Keys,
     /// Of [`Config::norm_eps`].
     pub norm_eps: Keys,
@@ -72,7 +72,7 @@ pub struct DecoderKeys {
     pub ffn_by_hidden: Option<u64>,
     /// The epsilon of norms.
     pub norm_eps_absent: f64,
-    /// Key and value heads; `None`: as many as query heads.
+    /// Default number of key and value heads; `None`: as many as query heads.
     pub kv_heads_absent: Option<u64>,
     /// Elements of a head; `None`: the residual stream shared out.
     pub head_dim_absent: Option<u64>,
@@ -207,7 +207,7 @@ fn head_dim(r: &mut Reader, common: &DecoderKeys, hidden: &Field<u64>, heads: &F
     Field::default((**hidden / **heads).max(1), "hidden / heads")
 }
 
-/// The activation: a word in config.json; GGUF has none for it.
+/// Reads the activation: a word in config.json, and absent from GGUF.
 fn activation(r: &mut Reader, common: &DecoderKeys) -> Field<Activation> {
     let absent = common.activation_absent;
     if r.dialect() == DialectName::Gguf {

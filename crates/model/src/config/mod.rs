@@ -221,8 +221,8 @@ impl Keys {
     }
 }
 
-/// Reads a configuration and collects every problem. Each key that is asked for has a verdict then; those that nobody asked for
-/// are unknown, unless [`Family::without_effect`](crate::Family::without_effect) has them.
+/// Reads a configuration and collects every problem. Each key that is read gets a verdict; keys that are never read are
+/// unknown, unless [`Family::without_effect`](crate::Family::without_effect) has them.
 pub struct Reader<'a> {
     facts: &'a dyn Facts,
     architecture: &'a str,
@@ -355,8 +355,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes only some values of a key. Another one is reported, and the model is not run; its weights are loaded and converted
-    /// all the same. `wanted` says in words which values are taken.
+    /// Accepts only some values of a key. Another value is reported, and the model is not run; its weights can still be
+    /// loaded and converted. `wanted` describes the accepted values.
     pub fn only(&mut self, keys: Keys, wanted: &str, taken: impl Fn(&Fact) -> bool) {
         self.not_null(keys, wanted);
         let Some((key, fact)) = self.fact(keys) else { return };
@@ -379,7 +379,7 @@ impl<'a> Reader<'a> {
         self.not_followed.push(NotFollowed { key: key.to_owned(), found: found.to_string(), wanted });
     }
 
-    /// Notes that these keys have no effect in this configuration, and why: another key says the same, and wins.
+    /// Records that these keys have no effect in this configuration, and why: another key for the same value wins.
     pub fn overridden(&self, keys: Keys, why: &'static str) {
         for key in self.candidates(keys) {
             if self.facts.lookup(&key).is_some() {
@@ -449,7 +449,7 @@ impl<'a> Reader<'a> {
         self.required(found, keys, 1)
     }
 
-    /// The configuration, and what became of the keys that were asked for.
+    /// Returns the configuration, and the verdicts on the keys that were read.
     pub(crate) fn finish(mut self, config: Config) -> Result<(Config, BTreeMap<String, Verdict>), Error> {
         self.relations(&config);
         if self.problems.is_empty() {

@@ -63,7 +63,7 @@ pub struct Moe {
     pub upright: bool,
 }
 
-/// What a family's experts are where no key says it.
+/// Values of a family's experts where no key gives them.
 #[derive(Clone, Copy, Debug)]
 pub struct MoeDefaults {
     /// True if the chosen experts' weights are scaled to sum to 1.
@@ -72,13 +72,14 @@ pub struct MoeDefaults {
     pub sigmoid: bool,
     /// The width of an expert; `None`: that of a feed-forward network without experts.
     pub ffn: Option<u64>,
-    /// Experts that every token is sent to, where no key says it; `None`: the family has none, whatever a key says.
+    /// Number of experts that every token is sent to, where no key gives it; `None` if the family has none, even if a
+    /// key says otherwise.
     pub shared: Option<u64>,
     /// Layers without experts before the others.
     pub dense: u64,
     /// Groups, and how many of them a token is sent to.
     pub groups: (u64, u64),
-    /// Config.json has keys of groups, whatever holds where they are absent.
+    /// Config.json has keys for groups, whatever their defaults.
     pub grouped: bool,
     /// The factor of the chosen experts' weights.
     pub scale: f64,
@@ -99,14 +100,14 @@ impl MoeDefaults {
 }
 
 impl Moe {
-    /// By the keys that there are; `ffn` is the width of an expert where no key gives it.
+    /// Reads the keys that exist; `ffn` is the width of an expert where no key gives it.
     pub fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
         let experts = r.required_count(EXPERTS);
         let used = r.required_count(USED);
         let own =
             defaults.ffn.map_or_else(|| ffn.clone(), |width| Field::default(width, "as the family has it"));
         let ffn = r.count(EXPERT_FFN, 1).unwrap_or(own);
-        // Null is none, absent is the family's default.
+        // Null means none, and an absent key the family's default.
         let count = |r: &mut Reader, keys: Keys, absent: u64| {
             let absent = if r.is_null(keys) { 0 } else { absent };
             let why = if absent == 0 { "none" } else { "as the family has it" };
@@ -225,7 +226,7 @@ pub struct Latent {
 
 impl Latent {
     pub(crate) fn read(r: &mut Reader) -> Latent {
-        // Null is none; absent, config.json has what its class has.
+        // Null means none; in config.json, an absent key means the default of its class.
         let absent = if r.dialect() == DialectName::Hf && !r.is_null(Q_RANK) { 1536 } else { 0 };
         let why = if absent == 0 { "none" } else { super::keys::OF_TRANSFORMERS };
         let q_rank = r.count(Q_RANK, 0).unwrap_or(Field::default(absent, why));

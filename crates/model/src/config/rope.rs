@@ -22,7 +22,7 @@ pub(crate) const ORIGINAL: Keys = Keys::new(
     &["rope.scaling.original_context_length"],
     &["original_max_position_embeddings"],
 );
-/// A further factor of cosines and sines, besides the stretch's own.
+/// A further factor of cosines and sines, multiplied with the scaling's own.
 pub(crate) const ATTENTION_FACTOR: Keys = Keys::new("attention_factor", &["rope.scaling.attn_factor"], &[]);
 /// The whole factor: llama.cpp's converter writes it, and llama.cpp does not read it.
 const YARN_FACTOR: Keys = Keys::new("attention_factor", &["rope.scaling.yarn_attn_factor"], &[]);
@@ -39,7 +39,8 @@ pub struct Rotary {
     pub theta: f64,
     /// Layers with a window have an embedding of their own (Gemma 3), with this base where no key gives it.
     pub local_theta: Option<f64>,
-    /// `original_max_position_embeddings` stands beside, before what the object says; this where it is absent (Phi 3).
+    /// `original_max_position_embeddings` is outside the object and wins over the object's; this is its default (Phi
+    /// 3).
     pub original: Option<u64>,
     /// `longrope` is the only stretch, and `yarn` another name for it (Phi 3).
     pub only_long: bool,
@@ -99,7 +100,7 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
     }
     let (full, sliding) = (path("rope_parameters.full_attention"), path("rope_parameters.sliding_attention"));
     let Some(local_theta) = rotary.local_theta else {
-        // One object for all layers. What transformers 4 called `rope_scaling` wins, unless it is empty.
+        // One object for all layers. `rope_scaling`, the name in transformers 4, wins unless it is empty.
         let empty = r.facts.pairs().iter().any(|(key, value)| *key == scaling && *value == Fact::Object);
         let old = is_object(r, &scaling) && !empty;
         if old {
@@ -146,7 +147,7 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
     Embedding { theta, scaling, local_theta, local_scaling, dims }
 }
 
-/// Objects of config.json with the numbers of a stretch: what the first has holds.
+/// Objects of config.json with the numbers of a scaling; the first that has a value wins.
 struct Object<'a, 'b> {
     r: &'a mut Reader<'b>,
     paths: &'a [String],
@@ -367,7 +368,7 @@ fn no_stretch() -> Field<RopeScaling> {
 fn stretch_of_gguf(r: &mut Reader, rotary: &Rotary) -> Field<RopeScaling> {
     let factor = r.number(FACTOR);
     let kind = r.word(KIND);
-    // llama.cpp multiplies by it whatever the stretch is; of Phi 3 it says that there is one.
+    // llama.cpp multiplies by it for any scaling; in Phi 3's files it shows that there is a scaling.
     if !rotary.only_long && !matches!(kind.as_ref().map(|k| k.value.as_str()), Some("yarn" | "longrope")) {
         let one = |fact: &Fact| fact.number().is_some_and(|x| (x - 1.0).abs() < 1e-6);
         r.only(ATTENTION_FACTOR, "1 where frequencies are not stretched by `yarn`", one);
@@ -435,7 +436,7 @@ fn round(x: f64) -> f64 {
     (x * 1e6).round() / 1e6
 }
 
-/// What GGUF says of `longrope`: its factors are tensors.
+/// Reads GGUF's `longrope`, whose factors are tensors.
 pub(crate) fn long(r: &mut Reader) -> Field<RopeScaling> {
     let found = r.number(ORIGINAL);
     let original = r.required(found, ORIGINAL, 1.0);
@@ -451,8 +452,8 @@ pub(crate) fn long(r: &mut Reader) -> Field<RopeScaling> {
     Field { value, origin: original.origin }
 }
 
-/// What cosines and sines are multiplied by where no key says it.
-/// Source: conversion/phi.py@0c1e57098, `Phi3MiniModel.generate_extra_tensors`.
+/// The factor of cosines and sines where no key gives it. Source: conversion/phi.py@0c1e57098,
+/// `Phi3MiniModel.generate_extra_tensors`.
 pub(crate) fn attention_factor(context: f64, original: f64) -> f64 {
     let scale = context / original;
     if scale > 1.0 { (1.0 + scale.ln() / original.ln()).sqrt() } else { 1.0 }

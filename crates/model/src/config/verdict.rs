@@ -1,6 +1,6 @@
 //! The verdict on each key of a configuration.
 //!
-//! A key is used, checked, without effect, or unknown: no other end is possible, since whatever the [`Reader`] was not
+//! A key is used, checked, without effect, or unknown. There is no other outcome: each key that the [`Reader`] was not
 //! asked for is looked up in tables of keys without effect, and is unknown if it is not there.
 //!
 //! [`Reader`]: super::Reader

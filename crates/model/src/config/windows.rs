@@ -38,7 +38,7 @@ pub(super) fn shown(windowed: &[bool]) -> String {
     if runs.is_empty() { "none".to_owned() } else { runs.join(", ") }
 }
 
-/// How wide it is: null is none, and `absent` is what holds where no key says it.
+/// Reads the width of the window: null means none, and `absent` is the width where no key gives one.
 fn width(r: &mut Reader, absent: Option<u64>) -> Field<u64> {
     let hf = r.dialect() == DialectName::Hf;
     if hf && r.is_null(WINDOW) {

@@ -1,4 +1,5 @@
-//! Whose names a checkpoint has: every family in every ecosystem, by the share of names that its tables know.
+//! Finds the family whose names a checkpoint has, by the share of names that each family's tables know in each
+//! ecosystem.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +15,7 @@ const NAMES: usize = 1 << 16;
 /// How many of a checkpoint's names one family has in one ecosystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Families whose tables know as many of them; first those that have the fewest names besides.
+    /// Families whose tables know this number of names; those with the fewest other names come first.
     pub families: Vec<&'static str>,
     /// The ecosystem.
     pub dialect: DialectName,

@@ -1,6 +1,6 @@
 //! Dialects: how an ecosystem names a family's parameters and lays them out.
 //!
-//! The rule tables stand with their family; what the rules do is here.
+//! The rule tables are in their family's file; the code that applies them is here.
 
 mod fit;
 mod tables;
@@ -112,8 +112,8 @@ pub struct Dialect {
     pub rules: Vec<&'static [Rule]>,
     /// The prefix of names in the model with its head; the backbone alone lacks it.
     pub prefix: &'static str,
-    /// Entries that are known and not needed, below the prefix, with the reason; besides what quantisers add for
-    /// activations. `{next}` is each of the layers after the last.
+    /// Entries that are known and not needed, below the prefix, with the reason. Tensors that quantisers add for
+    /// activations are not listed. `{next}` is each of the layers after the last.
     pub drops: &'static [(&'static str, &'static str)],
     /// Canonical parameters that its files leave out, with the reason.
     pub without: &'static [(&'static str, &'static str)],
@@ -148,11 +148,11 @@ impl Dialect {
         self.bound(params, config, &Wrapped::plain(&[]), &|rule| rule.mlx == mlx)
     }
 
-    /// `params` as expressions over entry names, and those that may be left. `entries` only say what
-    /// stands around the names, and which of several rules are meant.
+    /// Returns `params` as expressions over entry names, and the entries that may be left out. `entries` only determine
+    /// the wrapper around the names, and the rule where there are several.
     ///
     /// # Errors
-    /// If the names are the model's twice.
+    /// If the names match the model's twice.
     pub(crate) fn bindings<'a, 'p>(
         &self,
         params: impl Iterator<Item = &'p ParamSpec>,

@@ -1,4 +1,4 @@
-//! Names that families share within an ecosystem; what differs stands with the family.
+//! Names that families share within an ecosystem; names that differ are in the family's file.
 
 use super::{Rule, unpermute_rope};
 
@@ -71,8 +71,8 @@ pub static HF_DECODER: &[Rule] = &[
     Rule::same("output.weight", "lm_head.weight"),
 ];
 
-/// What Llama and those after it have besides: norms, biases. `post_attention_layernorm` is the norm before the
-/// feed-forward network.
+/// Norms and biases of Llama and its successors. `post_attention_layernorm` is the norm before the feed-forward
+/// network.
 pub static HF_LLAMA: &[Rule] = &[
     Rule::same("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight"),
     Rule::same("layers.{n}.attention.q.bias", "model.layers.{n}.self_attn.q_proj.bias"),
@@ -110,7 +110,7 @@ pub static HF_DROPS: &[(&str, &str)] =
 
 const COMPUTED: &str = "computed from the configuration";
 
-/// What quantisers add for activations and caches, which play no part in the weights.
+/// Tensors that quantisers add for activations and caches, which do not affect the weights.
 ///
 /// Source: compressed-tensors 0.20.0, compressed_tensors/quantization/lifecycle/initialize.py (`input_`, `output_`, and
 /// of attention `k_` and `v_`, each with a `scale`, `zero_point` or `global_scale`); nvidia-modelopt 0.47.0,

@@ -38,7 +38,7 @@ static FORMS: &[Form] = &[
     Form { body: "text_model.", head: "" },
 ];
 
-/// Parts of multimodal models that take no part in what is done with text alone, and what they are for.
+/// Parts of multimodal models that text alone does not need, and their purpose.
 static PARTS: &[(&str, &str)] = &[
     ("vision_tower", IMAGES),
     ("vision_model", IMAGES),
@@ -120,7 +120,7 @@ impl Ambiguous {
     }
 }
 
-/// How a checkpoint's names come of those that a family's tables have.
+/// How a checkpoint's names are made from those in a family's tables.
 pub(super) struct Wrapped<'a> {
     base: &'static str,
     form: &'static Form,
@@ -144,7 +144,7 @@ impl<'a> Wrapped<'a> {
         if self.is_own_form() { self.there.contains(kind) } else { self.there.contains(&self.formed(kind)) }
     }
 
-    /// How `names` are wrapped. `kinds` are those of the family's names that stand in its backbone, which it calls `base`.
+    /// Finds how `names` are wrapped. `kinds` are the family's names in its backbone, whose prefix is `base`.
     ///
     /// # Errors
     /// If there are two ways.

@@ -128,9 +128,9 @@ struct BertModel {
     token_type_embedding: VocabParallelEmbedding,
     embedding_norm: LayerNorm,
     layers: Layers<BertBlock>,
-    /// What classifies by the first token.
+    /// The layer that classifies by the first token.
     pooler: Linear,
-    /// What comes before the output matrix.
+    /// The layers before the output matrix.
     prediction: Prediction,
     output: Linear,
     next_sentence: Linear,

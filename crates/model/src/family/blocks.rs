@@ -1,5 +1,5 @@
-//! The modules that families put together: a decoder, its blocks and their parts, by canonical names. A family of your own
-//! uses them as those of this crate do.
+//! The modules that families are built from: a decoder, its blocks and their parts, by canonical names. A program's own
+//! family uses them as those of this crate do.
 
 use std::fmt;
 
@@ -228,8 +228,8 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Of layer `n`, counted from 0: `qkv` are the biases of queries, keys and values, `output` that of the output matrix.
-    /// Positions are not rotated.
+    /// Creates the attention of layer `n`, counted from 0: `qkv` are the biases of queries, keys and values, `output`
+    /// that of the output matrix. Positions are not rotated.
     pub fn new(c: &Config, n: u64, qkv: Bias, output: Bias) -> Attention {
         let hidden = Axis::Hidden.of(*c.hidden);
         let heads = Axis::Heads.of_units(*c.heads, *c.head_dim);
@@ -328,7 +328,8 @@ pub struct MoeFfn {
 }
 
 impl MoeFfn {
-    /// By the numbers of `moe`. The engine does not run it; it is loaded, shared by ranks and converted.
+    /// Creates the experts from the numbers in `moe`. The engine does not run them; they are loaded, shared by ranks
+    /// and converted.
     pub fn new(c: &Config, moe: &Moe) -> MoeFfn {
         let hidden = Axis::Hidden.of(*c.hidden);
         let experts = FusedMoe::new(*moe.experts, hidden, *moe.ffn).named(["gate", "down", "up"]);

@@ -55,7 +55,7 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
         DialectName::Hf => ("architectures", "model_type"),
     };
     let mut names = words(facts, classes);
-    // A class that nobody knows may compute otherwise than its type says.
+    // A class that no family claims may compute something other than its type says.
     let by_class = !names.is_empty();
     if !by_class {
         names = words(facts, types);
@@ -92,8 +92,8 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
     Err(Error::Unsupported { name, why, known: known(dialect) })
 }
 
-/// Refuses a `model_type` that is known to be of another model than the class: the reference goes by either. One that
-/// nobody knows may bring a class of its own along.
+/// Rejects a `model_type` that belongs to another model than the class, since the reference may use either. An unknown
+/// type may come with a class of its own.
 fn agree(facts: &dyn Facts, class: &str, family: &dyn Family) -> Result<(), Error> {
     let (key, parts) = ("model_type", MULTIMODAL.contains(&class));
     let Some(found) = words(facts, key).into_iter().next().filter(|_| facts.dialect() == DialectName::Hf)

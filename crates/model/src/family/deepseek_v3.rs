@@ -1,8 +1,8 @@
 //! DeepSeek 2 and 3, and Kimi K2: low-rank attention (MLA), some dense layers, then mixtures of experts with one that
 //! every token is sent to. The rotated elements of q and k lie in interleaved order everywhere, and stay so.
 //!
-//! What a latent vector makes keys and values of is two matrices for each head here, as GGUF has them: it is what
-//! attention multiplies with. In transformers they are one, `kv_b_proj`.
+//! Keys and values are made from a latent vector by two matrices for each head, as in GGUF: attention multiplies with
+//! these. In transformers they are one, `kv_b_proj`.
 //!
 //! Source: transformers `DeepseekV3ForCausalLM`@v4.57; conversion/deepseek.py, `DeepseekV2Model`, and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098; vllm/model_executor/models/deepseek_v2.py, v0.33.0.
@@ -55,7 +55,7 @@ impl Family for DeepseekV3 {
         const NEXT: Keys = Keys::new("next_layers", &[], &["num_nextn_predict_layers"]);
         let tied = r.tied(false);
         let rotary = Rotary { scales_scores: true, ..Rotary::PLAIN };
-        // The head's size is that of its two parts, and keys are as many as queries.
+        // A head is as long as its two parts together, and there are as many keys as queries.
         let head_dim_absent = Some(1);
         let base = DecoderKeys { head_dim_absent, rotary, ..DecoderKeys::LLAMA }.read(r);
         let latent = Latent::read(r);
@@ -192,8 +192,8 @@ fn every_layer(r: &mut Reader) {
     }
 }
 
-/// The epsilon of norms of latent vectors, whatever the configuration says.
-/// Source: transformers modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
+/// The epsilon of norms of latent vectors, which ignores the configuration. Source: transformers
+/// modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
 const LATENT_EPS: f64 = 1e-6;
 
 fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
@@ -312,8 +312,8 @@ impl LatentAttention {
     }
 }
 
-/// What makes keys and values of a latent vector: `k_b` `[heads, rank, nope]`, which takes a query there, and `v_b`
-/// `[heads, value, rank]`. Held as one, `[heads · (nope + value), rank]`.
+/// The matrices that make keys and values from a latent vector: `k_b` `[heads, rank, nope]`, which maps a query to the
+/// latent space, and `v_b` `[heads, value, rank]`. Held as one, `[heads · (nope + value), rank]`.
 struct KvB {
     heads: Along,
     rank: Along,

@@ -169,8 +169,8 @@ static WITHOUT_EFFECT: &WithoutEffect = &[
     ("cache_implementation", "for the program that runs it"),
 ];
 
-/// What scores are scaled by where no key says it: the 27B model, which has 62 layers, was trained with another rule.
-/// Source: src/models/gemma3.cpp@0c1e57098.
+/// Returns the scale of attention scores where no key gives it. The 27B model, which has 62 layers, was trained with
+/// another rule. Source: src/models/gemma3.cpp@0c1e57098.
 fn scale_by_size(c: &Config) -> (f64, &'static str) {
     if *c.layers == 62 {
         let scale = (*c.hidden as f64 / *c.heads as f64).powf(-0.5);

@@ -160,7 +160,7 @@ fn up(expr: Expr, c: &Config, rank: usize) -> Expr {
     every_second(upright(expr, c, rank), 1)
 }
 
-/// The stretch of the released models, and where config.json has none.
+/// The scaling of the released models, used where config.json has none.
 fn released() -> Yarn {
     Yarn {
         factor: 32.0,

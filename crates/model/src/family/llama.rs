@@ -112,7 +112,7 @@ fn is_mistral(r: &Reader) -> bool {
     r.dialect() == DialectName::Hf && r.architecture().to_lowercase().starts_with("mistral")
 }
 
-/// No key of Mistral's says that there are biases, and the reference has none.
+/// Mistral has no key for biases, and the reference has no biases.
 fn no_bias() -> Field<Option<bool>> {
     Field::default(Some(false), OF_TRANSFORMERS)
 }

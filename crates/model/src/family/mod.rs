@@ -1,4 +1,4 @@
-//! Families: models that share a block. Those of this crate are in a table; programs add their own by [`register`].
+//! Families: models that share a block. This crate's are in a table; programs add their own with [`register`].
 
 mod bert;
 pub mod blocks;
@@ -36,11 +36,11 @@ pub trait Family: Sync {
     fn gguf(&self) -> &'static [&'static str];
     /// Values of config.json's `architectures` that it claims, of backbones saved alone too; without those, of `model_type`.
     fn hf(&self) -> &'static [&'static str];
-    /// Reads the numbers. Every key that changes results is asked for here: what it says is used, or checked
-    /// ([`Reader::only`]). A default is that of the reference. Problems go to the reader.
+    /// Reads the configuration. Every key that affects results must be read here: its value is used, or checked
+    /// ([`Reader::only`]). Defaults are the reference's. Problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
-    /// The numbers as an ecosystem writes them: what [`Family::config`] reads back as the same. `own` says whether a
-    /// canonical parameter is there and shares its bytes with none before it.
+    /// Returns the configuration as an ecosystem writes it, such that [`Family::config`] reads back the same. `own`
+    /// says whether a canonical parameter is there and does not share its bytes with an earlier one.
     fn describe(&self, config: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description;
     /// The modules that own the canonical parameters, and say what they compute.
     fn module(&self, config: &Config) -> Box<dyn Module>;

@@ -14,7 +14,7 @@ use crate::module::Module;
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
 
-/// A generation: what it is called, and what its attention has besides Llama's.
+/// A generation: its name, and its differences from Llama's attention.
 pub(super) struct Qwen {
     /// In both ecosystems.
     name: &'static [&'static str; 1],

@@ -14,20 +14,20 @@ use crate::{DialectName, Error, FamilyProblem, Tree};
 /// Families that programs have added.
 static OWN: RwLock<Vec<&'static dyn Family>> = RwLock::new(Vec::new());
 
-/// Every family: those of this crate, then those that programs have added.
+/// Returns every family: this crate's, then those that programs have added.
 pub fn families() -> Vec<&'static dyn Family> {
     let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
     FAMILIES.iter().chain(own.iter()).copied().collect()
 }
 
-/// Adds a family of your own: from now on, checkpoints of its architectures are described, planned, sharded, converted and, if
-/// the engine has its layers, run as those of any other.
+/// Adds a family of your own: from now on, checkpoints of its architectures are described, planned, sharded, converted
+/// and, if the engine has its layers, run like those of any other.
 ///
-/// Each checkpoint has one family. So a name or an architecture that another family has is refused: a family cannot take
-/// checkpoints from those that are known already.
+/// Each checkpoint has one family. So a name or an architecture of another family is rejected: a family cannot take
+/// checkpoints from the families that are already known.
 ///
 /// # Errors
-/// Everything that is wrong with what the family says of itself: [`FamilyProblem`]. It is not added then.
+/// Every problem of the family's declaration, as [`FamilyProblem`]. The family is not added then.
 pub fn register(family: &'static dyn Family) -> Result<(), Error> {
     let mut problems = vec![];
     if family.gguf().is_empty() && family.hf().is_empty() {

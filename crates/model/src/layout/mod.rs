@@ -54,7 +54,7 @@ pub trait Layout: fmt::Debug {
     /// The name.
     fn name(&self) -> &'static str;
 
-    /// The runtime parameters of `model`, given those that its checkpoint has.
+    /// Returns the runtime parameters of `model`, given the parameters that its checkpoint has.
     ///
     /// # Errors
     /// If the runtime's parameters cannot be made of the canonical ones.
@@ -65,7 +65,7 @@ pub trait Layout: fmt::Debug {
         Holding::default()
     }
 
-    /// Whether ranks can share it. What is not is of whole files.
+    /// Whether ranks can share it. Layouts that cannot be shared are for whole files.
     fn is_shared(&self) -> bool {
         true
     }
@@ -102,8 +102,8 @@ impl Layout for Canonical {
     }
 }
 
-/// Canonical names, but every parameter as it lies in the file, so that as many as can be are borrowed
-/// from the map: GGUF's interleaved rows of q and k stay, and the kernel is told.
+/// Canonical names, but every parameter as it lies in the file, so that most can be borrowed from the map: GGUF's
+/// interleaved rows of q and k stay, and the kernel is told.
 #[derive(Debug)]
 pub struct InPlace;
 

@@ -24,7 +24,7 @@ impl Layout for Modules {
             if parts.iter().all(|part| there.contains(part)) {
                 targets.push(Target { name: held.name.clone(), expr: held.expr.clone(), scheme: None });
             } else {
-                // What cannot be fused for want of a part stays apart.
+                // Parts that cannot be fused because one is missing stay apart.
                 let alone = parts.iter().filter(|part| there.contains(**part));
                 let target = |part: &&str| Target {
                     name: (*part).to_owned(),

@@ -28,7 +28,7 @@ impl Layout for Named {
     }
 }
 
-/// Names and shapes of mlx-lm's directories: those of transformers, with the experts of a layer in a stack.
+/// Names and shapes of mlx-lm's directories: those of transformers, with the experts of a layer stacked.
 #[derive(Debug)]
 pub struct Mlx;
 

@@ -88,7 +88,7 @@ enum Fusion<'a> {
     Later,
 }
 
-/// The parameters that the modules of a model fuse, of those that are there.
+/// The parameters that the modules of a model fuse, limited to those that the checkpoint has.
 struct Fusions<'a> {
     by_name: HashMap<&'a str, &'a Param>,
     /// For each part, the parameter that it is fused into.

@@ -348,8 +348,8 @@ impl ParallelLmHead {
         ParallelLmHead { linear: self.linear.with_optional_bias(), ..self }
     }
 
-    /// The same with `tokens` tokens that were added to the vocabulary: see [`VocabParallelEmbedding::with_added`]. What a
-    /// tied head is absent of is absent in both regions.
+    /// The same with `tokens` tokens that were added to the vocabulary: see [`VocabParallelEmbedding::with_added`].
+    /// A tied head that is absent is absent in both regions.
     #[must_use]
     pub fn with_added(self, tokens: u64) -> ParallelLmHead {
         ParallelLmHead { added: tokens, ..self }
@@ -360,7 +360,7 @@ impl Module for ParallelLmHead {
     fn declare(&self, tree: &mut Tree) {
         let own = &self.linear;
         let added = Linear { output: Axis::Vocab.of(self.added), ..own.clone() };
-        // The tokens that were added to the embedding are those of a tied head.
+        // The added tokens of a tied head are those of the embedding.
         let added = match &own.presence {
             Presence::TiedTo(name) => added.tied_to(added_to(name)),
             _ => added,

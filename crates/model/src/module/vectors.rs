@@ -18,7 +18,7 @@ impl RmsNorm {
         RmsNorm { width: width.into(), eps: None }
     }
 
-    /// The same, which says what it computes.
+    /// The same, which declares its computation.
     #[must_use]
     pub fn with_eps(self, eps: f32) -> RmsNorm {
         RmsNorm { eps: Some(eps), ..self }
@@ -48,7 +48,7 @@ impl LayerNorm {
         LayerNorm { width: width.into(), eps: None, presence: Presence::Required }
     }
 
-    /// The same, which says what it computes.
+    /// The same, which declares its computation.
     #[must_use]
     pub fn with_eps(self, eps: f32) -> LayerNorm {
         LayerNorm { eps: Some(eps), ..self }
@@ -85,7 +85,7 @@ impl Table {
         Table::of_axes([width.into()])
     }
 
-    /// Of several axes, slowest first.
+    /// Creates a table of several axes, slowest first.
     pub fn of_axes(axes: impl Into<Vec<Along>>) -> Table {
         Table { axes: axes.into(), presence: Presence::Required, name: "weight" }
     }

@@ -157,8 +157,8 @@ fn gemma3_alternates_local_and_global_layers() {
     assert!(wrong(&config).contains("for each of 13 layers"));
 }
 
-/// What the engine needs is said by the modules: where each branch is, which norm stands before it, and what its matrices
-/// are made of.
+/// The modules give all that the engine needs: the place of each branch, the norm before it, and the parts of its
+/// matrices.
 #[test]
 fn modules_say_what_they_compute() {
     let arch = model(&llama()).architecture().unwrap();

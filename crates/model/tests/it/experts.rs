@@ -31,7 +31,7 @@ fn the_names_of_many_experts_are_made_at_once() {
     let stack = &bindings.iter().find(|b| b.name == "layers.60.ffn.experts.down.weight").unwrap().expr;
     let Expr::Stack(parts) = stack else { panic!("{stack:?}") };
     assert_eq!(parts[383], Expr::source("model.layers.60.mlp.experts.383.down_proj.weight"));
-    // A tenth of this, optimised: what is quadratic takes minutes.
+    // A tenth of this in an optimised build; quadratic work would take minutes.
     assert!(time.as_millis() < 2000, "{time:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What a configuration means, and that every parameter has its name in each dialect.
+//! The meaning of configurations, and the names of every parameter in each dialect.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod config;
@@ -47,7 +47,7 @@ impl Facts for Gguf {
     }
 }
 
-/// What golden/families says of every family: config.json, and the metadata of a GGUF file where there is one.
+/// Reads golden/families: config.json for every family, and the metadata of a GGUF file where there is one.
 fn families() -> Vec<(String, serde_json::Value, Option<Gguf>)> {
     let dir = testkit::golden("families");
     let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());

@@ -65,7 +65,7 @@ fn hf_prefixes_come_and_go() {
     assert_eq!(source(&[]), "transformer.wte.weight");
 }
 
-/// Scales of activations are dropped for a reason, whatever the prefix; those of weights are not.
+/// Scales of activations are dropped with a reason under any prefix; scales of weights are not dropped.
 #[test]
 fn scales_of_activations_are_not_needed() {
     let model =

@@ -1,4 +1,4 @@
-//! Families that a program adds, and those that are refused.
+//! Families that a program adds, and families that are rejected.
 
 use serde_json::json;
 use weighbridge_model::config::{Config, DecoderKeys, Reader};
@@ -76,7 +76,7 @@ impl Module for Twice {
     }
 }
 
-// One letter is missing in a rule, and a table has none at all.
+// A rule lacks one letter, and a table has no rule at all.
 static TABLED: &[Rule] = &[Rule::same("bias_table.weight", "bias_tabel")];
 
 /// A decoder with tables beside it.
@@ -90,7 +90,7 @@ impl Module for Tabled {
     }
 }
 
-/// What the first computes, with what the second owns.
+/// The computation of the first, with the parameters of the second.
 struct Says(Attention, Attention);
 impl Module for Says {
     fn declare(&self, tree: &mut Tree) {
@@ -156,7 +156,7 @@ fn a_family_is_found_once_it_is_added() {
     parts["text_config"] = config("AcmeForCausalLM");
     parts["text_config"]["model_type"] = json!("acme");
     assert_eq!(Model::from_facts(&parts).unwrap().family.name(), "acme");
-    // What is known is said where something is not.
+    // The error for an unknown family lists the known ones.
     let unknown = Model::from_facts(&config("Unheard")).unwrap_err().diagnostics().to_string();
     assert!(unknown.contains("`acme`, `"), "{unknown}");
 
@@ -210,7 +210,7 @@ fn names_that_cannot_be_made_are_refused() {
     assert_eq!(said, wanted);
 }
 
-/// What modules own, and what they compute, depends on a configuration: it is checked when a model is described.
+/// A module's parameters and computation depend on the configuration, so they are checked when a model is described.
 #[test]
 fn modules_that_contradict_themselves_are_refused() {
     added(Acme { name: "acme-twice", hf: &["acme-twice"], module: |c| Box::new(Twice(decoder(c))), ..ACME })

@@ -30,7 +30,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("WhisperConfig", "WhisperForConditionalGeneration"),
 ];
 
-/// A value of a field that has none by default.
+/// A value for a field whose default is none.
 fn some_value(kind: &str) -> Value {
     match kind {
         k if k.contains("list[str]") => json!(["a"]),

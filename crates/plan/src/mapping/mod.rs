@@ -55,11 +55,11 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Applies `mapping`. Tensors stand in the order of the first entry of each, whatever the order of rules.
+    /// Applies `mapping`. Tensors are ordered by the first entry of each, not by the order of rules.
     ///
     /// # Errors
-    /// Every rule that takes nothing or lacks a part, every entry that two rules take, every name that comes of two,
-    /// every step that does not fit.
+    /// Every rule that matches nothing or lacks a part, every entry that two rules match, every name that two rules
+    /// produce, every step that does not fit.
     pub fn of(entries: &[TensorEntry], mapping: &Mapping) -> Result<Mapped, MapProblems> {
         let mut work = Work::of(entries, mapping);
         let (taken, groups) = work.take();
@@ -99,10 +99,10 @@ impl Mapped {
         &self.dropped
     }
 
-    /// The way back: every entry as an expression over the tensors.
+    /// Inverts the mapping: returns every entry as an expression over the tensors.
     ///
     /// # Errors
-    /// Everything that has no way back, by name: what was dropped, cut or padded.
+    /// Everything that cannot be inverted, by name: tensors that were dropped, cut or padded.
     pub fn inverse(&self) -> Result<Vec<Made>, Vec<OneWay>> {
         let one_way = |name: &str, why| OneWay { name: name.to_owned(), why };
         let mut lost: Vec<OneWay> =
@@ -151,7 +151,7 @@ enum Taken {
 struct Group<'a> {
     rule: usize,
     captures: Captures<'a>,
-    /// By the number that is stacked, 0 if none is; then in the order of the rule's `from`.
+    /// Entries by the number that is stacked, 0 if none is; then in the order of the rule's `from`.
     members: BTreeMap<u64, Vec<Option<usize>>>,
 }
 
@@ -333,7 +333,7 @@ impl<'a> Work<'a> {
         Some(all)
     }
 
-    /// Does one step to what there is: by number, then in the order of names.
+    /// Applies one step to the current tensors: by number, then in the order of names.
     fn step(&mut self, step: &MapStep, now: Vec<Vec<Tensor>>, names: usize) -> Result<Vec<Vec<Tensor>>, Why> {
         let each = |f: &dyn Fn(Tensor) -> Result<Tensor, Why>| -> Result<Vec<Vec<Tensor>>, Why> {
             now.iter().map(|here| here.iter().cloned().map(f).collect()).collect()

@@ -13,11 +13,11 @@ use crate::why::Why;
 pub enum MapFault {
     /// It takes no entry.
     Nothing,
-    /// Another one takes the same entry.
+    /// Another rule takes the same entry.
     TwoRules,
     /// Its result has the name of another tensor.
     TwoMake,
-    /// An entry is missing beside those that it takes.
+    /// Some of the entries that a rule takes together are missing.
     Lacks,
     /// A step does not fit its tensor.
     Step,
@@ -28,7 +28,7 @@ pub enum MapFault {
 /// One thing that is wrong between rules and a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapProblem {
-    /// What kind of thing.
+    /// The kind of fault.
     pub fault: MapFault,
     /// The line of the rule.
     pub line: usize,
@@ -98,7 +98,7 @@ pub(super) struct Found<'a> {
     mapping: &'a Mapping,
     problems: Vec<MapProblem>,
     index: HashMap<(MapFault, usize, usize), usize>,
-    /// Rules whose entries are not what they take: what is missing then is no news.
+    /// Rules whose entries do not match: parts missing because of that are not reported again.
     spoilt: HashSet<usize>,
 }
 

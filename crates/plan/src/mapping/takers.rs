@@ -60,7 +60,7 @@ impl<'a> Takers<'a> {
         self.nodes[at].ends.push(taker);
     }
 
-    /// Every template that takes `name`; those of any number of segments only if no other does.
+    /// Returns every template that matches `name`; templates of any number of segments only if no other does.
     pub(super) fn find(&self, name: &str) -> Vec<Taker> {
         let (mut found, mut open) = (vec![], vec![]);
         self.walk(0, Some(name), &mut found, &mut open);

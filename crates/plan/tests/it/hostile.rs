@@ -13,7 +13,7 @@ use crate::schemes::{gguf, plain, real};
 /// Generous: a dev build on a busy machine. Without a bound these take years.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// An entry that says it has `shape`, whatever its bytes.
+/// An entry that claims to have `shape`, without bytes.
 fn claims(scheme: &std::sync::Arc<Scheme>, shape: &[u64]) -> TensorEntry {
     TensorEntry {
         name: "t0".into(),

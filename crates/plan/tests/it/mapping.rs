@@ -1,5 +1,5 @@
-//! A user's rules: what they make is what an evaluation element by element says, in whatever order they stand, and
-//! the way back gives every entry.
+//! User rules: their results equal an element-by-element evaluation in any order of rules, and the inverse gives every
+//! entry.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ impl Values {
     }
 }
 
-/// What `expr` is, element by element.
+/// Evaluates `expr` element by element.
 fn values(expr: &Expr, source: &dyn Fn(&str) -> Values) -> Values {
     let of = |e: &Expr| values(e, source);
     match expr {
@@ -314,7 +314,7 @@ fn two_tensors_of_one_name_are_refused() {
     `rules.toml` line 1: `b` would be two tensors: here it is made of `a`, `b` has that name already, and no rule takes it
     `rules.toml` line 3: `x.0` would be two tensors: here it is made of `d.0`, of `c.0` in line 2, and 1 more alike
     ");
-    // What is renamed away leaves its name free.
+    // Renaming an entry frees its name.
     let rules = vec![rule(1, &["a"], vec![], &["b"]), rule(2, &["b"], vec![], &["a"])];
     goes_back(&e, &Mapped::of(&e, &mapping(rules)).unwrap());
 }
@@ -441,7 +441,7 @@ fn absence_is_excused_by_name_only_and_listed() {
         let absent: Vec<(&str, &str)> = resolved.absent.iter().map(|a| (&*a.param, &*a.entries[0])).collect();
         assert_eq!(absent, [("layers.0.B", "b.0"), ("layers.1.B", "b.1")]);
     }
-    // What needs it is refused.
+    // A target that needs it is rejected.
     let target = Target {
         name: "AB".into(),
         expr: Expr::concat(0, vec![Expr::source("A"), Expr::source("layers.0.B")]),

@@ -19,7 +19,7 @@ pub(crate) fn shard(axis: usize, n: u64, tp: u64, rank: u64, of: Expr) -> Expr {
 fn zero<const N: usize>(shape: [u64; N]) -> Expr {
     Expr::Zero(Shape::from(shape))
 }
-/// What the compiler refuses and the oracle too, as text.
+/// Returns the compiler's error for an expression that the oracle rejects too.
 fn refused(e: &Expr, src: &[tensor::TensorEntry], target: &Scheme) -> String {
     assert!(oracle(e, src, target).is_none());
     lowered(e, src, target).unwrap_err().to_string()

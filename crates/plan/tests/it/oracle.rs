@@ -182,7 +182,7 @@ fn plane_like(entry: &TensorEntry, p: &PlaneSpec) -> usize {
 /// For each target cell: the source cells that feed it, and whether padding shares it.
 pub(crate) type Feed = Vec<(Vec<(usize, u64)>, bool)>;
 
-/// What feeds each cell of each plane; `None` if no byte movement can do it.
+/// Returns the source of each cell of each plane; `None` if no byte movement can make them.
 pub(crate) fn oracle(e: &Expr, src: &[TensorEntry], target: &Scheme) -> Option<Vec<Feed>> {
     let shape = shape_of(e, src);
     if shape.len() < target.trailing {
@@ -248,7 +248,7 @@ pub(crate) fn random_bytes(r: &mut Rng, t: &TensorEntry) -> Planes {
     t.scheme.planes.iter().map(bytes).collect()
 }
 
-/// What an executor does.
+/// Does the work of an executor.
 pub(crate) fn load(low: &[PlannedPlane], data: &[Planes]) -> Planes {
     let fill = |p: &PlannedPlane| {
         let mut out = vec![0xEE; p.bytes as usize];

@@ -1,5 +1,4 @@
-//! The schemes of `quant` that lie in several planes: what moves does, value for value, and what does not is
-//! refused by name.
+//! Schemes of `quant` with several planes: moved values arrive unchanged, and impossible moves are rejected by name.
 
 use plan::Problems;
 use quant::Matrix;

@@ -1,4 +1,4 @@
-//! Whole plans: ties, steps, what they read, what they say of themselves.
+//! Whole plans: ties, steps, reads, and the text of `explain`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn qkv_fusion_at_tp2() {
     assert_eq!(reads(&plan, &entries, 128, 0).len(), 1);
 }
 
-/// One number has an axis of one or none, whatever is wanted; nothing else is taken for another shape.
+/// A single number may have one axis or none; no other shape is accepted for it.
 #[test]
 fn a_number_with_and_without_an_axis_are_one() {
     let bf16 = || plain(Dtype::BF16);

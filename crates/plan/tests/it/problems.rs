@@ -1,4 +1,4 @@
-//! What a checkpoint that does not fit is told.
+//! Messages for a checkpoint that does not fit.
 
 use plan::{Binding, Bindings, Blame, Clash, DropRule, Presence, Problem, Target, compile, resolve};
 use tensor::{Dtype, Expr, Pattern, Scheme, Shape, Step, TensorEntry};
@@ -112,8 +112,8 @@ fn a_renamed_tensor_of_another_shape_is_said_with_both() {
     ");
 }
 
-/// Equal shapes and similar letters are not enough: what is missing in one layer is not what is misspelt in another, nor
-/// what is nearer to another name.
+/// Equal shapes and similar letters are not enough: a name missing in one layer is not the misspelt name of another,
+/// nor one that is nearer to another name.
 #[test]
 fn what_is_gone_is_not_what_is_misspelt_elsewhere() {
     let (mut entries, mut bindings) = llama(4);
@@ -228,7 +228,7 @@ fn what_may_be_dropped_is_listed_and_not_a_problem() {
     bindings.drops.push(drop("rope_freqs.weight"));
     assert!(told(&entries, &bindings).contains("`blk.1.rope_freqs.weight` [8] is in the checkpoint"));
     bindings.drops.push(drop("blk.{n}.rope_freqs.weight"));
-    // What a binding takes is not dropped, whatever matches it.
+    // An entry that a binding takes is not dropped, even if a drop pattern matches it.
     bindings.drops.push(drop("token_embd.weight"));
     let dropped = resolve(&entries, &bindings).unwrap().dropped;
     let names: Vec<_> = dropped.iter().map(|d| d.0.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Random movements: what is accepted does what the oracle says, and only what is illegal is refused.
+//! Random movements: accepted ones do what the oracle says, and only illegal ones are rejected.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::moves::{s, shard};
 use crate::oracle::{entry, lowered, tensors};
 use crate::schemes::{self, fp8_block, plain};
 
-/// Generous: a dev build on a busy machine. What is measured is printed.
+/// Generous, for a dev build on a busy machine. The measured time is printed.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Kimi-K2 shapes: 384 experts a layer, hidden 7168, ffn 2048; one rank of TP 8 x EP 16, 6 of 61 layers.

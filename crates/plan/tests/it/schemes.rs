@@ -71,7 +71,7 @@ pub(crate) fn gptq_act_order(groups: u64) -> Arc<Scheme> {
             plane("qweight", 4, &[packed(IN, 8), each(OUT)]),
             plane("qzeros", 4, &[PlaneAxis::Table(groups), packed(OUT, 8)]),
             plane("scales", 2, &[PlaneAxis::Table(groups), each(OUT)]),
-            // It names a group but no value: what keeps padded outputs zero is their own zero scales.
+            // It names a group but no value: padded outputs stay zero because their own scales are zero.
             PlaneSpec { must_agree: true, ..factor("g_idx", 4, &[each(IN)]) },
         ],
     )

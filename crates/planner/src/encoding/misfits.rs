@@ -15,11 +15,11 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
     scheme.dtype().is_none_or(|d| floats.contains(&d))
 }
 
-/// Whether a tensor of `shape` can be encoded so. `mx.quantize` of mlx 0.32 takes whole groups alone, where a scheme by
-/// itself may end a row with a part of one.
+/// Checks that a tensor of `shape` can be encoded in `scheme`. `mx.quantize` of mlx 0.32 takes whole groups alone,
+/// where a scheme by itself may end a row with a part of one.
 ///
 /// # Errors
-/// What is in the way.
+/// The obstacle, as a message.
 pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
     scheme.byte_len(shape).map_err(|why| why.to_string())?;
     let columns = shape.last().copied().unwrap_or(1);
@@ -69,25 +69,26 @@ fn is_held(holder: Option<Holder<'_>>, scheme: &Scheme, shape: &Shape) -> bool {
     holder.is_none_or(|holder| (holder.holds)(scheme, shape))
 }
 
-/// What is wrong.
+/// Problems of a request to encode, grouped.
 #[derive(Debug, Default)]
 pub struct Misfits {
     whole: Vec<Diagnostic>,
-    /// The preset that wants an importance matrix for a scheme, and of how many parameters.
+    /// By preset that wants an importance matrix for a scheme: the number of parameters.
     unguided: BTreeMap<String, u64>,
-    /// By preset and scheme that the format does not hold: of how many parameters, and which presets it does hold.
+    /// By preset and scheme that the format does not hold: the number of parameters, and a hint with the presets that
+    /// it does hold.
     unheld: BTreeMap<String, (u64, Option<String>)>,
-    /// By pattern of names, shape and scheme: how many, and the message.
+    /// By pattern of names, shape and scheme: the number of parameters, and the message.
     params: BTreeMap<(String, String, String), (u64, Diagnostic)>,
 }
 
 impl Misfits {
-    /// Something about all parameters.
+    /// Adds a problem of all parameters.
     pub fn whole(&mut self, what: String) {
         self.whole.push(Diagnostic::new(what));
     }
 
-    /// Something about the parameter called `name`.
+    /// Adds a problem of the parameter called `name`.
     pub fn param(&mut self, name: &str, what: String) {
         let key = (Pattern::of(name).to_string(), what.clone(), String::new());
         self.params.entry(key).or_insert_with(|| (0, Diagnostic::new(what))).0 += 1;
@@ -202,8 +203,8 @@ impl Misfits {
     }
 }
 
-/// What may be meant by a pattern that none of `names` fits: the nearest name; else patterns of those that have in
-/// them what it has, in that order; else of all.
+/// Suggests names for a pattern that matches none of `names`: the nearest name, else patterns of the names that contain
+/// the pattern's segments in order, else of those that contain its text, else of all.
 fn meant(pattern: &str, names: &[&str]) -> Option<String> {
     if let Some(near) = nearest(pattern, names.iter().copied()) {
         return Some(format!("the nearest is `{near}`"));

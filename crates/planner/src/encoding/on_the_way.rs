@@ -1,4 +1,4 @@
-//! What is encoded on the way from a checkpoint to the slots.
+//! Encodings that are applied between a checkpoint and the slots.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Encoding {
 /// Parameters with what is to be done to them.
 pub(crate) struct Encoded {
     pub(crate) resolved: Arc<Resolved>,
-    /// Those that a preset decided about, and not a rule.
+    /// Parameters that a preset decided about, and not a rule.
     by_preset: HashSet<String>,
 }
 
@@ -35,7 +35,7 @@ impl Encoding {
         self.rules.is_empty() && self.preset.is_none()
     }
 
-    /// Decides for each of `resolved` in the shape that this rank has of it, if it has some. What is tied follows its
+    /// Decides for each of `resolved` in the shape that this rank holds, if it holds any. A tied parameter follows its
     /// root.
     pub(crate) fn of<'s>(
         &self,
@@ -81,10 +81,10 @@ impl Encoding {
 }
 
 impl Encoded {
-    /// That presets, which go by what a matrix is for, are for matrices whose rows are what is summed over.
+    /// Checks that presets only decide about matrices that are summed over along their rows.
     ///
     /// # Errors
-    /// Each that the layout has turned.
+    /// Each such matrix that the layout holds transposed.
     pub(crate) fn upright(&self, targets: &[Target]) -> Result<(), Error> {
         let mut misfits = Misfits::default();
         if !self.by_preset.is_empty() {

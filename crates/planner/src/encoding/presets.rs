@@ -1,4 +1,4 @@
-//! Presets: which scheme a parameter gets by what it is for. One line a rule; the first that takes it wins.
+//! Presets: the scheme that a parameter gets by its purpose. One line is one rule; the first that matches wins.
 
 mod table;
 
@@ -15,7 +15,7 @@ pub use table::PRESETS;
 /// A named set of rules.
 pub struct Preset {
     name: &'static str,
-    /// Another name, as llama-quantize has it.
+    /// An alias that llama-quantize has.
     alias: Option<&'static str>,
     group: PresetGroup,
     /// Bits a weight.
@@ -23,20 +23,20 @@ pub struct Preset {
     about: &'static str,
     /// `general.file_type` of GGUF.
     file_type: Option<u32>,
-    /// Rules that several presets share, then those that it has alone.
+    /// Rules that several presets share, then the preset's own.
     rules: [&'static [Rule]; 2],
     /// The scheme of every other matrix.
     base: To,
-    /// What only an importance matrix makes good, but for embeddings and the output matrix.
+    /// The scheme that needs an importance matrix for every matrix but embeddings and the output matrix.
     guided: Option<&'static str>,
 }
 
-/// Whom presets are for.
+/// The targets that presets are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresetGroup {
     /// GGUF: file types of llama.cpp.
     Gguf,
-    /// MLX: what mlx-lm converts to.
+    /// MLX: targets of mlx-lm's conversions.
     Mlx,
     /// Directories of transformers.
     Hf,
@@ -70,17 +70,18 @@ enum When {
     Guided(bool),
 }
 
-/// What a rule makes of a parameter.
+/// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
-    /// What it is.
+    /// The stored scheme, unchanged.
     AsStored,
     /// This scheme, or what [`FALLBACKS`] has for it. `{}` is the dtype of the parameter's own floats, or where its blocks
     /// say none that of the model's.
     Scheme(&'static str),
 }
 
-/// What a shape that does not fit a scheme gets instead. What has no whole blocks of 32 becomes f16.
+/// Fallbacks for shapes that do not fit a scheme: the scheme, then the one used instead. Rows without whole blocks of
+/// 32 become f16.
 ///
 /// Source: `tensor_type_fallback` of src/llama-quant.cpp, llama.cpp@0c1e57098.
 static FALLBACKS: &[(&str, &str)] = &[
@@ -114,7 +115,7 @@ impl PresetGroup {
     pub const ALL: [PresetGroup; 4] =
         [PresetGroup::Gguf, PresetGroup::Mlx, PresetGroup::Hf, PresetGroup::Any];
 
-    /// The format that it is for, if it is one.
+    /// The format that the group is for, if it is for one alone.
     pub fn format(self) -> Option<&'static str> {
         match self {
             PresetGroup::Gguf => Some("gguf"),
@@ -152,7 +153,7 @@ impl Preset {
         self.alias
     }
 
-    /// Whom it is for.
+    /// The group of targets that the preset is for.
     pub fn group(&self) -> PresetGroup {
         self.group
     }
@@ -162,12 +163,12 @@ impl Preset {
         self.bits
     }
 
-    /// What it does, in a few words.
+    /// A description in a few words.
     pub fn about(&self) -> &'static str {
         self.about
     }
 
-    /// That nobody knows what tensors are for.
+    /// The error for a preset that is applied to tensors of unknown purpose.
     pub(crate) fn unknown(&self, source: &Error) -> Error {
         let what = format!(
             "the preset `{}` depends on what each tensor is for, which is unknown: {source}",
@@ -194,7 +195,8 @@ impl Preset {
             && !matches!(purpose, Some(Purpose::Output | Purpose::TiedEmbedding | Purpose::Embedding))
     }
 
-    /// What becomes of a parameter; or what is wrong. `guided`: an importance matrix guides rounding.
+    /// Returns the choice for a parameter, or a message about why it cannot be encoded. `guided` says whether an
+    /// importance matrix guides rounding.
     pub(super) fn choose(
         &self,
         subject: &Subject<'_>,
@@ -216,7 +218,7 @@ impl Preset {
         if place.is_some_and(|p| p.transposed) && subject.shape.len() > 1 {
             return Err(TRANSPOSED.to_owned());
         }
-        // Blocks are decoded to f32, whatever the model computes with.
+        // Blocks are decoded to f32, whatever dtype the model computes in.
         let decoded = floats_in(subject.stored).is_none() && subject.scheme.dtype() == Some(Dtype::F32);
         let floats = floats_in(subject.scheme).filter(|_| !decoded).unwrap_or(purposes.floats);
         let (scheme, fell) = match fitting(wanted, subject.shape, floats) {
@@ -269,8 +271,8 @@ fn more_bits(i: usize, layers: usize) -> bool {
     i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2
 }
 
-/// The dtype of the floats that a model computes with, if `scheme` tells it: by being that, or by the scales of its blocks,
-/// which have it but for those that are f32 in any model.
+/// Returns the dtype of the floats that a model computes with, if `scheme` reveals it: either it is that dtype, or the
+/// scales of its blocks have it. Scales that are f32 in any model reveal nothing.
 pub fn floats_in(scheme: &Scheme) -> Option<Dtype> {
     let name = scheme.name.strip_suffix(".be").unwrap_or(&scheme.name);
     let (blocks, last) = name.rsplit_once(',').unwrap_or(("", name));

@@ -1,4 +1,4 @@
-//! What each parameter is for, as far as presets tell parameters apart.
+//! The purpose of each parameter, as far as presets tell parameters apart.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use Purpose::{
     TiedEmbedding, Unused, Value, Vector,
 };
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// Norms, biases, tables of one axis.
@@ -118,10 +118,10 @@ impl Traits {
     }
 }
 
-/// What one parameter is for.
+/// The purpose of one parameter, and the place of its layer.
 pub(super) struct ParamPurpose {
     pub(super) purpose: Purpose,
-    /// The place of its layer among those that have a parameter of this purpose, counted from 0.
+    /// Index of its layer, from 0, among the layers that have a parameter of this purpose.
     pub(super) index: usize,
     /// How many such layers there are.
     pub(super) layers: usize,
@@ -171,7 +171,7 @@ impl LayoutParam {
     }
 }
 
-/// What each parameter of a layout is for.
+/// The purposes of all parameters of a layout.
 pub(crate) struct Purposes {
     places: HashMap<String, ParamPurpose>,
     pub(super) traits: Traits,
@@ -180,7 +180,7 @@ pub(crate) struct Purposes {
 }
 
 impl Purposes {
-    /// What each name of a layout is for, given the canonical parameters that are in it, and what their roles are.
+    /// Finds the purpose of each name of a layout from the canonical parameters in it and their roles.
     pub(crate) fn new(
         resolved: &Resolved,
         role: impl Fn(&str) -> Option<Role>,
@@ -245,7 +245,7 @@ pub(crate) fn roles(model: &Model) -> impl Fn(&str) -> Option<Role> {
     move |name| roles.get(name).copied()
 }
 
-/// What the canonical parameter called `name` is for.
+/// Returns the purpose of the canonical parameter called `name`.
 fn purpose(name: &str, role: Role, axes: usize, tied: bool) -> Purpose {
     let segments: Vec<&str> = name.split('.').collect();
     match segments[..] {
@@ -264,8 +264,8 @@ fn purpose(name: &str, role: Role, axes: usize, tied: bool) -> Purpose {
     }
 }
 
-/// What an entry is for that holds parameters for `one` and, called `name`, for `other`: the one that needs most care
-/// decides.
+/// Returns the purpose of an entry that fuses parameters for `one` and, called `name`, for `other`. The purpose that
+/// needs most care wins.
 fn fused(one: Purpose, other: Purpose, name: &str) -> Purpose {
     match (one, other) {
         (Value, _) | (_, Value) => Value,
@@ -292,7 +292,7 @@ fn floats_of(resolved: &Resolved) -> Dtype {
     if count(Dtype::F16) > count(Dtype::BF16) { Dtype::F16 } else { Dtype::BF16 }
 }
 
-/// Whether the rows of what `expr` gives are columns of what it is made from.
+/// Whether the rows of the result of `expr` are columns of its source.
 fn is_transposed(expr: &Expr) -> bool {
     match expr {
         Expr::Permute { axes, of } => axes[..] == [1, 0] || is_transposed(of),

@@ -54,7 +54,7 @@ impl EncodeRule {
         &self.scheme
     }
 
-    /// Whether it is for the parameter called `name`.
+    /// Whether the rule matches the parameter called `name`.
     pub fn matches(&self, name: &str) -> bool {
         glob(&self.pattern, name)
     }
@@ -67,7 +67,7 @@ pub(super) fn glob(pattern: &str, name: &str) -> bool {
     let mut parts: Vec<&str> = parts.collect();
     let Some(last) = parts.pop() else { return rest.is_empty() };
     for part in parts {
-        // The first place is as good as any: what follows has more left to choose from.
+        // The first match is as good as any: later parts have more text left to match.
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
     }

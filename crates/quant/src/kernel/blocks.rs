@@ -25,7 +25,7 @@ pub(super) struct Job<'a> {
     pub(super) k: usize,
     /// The rows to multiply, which are the columns of `y`.
     pub(super) rows: Range<usize>,
-    /// As many columns as `w`, in the form that the kernel wants.
+    /// Has the number of columns of `w`, in the form that the kernel needs.
     pub(super) x: &'a Activations,
     /// A row for each row of `x`.
     pub(super) y: ColumnsMut<'a>,
@@ -52,7 +52,7 @@ const STREAMS: usize = 2;
 /// A function of [`accumulate_of`].
 pub(super) type Accumulate = unsafe fn(&mut Job<'_>, Units, &[Group], Range<usize>);
 
-/// What units are like.
+/// The layout of units.
 #[derive(Clone, Copy)]
 pub(super) struct Units {
     bytes: usize,
@@ -128,10 +128,9 @@ impl Blocks {
         }
     }
 
-    /// Multiplies a matrix as stored. Interleaves each group of rows into a scratch buffer that stays in the
-    /// cache, a few units at a time, and multiplies there. Where a group is not wholly there, or a unit is not,
-    /// it is filled up with zeros first. So a row's result does not depend on which others are asked for
-    /// with it, and is what the interleaved form gives.
+    /// Multiplies a matrix as stored. Interleaves each group of rows into a scratch buffer that stays in the cache, a
+    /// few units at a time, and multiplies there. An incomplete group or unit is padded with zeros first. So a row's
+    /// result does not depend on the other rows asked for with it, and equals that of the interleaved form.
     ///
     /// # Safety
     /// The instructions are there; `job.w` holds `total` rows of `k` columns, which are whole blocks.

@@ -103,7 +103,7 @@ pub(super) unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
         let low = _mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd));
         let twos = _mm256_add_ps(low, _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
         let ones = _mm256_add_ps(twos, _mm256_movehdup_ps(twos));
-        // a, c in the even lanes of one half, b, d in those of the other.
+        // a and c are in the even lanes of one half, b and d in those of the other.
         let (ac, bd) = (_mm256_castps256_ps128(ones), _mm256_extractf128_ps::<1>(ones));
         let abcd = _mm_unpacklo_ps(_mm_shuffle_ps::<0x08>(ac, ac), _mm_shuffle_ps::<0x08>(bd, bd));
         let mut sums = [0.0; 4];

@@ -1,5 +1,5 @@
-//! Lanes in plain Rust: what every other implementation is tested against. Operations stay functions, since
-//! a kernel with all of them written out for each lane takes long to compile and is no faster.
+//! Lanes in plain Rust: the reference that every other implementation is tested against. Operations stay functions,
+//! since a kernel with all of them written out for each lane takes long to compile and is no faster.
 
 use super::{Lanes, NONE};
 use crate::float16::Half;

@@ -9,7 +9,7 @@ pub(super) fn code(stream: &[u8], bits: usize, i: usize) -> u8 {
     (both >> shift & ((1 << bits) - 1)) as u8
 }
 
-/// The codes from `first` on, as many as `out` takes: eight at a time where both are multiples of eight.
+/// Unpacks the codes from `first` on until `out` is full: eight at a time where both are multiples of eight.
 #[inline(always)]
 pub(super) fn unpack(stream: &[u8], bits: usize, first: usize, out: &mut [u8]) {
     if !first.is_multiple_of(8) || !out.len().is_multiple_of(8) {

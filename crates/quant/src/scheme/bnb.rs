@@ -27,7 +27,7 @@ use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
 /// columns that 256 blocks span, and `o3d4ccccd` for the bits of `nested_offset`.
 pub(crate) struct BnbFamily(pub(crate) Table);
 
-/// What codes stand for.
+/// Meaning of the codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Quantiles of the normal distribution.
@@ -116,7 +116,7 @@ struct Nested {
     offset: f32,
 }
 
-/// What 256 blocks span.
+/// The span of 256 blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Span {
     Rows(u64),
@@ -139,7 +139,7 @@ struct Bnb {
 }
 
 impl Bnb {
-    /// `None` if there is none of these.
+    /// Returns `None` if there is no such scheme.
     fn new(table: Table, block: u64, dtype: Real, layout: Layout, nested: Option<Nested>) -> Option<Bnb> {
         let fits = match (layout, nested.map(|n| n.span)) {
             (Layout::Whole(out, k), None | Some(Span::Flat)) => {
@@ -203,8 +203,8 @@ impl Bnb {
     }
 }
 
-/// The name of the scheme of a matrix `[out, k]`, with `nested_offset` if it is doubly quantised; `None` if there is
-/// none.
+/// Returns the name of the scheme of a matrix `[out, k]`, with `nested_offset` if it is doubly quantised; `None` if
+/// there is no such scheme.
 pub fn bnb_name(
     table: Table,
     block: u64,
@@ -353,7 +353,7 @@ impl Codec for Bnb {
 }
 
 impl Encoder for Bnb {
-    /// To the nearest value of the table, a tie to the lower one, as bitsandbytes does on CPU.
+    /// Rounds to the nearest value of the table, a tie to the lower one, as bitsandbytes does on CPU.
     fn encode(&self, values: &[f32], k: usize, _: Option<&[f32]>, planes: &mut [&mut [u8]]) {
         let [weight, absmax] = planes else { panic!("`{}` has two planes", self.name) };
         let block = self.block as usize;

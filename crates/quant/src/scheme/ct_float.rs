@@ -86,7 +86,7 @@ impl SchemeFamily for ModeloptNvfp4 {
     }
 }
 
-/// What the number of the matrix does to its scales.
+/// How the matrix's own number is applied to its scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whole {
     Divides,
@@ -130,7 +130,7 @@ impl<N: AsRef<str> + Send + Sync> Codec for Grouped<N> {
             plane(&self.codes[1..], 1, &[each(OUT), packed(IN, 8 / self.bits as u64)]),
             factor("weight_scale", 1, &[each(OUT), shared(IN, self.group as u64)]),
         ];
-        // What is fused has one number: exporters give the same to the layers that runtimes fuse.
+        // A fused tensor has one such number: exporters give the same to the layers that runtimes fuse.
         let one = |whole: Whole| PlaneSpec { must_agree: true, ..factor(whole.role(), 4, &[]) };
         planes.extend(self.whole.map(one));
         matrix(self.name(), planes)

@@ -28,7 +28,7 @@ use super::scope::{Scope, check_groups};
 use crate::codec::PlaneTensor;
 use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
 
-/// `ct-pack:b4,g128,bf16`: bits of a code; what a scale is for (`g128`, `row`, `tensor`, or `act32` for 32 groups
+/// `ct-pack:b4,g128,bf16`: bits of a code; the scope of a scale (`g128`, `row`, `tensor`, or `act32` for 32 groups
 /// whose members `weight_g_idx` names); `z` if there are zero points; the dtype of the scales. `ct-int8:row,bf16`
 /// likewise, without bits.
 pub(crate) struct CtIntFamily(pub(crate) Store);
@@ -103,7 +103,7 @@ impl SchemeFamily for CtIntFamily {
 }
 
 impl CtInt {
-    /// What is subtracted from a packed code.
+    /// The number subtracted from a packed code.
     fn middle(&self) -> i32 {
         self.run.map_or(0, |run| 1 << (run.bits - 1))
     }
@@ -144,7 +144,7 @@ impl Codec for CtInt {
         let mut planes = match self.run {
             Some(Run { per, words, .. }) => vec![
                 plane("weight_packed", 4 * words as u64, &[each(OUT), packed(IN, per as u64)]),
-                // Nothing is a code in the middle: what is padded cannot share a scale.
+                // Zero is the code in the middle, not 0, so padding cannot share a scale.
                 plane("weight_scale", bytes, &axes),
             ],
             None => {

@@ -43,7 +43,7 @@ impl SchemeFamily for Fp8 {
     }
 }
 
-/// `ct-fp8:row,bf16`, compressed-tensors' `float-quantized` with scales of 16 bits: what shares a scale (`tensor`,
+/// `ct-fp8:row,bf16`, compressed-tensors' `float-quantized` with scales of 16 bits: the scope of a scale (`tensor`,
 /// `row`, or `b128x128`), and the dtype of the scales, to which values are rounded. With f32 it is an `fp8`.
 pub(crate) struct CtFp8;
 
@@ -69,7 +69,7 @@ impl SchemeFamily for CtFp8 {
     }
 }
 
-/// What shares a scale, where that is a rectangle.
+/// Returns the scope of a scale, if that is a rectangle.
 fn rectangle(scope: &str) -> Option<Scope> {
     Scope::parse(scope).filter(|s| !matches!(s, Scope::Group(_) | Scope::Act(_)))
 }

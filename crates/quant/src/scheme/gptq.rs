@@ -40,7 +40,7 @@ pub(crate) struct GptqFamily(pub(crate) Version);
 /// Bits of a code.
 pub const GPTQ_BITS: &[u64] = &[2, 3, 4, 8];
 
-/// What `qzeros` holds.
+/// The contents of `qzeros`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// Zero points less one.
@@ -59,7 +59,7 @@ struct Gptq {
 }
 
 impl Version {
-    /// What the name of a scheme begins with.
+    /// The prefix of a scheme's name.
     pub fn family(self) -> &'static str {
         match self {
             Version::V1 => "gptq",
@@ -67,7 +67,7 @@ impl Version {
         }
     }
 
-    /// What is added to a stored zero point.
+    /// The number added to a stored zero point.
     fn plus(self) -> i32 {
         i32::from(self == Version::V1)
     }
@@ -126,7 +126,7 @@ impl Codec for Gptq {
             plane("scales", self.scales.bytes(), &self.scope.transposed(each(OUT))),
         ];
         if self.scope.indexed() {
-            // It names a group and is no value: what keeps padded outputs zero is their own scales.
+            // It names a group and is no value: padded outputs stay zero because of their own scales.
             planes.push(PlaneSpec { must_agree: true, ..factor("g_idx", 4, &[each(IN)]) });
         }
         matrix(&self.name, planes)

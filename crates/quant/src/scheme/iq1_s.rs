@@ -2,7 +2,7 @@ use super::grids;
 use super::signs::bytes;
 use super::{Block, half_at};
 
-/// What an IQ1 type adds to every value of the grid, or takes from it.
+/// The offset that an IQ1 type adds to every value of the grid, or subtracts from it.
 const DELTA: f32 = 0.125;
 
 /// 256 values in eight sub-blocks of 32, `d * (2 scale + 1) * (grid ± 1/8)`: `d` (f16), the low eight bits of 32

@@ -3,7 +3,7 @@ use crate::encode::{encode_row, put_half, put_nibbles};
 use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
 use crate::search::{Book, Parts, TRIES, Tries, nearest_of, one_scale, places_of};
 
-/// What the codes of IQ4_NL and IQ4_XS stand for.
+/// The values of the codes of IQ4_NL and IQ4_XS.
 ///
 /// Source: ggml `kvalues_iq4nl`.
 pub(super) const VALUES: [i8; 16] =

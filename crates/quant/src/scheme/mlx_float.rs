@@ -43,7 +43,7 @@ pub(crate) struct Float {
     scales: Real,
 }
 
-/// What the codes of a four-bit float stand for.
+/// The values of the codes of a four-bit float.
 ///
 /// Source: OCP Microscaling Formats v1.0, 5.3.3.
 pub(super) const E2M1: [f32; 16] =

@@ -26,7 +26,7 @@ pub(super) fn plane(role: &'static str, cell_bytes: u64, axes: &[PlaneAxis]) -> 
     PlaneSpec { axes: axes.to_vec().into(), ..PlaneSpec::new(role, cell_bytes, &[]) }
 }
 
-/// A plane that only multiplies, so that zeros stay zeros whatever it holds.
+/// A plane that only multiplies: zeros stay zeros for any of its values.
 pub(super) fn factor(role: &'static str, cell_bytes: u64, axes: &[PlaneAxis]) -> PlaneSpec {
     PlaneSpec { spans_padding: true, ..plane(role, cell_bytes, axes) }
 }

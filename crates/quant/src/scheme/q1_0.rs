@@ -24,7 +24,7 @@ impl Block for Q1_0 {
     }
 }
 
-/// The best `d` is the mean distance from 0, whatever the signs.
+/// The best `d` is the mean distance from 0 for any signs.
 #[inline(always)]
 fn encode(x: &[f32; 128], importance: Option<&[f32; 128]>, out: &mut [u8; 18]) {
     put_half(out, 0, mean::<128>(&Parts::new(x, importance)));

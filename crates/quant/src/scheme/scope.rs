@@ -5,7 +5,7 @@ use tensor::{IN, OUT, PlaneAxis};
 use super::plane::{each, number, shared};
 use crate::codec::BadData;
 
-/// What one scale is for.
+/// The elements that share one scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The matrix.
@@ -106,7 +106,8 @@ impl Scope {
         }
     }
 
-    /// The group of input `i`; `g_idx` is its plane. Of what [`check_groups`] refuses, the nearest.
+    /// Returns the group of input `i`; `g_idx` is its plane. A group that [`check_groups`] rejects becomes the nearest
+    /// valid one.
     #[inline(always)]
     pub(super) fn group(self, i: usize, g_idx: Option<&[u8]>) -> usize {
         match (self, g_idx) {

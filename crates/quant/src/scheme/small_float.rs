@@ -2,7 +2,7 @@
 
 use super::{Block, EncodeRow};
 
-/// What the largest codes of a format stand for.
+/// Meaning of the largest codes of a format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Top {
     /// No infinity; only all ones is no number.
@@ -16,8 +16,8 @@ enum Top {
 /// A format of one sign bit, `7 - mantissa` exponent bits and `mantissa` more.
 ///
 /// Source of the formats: OCP 8-bit Floating Point Specification (OFP8) v1.0; for those without minus zero
-/// arXiv:2206.02915. Both directions are torch 2.15.0's `Tensor.to`, which rounds to nearest even. There
-/// E4M3 alone saturates: what is larger than 448, infinity too, becomes 448.
+/// arXiv:2206.02915. Both directions are torch 2.15.0's `Tensor.to`, which rounds to nearest even. There E4M3 alone
+/// saturates: numbers larger than 448, including infinity, become 448.
 pub(super) struct Small {
     mantissa: u32,
     bias: i32,
@@ -43,7 +43,7 @@ impl Small {
         Small { mantissa, bias, top, values }
     }
 
-    /// What `code` stands for.
+    /// Returns the value of `code`.
     #[inline(always)]
     pub(super) fn decode(&self, code: u8) -> f32 {
         self.values[code as usize]

@@ -70,7 +70,7 @@ fn group(params: &str) -> Option<usize> {
     (group.is_multiple_of(2) && (2..=1 << 20).contains(&group)).then_some(group as usize)
 }
 
-/// What codes are.
+/// The kinds of codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SquishCodes {
     /// -127 to 127, times the scale.
@@ -226,7 +226,7 @@ impl Squish {
     }
 }
 
-/// Encodes a group whose first column is `first`, and gives its scale.
+/// Encodes a group whose first column is `first`, and returns its scale.
 fn symmetric(kind: SquishCodes, values: &[f32], first: usize, codes: &mut [u8]) -> f32 {
     let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
     let most = if kind == SquishCodes::Int8 { 127.0 } else { 7.0 };

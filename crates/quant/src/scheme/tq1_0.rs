@@ -47,7 +47,7 @@ fn put_digits<const N: usize>(packed: &mut [u8], codes: &[u8]) {
     }
 }
 
-/// Writes digit after digit of the `N` bytes of `packed`, for as many as `out` takes.
+/// Writes digit after digit of the `N` bytes of `packed`, until `out` is full.
 #[inline(always)]
 fn digits<const N: usize>(packed: &[u8], out: &mut [f32], d: f32) {
     let mut rest = [0u8; N];

@@ -79,7 +79,7 @@ fn nothing_loses_more_than_the_reference() {
     }
 }
 
-/// Blocks that an encoder has to get through: nothing may panic, whatever comes out.
+/// Blocks that no encoder may panic on; the results do not matter.
 fn nasty(noise: &mut Noise) -> Vec<Vec<f32>> {
     let mut rows = vec![
         vec![0.0; 256],

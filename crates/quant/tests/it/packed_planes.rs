@@ -240,7 +240,7 @@ fn gptq_refuses_what_cannot_be_meant() {
             case.check(),
             Err(format!("plane `g_idx`: a group index at cell 7, wanted {wants}, found {found}"))
         );
-        // What is refused is of no use, but does no harm.
+        // Decoding rejected data gives meaningless values, but does no harm.
         let planes: Vec<&[u8]> = case.planes.iter().map(Vec::as_slice).collect();
         let matrix = Matrix { planes: &planes, rows: case.rows, k: case.k };
         let mut out = vec![0.0; case.rows * case.k];
@@ -266,7 +266,7 @@ fn ct_refuses_what_cannot_be_meant() {
             case.check(),
             Err(format!("plane `weight_g_idx`: a group index at cell 9, wanted {wants}, found {group}"))
         );
-        // What is refused is of no use, but does no harm.
+        // Decoding rejected data gives meaningless values, but does no harm.
         let planes: Vec<&[u8]> = case.planes.iter().map(Vec::as_slice).collect();
         let matrix = Matrix { planes: &planes, rows: case.rows, k: case.k };
         quant::codec(&case.scheme).unwrap().decode(matrix, 0..case.rows, &mut vec![0.0; case.rows * case.k]);

@@ -206,7 +206,7 @@ fn a_row_is_encoded_as_a_row_however_few_there_are() {
     }
 }
 
-/// Every member of every family, and every scheme of several planes: what is encoded decodes to about the same.
+/// For every member of every family, and every scheme of several planes, encoded values decode to nearly the same.
 #[test]
 fn what_is_encoded_decodes_to_nearly_the_same() {
     let mut noise = crate::Noise(7);
@@ -231,7 +231,7 @@ fn what_is_encoded_decodes_to_nearly_the_same() {
 #[test]
 fn parts_are_as_long_as_planes() {
     for name in quant::names() {
-        // bitsandbytes quantises single matrices; the doubly quantised members are those of 4096 columns.
+        // bitsandbytes quantises single matrices; its doubly quantised members are for 4096 columns.
         let shape =
             if name.starts_with("bnb") { Shape::from([256, 4096]) } else { Shape::from([2, 256, 512]) };
         let codec = quant::codec(&name).unwrap();

@@ -6,7 +6,7 @@ use quant::{Activations, ColumnsMut, Forms, Isa, Matrix};
 
 use crate::{Noise, Planes, packable, scales, unit};
 
-/// What the codes of the activations stand for: the documented quantisation, written out naively.
+/// Returns the values of the activations' codes: the documented quantisation, written naively.
 fn quantised(x: &[f32]) -> Vec<f32> {
     let block = |x: &[f32]| {
         let max = x.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -52,7 +52,7 @@ fn check(what: &str, y: &[f32], want: &[(f64, f64)]) {
     }
 }
 
-/// The values of `w`, `[rows, k]`: what its codes stand for, where decoding rounds them to 16 bits (MLX).
+/// The values of `w`, `[rows, k]`, before any rounding of the result to 16 bits (MLX).
 fn decoded(scheme: &str, w: &Planes, rows: usize, k: usize) -> Vec<f32> {
     let (scheme, w) = match scheme.strip_prefix("mlx-affine:").and_then(|params| params.rsplit_once(',')) {
         Some((params, real)) => {

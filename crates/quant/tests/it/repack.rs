@@ -23,7 +23,7 @@ fn round_trip(name: &str, r: usize, k: usize, w: &Planes) {
         assert!(back == *w, "`{form}` and back by {}", isa.name());
     }
 
-    // Decoding the form gives what decoding the rows gives, whatever the bits of the scales.
+    // Decoding the form gives the same as decoding the rows, for any bits of the scales.
     let values = |name: &str, w: &Planes| {
         let mut out = vec![0.0; rows * k];
         let matrix = Matrix { planes: &w.get(), rows, k };

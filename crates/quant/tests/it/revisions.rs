@@ -1,5 +1,5 @@
-//! What is written for the same values stays the same bytes, or has another revision: copies that were kept for the next
-//! start are told apart by it.
+//! The bytes written for the same values stay the same, or the revision changes: it tells copies that were kept for the
+//! next start apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,7 +18,8 @@ fn digest(all: &[Planes]) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// What the encoder called `name` writes: of values of ordinary size, with and without importance, and of few large ones.
+/// Returns what the encoder called `name` writes, as a digest: for ordinary values, with and without importance, and
+/// for values with few large ones.
 fn encoded(name: &str) -> Option<String> {
     let (codec, scheme) = (quant::codec(name)?, quant::scheme(name)?);
     let encoder = codec.encoder()?;
@@ -35,7 +36,7 @@ fn encoded(name: &str) -> Option<String> {
     Some(digest(&all))
 }
 
-/// What interleaving `r` rows of any bytes of the scheme called `name` gives.
+/// Interleaves `r` rows of random bytes of the scheme called `name`.
 fn interleaved(name: &str, r: usize) -> Option<(String, String)> {
     let (stored, form) = (quant::scheme(name)?, quant::interleaved(name, r)?);
     let mut planes = Planes::of(&stored, ROWS, K, 0);

@@ -1,8 +1,8 @@
 //! The layout of vLLM's layers: its names, and what each layer holds on a rank of a tensor-parallel group.
 //!
-//! Source: vllm/model_executor/models, v0.20.2 and v0.33.0; of each family, the file of its architecture.
-//! Names and shapes are compared with what v0.33.0 builds, golden/vllm_names.py, and the files of ranks with what its loader of
-//! such files asks for, golden/vllm_stages.py.
+//! Source: vllm/model_executor/models, v0.20.2 and v0.33.0; of each family, the file of its architecture. Names and
+//! shapes are compared with those that v0.33.0 builds, golden/vllm_names.py, and the files of ranks with those that its
+//! loader expects, golden/vllm_stages.py.
 
 use std::collections::{HashMap, HashSet};
 

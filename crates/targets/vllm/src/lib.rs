@@ -1,7 +1,8 @@
-//! What vLLM holds of a model: the names and shapes of its layers on each rank, and the files that its loader
+//! vLLM's view of a model: the names and shapes of its layers on each rank, and the files that its loader
 //! `sharded_state` reads.
 //!
-//! [`LAYOUT`] is what its layers hold, as any other layout: whoever loads into vLLM's own tensors plans with it.
+//! [`LAYOUT`] describes the parameters of its layers, as any other layout does: use it to plan a load into vLLM's own
+//! tensors.
 
 mod family;
 mod layout;

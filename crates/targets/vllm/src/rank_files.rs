@@ -17,7 +17,7 @@ use crate::family;
 
 /// The scales that attention has for its cache.
 pub(crate) const CACHE: [&str; 4] = ["k_scale", "v_scale", "q_scale", "prob_scale"];
-/// Who has parameters for them too, which are -1 where a checkpoint has none:
+/// Schemes whose layers have parameters for them too, which are -1 where a checkpoint has none:
 /// vllm/model_executor/layers/quantization/kv_cache.py `BaseKVCacheMethod`.
 const WITH_CACHE: [&str; 3] = ["fp8:", "ct-", "modelopt-"];
 
@@ -36,7 +36,7 @@ pub fn refuses(mesh: &Mesh, model: &Model) -> Option<Diagnostic> {
     })
 }
 
-/// Has everything called as in the state of vLLM's modules.
+/// Renames everything as in the state of vLLM's modules.
 pub fn rename(request: &mut Request, model: &Model) {
     let mut names: Vec<&mut String> = request.targets.iter_mut().map(|t| &mut t.name).collect();
     if let Some(family) = family::names(model.family.name()) {
@@ -46,10 +46,11 @@ pub fn rename(request: &mut Request, model: &Model) {
     request.tie_to_first_names();
 }
 
-/// Adds what no checkpoint has to a request that was compiled to `plan`, before its targets were encoded as they are now.
+/// Adds the tensors that no checkpoint has to a request that was compiled to `plan`, before its targets got their
+/// current encodings.
 ///
 /// # Errors
-/// Each kind of thing for which vLLM would not load what is written, or not as it is meant.
+/// Every reason why vLLM would not load the files, or would misread them.
 pub fn complete(
     request: &mut Request,
     plan: &Plan,
@@ -143,7 +144,7 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// What a file of a rank holds.
+/// A tensor in the file of a rank.
 struct Saved {
     name: String,
     shape: Shape,

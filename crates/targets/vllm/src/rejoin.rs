@@ -1,7 +1,7 @@
 //! The files of all ranks, put together again.
 //!
-//! What each rank holds is an expression over the canonical parameters; taken apart, these are expressions over what the
-//! ranks hold. The checkpoint is planned, proved and read as any other then.
+//! Each tensor of a rank is an expression over the canonical parameters; inverted, these give the parameters as
+//! expressions over the ranks' tensors. The checkpoint is then planned, proved and read like any other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,18 +23,19 @@ pub struct Rejoined {
     pub bindings: Arc<Bindings>,
     /// Parts that several ranks have: they must be the same.
     pub copies: Vec<Copies>,
-    /// What is there beside the parameters: it must be zero.
+    /// Tensors beside the parameters, which must be zero.
     pub padding: Vec<Made>,
-    /// Scales of attention's cache, and the values that vLLM gives them where a checkpoint has none: they must have these.
+    /// Scales of attention's cache, and the values that vLLM gives them where a checkpoint has none; the files must
+    /// have these values.
     pub constants: Vec<(String, f32)>,
 }
 
 impl Rejoined {
-    /// How the parameters of `model` are made of `checkpoint`, which was opened as the files of all ranks. Of `mesh`, only how
-    /// experts are dealt counts.
+    /// Makes the parameters of `model` from `checkpoint`, which was opened as the files of all ranks. Of `mesh`, only
+    /// the placement of experts counts.
     ///
     /// # Errors
-    /// If it was not opened so, or what the ranks hold cannot be what `model` is cut into.
+    /// If it was not opened so, or the ranks' tensors cannot be the shares of `model`.
     pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Refused> {
         let refused = |what: String| Refused { what: what.into() };
         let Some(files) = checkpoint.metadata().hf().and_then(HfMetadata::ranks) else {
@@ -62,7 +63,7 @@ impl Rejoined {
                 names.state.names(&mut layout.targets.iter_mut().map(|t| &mut t.name).collect::<Vec<_>>());
                 for target in layout.targets {
                     let name = format!("{}.{}.{}", rank / tp, rank % tp, target.name);
-                    // What several planes hold goes by the name of their module.
+                    // Parameters with several planes are listed by the name of their module.
                     let named = [name.as_str(), name.strip_suffix("weight").unwrap_or(&name)];
                     let held = named.into_iter().find_map(|n| Some((n.to_owned(), *there.get(n)?)));
                     match held {

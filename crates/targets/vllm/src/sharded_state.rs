@@ -1,10 +1,10 @@
-//! What vLLM's loader `sharded_state` looks for in the files of a rank.
+//! The state that vLLM's loader `sharded_state` expects in the files of a rank.
 //!
 //! It wants the whole state of the modules, and nothing else: each storage once, under the first of its names in the order of the
 //! alphabet (`ShardedStateLoader._filter_subtensors`), and the scales of attention's cache, which a checkpoint need not have.
 //!
-//! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0; what it wants of each family is in
-//! golden/vllm_stages.json.
+//! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0; golden/vllm_stages.json lists what it
+//! expects of each family.
 
 use tensor::Template;
 
@@ -13,12 +13,13 @@ use tensor::Template;
 pub(crate) struct ShardedState {
     /// Where attention is, and what has the scales of its cache there.
     pub(crate) attention: &'static [(&'static str, &'static str)],
-    /// Modules that are part of two others: what parameters are called in the layers, and in the other one, which comes first.
+    /// Modules that are part of two others: the parameters' names in the layers, and their names in the other module,
+    /// which comes first.
     pub(crate) first: &'static [(&'static str, &'static str)],
 }
 
 impl ShardedState {
-    /// That of decoders after Llama.
+    /// The state of decoders after Llama.
     pub(crate) const DECODER: ShardedState =
         ShardedState { attention: &[("model.layers.{n}.self_attn.{rest..}", "attn")], first: &[] };
 

@@ -48,7 +48,7 @@ fn pairs(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     gguf.iter().map(|(key, value)| (key.to_owned(), format!("{value:?}"))).collect()
 }
 
-/// What llama.cpp's own converter made of the same directories (golden/models/make.py).
+/// Compares with the GGUF files that llama.cpp's own converter made from the same directories (golden/models/make.py).
 #[test]
 fn gguf_from_a_directory_is_what_llama_cpp_makes_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn gguf_from_a_directory_is_what_llama_cpp_makes_of_it() {
                 _ => assert_eq!(ours.get(key), Some(value), "{name} {key}"),
             }
         }
-        // What llama.cpp's converter loses of gemma3.
+        // Keys of gemma3 that llama.cpp's converter loses.
         let more: Vec<&str> = ours.keys().filter(|k| !wanted.contains_key(*k)).map(String::as_str).collect();
         let known: &[&str] = match name {
             "gemma3-tiny" => &["gemma3.attention.scale", "gemma3.attention.sliding_window_pattern"],
@@ -142,7 +142,7 @@ fn a_real_gguf_comes_back_from_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (first, hf, again) =
         (dir.path().join("first.gguf"), dir.path().join("hf"), dir.path().join("again.gguf"));
-    // Matrices as f16: what is in the file moves and is not decoded.
+    // Matrices as f16: tensors in the file are moved, not decoded.
     convert(&model("smollm2"), &first, OutputFormat::Gguf, &["*norm.weight=f32", "*=f16"]);
     let there = convert(&first, &hf, OutputFormat::Hf, &[]);
     assert!(there.tensors.iter().all(|t| t.from == t.to && t.difference.is_none() && t.rounded.is_none()));
@@ -163,7 +163,7 @@ fn a_real_gguf_comes_back_from_a_directory() {
     }
 }
 
-/// Decoded to what a directory can hold, the values are those of the file.
+/// Weights decoded to fit a directory have the values of the file.
 #[test]
 fn a_quantised_gguf_as_a_directory_has_the_same_values_and_tokens() {
     let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn plain_formats_take_the_names_of_any_ecosystem() {
     let to = dir.path().join("own.npz");
     let report = plain.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(report.left.is_empty() && open(&to).unwrap().entry("token_embd.weight").is_some());
-    // A directory of arrays has room for what is said besides, and is a model then.
+    // A directory of arrays has room for the other metadata, and is a model then.
     let arrays = Conversion::new(&source, layout, OutputFormat::NpyDir, &options).unwrap();
     let to = dir.path().join("arrays");
     arrays.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap();

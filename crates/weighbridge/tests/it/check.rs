@@ -1,4 +1,4 @@
-//! Checks through the library: digests are those of the bytes, and bad data is found in every encoding.
+//! Checks through the library: digests equal those of the bytes, and bad data is found in every encoding.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
@@ -39,7 +39,7 @@ fn digests_are_those_of_the_bytes() {
     }
 }
 
-/// Written, read and held against the same tensors in another format.
+/// A manifest is written, read, and compared with the same tensors in another format.
 #[test]
 fn a_manifest_is_of_tensors_and_not_of_files() {
     let dir = tempfile::tempdir().unwrap();

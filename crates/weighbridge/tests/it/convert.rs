@@ -1,4 +1,4 @@
-//! Conversions through the library: what is written is what was read, and nothing is left of one that is ended.
+//! Conversions through the library: written values equal those read, and a conversion that is stopped leaves nothing.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn values(path: &Path) -> Vec<(String, Vec<f32>)> {
     all
 }
 
-/// Whatever the format, the values that come out are those that went in.
+/// Values survive a conversion to any format.
 #[test]
 fn values_survive_every_format() {
     let dir = tempfile::tempdir().unwrap();

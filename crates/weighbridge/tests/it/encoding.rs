@@ -1,4 +1,4 @@
-//! Encoded on the way: what is loaded is what converting first and loading that gives, bit for bit.
+//! Encoding during a load gives the same bytes as converting first and loading the result, bit for bit.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -235,7 +235,7 @@ fn encoding_on_the_way_is_converting_first() {
                         way.shows,
                         layout.name()
                     );
-                    // What is cut within a block, or fused of several encodings, is no comparison.
+                    // Tensors cut within a block, or fused of several encodings, cannot be compared.
                     let Ok(first) = planned(&to, &want, &none) else { continue };
                     let on_the_way = filled(&source, &want, &way.canonical);
                     let many = want.mesh.is_many();
@@ -256,7 +256,7 @@ fn encoding_on_the_way_is_converting_first() {
     }
 }
 
-/// Blocks of one encoding become blocks of another, also where they were of several: what is fused then is decoded first.
+/// Blocks of one encoding become blocks of another, even if they had several: fused parts are decoded first.
 #[test]
 fn parts_of_several_encodings_are_encoded_alike() {
     let folder = tempfile::tempdir().unwrap();
@@ -273,7 +273,7 @@ fn parts_of_several_encodings_are_encoded_alike() {
             true
         });
     }
-    // What is of that encoding already is not touched; rows are not interleaved with those that become it.
+    // Tensors that already have the encoding are not touched; rows are not interleaved with tensors that get it.
     let some = encoding(&["layers.0.attention.v.weight=q4_0"], None);
     let packed = filled(&mixed, &wanted(packed_layout().unwrap()), &some);
     assert!(

@@ -58,7 +58,7 @@ fn examples_run_and_say_what_they_should() {
         stderr.starts_with("Error: cannot open `") && stderr.contains("\nhint: did you mean `"),
         "{stderr}"
     );
-    // What one writes, another reads.
+    // One example reads the output of another.
     let (converted, manifest, logits) = (out("q8_0.gguf"), out("manifest.json"), out("logits"));
     assert!(said("convert", &[&hf, &converted]).contains(" tensors, "));
     assert!(said("inspect", &[&converted]).contains(" q8_0: "));
@@ -74,7 +74,7 @@ fn examples_run_and_say_what_they_should() {
     assert!(texts.contains("France is Paris") && texts.contains("Italy is Rome"), "{texts}");
 }
 
-/// What public items speak of has a name in the crate.
+/// Types in public signatures can be named through the crate.
 #[test]
 fn what_is_spoken_of_can_be_named() {
     use weighbridge::{checkpoint, engine, load, model, plan, quant, storage, tensor};

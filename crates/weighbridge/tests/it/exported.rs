@@ -9,8 +9,8 @@ use weighbridge::{LayoutKind, Mesh, Plan, PlanBuilder, Pool, TensorEntry, descri
 
 use crate::{golden, model};
 
-/// Loads a checkpoint in a layout on every rank of a mesh, and rebuilds its entries: gives those that are not bit for bit
-/// what they were, and the parameters that steps have rounded.
+/// Loads a checkpoint in a layout on every rank of a mesh, and rebuilds its entries. Returns the entries that differ in
+/// any bit, and the parameters that steps have rounded.
 fn there_and_back(path: &Path, layout: LayoutKind, mesh: Mesh) -> (Vec<String>, Vec<String>) {
     let checkpoint = open(path).unwrap();
     let ranks = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).ranks().unwrap();
@@ -85,8 +85,8 @@ fn what_is_rounded_is_named() {
     assert_eq!(there_and_back(&path, weighbridge::vllm::LAYOUT, Mesh::default()), (vec![], vec![]));
 }
 
-/// What is rounded on the way comes back within half a step of what it was rounded to: of f32 at `1 + w` for Gemma's norms,
-/// and of Q8_0 for what is encoded, whose scale (the largest of 32 values by 127) is itself rounded to f16.
+/// Values rounded on the way come back within half a step of the rounding: f32 at `1 + w` for Gemma's norms, and Q8_0
+/// for encoded ones, whose scale (the largest of 32 values by 127) is itself rounded to f16.
 #[test]
 fn what_is_rounded_comes_back_within_half_a_step() {
     let plan = |path: &str, rules: &[&str]| {

@@ -56,7 +56,7 @@ impl Family {
         self.json["gguf"].is_object()
     }
 
-    /// The checkpoint of transformers: each value another, but for those of quantised tensors. `experts` gives the dtype of
+    /// The checkpoint of transformers: all values differ, except in quantised tensors. `experts` gives the dtype of
     /// bytes that hold MXFP4.
     pub(crate) fn write_hf(&self, dir: &Path) {
         std::fs::create_dir(dir).unwrap();
@@ -89,7 +89,7 @@ impl Family {
         std::fs::write(dir.join("model.safetensors"), file).unwrap();
     }
 
-    /// What llama.cpp's converter makes of the checkpoint at `hf`, as f32.
+    /// Returns the arrays that llama.cpp's converter makes from the checkpoint at `hf`, as f32.
     fn gguf_arrays(&self, hf: &Arrays) -> Arrays {
         let of = self.json["gguf_of"].as_object().unwrap();
         of.iter().map(|(name, made)| (name.clone(), arrays::made(made, hf))).collect()
@@ -169,8 +169,8 @@ fn decoded(source: &Checkpoint, layout: LayoutKind, scratch: &Path) -> Arrays {
     arrays
 }
 
-/// Heads of 48 and 32 rows do not fall on the blocks of 128 that this file quantises; those of released models do, and
-/// `fp8_blocks_of_whole_heads_move` has them.
+/// Heads of 48 and 32 rows do not match the blocks of 128 that this file quantises; heads of released models do, and
+/// `fp8_blocks_of_whole_heads_move` tests them.
 const RAGGED: &str = "deepseek_v3-fp8";
 
 #[test]
@@ -301,8 +301,8 @@ fn keys_are_theirs(family: &Family, ours: &Checkpoint) {
     }
 }
 
-/// What has no name in vLLM, by family; the plans of all else can be made.
-/// Where vLLM holds something else than the layout `vllm`: family and number of ranks, part of the message, why.
+/// Plans that cannot be made, since vLLM holds something else than the layout `vllm` or has no name for it: family and
+/// number of ranks, part of the message, reason. All other plans can be made.
 const OTHERWISE: &[(&str, &str, &str)] = &[
     (
         "deepseek_v3-fp8 tp 1",
@@ -477,7 +477,7 @@ fn what_is_not_run_is_refused_by_name_and_why() {
 #[test]
 fn every_family_has_its_file() {
     let files: BTreeSet<String> = families().into_iter().map(|f| f.name).collect();
-    // That of the example has its file in `own`.
+    // The family of the example has its file in `own`.
     for family in model::families().into_iter().filter(|family| family.name() != "starcoder2") {
         assert!(files.contains(family.name()), "golden/families has no file of `{}`", family.name());
     }

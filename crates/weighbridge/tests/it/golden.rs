@@ -1,4 +1,4 @@
-//! Small random models: logits at every position equal those of transformers.
+//! Small random models: logits at every position equal transformers' logits.
 
 use serde_json::Value;
 use weighbridge::planner::packed_layout;
@@ -12,7 +12,7 @@ struct Golden {
     logits: Vec<f32>,
 }
 
-/// What transformers computed: for the HF directory, or what a reader of the GGUF must find.
+/// Returns the logits of transformers, for the HF directory or for a reader of the GGUF file.
 fn expected(model: &str, gguf: bool) -> Golden {
     let dir = golden().join(model);
     let facts: Value = serde_json::from_slice(&std::fs::read(dir.join("expected.json")).unwrap()).unwrap();

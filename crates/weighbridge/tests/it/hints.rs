@@ -1,4 +1,4 @@
-//! Errors say what is wrong; what to do about it is beside that, and in no words of a command line.
+//! Errors state the problem; the hint is separate from it, and never speaks of a command line.
 
 use checkpoint::OpenOptions;
 use tensor::Diagnostic;

@@ -8,7 +8,7 @@ use weighbridge::{LayoutKind, Pool, open};
 
 use crate::convert::imatrix;
 
-/// What llama-imatrix says of the experts of a layer one after the other is for each of them
+/// llama-imatrix lists the experts of a layer one after the other; each expert gets its own part
 /// (llama_tensor_quantize_impl of llama-quant.cpp@0c1e57098: `imatrix_03`).
 #[test]
 fn each_expert_has_its_own_importance() {

@@ -1,5 +1,5 @@
-//! What we write as GGUF is what llama.cpp was asked about, and what its converter writes is read as llama.cpp reads
-//! it (golden/config/judge.py).
+//! llama.cpp was asked about the GGUF that we write, and we read what its converter writes as llama.cpp does
+//! (golden/config/judge.py).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use weighbridge::{Checkpoint, Error, LayoutKind, Metadata, Pool, open};
 use crate::golden;
 use crate::perturbed::{Family, distance, narrow, shown};
 
-/// What is let pass; llama.cpp looks gelu up in a table of f16.
+/// Largest difference allowed; llama.cpp looks gelu up in a table of f16.
 const NEAR: f64 = 1e-3;
 const NEAR_WITH_GELU: f64 = 5e-3;
 
@@ -45,7 +45,7 @@ fn stem(family: &str) -> PathBuf {
     golden().join("../config/judged").join(family)
 }
 
-/// What makes a case: its keys.
+/// The keys that identify a case.
 fn key(case: &Value) -> String {
     json!([case["set"], case["remove"], case["drop"]]).to_string()
 }
@@ -98,7 +98,7 @@ fn in_f32(pairs: &Value) -> Value {
     }
 }
 
-/// What `found` has not as `base` has it; null for what it lacks.
+/// Returns the keys of `found` that differ from `base`; null for a key that it lacks.
 fn delta(found: &Map<String, Value>, base: &Map<String, Value>) -> Map<String, Value> {
     let keys = found.keys().chain(base.keys().filter(|k| !found.contains_key(*k)));
     let value = |k: &String| found.get(k).cloned().unwrap_or_default();
@@ -136,7 +136,7 @@ fn check_written(name: &str, judged: &Value) -> Vec<String> {
     let mut wrong = vec![];
     let base = match to_gguf(&hf, &to) {
         Ok(base) => pairs(&base),
-        // No other case of such a family is written, either: what is wrong would be seen below.
+        // No other case of such a family is written, either: an error would show below.
         Err(_) if rows[0]["ours"].get("refused").is_some() => Map::new(),
         Err(why) => return vec![format!("{name} as it is: {why}")],
     };

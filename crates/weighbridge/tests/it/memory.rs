@@ -1,4 +1,4 @@
-//! Checkpoints in memory, planned and loaded: the bytes are those that come from files.
+//! Checkpoints in memory, planned and loaded: their bytes equal those from files.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use weighbridge::{
 
 use crate::golden;
 
-/// All files of `dir`, whatever they are called.
+/// Reads all files of `dir`, of any name.
 fn read(dir: &Path) -> Memory {
     fn add(dir: &Path, at: &Name, memory: &mut Memory) {
         for entry in fs::read_dir(dir).unwrap() {
@@ -54,7 +54,7 @@ fn loaded(checkpoint: &Checkpoint, layout: Option<LayoutKind>, owned: bool) -> L
     plan.load_with(&mut Pool::new(2), options).unwrap()
 }
 
-/// What is at `at` in `dir` loads the same from files, mapped and read, and from memory.
+/// Checks that the checkpoint `at` in `dir` loads the same from files, mapped and read, and from memory.
 fn same(dir: &Path, at: &str, layouts: &[Option<LayoutKind>]) {
     let memory: Arc<dyn Storage> = Arc::new(read(dir));
     let name = Name::parse(at).unwrap();

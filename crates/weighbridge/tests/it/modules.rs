@@ -390,8 +390,8 @@ struct Grown {
     head: weighbridge::module::ParallelLmHead,
 }
 
-/// Tokens that were added to a vocabulary are a region of their own on every rank: what each rank holds, and where its rows are
-/// among those of all, is what vLLM says (golden/vllm_vocab.py).
+/// Tokens added to a vocabulary are a region of their own on every rank: the rows of each rank, and their places among
+/// all rows, equal vLLM's (golden/vllm_vocab.py).
 #[test]
 fn added_tokens_are_a_region_of_their_own() {
     const HIDDEN: u64 = 8;
@@ -445,7 +445,7 @@ fn added_tokens_are_a_region_of_their_own() {
                 assert!(held == wanted, "{name}: {org} + {added}, rank {rank} of {tp}");
                 all.extend(held);
             }
-            // What all ranks hold, in the order of the map, is the vocabulary.
+            // The rows of all ranks, in the order of the map, are the vocabulary.
             let row = usize::try_from(HIDDEN * 4).unwrap();
             let in_order: Vec<u8> = gathered
                 .iter()
@@ -485,7 +485,7 @@ fn strict(dtype: Option<Dtype>, align: Option<u64>) -> Strict {
     Strict { table: weighbridge::module::HeldAs { module, contract }, norm: RmsNorm::new(7) }
 }
 
-/// What a module says of the dtype of its parameters is checked before a byte is read.
+/// A dtype that a module declares for its parameters is checked before a byte is read.
 #[test]
 fn a_declared_dtype_is_checked() {
     let dir = tempfile::tempdir().unwrap();

@@ -211,7 +211,7 @@ fn factors_of_nvfp4_must_agree() {
     assert!(either, "{error}");
 }
 
-/// What vLLM would not load, or not as it is meant, is refused before anything is written.
+/// Files that vLLM would not load, or would misread, are rejected before anything is written.
 #[test]
 fn what_the_loader_of_shards_cannot_have_is_refused() {
     let refused = |golden: &Value, rules: &[&str]| {

@@ -109,7 +109,7 @@ fn logits_are_those_of_transformers_from_hf_from_gguf_and_back() {
     assert_eq!(describe(&source).unwrap().unlike(&describe(&back).unwrap()), []);
 }
 
-/// What llama.cpp does not do is refused by the key's name, and written if its loss is allowed.
+/// A feature that llama.cpp does not have is rejected by the key's name, and written if its loss is allowed.
 #[test]
 fn what_gguf_cannot_say_is_a_loss_by_name() {
     register();

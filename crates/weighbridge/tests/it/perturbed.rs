@@ -1,5 +1,5 @@
-//! Every key of config.json, removed, nulled and set to other values: what it does to the logits of transformers
-//! happens here too, or the checkpoint is refused by the key's name (golden/config/perturb.py).
+//! Every key of config.json is removed, nulled and set to other values: our logits change as those of transformers do,
+//! or the checkpoint is rejected by the key's name (golden/config/perturb.py).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use weighbridge::{Runtime, RuntimeOptions};
 
 use crate::golden;
 
-/// Largest difference over the largest logit: what is let pass.
+/// Limit on the largest difference divided by the largest logit.
 const NEAR: f32 = 1e-4;
 
-/// What a case came to.
+/// The outcome of a case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Verdict {
     /// The key moves the logits of the reference, and ours with them.
@@ -98,7 +98,7 @@ impl Family {
         self.logits(dir)
     }
 
-    /// Logits of the last positions, or why there are none.
+    /// Returns the logits of the last positions, or the reason why there are none.
     pub(crate) fn logits(&self, path: &Path) -> Result<Vec<f32>, String> {
         let ids = self.ids();
         let options = RuntimeOptions {
@@ -141,7 +141,7 @@ impl Family {
                 }
             }
             _ if case.get("inert").is_some() && base <= NEAR => (Verdict::Unmoved, String::new()),
-            // What the reference builds of the part that sees does not fit; text alone does not need it.
+            // The reference's vision part does not fit then; text alone does not need it.
             "shape" if words(&case["remove"]) == ["vision_config"] && base <= NEAR => {
                 (Verdict::Unmoved, String::new())
             }

@@ -1,4 +1,4 @@
-//! Plans and loads of real files: what is borrowed, what is moved, and that both are the same bytes.
+//! Plans and loads of real files: borrowed and moved bytes are the same.
 
 use weighbridge::checkpoint::Io;
 use weighbridge::load::LoadReport;

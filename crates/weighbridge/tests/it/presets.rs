@@ -12,7 +12,7 @@ use weighbridge::{Checkpoint, LayoutKind, Pool, open};
 
 use crate::convert::imatrix;
 
-/// What llama-quantize made of a model with one file type: keys of the metadata, and types by pattern of names.
+/// llama-quantize's result for a model and one file type: keys of the metadata, and types by pattern of names.
 #[derive(Default)]
 struct Made {
     keys: BTreeMap<String, u32>,
@@ -66,8 +66,8 @@ fn pattern(name: &str) -> (String, usize) {
     layer.map_or((name.to_owned(), 0), |(n, rest)| (format!("blk.{{n}}.{rest}"), n.parse().unwrap()))
 }
 
-/// What a conversion with these options would write, by pattern and in the order of layers: only patterns of which
-/// something changes, as in the table.
+/// Returns the schemes that a conversion with these options would write, by pattern and in the order of layers.
+/// Patterns without a change are left out, as in the table.
 fn chosen(source: &Checkpoint, options: &ConvertOptions<'_>) -> BTreeMap<String, Vec<String>> {
     let conversion = Conversion::new(source, LayoutKind::Source, OutputFormat::Gguf, options).unwrap();
     let mut all: BTreeMap<String, BTreeMap<usize, (String, bool)>> = BTreeMap::new();
@@ -199,7 +199,7 @@ fn layer_and_pattern(name: &str) -> (Option<u64>, String) {
     }
 }
 
-/// `golden/presets/mlx`: what mlx-lm calls every tensor, and the bits that it gives it.
+/// `golden/presets/mlx`: mlx-lm's name of every tensor, and the bits that it gives it.
 #[test]
 fn every_module_gets_the_bits_that_mlx_lm_gives_it() {
     let (mut judged, mut wrong) = (0, vec![]);

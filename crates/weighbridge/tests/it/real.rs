@@ -26,7 +26,7 @@ fn start(name: &str, backend: BackendKind, layout: Option<LayoutKind>) -> Runtim
     Runtime::start(model(name), &options).unwrap()
 }
 
-/// The prompt's tokens and the logits after each of `ids`, taken whatever the logits say.
+/// Runs the prompt's tokens and then `ids`, regardless of the logits, and passes the logits after each to `each`.
 fn along(runtime: &mut Runtime, prompt: &Value, ids: &[u32], mut each: impl FnMut(usize, &[f32])) {
     let text = prompt["prompt"].as_str().unwrap();
     let options = EncodeOptions { add_special: true, parse_special: false };

@@ -1,4 +1,4 @@
-//! What is said beside tensors: manifests cover it, and `diff` lists what differs.
+//! Metadata beside tensors: manifests cover it, and `diff` lists its differences.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn held(path: &Path, wanted: &Manifest) -> CheckReport {
     check(&open(path).unwrap(), &options, &mut Pool::new(2), &|_, _| ()).unwrap()
 }
 
-/// The GGUF of a tiny llama with pairs besides its own, or instead of them.
+/// Writes the GGUF of a tiny llama with `more` pairs, which replace its own of the same key.
 fn gguf(to: &Path, more: &[(&str, Value<'_>)]) {
     let source = open(golden().join("llama-tiny/model.gguf")).unwrap();
     let outgoing = |e: &tensor::TensorEntry| Outgoing {

@@ -44,7 +44,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-/// What runs: every kind of positions, of norms and of feed-forward network, floats and blocks.
+/// Models that cover every kind of positions, of norms and of feed-forward network, floats and blocks.
 fn models() -> Vec<PathBuf> {
     let tiny = ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen3-tiny"].map(|name| golden().join(name));
     tiny.into_iter().chain([testkit::model("smollm2"), testkit::model("gemma3")]).collect()
@@ -163,8 +163,8 @@ fn batched_decoding_chooses_the_same_tokens() {
     assert_eq!(alone, together);
 }
 
-/// Two sessions take turns, and each is as if it were alone; so are those that begin with a snapshot of a common prefix,
-/// whatever comes of the session that it was taken of.
+/// Two sessions take turns, and each gives what it would alone; so do sessions that begin with a snapshot of a common
+/// prefix, whatever happens to the snapshot's source.
 #[test]
 fn sessions_of_one_model_do_not_disturb_each_other() {
     for model in ["gpt2-tiny", "llama-tiny", "gemma3-tiny"] {
@@ -234,7 +234,7 @@ fn a_session_goes_on_from_where_it_is_put_back_to() {
     }
 }
 
-/// One bad part, and no session of the batch has moved: what comes after is as if it had never been asked for.
+/// With one bad part, no session of the batch moves: later steps run as if it had never been requested.
 #[test]
 fn a_batch_that_is_refused_changes_nothing() {
     for backend in [BackendKind::Reference, BackendKind::Cpu] {

@@ -131,7 +131,7 @@ fn compressed_arrays_of_squish() {
         let key = entry.name.replace('.', "__");
         let plain = dir.path().join("array.npz");
         write(&whole, &[entry], Draft::npz(outgoing(&[entry])).unwrap(), &plain);
-        // What npz holds is a file of npy.
+        // A member of the npz is an npy file.
         let npz = fs::read(&plain).unwrap();
         let start = npz.windows(6).position(|w| w == b"\x93NUMPY").unwrap();
         let written = checkpoint::open(&plain).unwrap();

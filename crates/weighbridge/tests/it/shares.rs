@@ -75,7 +75,7 @@ proptest! {
         let axes: Vec<Along> = kinds.iter().zip(&units).map(|(k, n)| axis(*k, *n, unit)).collect();
         let spec = ParamSpec { name: "w".into(), ..ParamSpec::new(Role::Matrix, axes) };
         let shape = spec.shape();
-        // Two axes that the same ranks divide: no model has it, and its corners belong to nobody.
+        // Two axes divided by the same ranks do not occur in any model, and no rank would hold the corners.
         let divided = spec.axes.iter().filter(|a| !matches!(a.axis, Axis::Hidden | Axis::Expert)).count();
         let dealt = spec.axes.iter().filter(|a| a.axis == Axis::Expert).count();
         prop_assume!(divided <= 1 && dealt <= 1);
@@ -114,7 +114,7 @@ proptest! {
                     let bytes = source(from.entry, from.plane);
                     piece.runs(|s, t| slot[cut(t, piece.run)].copy_from_slice(&bytes[cut(s, piece.run)]));
                 }
-                // And back: what several hold must be the same.
+                // And back: ranks that hold the same bytes must agree.
                 for piece in &plane.copy {
                     let (Some(from), Some(back)) = (piece.source, piece.reversed()) else { continue };
                     let to = &mut rebuilt[from.entry][from.plane];
@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// What one rank leaves out is found: the proof can fail.
+/// The proof can fail: bytes that one rank leaves out are found.
 #[test]
 fn a_rank_that_is_left_out_is_missed() {
     let scheme = quant::scheme("q8_0").unwrap();

@@ -1,4 +1,5 @@
-//! What cannot be moved as it is stored is decoded first: parts of several encodings fused, blocks transposed or cut.
+//! Tensors that cannot be moved as stored are decoded first: parts of several encodings fused, blocks transposed or
+//! cut.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -194,7 +195,7 @@ fn parts_of_which_some_are_encoded_already_are_fused() {
             assert!(floats(&found, name) == [part("q"), part("k"), part("v")].concat(), "{what}");
             let planned = fused.find(name).unwrap();
             assert_eq!(planned.fidelity == plan::Fidelity::Exact, encoding == "f32", "{what}");
-            // What it loses is what its parts lose.
+            // Its loss is the sum of its parts' losses.
             let lost = found.report().differences.get(name).map(|d| d.squares);
             let parts = ["q", "k", "v"].map(|p| format!("layers.0.attention.{p}.weight"));
             let apart = parts.iter().filter_map(|p| Some(apart_of(&apart, p)?.squares)).sum::<f64>();
@@ -214,7 +215,7 @@ fn parts_of_which_some_are_encoded_already_are_fused() {
     }
 }
 
-/// What the parameter called `name` loses when it is loaded.
+/// Returns the loss of the parameter called `name` when it is loaded.
 fn apart_of(plan: &Plan, name: &str) -> Option<weighbridge::quant::Difference> {
     plan.load(&mut Pool::new(1)).unwrap().report().differences.get(name).copied()
 }

@@ -1,4 +1,4 @@
-//! What each rank of vLLM holds, against golden/vllm: plain slices of arrays, as its loaders do them.
+//! The parameters of each rank of vLLM, compared with golden/vllm: plain slices of arrays, as its loaders cut them.
 
 use std::path::Path;
 
@@ -267,7 +267,7 @@ fn what_is_written_for_each_rank_is_what_it_holds() {
     }
 }
 
-/// Keys of GGUF's DeepSeek are decoded, since they lie across what vLLM holds: each rank reads those of its heads.
+/// Keys of GGUF's DeepSeek are decoded, since their blocks cross vLLM's boundaries: each rank reads those of its heads.
 #[test]
 fn what_is_decoded_first_is_read_in_part() {
     let golden = testkit::golden("vllm/deepseek_v3-q8_0.json");

@@ -190,7 +190,7 @@ fn two_text_models_in_one_file_are_ambiguous() {
     `PATH` (llama): two models are in it: 11 kinds of the model's names under `model.`, 11 under `language_model.model.`
     hint: a rule leaves one of them: rule = [{ from = "language_model.{rest..}", drop = "another model" }]
     "#);
-    // What the hint says works.
+    // The hint works.
     let (_, rule) = error.split_once("leaves one of them: ").unwrap();
     let adapter = Adapter { mapping: Some(parse_rules("hint", rule).unwrap()), ..Adapter::default() };
     let resolved = adapter.resolve(&checkpoint, &describe(&checkpoint).unwrap()).unwrap();

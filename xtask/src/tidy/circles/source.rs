@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 /// A path as it is written: `crate`, `plan`, `Piece`.
 pub(super) type Path = Vec<String>;
 
-/// What one file says of others, tests left out.
+/// The references of one file to others, without tests.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     /// Submodules in files of their own.
     pub(super) modules: BTreeSet<String>,
-    /// Those of them that only tests have.
+    /// Modules of those that only tests have.
     pub(super) for_tests: BTreeSet<String>,
     /// Every `use`.
     pub(super) imports: Vec<Import>,
@@ -21,7 +21,7 @@ pub(super) struct Source {
 /// One name that a `use` brings.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Import {
-    /// What it is called here; `*` for all names.
+    /// Its name here; `*` for all names.
     pub(super) name: String,
     /// Where it comes from.
     pub(super) path: Path,

@@ -28,7 +28,7 @@ impl<'a> Array<'a> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -48,7 +48,7 @@ impl<'a> Array<'a> {
         })
     }
 
-    /// The elements, of whatever type.
+    /// Returns the elements, of any type.
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let (kind, notation) = (self.element, self.notation);
         let width = kind.bytes().and_then(|b| usize::try_from(b).ok());

@@ -57,7 +57,7 @@ impl Notation {
 pub(super) enum Stop {
     /// The rest cannot be made sense of.
     Problem(Box<Problem>),
-    /// So much is wrong that reading on is a waste.
+    /// There are too many problems to go on reading.
     Enough,
     /// The system failed to read.
     Io(io::Error),
@@ -197,7 +197,7 @@ impl Cursor {
         if self.notation.narrow { self.u32(what).map(u64::from) } else { self.u64(what) }
     }
 
-    /// Passes a string: a length and that many bytes, whose range it gives.
+    /// Skips a string (a length and that number of bytes) and returns its range.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Range<u64>, Stop> {
         let at = self.at;
         let bytes = self.length(what)?;

@@ -11,7 +11,7 @@ use super::value::{Value, ValueType};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 
-/// The key-value pairs of a GGUF file, of a split model those of its first.
+/// The key-value pairs of a GGUF file; for a split model, those of its first file.
 ///
 /// Values stay where they are, in the mapped file or in one buffer, and are decoded when asked for. A key
 /// that is absent is `None`; one of another type than asked for is an error that names it, the file and the
@@ -66,7 +66,7 @@ impl GgufMetadata {
         self.pairs.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -226,7 +226,7 @@ impl GgufMetadata {
         })
     }
 
-    /// What is wrong with the value of `key`.
+    /// Returns `fault` as a problem of the value of `key`.
     pub(super) fn problem(&self, key: &str, fault: Fault) -> Problem {
         let at = self.pairs.find(&self.header, key).map(Pair::value_at);
         Problem { at, subject: Subject::Key(key.to_owned()), fault }

@@ -1,9 +1,8 @@
 //! Models split in several files, `PREFIX-00002-of-00003.gguf`: any of them opens all.
 //!
-//! Source: src/llama-model-loader.cpp and tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098. The metadata is
-//! that of the first; the others have `split.*` alone, and what they have besides is not looked at, but for the
-//! architecture. As there, names of tensors are in one part only, and their number is that of
-//! `split.tensors.count`.
+//! Source: src/llama-model-loader.cpp and tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098. The metadata is that
+//! of the first file; the others have only `split.*`, and other keys in them are ignored, except for the architecture.
+//! As in llama.cpp, each tensor name is in one part only, and their number is `split.tensors.count`.
 
 use super::{GgufMetadata, Read, read};
 use crate::contents::Contents;
@@ -89,7 +88,7 @@ pub(super) fn open(name: &str, part: Read, split: Split, folder: &Folder) -> Res
     Ok(Read { contents, metadata })
 }
 
-/// Another part: a page or a pointer in its place is refused by what it is.
+/// Reads another part: an HTML page or a Git LFS pointer in its place is rejected as such.
 fn other(file: OpenFile) -> Result<Read, Error> {
     match foreign::recognise(&file.head(super::super::HEAD)?) {
         Some(foreign) => Err(foreign.refuse(&file.location())),
@@ -97,7 +96,7 @@ fn other(file: OpenFile) -> Result<Read, Error> {
     }
 }
 
-/// What does not fit in a part that is `no` (from 1) of `count` by its name, and whose first part is `first`.
+/// Returns the problems of a part that is `no` (from 1) of `count` by its name, and whose first part is `first`.
 fn misplaced(
     metadata: &GgufMetadata,
     no: u32,

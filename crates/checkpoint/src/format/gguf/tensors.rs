@@ -100,7 +100,7 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    /// Reads one info. What is wrong with it is reported; it stops only where the rest is lost.
+    /// Reads one info. Reports its problems, and stops only where the rest cannot be read.
     fn entry(&mut self, cursor: &mut Cursor) -> Result<TensorEntry, Stop> {
         const WHAT: &str = "a tensor info";
         let at = cursor.at();

@@ -111,7 +111,7 @@ impl Types {
                 return Err(Fault::Value { wants: "a tensor type from 0 to 42", found });
             }
         };
-        // Those of blocks are no one's: gguf-py writes them as they are on a little-endian machine
+        // There is no big-endian form of blocks: gguf-py writes them unchanged on a little-endian machine
         // (gguf-py/gguf/gguf_writer.py, `add_tensor`), its `gguf_convert_endian.py` swaps their scales.
         let scheme = if self.notation.big { format::big_endian(&scheme) } else { scheme };
         self.known.push((id, Arc::clone(&scheme)));

@@ -46,11 +46,11 @@ pub(crate) fn form(tensors: &[Outgoing], metadata: &[(&str, Value<'_>)]) -> Resu
     Ok(Flat { head, offsets, len: data.saturating_add(next) })
 }
 
-/// The files of `tensors`, with their names' ends and the tensors in each. The first has all of `metadata`, the
-/// others no more than what part they are, and how they are aligned if that is not as usual.
+/// Returns the files of `tensors`, with the suffixes of their names and the tensors in each. The first has all of
+/// `metadata`, the others only their part number, and their alignment if it is not the default.
 ///
-/// Where they are cut, and keys in which order: tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098
-/// (`split_strategy`). As gguf-py has it (gguf_writer.py, `format_shard_names`), what fits in one file is no part.
+/// Source of the cuts and the order of keys: tools/gguf-split/gguf-split.cpp of llama.cpp@0c1e57098 (`split_strategy`).
+/// As gguf-py has it (gguf_writer.py, `format_shard_names`), a model that fits in one file is not split.
 pub(crate) fn parts(
     tensors: &[Outgoing],
     metadata: &[(&str, Value<'_>)],

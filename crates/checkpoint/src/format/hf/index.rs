@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::folder::Folder;
 use crate::format::safetensors::Pairs;
 
-/// An index is at most this long. It has less to say of a tensor than a header of safetensors has.
+/// An index is at most this long. It stores less per tensor than a safetensors header.
 const MAX_INDEX: u64 = 100_000_000;
 
 /// Which file holds which tensor.
@@ -68,7 +68,7 @@ impl Index {
         files.into_iter().map(str::to_owned).collect()
     }
 
-    /// Holds it against what the files `opened` have.
+    /// Compares it with the tensors of the files `opened`.
     pub(super) fn check(&self, contents: &Contents, opened: &BTreeSet<&str>, problems: &mut Problems) {
         let files: Vec<String> = contents.files.iter().map(File::name).collect();
         let home = |entry: &TensorEntry| {
@@ -98,9 +98,9 @@ impl Index {
 
 /// The fields of the index that are used.
 ///
-/// `metadata` is not: its `total_size` is what the weights took in memory when they were saved. Tied tensors
-/// count twice or once, quantisers leave the size from before, and every reader takes the files at their word.
-/// That no file is cut short is checked against its own header.
+/// `metadata` is not used: its `total_size` is the memory of the weights when they were saved. Tied tensors count twice
+/// or once, quantisers leave the earlier size, and every reader trusts the files instead. Each file's own header shows
+/// whether it was cut short.
 struct Raw {
     weight_map: Pairs,
 }

@@ -84,10 +84,10 @@ pub struct RankFiles {
     pub ranks: usize,
 }
 
-/// The ranks of the files called `names`, of which none may be missing.
+/// Returns the ranks of the files called `names`. No rank may be missing.
 ///
 /// # Errors
-/// If some file is not one of a rank, and for each rank that has none.
+/// If some file is not a rank's, and for each rank without a file.
 pub(super) fn of_all(folder: &Folder, names: &BTreeSet<String>) -> Result<RankFiles, Error> {
     let files: BTreeSet<(usize, usize)> =
         names.iter().filter_map(|name| Name::parse(name)).map(|n| (n.stage.unwrap_or(0), n.rank)).collect();
@@ -111,12 +111,13 @@ pub(super) fn of_all(folder: &Folder, names: &BTreeSet<String>) -> Result<RankFi
     Ok(found)
 }
 
-/// What the tensors of the file called `name` are called by, before their own names.
+/// The prefix of the names of all tensors in the file called `name`.
 pub(super) fn prefix(name: &str) -> String {
     Name::parse(name).map_or(String::new(), |name| format!("{}.{}.", name.stage.unwrap_or(0), name.rank))
 }
 
-/// That the files called `names` are not those of several ranks of a stage, which hold tensors of the same names.
+/// Checks that the files called `names` are not those of several ranks of a stage, which hold tensors of the same
+/// names.
 pub(super) fn of_one_rank<'n>(
     folder: &Folder,
     names: impl IntoIterator<Item = &'n String>,

@@ -15,7 +15,7 @@ use crate::numbered::Numbered;
 
 /// How one kind of weight files is called.
 struct WeightNames {
-    /// All weights in one file. With `.index.json` after it, the index of those that are in several.
+    /// The file that holds all weights. With `.index.json` appended, the index of weights in several files.
     whole: &'static str,
     /// How names end. The first that a directory has names of are the weights, if there is neither of the above.
     endings: &'static [Ending],
@@ -41,7 +41,7 @@ static KINDS: &[WeightNames] = &[
     WeightNames { whole: "pytorch_model.bin", endings: &[Ending { start: "pytorch_model", end: ".bin" }] },
 ];
 
-/// Mistral's own copy of the same weights, beside those of transformers.
+/// Mistral's own copy of the same weights, beside the copy for transformers.
 const CONSOLIDATED: &str = "consolidated";
 
 /// The files with the weights.
@@ -51,7 +51,7 @@ struct Weights {
     index: Option<Index>,
 }
 
-/// What is appended to the name of the whole where an index says which files it is in.
+/// The suffix of an index, appended to the name of the single file.
 const INDEX: &str = ".index.json";
 
 /// Whether a file called `name` is the index of a sharded checkpoint.
@@ -90,8 +90,8 @@ pub(super) fn open(folder: &Folder) -> Result<FileContents, Error> {
     Ok(FileContents { contents, pairs: pairs.unwrap_or_default(), ranks })
 }
 
-/// The tensors of a file. Its content says of what format it is: a pointer or a page in its place is refused by
-/// what it is.
+/// Returns the tensors of a file. The format is determined by its content: a Git LFS pointer or an HTML page is
+/// rejected as such.
 fn member(file: OpenFile) -> Result<FileContents, Error> {
     let head = file.head(format::HEAD)?;
     format::of_file(&file.location(), file.file_name(), &head)?.part(file)
@@ -113,7 +113,7 @@ fn find(folder: &Folder) -> Result<Weights, Error> {
 }
 
 impl Ending {
-    /// The names in `folder`, if there are any, and those of parts that are missing.
+    /// Returns the names in `folder`, if there are any, and the names of missing parts.
     fn names(&self, folder: &Folder) -> Option<BTreeSet<String>> {
         let mut names = folder.ending(self.end);
         names.retain(|n| n.starts_with(self.start));

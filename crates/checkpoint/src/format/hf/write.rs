@@ -1,4 +1,4 @@
-//! HF directories, written: what stands beside the weights.
+//! HF directories, written: the files beside the weights.
 
 use serde_json::{Map, Value};
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
@@ -53,7 +53,7 @@ const QUANTISATION: [&str; 2] = ["quantization", "quantization_config"];
 /// The files beside the weights of an HF directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HfFiles {
-    /// `config.json`; what it says of quantised weights is found anew.
+    /// `config.json`; its description of quantised weights is derived anew.
     pub config: Map<String, Value>,
     /// `__metadata__` of the files with the weights.
     pub pairs: Vec<(String, String)>,
@@ -123,7 +123,7 @@ pub(crate) fn config_for(
         config.extend(said);
         config
     });
-    // What the source says will do if its weights are left as they are.
+    // The source's configuration works if its weights are left as they are.
     let said = described.into_iter().chain((!mlx).then(|| config.clone()));
     for config in said {
         if reads_back(&config, tensors) {

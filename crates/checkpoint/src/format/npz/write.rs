@@ -204,7 +204,7 @@ fn short(n: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Lengths that no test can write: headers are held against those of a reader's rules.
+    /// Lengths that no test can write: headers are compared with a reader's rules.
     #[test]
     fn members_and_archives_over_4_gib_are_zip64() {
         let mut archive = Archive { members: vec![], end: 0 };

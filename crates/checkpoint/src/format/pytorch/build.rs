@@ -36,7 +36,7 @@ pub(super) fn call(
             Global::TypedTensor => tensor(heap, arguments, true, at),
             Global::FromType => from_type(heap, arguments, at),
             Global::Data => Ok(Value::Other),
-            // What is made of the first argument is what it is.
+            // These calls return their first argument.
             Global::Parameter | Global::Size => {
                 let first = heap.tuple(arguments).and_then(|a| a.first()).copied();
                 Ok(first.unwrap_or_else(|| inert(heap, id)))
@@ -169,7 +169,7 @@ fn number(heap: &Heap, value: Value, what: &str, at: usize) -> Result<u64, Wrong
     }
 }
 
-/// What a persistent id stands for: `('storage', class, key, device, elements)`, in the old form with
+/// Resolves a persistent id: `('storage', class, key, device, elements)`, in the old form with
 /// `(key of a part, offset, elements)` or `None` at the end; `('module', class, …)` is the class.
 pub(super) fn persistent(heap: &mut Heap, pickle: &[u8], id: Value, at: usize) -> Result<Value, Wrong> {
     let Some(items) = heap.tuple(id) else {

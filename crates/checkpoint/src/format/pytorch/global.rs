@@ -1,5 +1,5 @@
-//! The meaning of the names in a pickle. Nothing is ever looked up, imported or called: a name is one of those
-//! that tensors are made of, one that no checkpoint has a use for, or means nothing.
+//! The meaning of the names in a pickle. Nothing is ever looked up, imported or called: a name is one that tensors are
+//! made of, one that no checkpoint has a use for, or unknown and ignored.
 
 use super::element_type::ElementType;
 use super::value::Span;
@@ -7,7 +7,7 @@ use super::value::Span;
 /// A name of a module and something in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Global {
-    /// `collections.OrderedDict`, `defaultdict` and `dict`: dictionaries, whatever they are made from.
+    /// `collections.OrderedDict`, `defaultdict` and `dict`: dictionaries, whatever their arguments.
     Dict,
     /// `torch._utils._rebuild_tensor` and `_rebuild_tensor_v2`.
     Tensor,
@@ -32,8 +32,8 @@ pub(super) enum Global {
     Inert { module: Span, name: Span },
 }
 
-/// Modules that no checkpoint needs, and that pickles made to do harm do: those of Python that run code, start
-/// processes, or reach files and the network. As listed by picklescan (mmaitre314/picklescan, scanner.py,
+/// Modules that no checkpoint needs, and that malicious pickles use: the parts of Python that run code, start
+/// processes, or reach files and the network. Source: picklescan (mmaitre314/picklescan, scanner.py,
 /// `_unsafe_globals`), and more.
 static MODULES: &[&str] = &[
     "_aix_support",

@@ -14,7 +14,7 @@ use super::{MOST_PICKLE, Parts, Pickle, machine};
 use crate::error::{Error, Problem, Subject};
 use crate::fault::Fault;
 
-/// What follows the magic number. Source: torch/serialization.py, `PROTOCOL_VERSION`.
+/// The number after the magic number. Source: torch/serialization.py, `PROTOCOL_VERSION`.
 const VERSION: i64 = 1001;
 
 /// The length of the magic number's pickle, if `head` starts with that.

@@ -1,8 +1,8 @@
 //! A pickle machine that makes data and runs nothing.
 //!
-//! It takes the opcodes that torch writes with protocols 1 to 5 of pickle. A name is kept as a name, a call of
-//! one that tensors are made of makes a description of the tensor, and a call of any other one makes an object
-//! that holds what it was given and does nothing.
+//! It takes the opcodes that torch writes with protocols 1 to 5 of pickle. A name is kept as a name. Calling a name
+//! that tensors are made of makes a description of the tensor; calling any other makes an inert object that holds its
+//! arguments.
 //!
 //! Source: Lib/pickle.py and Lib/pickletools.py of Python 3.14; torch/_weights_only_unpickler.py of torch 2.15,
 //! which takes fewer opcodes (those of protocol 2) and classes.
@@ -56,7 +56,7 @@ struct Machine<'p> {
 }
 
 impl Machine<'_> {
-    /// Does one opcode; gives the value of the whole at the last.
+    /// Runs one opcode; the last one returns the value of the whole.
     fn step(&mut self) -> Result<Option<Value>, Wrong> {
         self.op = self.at;
         let code = self.byte()?;
@@ -187,7 +187,7 @@ impl Machine<'_> {
 
     // The bytes of the pickle.
 
-    /// That `len` more bytes are there.
+    /// Checks that `len` more bytes are there.
     fn left(&self, what: &'static str, len: u64) -> Result<usize, Wrong> {
         let left = self.pickle.len() - self.at;
         match usize::try_from(len) {
@@ -256,7 +256,7 @@ impl Machine<'_> {
         self.broken(format!("`{name}` wants a value, but the stack is empty"))
     }
 
-    /// Nothing below a mark is taken past it.
+    /// Pops a value, but none from below a mark.
     fn pop(&mut self) -> Result<Value, Wrong> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
@@ -298,7 +298,7 @@ impl Machine<'_> {
         self.push(value)
     }
 
-    /// A number in decimal digits, as protocol 1 writes those of more than 32 bits, and bools.
+    /// Reads a number in decimal digits, the form that protocol 1 has for numbers of more than 32 bits, or a bool.
     fn decimal(&mut self, code: u8) -> Result<(), Wrong> {
         let line = self.line()?.of(self.pickle);
         let digits = line.strip_suffix(b"L").filter(|_| code == op::LONG).unwrap_or(line);
@@ -409,7 +409,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Gives the object on top its attributes: only those without a meaning here can have any.
+    /// Sets the attributes of the object on top. Inert objects keep them, dictionaries and tensors ignore them, and others
+    /// may not have any.
     fn state(&mut self, state: Value) -> Result<(), Wrong> {
         let object = self.top()?;
         match self.heap.node_mut(object) {

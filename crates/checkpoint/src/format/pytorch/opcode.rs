@@ -4,7 +4,7 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal;)*) => {
         $(pub(super) const $name: u8 = $code;)*
 
-        /// The name of an opcode; empty if it is none.
+        /// Returns the name of an opcode; empty if the byte is not an opcode.
         pub(super) fn name(code: u8) -> &'static str {
             match code {
                 $($name => stringify!($name),)*
@@ -30,8 +30,8 @@ macro_rules! opcodes {
     };
 }
 
-// Those that are taken. The others are of protocol 0, whose persistent ids torch cannot read back, or are
-// written by nobody.
+// The opcodes that are accepted. The others are of protocol 0, whose persistent ids torch cannot read back, or are
+// never written.
 opcodes! {
     MARK = b'(';
     STOP = b'.';

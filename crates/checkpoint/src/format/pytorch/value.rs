@@ -55,7 +55,7 @@ pub(super) enum Node {
     Inert(Box<Inert>),
 }
 
-/// Something that stands for elements in a file: a record of the archive, or a part of one.
+/// The place of elements in a file: a record of the archive, or a part of one.
 #[derive(Debug)]
 pub(super) struct Storage {
     /// Its elements: their type, or bytes.
@@ -103,8 +103,8 @@ pub(super) struct Heap {
 const MOST_VALUES: u64 = 1 << 24;
 
 impl Heap {
-    /// Counts `more` values, which byte `at` of the pickle makes: what a pickle makes is bounded, however
-    /// short its opcodes are.
+    /// Counts `more` values, made by byte `at` of the pickle. The number of values is bounded, since short opcodes can
+    /// make many.
     pub(super) fn count(&mut self, more: usize, at: usize) -> Result<(), Wrong> {
         self.values = self.values.saturating_add(more as u64);
         if self.values <= MOST_VALUES {

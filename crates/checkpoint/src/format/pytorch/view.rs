@@ -16,7 +16,7 @@ const MOST_REPEATED: u64 = 1 << 30;
 pub(super) struct View {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
-    /// From the first element to the end of the last, in the storage.
+    /// Bytes from the first element to the end of the last, in the storage.
     pub(super) bytes: Range<u64>,
     /// As in [`tensor::TensorEntry::strides`].
     pub(super) strides: Option<Vec<u64>>,
@@ -61,7 +61,7 @@ pub(super) fn view(tensor: &Tensor, storage: &Storage) -> Result<View, Fault> {
     Ok(View { dtype, bytes: first..end, strides: strides(&shape, &tensor.strides), shape })
 }
 
-/// The strides of a view that is not dense in row-major order; those of axes of one element are 0.
+/// Returns the strides of a view that is not dense in row-major order; axes of one element get stride 0.
 fn strides(shape: &Shape, strides: &[u64]) -> Option<Vec<u64>> {
     let mut dense = 1;
     let mut same = true;

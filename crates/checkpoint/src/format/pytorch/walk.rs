@@ -1,4 +1,4 @@
-//! From a value to the tensors in it, each named by the keys that lead to it.
+//! Walks from a value to the tensors in it, each named by the keys that lead to it.
 
 use super::build::class_of;
 use super::value::{Heap, Node, NodeId, Value, Wrong};
@@ -69,7 +69,7 @@ pub(super) fn walk(heap: &Heap, pickle: &[u8], root: Value) -> Result<Found, Wro
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     New,
-    /// On the way to where the walk is.
+    /// On the path to the current node.
     Open,
     /// There is no tensor in it.
     Barren,
@@ -157,7 +157,7 @@ impl Walk<'_> {
                     return Err(Wrong { at: span.start as usize, fault });
                 }
             },
-            // Such a key only matters if it leads to a tensor, and then another may have the same name.
+            // The key matters only if it leads to a tensor; another tensor may then have the same name.
             Some(Value::Other | Value::Node(_)) => write!(self.path, "({at})"),
         };
         if self.path.len() > MOST_NAME {

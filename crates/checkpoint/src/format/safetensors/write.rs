@@ -24,11 +24,11 @@ struct Plane {
     of: (usize, usize),
 }
 
-/// The file of `tensors` with `pairs` as its `__metadata__`. Weights of several planes, which only a
-/// configuration beside the file can explain, are held if `quantised`.
+/// Lays out the file of `tensors` with `pairs` as its `__metadata__`. Weights of several planes, which need a
+/// configuration beside the file, are accepted if `quantised`.
 ///
-/// As the reference does, tensors are sorted by the size of their elements, the largest first, so that each
-/// is aligned without gaps.
+/// As in the reference, tensors are sorted by the size of their elements, the largest first, so that each is aligned
+/// without gaps.
 pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: bool) -> Result<Flat, Error> {
     let mut refused = Refusals::default();
     let mut planes = Vec::with_capacity(tensors.len());

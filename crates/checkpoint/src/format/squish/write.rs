@@ -48,10 +48,10 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<DraftFile>, Vec<OutFile>
     Ok((arrays, vec![OutFile::whole(MANIFEST, manifest), ready]))
 }
 
-/// The start of the file names for `name`, which no other has, on file systems that do not tell case either.
+/// Returns a prefix of file names for `name`, unique even on file systems that ignore case.
 ///
-/// As squish makes it (squish/convert.py, `safe_key`: `__` for `.`), where that is a plain name; what it would not
-/// be is replaced, and what is taken is numbered.
+/// As squish makes it (squish/convert.py, `safe_key`: `__` for `.`), where that is a plain name. Other characters are
+/// replaced, and names in use get a number.
 fn key(name: &str, taken: &mut HashSet<String>) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "-_+=@,~".contains(c) { c } else { '_' };
     let mut key: String = name.replace('.', "__").chars().map(plain).collect();

@@ -16,7 +16,7 @@ pub(in crate::write) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
 }
 
-/// Gives `from` the name `to`, which nothing has yet.
+/// Renames `from` to `to`, which must not exist.
 pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some file systems know no flags: there the check at the start has to do.
@@ -25,7 +25,7 @@ pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives the directory `from` the name of the directory `to`, and the other way round, at one moment.
+/// Exchanges the directories `from` and `to` atomically.
 pub(in crate::write) fn exchange(from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?)
 }

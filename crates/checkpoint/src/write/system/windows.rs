@@ -21,7 +21,7 @@ pub(in crate::write) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives `from` the name `to`, which nothing has yet. Between the question and the answer another may take it.
+/// Renames `from` to `to`, which must not exist. Another process may create it between the check and the rename.
 pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     if fs::symlink_metadata(to).is_ok() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -29,8 +29,8 @@ pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Gives the directory `from` the name of the directory `to`, and the other way round, in three steps. A process that is
-/// ended after the first leaves nothing at `to`, and what was there beside `from`, as `output.old`.
+/// Exchanges the directories `from` and `to` in three steps. A process killed after the first leaves nothing at `to`,
+/// and its former contents beside `from`, as `output.old`.
 pub(in crate::write) fn exchange(from: &Path, to: &Path) -> io::Result<()> {
     let between = from.with_extension("old");
     fs::rename(to, &between)?;
@@ -47,7 +47,7 @@ pub(in crate::write) fn sync(_directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing: whether the disk has room shows when it is written to.
+/// Does nothing: a lack of space shows when the disk is written to.
 #[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
 pub(in crate::write) fn room(_path: &Path) -> io::Result<Option<Room>> {
     Ok(None)
@@ -58,7 +58,7 @@ pub(in crate::write) fn allocated(file: &Metadata) -> u64 {
     file.file_size()
 }
 
-/// On Windows the access list decides who may write to a place.
+/// Returns true: on Windows the access list decides who may write to a place.
 pub(in crate::write) fn is_ours(_found: &Metadata) -> bool {
     true
 }

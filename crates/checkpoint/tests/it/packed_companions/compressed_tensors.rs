@@ -1,4 +1,4 @@
-//! compressed-tensors: what is recognised as one entry, and what does not fit together.
+//! compressed-tensors: sets that are recognised as one entry, and sets that do not fit together.
 
 use insta::assert_snapshot;
 

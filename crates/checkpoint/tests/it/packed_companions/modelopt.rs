@@ -1,4 +1,4 @@
-//! modelopt: what is recognised as one entry, and what does not fit together.
+//! modelopt: sets that are recognised as one entry, and sets that do not fit together.
 
 use insta::assert_snapshot;
 

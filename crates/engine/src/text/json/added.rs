@@ -13,11 +13,11 @@ use super::file::Added;
 struct Set {
     /// Id, and whether the token is special.
     tokens: HashMap<Box<[u8]>, (u32, bool)>,
-    /// By the first byte: lengths of tokens that begin so, the longest first.
+    /// Lengths of tokens, the longest first, by their first byte.
     lengths: HashMap<u8, Vec<usize>>,
 }
 
-/// Those whose text is looked for before a text is normalized, and those after.
+/// Added tokens: those that are searched before a text is normalized, and those searched after.
 #[derive(Default)]
 pub(super) struct AddedTokens {
     before: Set,

@@ -1,4 +1,4 @@
-//! Every field of a `tokenizer_config.json`, with its verdict, where a `tokenizer.json` stands beside it.
+//! Every field of a `tokenizer_config.json`, with its verdict, where there is a `tokenizer.json` beside it.
 //!
 //! Source: transformers@5.23, `PreTrainedTokenizerBase._from_pretrained` (tokenization_utils_base.py) and
 //! `TokenizersBackend` (tokenization_utils_tokenizers.py).
@@ -11,14 +11,14 @@ use super::file::{self, Added, File, Model, Problems, Roles};
 /// The name of the file in messages.
 pub(super) const FILE: &str = "tokenizer_config.json";
 
-/// Tokens with a role. Those that the file does not list among its added tokens are added as special ones.
+/// Tokens with a role. If the file does not list one among its added tokens, it is added as a special one.
 const ROLES: &[&str] =
     &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Lists of further special tokens.
 const MORE: &[&str] = &["additional_special_tokens", "extra_special_tokens"];
 
-/// Fields that are read, besides those above.
+/// Other fields that are read.
 const USED: &[&str] = &["added_tokens_decoder", "chat_template", "clean_up_tokenization_spaces"];
 
 /// Fields that must be false, and what they would do.
@@ -189,7 +189,7 @@ fn special(file: &mut File, role: &str, token: &Value, problems: &mut Problems) 
     }
 }
 
-/// Notes where the file and the post-processor disagree about BOS and EOS.
+/// Records where the file and the post-processor disagree about BOS and EOS.
 fn contradictions(file: &mut File, config: &Value) {
     let Some((before, after)) = super::frame::of(&file.post_processor) else { return };
     let sides =

@@ -1,7 +1,7 @@
 //! The shapes of `tokenizer.json` that known models have, read for our own BPE, which starts fast.
 //!
-//! What is taken here is proven equal to the library: `golden/tokenizer/random.py` and `shapes.py`. Everything else goes
-//! to [`Reference`](super::super::reference::Reference).
+//! Files taken here give results proven equal to the library's: `golden/tokenizer/random.py` and `shapes.py`.
+//! Everything else goes to [`Reference`](super::super::reference::Reference).
 
 use hashbrown::HashSet;
 use serde_json::{Value, json};
@@ -277,7 +277,7 @@ fn over_chars(file: &File, model: &file::Bpe, lacks: &mut dyn FnMut(&str, &str))
         n["type"] == "Replace" && n["pattern"]["String"] == " " && n["content"].as_str() == Some(SPACE_MARK)
     };
     let prepends = |n: &Value| n["type"] == "Prepend" && n["prepend"].as_str() == Some(SPACE_MARK);
-    // Once spaces are marked, there is none to cut at.
+    // Once spaces are marked, no plain space is left to cut at.
     let idle = |p: &Value| p["type"] == "Split" && p["pattern"]["String"] == " " && p["invert"] == false;
     let metaspace = |p: &Value| {
         let plain = p["type"] == "Metaspace"

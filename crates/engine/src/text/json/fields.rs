@@ -1,5 +1,5 @@
 //! Every field of a `tokenizer.json`, with its verdict: used, without effect, or refused unless it has the one value
-//! that is supported. What is not in these tables is unknown, and reported.
+//! that is supported. Fields that are not in these tables are unknown, and reported.
 //!
 //! Source: the serde forms in tokenizers/src/{models,normalizers,pre_tokenizers,processors,decoders}@v0.23.2.
 
@@ -327,7 +327,7 @@ pub(super) struct Found {
 const DEPTH: usize = 8;
 
 impl Found {
-    /// Holds all fields of a file against the tables.
+    /// Compares all fields of a file with the tables.
     pub(super) fn of(file: &Value) -> Found {
         let mut found = Found::default();
         if !file.is_object() {

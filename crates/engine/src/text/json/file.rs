@@ -266,7 +266,7 @@ impl Added {
     }
 }
 
-/// A component's own steps, those of sequences in sequences too; none where there is none.
+/// Returns a component's steps, with nested sequences flattened; empty if there is no component.
 pub(in super::super) fn steps<'a>(component: &'a Value, inner: &str) -> Vec<&'a Value> {
     match component[inner].as_array() {
         Some(list) if component["type"] == "Sequence" => list.iter().flat_map(|s| steps(s, inner)).collect(),

@@ -104,7 +104,7 @@ pub(in super::super) fn pace(pattern: &Value) -> Pace {
     if !STEPPED.iter().any(|known| regex.contains(known)) {
         return Pace::Whole;
     }
-    // Letters, numbers, spaces, and what is none of them.
+    // Letters, numbers, spaces, and all other characters.
     let letters = [r"\p{L}+", r"\p{Ll}\p{Lm}\p{Lo}\p{M}]+"].iter().any(|l| regex.contains(l));
     let covers = letters
         && regex.contains(r"|\p{N}")

@@ -25,7 +25,7 @@ pub(super) fn prefix(file: &File, model: &Bpe, losses: &mut Vec<TokenizerLoss>) 
         n["type"] == "Replace" && n["pattern"]["String"] == " " && n["content"].as_str() == Some(SPACE_MARK)
     };
     let prepends = |n: &Value| n["type"] == "Prepend" && n["prepend"].as_str() == Some(SPACE_MARK);
-    // Once spaces are marked, there is none to cut at.
+    // Once spaces are marked, no plain space is left to cut at.
     let idle = |p: &Value| p["type"] == "Split" && p["pattern"]["String"] == " " && p["invert"] == false;
     let metaspace = |p: &Value| {
         p["type"] == "Metaspace" && p["replacement"].as_str() == Some(SPACE_MARK) && p["split"] == false

@@ -143,7 +143,7 @@ impl File {
             ));
             return;
         };
-        // A file without a configuration names no roles; what stands before a text begins it.
+        // A file without a configuration names no roles; the token put before a text is then BOS.
         vocabulary.bos = vocabulary.bos.or(before.first().copied());
         vocabulary.eos = vocabulary.eos.or(after.first().copied());
         let is = |side: &[u32], id: Option<u32>| matches!((side, id), ([only], Some(id)) if *only == id);

@@ -11,13 +11,13 @@ use super::super::vocabulary::kinds;
 use super::{Error, SPLITS, Vocabulary, unsupported};
 
 impl Vocabulary<'_> {
-    /// The `tokenizer.json` of this vocabulary, which gives the same tokens.
+    /// Returns the `tokenizer.json` of this vocabulary, which gives the same tokens.
     ///
     /// A `llama` vocabulary becomes BPE whose merges are all pairs of tokens that make a token, the highest score
     /// first, as transformers makes it of SentencePiece models (`generate_merges`, convert_slow_tokenizer.py@v4.57).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the model cuts text as no known `tokenizer.json` does; [`Error::Malformed`] for a
+    /// [`Error::Unsupported`] if no known `tokenizer.json` cuts text as the model does; [`Error::Malformed`] for a
     /// token that is not UTF-8, or an id that names none.
     pub fn to_tokenizer_json(&self) -> Result<Vec<u8>, Error> {
         let texts = self.texts()?;
@@ -56,7 +56,7 @@ impl Vocabulary<'_> {
             "model": {
                 "type": "BPE",
                 "dropout": null,
-                // Bytes that no token is are left out, whatever token is called unknown: as llama.cpp does.
+                // Bytes without a token are left out even if there is an unknown token, as in llama.cpp.
                 "unk_token": self.unk().filter(|_| shape.by_chars).and_then(|id| texts.get(id as usize)),
                 "continuing_subword_prefix": null,
                 "end_of_word_suffix": null,
@@ -105,7 +105,7 @@ impl Vocabulary<'_> {
         Ok(Value::Object(config))
     }
 
-    /// The kinds that llama.cpp gives tokens by name, whatever the file says.
+    /// Returns the kinds that llama.cpp gives tokens by name, regardless of the file.
     fn kinds_by_name(&self, texts: &[&str]) -> HashMap<usize, i32> {
         let ids: HashMap<&str, u32> = texts.iter().copied().zip(0..).collect();
         let ends = Ends::find(&|name| ids.get(name).copied(), &[self.eos(), self.eot, self.eom]);
@@ -152,7 +152,7 @@ impl Vocabulary<'_> {
         self.add_bos.unwrap_or_else(by_kind)
     }
 
-    /// What puts BOS and EOS around a text, if the model does.
+    /// Returns the post-processor that puts BOS and EOS around a text, if the model adds them.
     fn frame(&self, texts: &[&str]) -> Result<Option<Value>, Error> {
         let special = |add: bool, id: Option<u32>| -> Result<Vec<(u32, &str)>, Error> {
             let Some(id) = id.filter(|_| add) else { return Ok(vec![]) };

@@ -10,7 +10,7 @@ use crate::pool::sync::Arc;
 /// Item `i` is the value `i + 1`.
 struct Numbers {
     items: usize,
-    /// Who panics instead: the caller, or a worker.
+    /// The thread that panics instead: the caller, or a worker.
     bad: Option<Thread>,
 }
 
@@ -43,7 +43,7 @@ fn race_of(items: usize, threads: usize, bad: Option<Thread>) -> Arc<Race<Number
     Arc::new(Race::new(Numbers { items, bad }, threads, items, 1))
 }
 
-/// A race and its result, which nobody else may touch any more.
+/// Runs a race and returns its result, which no other thread may touch any more.
 fn run(pool: &mut Pool, race: &mut Arc<Race<Numbers>>) -> Vec<f32> {
     let mut out = vec![-1.0; race.items()];
     pool.race(race, &mut out);

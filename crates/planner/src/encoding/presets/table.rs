@@ -39,12 +39,12 @@ const MLX8: To = To::Scheme("mlx-affine:b8,g64,{}");
 const INT8: To = To::Scheme("bnb-int8");
 const FP8: To = To::Scheme("fp8:e4m3,b128x128,f32");
 
-/// What llama.cpp calls `category_is_attn_v`.
+/// Purposes for which `category_is_attn_v` of llama.cpp is true.
 const VALUES: &[Purpose] = &[Value, LatentKeyValue];
 /// All that has more than one axis, but for the output.
 const MATRICES: &[Purpose] = &[Embedding, Value, Key, Latent, LatentKeyValue, AttentionOutput, Down, Matrix];
 
-/// What llama-quantize leaves as it is; vectors are f32 in GGUF.
+/// Tensors that llama-quantize does not quantise; vectors are f32 in GGUF.
 const LEFT: &[Rule] = &[Rule(&[Vector], &[], F32), Rule(&[Router, Position, Unused], &[], KEPT)];
 
 /// The same, and what the file types of llama.cpp have in common.
@@ -55,13 +55,13 @@ const SHARED: &[Rule] = &[
     Rule(&[Value, LatentKeyValue, Key], &[EightExperts], Q8_0),
 ];
 
-/// What llama-quantize leaves, in any format.
+/// The same tensors in any other format.
 const PLAIN: &[Rule] = &[Rule(&[Vector, Router, Position, Unused], &[], KEPT)];
 
-/// What is no linear layer and no embedding of mlx.
+/// Parameters that are neither linear layers nor embeddings in mlx.
 const MLX: &[Rule] = &[Rule(&[Vector, Unused], &[], KEPT), Rule(&[Router], &[OfFamily("deepseek_v3")], KEPT)];
 
-/// What the mixtures of mlx-lm say of their routers.
+/// Routers of mixtures, as the `quant_predicate` of mlx-lm has them.
 const ROUTERS: &[Rule] =
     &[Rule(&[Router], &[OfFamily("qwen3moe")], MLX8), Rule(&[Router], &[OfFamily("gpt-oss")], MLX8)];
 
@@ -159,14 +159,14 @@ pub static PRESETS: &[Preset] = &[
     floats("f32", 0, 32.0, F32),
 ];
 
-/// A file type of llama.cpp: its number, and what becomes of matrices that neither its rules nor [`SHARED`] name.
+/// A file type of llama.cpp: its number, and `base`, the scheme of matrices that neither its rules nor [`SHARED`] name.
 const fn ggml(name: &'static str, file_type: u32, bits: f32, about: &'static str, base: To) -> Preset {
     let rules: [&[Rule]; 2] = [SHARED, &[]];
     let (group, file_type) = (PresetGroup::Gguf, Some(file_type));
     Preset { name, alias: None, group, bits, about, file_type, rules, base, guided: None }
 }
 
-/// What mlx-lm converts to, in groups of 64.
+/// A preset that mlx-lm has, in groups of 64.
 const fn mlx(name: &'static str, bits: f32, about: &'static str, base: To) -> Preset {
     let group = PresetGroup::Mlx;
     Preset { group, file_type: None, ..ggml(name, 0, bits, about, base) }.shared(MLX)

@@ -17,7 +17,7 @@ unsafe fn spread<V: Lanes>(bytes: V::I, half: usize) -> V::I {
     unsafe { V::pick(bytes, [NONE, first, NONE, first + 1]) }
 }
 
-/// Two integers that are `2^at` times what fits in 16 bits, as what does.
+/// Packs two integers, each `2^at` times a number of 16 bits, as those two numbers into one word.
 #[inline(always)]
 unsafe fn paired<V: Lanes>(low: V::I, high: V::I, at: u32) -> V::I {
     // SAFETY: as this function.
@@ -63,8 +63,8 @@ unsafe fn sums<V: Lanes, const NT: usize>(
     }
 }
 
-/// The pairs of bits of the `P`-th 32 values of a block, of the words that four such share, left where they stand
-/// or two bits lower, so that a third bit has room above them; and where that is.
+/// Returns the pairs of bits of the `P`-th 32 values of a block, from the words that four such share. They stay in
+/// place, or move down by two bits so that a third bit has room above them; [`foot`] gives their place.
 #[inline(always)]
 unsafe fn pair_of_bits<V: Lanes>(words: V::I, p: usize) -> V::I {
     // SAFETY: as `super::unit`.
@@ -236,8 +236,8 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     }
 }
 
-/// Codes of six bits: the low nibbles of the first two quarters of a half are the low ones of their vectors, those of the
-/// others the high ones; quarter `q` has bits `2 q` of the pairs.
+/// Codes of six bits. The low nibbles of the first two quarters of a half are the low nibbles of their vectors, those
+/// of the other two the high nibbles; quarter `q` has bits `2 q` of the pairs.
 #[inline(always)]
 unsafe fn six_bits<V: Lanes>(low: V::I, pairs: V::I, quarter: usize) -> V::I {
     // SAFETY: as this function.

@@ -103,7 +103,7 @@ unsafe fn scale_min_pair<V: Lanes, const BITS: u32, const NT: usize>(
     }
 }
 
-/// Sub-block `SUB`, for many rows of activations. Its codes are in the same words as those of the one before or after it.
+/// Sub-block `SUB`, for many rows of activations. Its codes share words with the sub-block before or after it.
 #[inline(always)]
 unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: usize>(
     unit: Unit<V>,

@@ -1,4 +1,4 @@
-//! What vLLM calls what the layers of a family hold: one file and one line of [`FAMILIES`] each.
+//! Names of a family's parameters in vLLM: one file and one line of [`FAMILIES`] each.
 
 mod bert;
 mod decoder;
@@ -24,9 +24,9 @@ pub(crate) type Own<'a> = &'a dyn Fn(&str) -> bool;
 pub(crate) struct Names {
     /// The name of each parameter, fused or not, given which canonical parameters are there.
     pub(crate) rules: fn(Own<'_>) -> Rules,
-    /// What stages hold besides their layers; `None`: it is not run in stages.
+    /// Parameters that stages hold besides their layers; `None` if the family is not run in stages.
     pub(crate) stages: Option<Ends>,
-    /// What the loader `sharded_state` looks for.
+    /// The state that the loader `sharded_state` expects.
     pub(crate) state: ShardedState,
 }
 

@@ -28,7 +28,7 @@ fn hf(family: &Family, dir: &Path) -> Checkpoint {
     open(dir.join("hf")).unwrap()
 }
 
-/// Whatever is written, into whatever form: an error that names the file, and nothing to read.
+/// A conversion into any form ends with an error that names the file, and leaves nothing to read.
 #[test]
 fn a_source_that_is_rewritten_during_a_conversion_ends_it() {
     for (format, name) in [
@@ -60,7 +60,7 @@ fn a_source_that_is_rewritten_during_a_conversion_ends_it() {
     }
 }
 
-/// What stands beside the weights is of the same model, or an error.
+/// Files beside the weights are of the same model, or an error.
 #[test]
 fn a_file_beside_the_weights_that_was_rewritten_is_not_carried() {
     let dir = tempfile::tempdir().unwrap();

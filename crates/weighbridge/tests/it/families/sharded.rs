@@ -11,7 +11,7 @@ use weighbridge::{LayoutKind, Mesh, OpenOptions, Plan, PlanBuilder, Pool, open, 
 
 use super::{RAGGED, families, family, shape};
 
-/// What vLLM's loader of sharded files asks for, and ours do not hold: family, end of the name, why.
+/// Tensors that vLLM's loader of sharded files expects and our files do not hold: family, end of the name, reason.
 const MISSING: &[(&str, &str, &str)] = &[
     ("bert", "embeddings.position_ids", "numbers in a row"),
     ("gpt-oss", "_weight", "kernels of MXFP4 want multiples of 64 rows, which vLLM pads to"),
@@ -21,7 +21,7 @@ const MISSING: &[(&str, &str, &str)] = &[
     ("gpt-oss", "__scales", "the same"),
 ];
 
-/// What `convert` refuses: vLLM has no layer for some parameters.
+/// Families that `convert` rejects: vLLM has no layer for some parameters.
 const NAMELESS: &[&str] = &["bert", "bert-masked-lm", "bert-released", "whisper"];
 
 /// Names and shapes in the files of a rank, against what vLLM's own loader of such files asks for: of one stage, and of
@@ -97,7 +97,7 @@ fn shapes(path: &Path) -> BTreeMap<String, Vec<u64>> {
     tensors.map(|(name, info)| (name, shape(&info["shape"]))).collect()
 }
 
-/// What is written for a rank of several stages is what `load` gives it.
+/// The files written for a rank of several stages hold what `load` gives it.
 #[test]
 fn files_of_stages_hold_what_ranks_load() {
     for name in ["llama-tied", "gemma3", "qwen3"] {
@@ -163,7 +163,7 @@ fn whole(ranks: &Path, to: &Path, mesh: Mesh) -> Result<(), weighbridge::Error> 
     Ok(())
 }
 
-/// What ranks hold, put together again, is what it was made from, bit for bit.
+/// The files of all ranks, joined again, equal their source bit for bit.
 #[test]
 fn files_of_ranks_are_put_together_again() {
     let (mut wrong, mut done) = (vec![], BTreeMap::<&str, usize>::new());
@@ -178,7 +178,8 @@ fn files_of_ranks_are_put_together_again() {
         let source = tensors(&dir.path().join("hf"));
         for (i, mesh) in meshes.iter().chain([&whole_experts, &dealt]).enumerate() {
             let options = ConvertOptions { mesh: *mesh, ..ConvertOptions::default() };
-            // What cannot be shared so, or has no names in vLLM, is refused, which other tests hold.
+            // Meshes that cannot share the model, and models without names in vLLM, are rejected; other tests check
+            // that.
             let Ok(conversion) = Conversion::new(&hf, weighbridge::vllm::LAYOUT, OutputFormat::Hf, &options)
             else {
                 continue;
