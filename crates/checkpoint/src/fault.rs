@@ -307,8 +307,8 @@ pub enum Fault {
         /// What is wrong with it.
         problem: Box<Problem>,
     },
-    /// A scheme that the format to be written has no place for.
-    #[error("{scheme} {}has no place here, wanted {wants}", more(*tensors))]
+    /// A scheme that the format to be written cannot store.
+    #[error("cannot store {scheme}{}, wanted {wants}", more(*tensors))]
     NoPlace {
         /// The name of the scheme.
         scheme: String,
@@ -406,7 +406,7 @@ impl Fault {
             Fault::Zstd(ZstdFault::Expands { .. }) => {
                 Some("if the file can be trusted, decompress it with `zstd -d`")
             }
-            Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
+            Fault::NoPlace { .. } => Some("write another format, or encode them as f32, f16 or bf16"),
             Fault::Foreign { .. } => {
                 Some("move it elsewhere, or name another place: nothing is removed that may be yours")
             }
@@ -480,7 +480,7 @@ fn place(file: Option<&str>) -> String {
 }
 
 fn more(tensors: u64) -> String {
-    if tensors == 1 { String::new() } else { format!("(as in {} more) ", tensors - 1) }
+    if tensors == 1 { String::new() } else { format!(" (as in {} more)", tensors - 1) }
 }
 
 /// The first names, and how many more there are.

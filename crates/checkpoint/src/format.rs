@@ -141,8 +141,10 @@ pub(crate) fn explain_folder(folder: &Folder) -> Error {
             "copy the model's `config.json` here, or open `{}` itself for its tensors alone",
             folder.location_of(first)
         )),
-        _ => refuse("a `config.json` with a safetensors file, or one GGUF file")
-            .with_hint("name the directory that holds the model's files"),
+        _ => refuse(
+            "one GGUF file, safetensors or PyTorch weights (MLX too) with their `config.json`, or .npy files",
+        )
+        .with_hint("name the directory that holds the model's files"),
     }
 }
 

@@ -162,7 +162,7 @@ fn text(
     let title = format!("{} → {}", path.display(), counted(report.params, "parameter"));
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {}\n  \
-         {} borrowed, {} copied, {} encoded\n  \
+         {} mapped, {} copied, {} re-encoded\n  \
          {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}{memory}\n{verified}",
         style::heading(&title),
         phases.all(),

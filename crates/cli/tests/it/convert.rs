@@ -370,7 +370,7 @@ fn a_shape_that_does_not_fit_is_refused_with_what_would() {
     assert_snapshot!(fails(&["--preset", "q4_k_m"]), @"
     error: the preset `q4_k_m` depends on what each tensor is for, which is unknown: `alien.gguf`: architecture `alien` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
-    hint: all names are those of gguf's llama, qwen2 or 6 others
+    hint: all tensor names match GGUF llama, qwen2 or 6 others
     hint: name the tensors, with encoding rules
     exit code 2
     ");

@@ -109,7 +109,7 @@ fn what_differs_is_said_worst_first() {
     assert_snapshot!(diff(dir.path(), &[path(&a), path(&b)]), @"
     A llama-tiny
     B b
-      compared by names as stored, since there is no other way: `b` does not fit its model (llama):
+      compared by names as stored, since there is no other way: `b` does not match its model (llama):
       `model.layers.1.mlp.up_proj.weight` is missing: wanted [96, 64] for `layers.1.ffn.up.weight`
       `lm_head.weight`: wanted [128, 64] for `output.weight`, found [64, 128]
       `surprise` [1] is in the checkpoint, but no parameter is made from it
@@ -154,7 +154,7 @@ fn what_cannot_be_told_is_trouble() {
     };
     assert_snapshot!(fails(&[path(&llama), "nowhere"]), @"
     error: cannot open `nowhere`: No such file or directory (os error 2)
-    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    hint: wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     exit code 2
     ");
     assert_snapshot!(fails(&[path(&llama), path(&gemma), "--layout", "canonical"]), @"

@@ -173,7 +173,7 @@ fn hints_work_when_they_are_followed() {
     fs::remove_dir_all(&out).unwrap();
     // What fits by its shape, and is not of the format.
     let refused = stderr(&convert(&["--to", "hf", "--encode", "*.mlp.*=q4_0"]));
-    assert!(refused.contains("hf does not hold it") && refused.contains("would fit"), "{refused}");
+    assert!(refused.contains("hf cannot store it") && refused.contains("would fit"), "{refused}");
     let refused = convert(&["--to", "mlx", "--preset", "q4_k_m"]);
     assert_eq!(refused.status.code(), Some(2));
     let text = stderr(&refused);
@@ -222,12 +222,12 @@ fn paths_that_are_not_there_say_what_is_taken() {
     };
     assert_snapshot!(run("nothing"), @"
     error: cannot open `nothing`: No such file or directory (os error 2)
-    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    hint: wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     ");
     assert_snapshot!(run("org/name"), @"
     error: cannot open `org/name`: No such file or directory (os error 2)
     hint: there is no directory `org`
-    hint: models are not downloaded here: fetch it first, as with `hf download org/name`, and give the directory that it prints
+    hint: weighbridge does not download models: run `hf download org/name` first, and give the directory that it prints
     ");
 }
 

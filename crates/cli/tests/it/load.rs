@@ -48,7 +48,7 @@ fn memory_is_bounded_or_the_least_is_named() {
     // The text says the same.
     let output = weighbridge(["load", path, "--owned"]);
     let text = stdout(&output);
-    for said in ["to open", "to plan", "on ", "0 B borrowed", "of buffers", "peak"] {
+    for said in ["to open", "to plan", "on ", "0 B mapped", "of buffers", "peak"] {
         assert!(text.contains(said), "{text}");
     }
 }

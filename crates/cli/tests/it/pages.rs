@@ -432,11 +432,11 @@ fn a_page_is_written_where_nothing_else_is() {
     fs::write(&file, "mine").unwrap();
     assert_snapshot!(plan(&["--svg", path(&file)]), @"
     error: `page.svg`: something is there already
-    hint: `--force` replaces a page that weighbridge wrote
+    hint: `--force` replaces the file if weighbridge wrote it
     exit code 1
     ");
     assert_snapshot!(plan(&["--svg", path(&file), "--force"]), @"
-    error: `page.svg` is no page that weighbridge wrote, so it stays
+    error: `page.svg` was not written by weighbridge, so it is not replaced
     hint: name another file
     exit code 1
     ");

@@ -117,7 +117,7 @@ impl Misfits {
         let why = match (fits(scheme, subject.shape), holder) {
             (Err(why), _) => why,
             (Ok(()), Some(holder)) if !is_held(Some(holder), scheme, subject.shape) => {
-                format!("{} does not hold it", holder.name)
+                format!("{} cannot store it", holder.name)
             }
             (Ok(()), _) => return,
         };
@@ -172,7 +172,7 @@ impl Misfits {
             }
         };
         let key = format!(
-            "the preset `{}` makes `{}`, which {} does not hold",
+            "the preset `{}` makes `{}`, which {} cannot store",
             preset.name(),
             scheme.name,
             holder.name
