@@ -36,13 +36,13 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another manifest is where one is to be written.
-    #[error("`{path}` is there already, and says something else")]
+    #[error("`{path}` already exists and differs")]
     ManifestThere {
         /// The file.
         path: String,
     },
     /// What was loaded is not what a manifest says.
-    #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
+    #[error("`{path}` does not match the manifest:\n{}", lines(findings, keys))]
     Differs {
         /// The checkpoint.
         path: String,

@@ -410,13 +410,13 @@ impl Fault {
             Fault::Foreign { .. } => {
                 Some("move it elsewhere, or name another place: nothing is removed that may be yours")
             }
-            Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
+            Fault::Exists { what: "already exists" } => Some("remove it, or name another destination"),
             Fault::Harmful { .. } => {
                 Some("do not open this file with `torch.load` or `pickle`, which would run it")
             }
             Fault::Conflict { .. } => Some("rename the file to what it holds"),
             Fault::Value { wants: "the magic `GGUF`", .. } => {
-                Some("this is no GGUF file, or a damaged one: download it again")
+                Some("this is not a GGUF file, or it is damaged: download it again")
             }
             _ => None,
         }

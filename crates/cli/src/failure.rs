@@ -159,9 +159,8 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
     use weighbridge::convert::Error as Convert;
     use weighbridge::planner::Error as Plan;
 
-    const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
-    let is_there =
-        |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "something is there already" });
+    const RULE: &str = "save the rule in a file and add `--rules FILE`";
+    let is_there = |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "already exists" });
     let is_not_stored = |problem: &Problem| matches!(problem.fault, Fault::NoPlace { .. });
     let said = Said::from(&error.diagnostics());
     match error {
@@ -187,7 +186,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
             said.hint(paths(&e.location().to_string()))
         }
         weighbridge::Error::Check(Check::Manifest { .. }) => {
-            said.hint("`weighbridge check --write-manifest` makes them")
+            said.hint("`weighbridge check --write-manifest` makes one")
         }
         weighbridge::Error::Check(Check::ManifestThere { .. }) => {
             said.hint("`--verify` shows what has changed; `--force` replaces it")
@@ -197,11 +196,11 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
         ),
         weighbridge::Error::Convert(Convert::Requantize { .. }) => said.option(" with `--allow-requantize`"),
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
-            said.hint("leave it out of --allow-loss")
+            said.hint("remove it from `--allow-loss`")
         }
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) => {
             let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
-            said.hint(format!("--allow-loss {} converts all the same", keys.join(",")))
+            said.hint(format!("`--allow-loss {}` converts it anyway", keys.join(",")))
         }
         weighbridge::Error::Engine(e) => said.option(option(e)),
         _ => said,

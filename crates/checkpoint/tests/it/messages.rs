@@ -38,7 +38,7 @@ fn a_gguf_that_ends_in_its_header() {
 fn a_wrong_magic() {
     assert_snapshot!(error("x.gguf", b"FUGG\x03\0\0\0"), @"
     malformed `DIR/x.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
-    hint: this is no GGUF file, or a damaged one: download it again
+    hint: this is not a GGUF file, or it is damaged: download it again
     ");
 }
 

@@ -220,8 +220,8 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     let dir = Dir::new();
     let path = dir.file("a.safetensors", "precious");
     assert_snapshot!(dir.text(&create(&path, false).unwrap_err()), @"
-    `DIR/a.safetensors`: something is there already
-    hint: remove it, or name another place
+    `DIR/a.safetensors`: already exists
+    hint: remove it, or name another destination
     ");
     let writer = small().create(&path, true).unwrap();
     drop(writer);

@@ -150,7 +150,7 @@ fn text(
     };
     out.push_str(&style::table(&[], &rows, &[0, 4]));
     let lines = doubts.map(Doubts::lines).unwrap_or_default();
-    list(&mut out, "keys that are not known or not followed", &lines, Clone::clone);
+    list(&mut out, "keys that are unknown or not followed", &lines, Clone::clone);
     list(&mut out, "one tensor under several names", &checkpoint.ties(), tied);
     list(&mut out, "ignored", checkpoint.ignored(), ignored);
     out

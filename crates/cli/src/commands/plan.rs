@@ -131,13 +131,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     for absent in &planned.pieces().absent {
         let (param, entries) = (&absent.param, absent.entries.join(", "));
-        writeln!(out, "  absent, as `{}` lets it be: {param}, made of {entries}", absent.pattern)?;
+        writeln!(out, "  missing, allowed by `{}`: {param}, made from {entries}", absent.pattern)?;
     }
     for line in doubts.iter().flat_map(Doubts::lines) {
         writeln!(out, "  {line}")?;
     }
     if !planned.nameless().is_empty() {
-        writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless().join(", "))?;
+        writeln!(out, "  without a name in {}: {}", layout.name(), planned.nameless().join(", "))?;
     }
     found
 }

@@ -34,7 +34,7 @@ impl Output {
         }
         if !force {
             return Err(Failure::Other(format!(
-                "`{shown}`: something is there already\nhint: `--force` replaces the file if weighbridge wrote it"
+                "`{shown}`: already exists\nhint: `--force` replaces the file if weighbridge wrote it"
             )));
         }
         if !there.is_file() || !is_ours(path)? {

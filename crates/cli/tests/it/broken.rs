@@ -73,7 +73,7 @@ fn a_misshaped_tensor() {
 fn an_extra_tensor() {
     assert_snapshot!(hf(|t| t.push(("model.layers.0.adapter.weight".to_owned(), vec![2, 2], vec![0; 16]))), @"
     error: `llama-tiny` does not match its model (llama):
-    `model.layers.0.adapter.weight` [2, 2] is in the checkpoint, but no parameter is made from it
+    `model.layers.0.adapter.weight` [2, 2] is in the checkpoint, but no parameter uses it
     hint: the nearest that the model wants is `model.layers.0.mlp.up_proj.weight`
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
@@ -92,7 +92,7 @@ fn all_problems_at_once() {
     `lm_head.weight` is missing: wanted [128, 64] for `output.weight`
     `model.layers.1.mlp.up_proj.weight`: wanted [96, 64] for `layers.1.ffn.up.weight`, found [64, 96]
     hint: the axes are reversed: was it saved transposed?
-    `surprise` [1] is in the checkpoint, but no parameter is made from it
+    `surprise` [1] is in the checkpoint, but no parameter uses it
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -122,7 +122,7 @@ fn a_truncated_file() {
 fn a_wrong_magic() {
     assert_snapshot!(run_gguf(|bytes| bytes[..4].copy_from_slice(b"FUGG")), @"
     error: malformed `model.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
-    hint: this is no GGUF file, or a damaged one: download it again
+    hint: this is not a GGUF file, or it is damaged: download it again
     exit code 1
     ");
 }

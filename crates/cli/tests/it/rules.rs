@@ -475,8 +475,8 @@ fn absence_is_allowed_by_name() {
       uses 257 KiB of the files
       257 KiB in memory: 257 KiB can be mapped, 0 B copied
       memory: 0 B for parameters, 257 KiB mapped
-      absent, as `model.layers.{n}.self_attn.q_proj.weight` lets it be: layers.1.attention.q.weight, made of model.layers.1.self_attn.q_proj.weight
-      absent, as `output.weight` lets it be: output.weight, made of lm_head.weight
+      missing, allowed by `model.layers.{n}.self_attn.q_proj.weight`: layers.1.attention.q.weight, made from model.layers.1.self_attn.q_proj.weight
+      missing, allowed by `output.weight`: output.weight, made from lm_head.weight
     ");
     let facts: Value =
         serde_json::from_str(&plan(&[&both[..], &["--layout", "canonical", "--json"]].concat())).unwrap();
@@ -501,7 +501,7 @@ fn absence_is_allowed_by_name() {
     assert_snapshot!(fails(&[&both[..], &["--layout", "vllm"]].concat()), @"
     error: `model` does not match its model (llama):
     `layers.1.attention.qkv.weight`: wanted `layers.1.attention.q.weight` for it too, which is absent, as it may be
-    hint: a layout of separate parts does without: canonical, in-place, gguf, hf
+    hint: use a layout without fused parameters: canonical, in-place, gguf or hf
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");

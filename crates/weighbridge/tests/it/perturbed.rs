@@ -141,7 +141,7 @@ impl Family {
                 }
             }
             _ if case.get("inert").is_some() && base <= NEAR => (Verdict::Unmoved, String::new()),
-            // What the reference builds of the part that sees does not fit; text alone does not need it.
+            // What the reference builds for the vision part does not fit; text alone does not need it.
             "shape" if words(&case["remove"]) == ["vision_config"] && base <= NEAR => {
                 (Verdict::Unmoved, String::new())
             }
