@@ -435,7 +435,7 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             };
             let differ = match (found.as_str(), wanted.as_str()) {
                 ("", wanted) => format!("do not {does} {}", dotted(wanted)),
-                (found, "") => format!("{does} {} besides", dotted(found)),
+                (found, "") => format!("{does} an extra {}", dotted(found)),
                 (found, wanted) => format!("{does} {} instead of {}", dotted(found), dotted(wanted)),
             };
             let (found, wanted) = example;

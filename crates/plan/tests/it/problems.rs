@@ -159,7 +159,7 @@ fn names_that_all_differ_by_one_prefix_are_one_line() {
     }
     entries.push(entry("student.net.extra", &Scheme::plain(Dtype::F32), &[8], entries.last()));
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
-    91 tensors begin with `student.net.` besides: wanted `blk.0.attn_k.weight`, found `student.net.blk.0.attn_k.weight`, and so on
+    91 tensors begin with an extra `student.net.`: wanted `blk.0.attn_k.weight`, found `student.net.blk.0.attn_k.weight`, and so on
     hint: this rule renames them: rule = [{ from = "student.net.{rest..}", to = "{rest..}" }]
     `student.net.extra` [8] is in the checkpoint, but no parameter uses it
     "#);
@@ -185,7 +185,7 @@ fn names_that_all_differ_by_one_suffix_are_one_line() {
         e.name = format!("{}.data", e.name);
     }
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
-    91 tensors end in `.data` besides: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k.weight.data`, and so on
+    91 tensors end in an extra `.data`: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k.weight.data`, and so on
     hint: this rule renames them: rule = [{ from = "{rest..}.data", to = "{rest..}" }]
     "#);
     let (mut entries, bindings) = llama(3);
