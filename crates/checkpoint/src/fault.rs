@@ -408,7 +408,7 @@ impl Fault {
             }
             Fault::NoPlace { .. } => Some("write another format, or encode them as f32, f16 or bf16"),
             Fault::Foreign { .. } => {
-                Some("move it elsewhere, or name another place: nothing is removed that may be yours")
+                Some("move it, or name another destination: files that may be yours are never removed")
             }
             Fault::Exists { what: "already exists" } => Some("remove it, or name another destination"),
             Fault::Harmful { .. } => {

@@ -167,7 +167,7 @@ fn unknown(location: &Location, head: &[u8]) -> Error {
         format!("the content is of no known format, it starts with {} ({})", start.join(" "), Quoted(&text));
     let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
     Error::whole(location, Fault::Unsupported { what })
-        .with_hint(format!("the formats that are read are {}", known.join(", ")))
+        .with_hint(format!("supported formats: {}", known.join(", ")))
 }
 
 #[cfg(test)]

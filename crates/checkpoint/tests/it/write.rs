@@ -296,7 +296,7 @@ fn only_a_model_is_replaced_by_a_directory() {
     }
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
     `DIR/model`: the directory there holds `a`, `b`, `c` and 1 more, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
     for name in ["b", "a", "c", "d"] {
         std::fs::remove_file(dir.path("model").join(name)).unwrap();
@@ -306,7 +306,7 @@ fn only_a_model_is_replaced_by_a_directory() {
     dir.file("model/deeper/file", "precious");
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
     `DIR/model`: the directory there holds `deeper`, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
     dir.file("file", "precious");
     assert_snapshot!(dir.text(&write("file").unwrap_err()), @"`DIR/file`: a file is there, where a directory is to be");

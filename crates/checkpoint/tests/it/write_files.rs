@@ -257,7 +257,7 @@ fn any_name_can_be_an_array() {
     let refused = Draft::npy_dir(tensors, None).unwrap().create(&out, true).err().unwrap();
     assert_snapshot!(dir.text(&refused), @"
     `DIR/out`: the directory there holds `tensors/deep`, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
 }
 
