@@ -36,13 +36,13 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another manifest exists where one is to be written.
-    #[error("`{path}` is there already, and says something else")]
+    #[error("`{path}` already exists and differs")]
     ManifestThere {
         /// The file.
         path: String,
     },
     /// The loaded tensors or keys differ from a manifest.
-    #[error("`{path}` is not what the manifest says:\n{}", lines(findings, keys))]
+    #[error("`{path}` does not match the manifest:\n{}", lines(findings, keys))]
     Differs {
         /// The checkpoint.
         path: String,

@@ -77,13 +77,13 @@ impl fmt::Display for Wrong {
                 };
                 write!(f, "{what}, the first at {first}")
             }
-            Wrong::Missing => f.write_str("missing: the manifest has it, the checkpoint has not"),
-            Wrong::Extra => f.write_str("extra: the checkpoint has it, the manifest has not"),
+            Wrong::Missing => f.write_str("missing: in the manifest, not in the checkpoint"),
+            Wrong::Extra => f.write_str("extra: in the checkpoint, not in the manifest"),
             Wrong::Shape { wanted, found } => write!(f, "shape: wanted {wanted}, found {found}"),
             Wrong::Scheme { wanted, found } => write!(f, "encoding: wanted {wanted}, found {found}"),
             Wrong::Digest { wanted, found } => {
                 let short = |digest: &str| digest.get(..16).unwrap_or(digest).to_owned();
-                write!(f, "other bytes: wanted blake3 {}…, found {}…", short(wanted), short(found))
+                write!(f, "different bytes: wanted blake3 {}…, found {}…", short(wanted), short(found))
             }
         }
     }

@@ -55,9 +55,9 @@ impl fmt::Display for KeyFinding {
 impl fmt::Display for WrongKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WrongKey::Missing => "missing: the manifest has it, the checkpoint has not",
-            WrongKey::Extra => "extra: the checkpoint has it, the manifest has not",
-            WrongKey::Other => "another value than the manifest has",
+            WrongKey::Missing => "missing: in the manifest, not in the checkpoint",
+            WrongKey::Extra => "extra: in the checkpoint, not in the manifest",
+            WrongKey::Other => "the value differs from the manifest",
         })
     }
 }
@@ -85,10 +85,10 @@ pub(crate) fn differences(
     let is_gguf = |keys: &[ListedKey]| keys.iter().any(|k| k.file == said::GGUF);
     match (wanted, found) {
         ([], []) => return Ok(vec![]),
-        (_, []) => return Err("the checkpoint is of a format that says nothing beside its tensors"),
-        ([], _) => return Err("the manifest is of a checkpoint that said nothing beside its tensors"),
+        (_, []) => return Err("the format of the checkpoint stores tensors only"),
+        ([], _) => return Err("the manifest was made from a format that stores tensors only"),
         _ if is_gguf(wanted) != is_gguf(found) => {
-            return Err("the manifest is of another ecosystem, which says the same in other words");
+            return Err("the manifest was made from another ecosystem's format, which has other keys");
         }
         _ => {}
     }

@@ -307,8 +307,8 @@ pub enum Fault {
         /// The file's problem.
         problem: Box<Problem>,
     },
-    /// A scheme that the format to be written has no place for.
-    #[error("{scheme} {}has no place here, wanted {wants}", more(*tensors))]
+    /// A scheme that the format to be written cannot store.
+    #[error("cannot store {scheme}{}, wanted {wants}", more(*tensors))]
     NoPlace {
         /// The name of the scheme.
         scheme: String,
@@ -414,21 +414,21 @@ impl Fault {
             Fault::Zstd(ZstdFault::Expands { .. }) => {
                 Some("if the file can be trusted, decompress it with `zstd -d`")
             }
-            Fault::NoPlace { .. } => Some("encode them as f32, f16 or bf16, or write another format"),
+            Fault::NoPlace { .. } => Some("write another format, or encode them as f32, f16 or bf16"),
             Fault::Foreign { .. } => {
-                Some("move it elsewhere, or name another place: nothing is removed that may be yours")
+                Some("move it, or name another destination: files that may be yours are never removed")
             }
             Fault::NoFolder => Some("create it first"),
             Fault::Source => {
                 Some("write to another path, and replace the source when you have checked the result")
             }
-            Fault::Exists { what: "something is there already" } => Some("remove it, or name another place"),
+            Fault::Exists { what: "already exists" } => Some("remove it, or name another destination"),
             Fault::Harmful { .. } => {
                 Some("do not open this file with `torch.load` or `pickle`, which would run it")
             }
             Fault::Conflict { .. } => Some("rename the file to what it holds"),
             Fault::Value { wants: "the magic `GGUF`", .. } => {
-                Some("this is no GGUF file, or a damaged one: download it again")
+                Some("this is not a GGUF file, or it is damaged: download it again")
             }
             _ => None,
         }
@@ -492,7 +492,7 @@ fn place(file: Option<&str>) -> String {
 }
 
 fn more(tensors: u64) -> String {
-    if tensors == 1 { String::new() } else { format!("(as in {} more) ", tensors - 1) }
+    if tensors == 1 { String::new() } else { format!(" (as in {} more)", tensors - 1) }
 }
 
 /// The first names, and how many more there are.

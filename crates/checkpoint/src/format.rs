@@ -141,8 +141,10 @@ pub(crate) fn explain_folder(folder: &Folder) -> Error {
             "copy the model's `config.json` here, or open `{}` itself for its tensors alone",
             folder.location_of(first)
         )),
-        _ => refuse("a `config.json` with a safetensors file, or one GGUF file")
-            .with_hint("name the directory that holds the model's files"),
+        _ => refuse(
+            "one GGUF file, safetensors or PyTorch weights (MLX too) with their `config.json`, or .npy files",
+        )
+        .with_hint("name the directory that holds the model's files"),
     }
 }
 
@@ -164,7 +166,7 @@ fn unknown(location: &Location, head: &[u8]) -> Error {
         format!("the content is of no known format, it starts with {} ({})", start.join(" "), Quoted(&text));
     let known: Vec<_> = FORMATS.iter().filter(|f| !f.extensions().is_empty()).map(|f| f.name()).collect();
     Error::whole(location, Fault::Unsupported { what })
-        .with_hint(format!("the formats that are read are {}", known.join(", ")))
+        .with_hint(format!("supported formats: {}", known.join(", ")))
 }
 
 #[cfg(test)]

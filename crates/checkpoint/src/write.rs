@@ -301,7 +301,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// `tensor`'s scheme has no place in the format.
+    /// The format cannot store `tensor`'s scheme.
     pub(crate) fn scheme(&mut self, tensor: &Outgoing) {
         let name = &tensor.scheme.name;
         match self.schemes.iter_mut().find(|(scheme, ..)| scheme == name) {

@@ -29,9 +29,19 @@ use size::size;
 
 use crate::tuned;
 
-/// Opens any model checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
+/// Inspect, check, convert, load and run language model checkpoints
 #[derive(Parser)]
-#[command(name = "weighbridge", version, max_term_width = 100)]
+#[command(
+    name = "weighbridge",
+    version,
+    max_term_width = 100,
+    after_long_help = "Examples:\n  \
+    weighbridge inspect model.gguf                             what a file holds\n  \
+    weighbridge plan model/ --memory 8GiB                      whether it loads, and fits in memory\n  \
+    weighbridge run model.gguf -p 'Why is the sky blue?'       one answer; without -p, a chat\n  \
+    weighbridge convert model/ model.gguf --preset q8_0        Hugging Face to llama.cpp, quantised\n  \
+    weighbridge diff model/ model.gguf                         what the conversion changed"
+)]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -43,36 +53,36 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Show what a checkpoint holds: format, configuration, tensors. Reads headers only
     Inspect(InspectArgs),
-    /// Show how a checkpoint would be loaded, and everything that is wrong with it. Reads headers only
+    /// Show how a checkpoint would load, and every problem that prevents it. Reads headers only
     Plan(PlanArgs),
-    /// Load a checkpoint into memory, and say what that cost
+    /// Load a checkpoint into memory, and report time, reads and memory
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
     Run(RunArgs),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
-    /// Find how this machine reads weights fastest, for `run` and `bench`. Takes a second
+    /// Find the fastest way to read weights on this machine, for `run` and `bench`. Takes a second
     Tune(TuneArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
     Convert(ConvertArgs),
-    /// Check a checkpoint without a model: its structure, its values, its bytes against a manifest
+    /// Check a checkpoint: its structure, its values, and its bytes against a manifest
     Check(CheckArgs),
     /// Compare two checkpoints of any formats, value by value
     Diff(DiffArgs),
     /// Show the tokens of a text, or the text of tokens
     Tokenize(TokenizeArgs),
-    /// List the encodings: bits, and what can be done with each here
+    /// List the encodings, with their sizes and what this machine can do with each
     Quants(QuantsArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, of all or of one command
+    /// Print the manual page of weighbridge or of one command
     Man {
         /// The command.
         command: Option<String>,
-        /// Write the pages of all commands into DIR instead
+        /// Write the pages of all commands to DIR
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         all: Option<PathBuf>,
     },
@@ -101,7 +111,7 @@ impl Command {
 /// `inspect`.
 #[derive(ClapArgs)]
 pub(crate) struct InspectArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) path: PathBuf,
     /// List every tensor instead of grouping them
     #[arg(long)]
@@ -120,29 +130,29 @@ pub(crate) struct InspectArgs {
 /// `plan`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "Reads, buffers and memory are those of `load` with the same options; nothing of it is \
-    read. A map lends what needs no copy, and runs that lie so near each other that reads would take in all between; all \
-    else is read.\n\n\
-    A SIZE is in bytes, or has a unit: 500MB, 24GiB. It is of the parameters, the buffers and, in a layout that `run` takes, \
-    the keys and values of a sequence together; `load --memory` is of the buffers alone.\n\n\
+    after_long_help = "`plan` reads headers only. The reads, buffers and memory that it shows are those of `load` \
+    with the same options. Parameters that need no copy stay in the mapped file. Everything else is read, or copied from \
+    the map where separate reads would be too small.\n\n\
+    `--memory SIZE` covers parameters, buffers and, in a layout that `run` takes, the KV cache. `load --memory` covers \
+    buffers only. A SIZE is in bytes, or has a unit: 500MB, 24GiB.\n\n\
     Examples:\n  \
-    weighbridge plan model.gguf                                 as `run` would load it\n  \
+    weighbridge plan model.gguf                                 how `run` would load it\n  \
     weighbridge plan model/ --layout vllm --tp 4 --all-ranks    what each of four ranks reads and holds\n  \
-    weighbridge plan model/ --layout vllm --memory 24GiB        whether it fits, and what does\n  \
+    weighbridge plan model/ --layout vllm --memory 24GiB        whether it fits, and if not, what does\n  \
     weighbridge plan model.gguf --svg plan.svg                  a picture of what moves where"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct PlanArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) path: PathBuf,
-    /// How the runtime wants the parameters
+    /// The layout of the parameters in memory
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
     #[command(flatten)]
     pub(crate) share: RankArgs,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
-    /// Plan every rank, and print what each of them reads and holds
+    /// Plan every rank, and print what each reads and holds
     #[arg(long, conflicts_with_all = ["rank", "explain"])]
     pub(crate) all_ranks: bool,
     /// Prove that all ranks together use every byte of the checkpoint
@@ -155,17 +165,17 @@ pub(crate) struct PlanArgs {
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM", conflicts_with = "json")]
     pub(crate) explain: Option<String>,
-    /// Say whether the parameters and the buffers together fit into SIZE, and if not, what does: borrowing from the map,
-    /// smaller buffers, more ranks. Exit code 1 if nothing does on this mesh
+    /// Check whether the model fits in SIZE of memory. If it does not, try mapping the file, smaller buffers and more
+    /// ranks. The exit code is 1 if nothing fits on this mesh
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["explain", "all_ranks", "verify"])]
     pub(crate) memory: Option<u64>,
-    /// Positions whose keys and values `--memory` counts, in a layout that `run` takes [default: the model's, at most 4096]
+    /// Positions of the KV cache that `--memory` includes [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", requires = "memory", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ctx: Option<u32>,
-    /// Plan to copy everything into memory of its own, as `load --owned` does
+    /// Copy all parameters into memory, as `load --owned` does; none stay in the map
     #[arg(long)]
     pub(crate) owned: bool,
-    /// Threads that the load would have; each has buffers [default: all]
+    /// Threads of the load, each with buffers of its own [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
     #[command(flatten)]
@@ -180,11 +190,11 @@ pub(crate) struct PlanArgs {
 /// What a user says about a checkpoint that it does not say itself.
 #[derive(ClapArgs)]
 pub(crate) struct AdapterArgs {
-    /// Rules for the names and forms of tensors, before anything looks for them: docs/rules.md
+    /// Rename and reshape tensors by the rules in FILE.toml before they are matched (docs/rules.md)
     #[arg(long, value_name = "FILE.toml")]
     rules: Option<PathBuf>,
-    /// Parameters that may be absent, by their names or those of their entries, where a word in braces stands for any
-    /// segment; what is let through is listed
+    /// Allow parameters that match PATTERN to be missing. It matches parameter or tensor names; `{word}` matches any
+    /// segment. The output lists what is missing
     #[arg(long, value_name = "PATTERN")]
     allow_missing: Vec<String>,
 }
@@ -207,16 +217,16 @@ pub(crate) struct MeshArgs {
     /// Ranks that share each layer (tensor parallel)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     tp: u64,
-    /// Stages that the layers are dealt to (pipeline parallel)
+    /// Stages that share the layers (pipeline parallel)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     pp: u64,
-    /// Groups that the experts are dealt to (expert parallel)
+    /// Groups that share the experts (expert parallel)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     ep: u64,
-    /// How experts are dealt out
+    /// How experts are distributed
     #[arg(long, value_enum, default_value_t = ExpertsArg::Linear)]
     experts: ExpertsArg,
-    /// Ranks that share each layer have whole experts (vLLM's --enable-expert-parallel)
+    /// Give each rank whole experts instead of a share of each (vLLM's --enable-expert-parallel)
     #[arg(long)]
     whole_experts: bool,
 }
@@ -236,7 +246,7 @@ impl MeshArgs {
 pub(crate) struct RankArgs {
     #[command(flatten)]
     mesh: MeshArgs,
-    /// Whose share it is, counted from 0; tensor-parallel neighbours are next to each other
+    /// The rank to plan or load, from 0; tensor-parallel ranks are neighbours
     #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
     pub(crate) rank: u64,
 }
@@ -247,35 +257,35 @@ impl RankArgs {
     }
 }
 
-/// How experts are dealt to groups of ranks.
+/// How experts are distributed among groups of ranks.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ExpertsArg {
-    /// Neighbours together
+    /// Consecutive experts on the same group
     Linear,
-    /// One after the other
+    /// Consecutive experts on different groups, in turn
     RoundRobin,
 }
 
 /// A layout by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LayoutArg {
-    /// Names, shapes and encodings of the file: for any architecture, but nothing runs it
+    /// The names, shapes and encodings of the file. Works for any architecture; cannot be run
     Source,
-    /// Canonical names, shapes and order; encodings as stored
+    /// Canonical names, shapes and order, with the encodings of the file
     Canonical,
-    /// As it lies in the file: borrows all that can be
+    /// The order of the file, so that as much as possible is mapped and not copied
     InPlace,
-    /// Names and shapes of GGUF, whatever the file is
+    /// The names and shapes of GGUF
     Gguf,
-    /// Names and shapes of transformers, whatever the file is
+    /// The names and shapes of Hugging Face transformers
     Hf,
-    /// Names and shapes of mlx-lm, whatever the file is
+    /// The names and shapes of mlx-lm
     Mlx,
-    /// As vLLM's layers hold them: fused, encoded as stored, the vocabulary padded to 64
+    /// The parameters of vLLM's layers: fused, with the encodings of the file, the vocabulary padded to 64
     Vllm,
-    /// What the modules of the family hold: canonical names, fused
+    /// Canonical names, with the fused parameters of the model family
     Modules,
-    /// Fused, rows interleaved: what runs fastest
+    /// Fused, with interleaved rows. Runs fastest
     #[value(alias = "native")]
     Packed,
 }
@@ -302,16 +312,16 @@ impl LayoutArg {
 /// How to start a model.
 #[derive(ClapArgs)]
 pub(crate) struct ModelArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     #[arg(required_unless_present = "model")]
     path: Option<PathBuf>,
-    /// The same as PATH
+    /// The model, like PATH
     #[arg(long, short, value_name = "PATH", conflicts_with = "path")]
     model: Option<PathBuf>,
-    /// The backend: `reference` is naive f32, slow and exact
+    /// The backend that runs the model
     #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
     backend: BackendArg,
-    /// How the weights are held [default: the fastest for the backend]
+    /// The layout of the parameters in memory [default: the fastest for the backend]
     #[arg(long, value_enum)]
     layout: Option<LayoutArg>,
     #[command(flatten)]
@@ -319,12 +329,12 @@ pub(crate) struct ModelArgs {
     /// Threads [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Positions to reserve [default: the model's, at most 4096]
+    /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ctx: Option<u32>,
     #[command(flatten)]
     open: OpenArgs,
-    /// Go without what `weighbridge tune` found
+    /// Ignore the settings that `weighbridge tune` saved
     #[arg(long)]
     no_tune: bool,
 }
@@ -332,9 +342,9 @@ pub(crate) struct ModelArgs {
 /// A backend by name.
 #[derive(Clone, Copy, ValueEnum)]
 enum BackendArg {
-    /// SIMD on all threads
+    /// SIMD kernels on all threads
     Cpu,
-    /// Naive f32 on one thread: the oracle
+    /// Plain f32 on one thread. Slow; tells a wrong weight from a wrong kernel
     Reference,
 }
 
@@ -366,15 +376,15 @@ impl ModelArgs {
 /// `tune`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "The result holds for this processor, this version and this number of threads. It is kept in `tune.json` \
-    in the cache folder: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, or ~/.cache/weighbridge. It changes the \
-    speed and no result. Run nothing else meanwhile."
+    after_long_help = "Run nothing else meanwhile. The result holds for this processor, this version and this number of \
+    threads. `tune` saves it in `tune.json` in the cache directory: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, \
+    or ~/.cache/weighbridge. It changes speed, never output."
 )]
 pub(crate) struct TuneArgs {
     /// Threads [default: all]
     #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Only show what was measured
+    /// Print the measurements without saving them
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -385,29 +395,29 @@ pub(crate) struct TuneArgs {
 /// `tokenize`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "Each line has the id of a token and how the vocabulary spells it, with control characters \
-    escaped. A tokenizer.json gives the ids that the library `tokenizers` gives, a GGUF file those that llama.cpp gives; a \
-    file that cannot be followed exactly is refused, with every field that is in the way.\n\n\
+    after_long_help = "Each line shows the id of a token and its text in the vocabulary, with control characters \
+    escaped. A tokenizer.json gives the same ids as the library `tokenizers`, and a GGUF file the same ids as llama.cpp. \
+    A tokenizer that cannot be followed exactly is an error, which lists every field that prevents it.\n\n\
     Examples:\n  \
     weighbridge tokenize model.gguf 'Hello, world'      ids and pieces\n  \
-    weighbridge tokenize model/ - < text.txt            of a text from standard input\n  \
-    weighbridge tokenize tokenizer.json --json 'Hello'  of a file without a model, as JSON\n  \
+    weighbridge tokenize model/ - < text.txt            a text from standard input\n  \
+    weighbridge tokenize tokenizer.json --json 'Hello'  without a model, as JSON\n  \
     weighbridge tokenize model.gguf --decode 19556,28   the text of ids"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct TokenizeArgs {
     /// A checkpoint with a tokenizer, or a tokenizer.json
     pub(crate) path: PathBuf,
-    /// The text, or with --decode the ids; - or nothing reads it from standard input
+    /// The text, or with --decode the ids. Without it, or with -, standard input
     #[arg(allow_hyphen_values = true)]
     pub(crate) text: Option<String>,
-    /// Take ids, with commas or spaces between, and print their text
+    /// Print the text of ids, which are separated by commas or spaces
     #[arg(long)]
     pub(crate) decode: bool,
-    /// Leave out special tokens: those around the text that the model adds, or with --decode all
+    /// Leave out the special tokens that the model adds around the text, or with --decode all special tokens
     #[arg(long)]
     pub(crate) no_special: bool,
-    /// Take special tokens that are written in the text for text
+    /// Tokenize the names of special tokens in the text as plain text
     #[arg(long, conflicts_with = "decode")]
     pub(crate) special_as_text: bool,
     /// Print JSON
@@ -421,7 +431,7 @@ pub(crate) struct TokenizeArgs {
 /// How to treat unknown keys.
 #[derive(ClapArgs)]
 pub(crate) struct StrictArgs {
-    /// Refuse keys of the checkpoint that are unknown, or whose values are not followed; else they are listed
+    /// Fail if the checkpoint has unknown keys, or keys that weighbridge does not follow; otherwise only list them
     #[arg(long)]
     pub(crate) strict: bool,
 }
@@ -437,7 +447,7 @@ pub(crate) struct BenchArgs {
     /// Tokens to generate
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) decode: u32,
-    /// Runs of each, after one to warm up; medians are printed
+    /// Runs of each, after one to warm up; the output is their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
     /// Print JSON
@@ -448,28 +458,29 @@ pub(crate) struct BenchArgs {
 /// `diff`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "If one family claims both and both have all that it wants, parameters are compared by canonical \
-    names, in canonical order, so that GGUF can be held against HF; else by names as stored. Errors are those of B \
-    against A: the largest, the length of the difference in lengths of A (relative), the cosine of the angle.\n\n\
-    Exit code, as of diff(1) and cmp(1): 0 if both hold the same parameters with the same values, whatever their names \
-    and encodings; 1 if they differ; 2 if that cannot be told, since a file is broken or the command line is wrong. \
-    Configurations are compared too, but do not count.\n\n\
+    after_long_help = "If both checkpoints are complete models of one family, `diff` compares parameters by canonical names, \
+    so that you can compare GGUF with Hugging Face. Otherwise it compares tensors by their stored names. Errors are those \
+    of B against A: the largest, the relative error (the norm of the difference over the norm of A), and the cosine \
+    similarity.\n\n\
+    Exit codes are those of diff(1) and cmp(1): 0 if both hold the same parameters with the same values, whatever their \
+    names and encodings; 1 if they differ; 2 if a file is broken or the command line is wrong. `diff` compares \
+    configurations too, but they do not change the exit code.\n\n\
     Examples:\n  \
     weighbridge diff model/ model.gguf         what a conversion did\n  \
-    weighbridge diff base.gguf tuned.gguf      which layers a training changed, the most first\n  \
-    weighbridge diff a.pt b.pt --layout source any two files, name by name\n  \
+    weighbridge diff base.gguf tuned.gguf      which layers training changed most\n  \
+    weighbridge diff a.pt b.pt --layout source any two files, by tensor name\n  \
     weighbridge diff a/ b/ --json > diff.json  every parameter\n  \
     weighbridge diff a/ b/ --html diff.html    every parameter as a page, with a chart of the layers"
 )]
 pub(crate) struct DiffArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) a: PathBuf,
-    /// Another, of any format
+    /// The other checkpoint, in any format
     pub(crate) b: PathBuf,
-    /// Whose names: those of the files, or canonical ones [default: canonical, if a family claims both]
+    /// Compare by the names of the files or by canonical names [default: canonical, if both are models of one family]
     #[arg(long, value_enum)]
     layout: Option<DiffLayoutArg>,
-    /// List each parameter, and the entries that it is made from
+    /// List every parameter, and the tensors that it is made from
     #[arg(long)]
     pub(crate) all: bool,
     /// Threads [default: all]
@@ -485,7 +496,7 @@ pub(crate) struct DiffArgs {
 /// A layout to compare in, by name.
 #[derive(Clone, Copy, ValueEnum)]
 enum DiffLayoutArg {
-    /// Names and shapes of the files
+    /// The names and shapes of the files
     Source,
     /// Canonical names, shapes and order
     Canonical,

@@ -8,8 +8,8 @@ use crate::json;
 use crate::style;
 
 /// Lists the commands that work on a model that no family claims.
-pub(crate) const UNKNOWN: &str = "its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take \
-                       them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir";
+pub(crate) const UNKNOWN: &str = "without a supported architecture you can still `inspect`, `check` and `diff` it, `plan` and `load` it with \
+                       `--layout source`, and `convert` it to npz, safetensors or npy-dir with its own tensor names";
 
 /// Why a command failed.
 pub(crate) enum Failure {
@@ -159,9 +159,9 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
     use weighbridge::convert::Error as Convert;
     use weighbridge::planner::Error as Plan;
 
-    const RULE: &str = "put the rule in a file, and give that with `--rules FILE`";
-    let is_there =
-        |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "something is there already" });
+    const RULE: &str = "save the rule in a file and add `--rules FILE`";
+    let is_there = |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "already exists" });
+    let is_not_stored = |problem: &Problem| matches!(problem.fault, Fault::NoPlace { .. });
     let said = Said::from(&error.diagnostics());
     match error {
         weighbridge::Error::Plan(e) => match e {
@@ -177,27 +177,30 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
         weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_there) => {
             said.option("; `--force` overwrites it")
         }
+        weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_not_stored) => {
+            said.option(" (`--encode '*=f16'`)")
+        }
         weighbridge::Error::Checkpoint(e)
             if e.is_not_found() && !e.hints().iter().any(|hint| hint.starts_with("did you mean")) =>
         {
             said.hint(paths(&e.location().to_string()))
         }
         weighbridge::Error::Check(Check::Manifest { .. }) => {
-            said.hint("`weighbridge check --write-manifest` makes them")
+            said.hint("`weighbridge check --write-manifest` makes one")
         }
         weighbridge::Error::Check(Check::ManifestThere { .. }) => {
             said.hint("`--verify` shows what has changed; `--force` replaces it")
         }
         weighbridge::Error::NotRun { .. } => said.hint(
-            "`weighbridge convert` writes it for programs that do, `weighbridge plan` shows how it is loaded",
+            "to run it elsewhere, convert it with `weighbridge convert`, for example to GGUF for llama.cpp",
         ),
         weighbridge::Error::Convert(Convert::Requantize { .. }) => said.option(" with `--allow-requantize`"),
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
-            said.hint("leave it out of --allow-loss")
+            said.hint("remove it from `--allow-loss`")
         }
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) => {
             let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
-            said.hint(format!("--allow-loss {} converts all the same", keys.join(",")))
+            said.hint(format!("`--allow-loss {}` converts it anyway", keys.join(",")))
         }
         weighbridge::Error::Engine(e) => said.option(option(e)),
         _ => said,
@@ -223,10 +226,10 @@ fn paths(path: &str) -> String {
     let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
     match repository {
         Some(_) => format!(
-            "models are not downloaded here: fetch it first, as with `hf download {path}`, and give the directory that it prints"
+            "weighbridge does not download models: run `hf download {path}` first, and give the directory that it prints"
         ),
         None => {
-            "wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights"
+            "wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)"
                 .to_owned()
         }
     }

@@ -48,7 +48,7 @@ impl Doubts {
             return Ok(self);
         }
         Err(Failure::Other(format!(
-            "not every key of the checkpoint is known and followed:\n{}\nhint: without --strict they are listed only",
+            "the checkpoint has keys that are unknown or not followed:\n{}\nhint: without `--strict` they are only listed",
             lines.join("\n")
         )))
     }

@@ -22,10 +22,7 @@ pub(crate) fn path() -> Option<PathBuf> {
 pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
     let Some(path) = path() else { return Ok(None) };
     let wrong = |why: String| {
-        format!(
-            "`{}`: {why}\nhint: `weighbridge tune` writes it anew, `--no-tune` goes without it",
-            path.display()
-        )
+        format!("`{}`: {why}\nhint: `weighbridge tune` rewrites it, `--no-tune` ignores it", path.display())
     };
     let text = match fs::read_to_string(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -43,8 +40,10 @@ pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
 /// Adds to the file. One that cannot be read is written anew.
 pub(crate) fn write(path: &Path, threads: Option<usize>, access: Access) -> io::Result<()> {
     let named = |e: io::Error| {
-        let why =
-            format!("cannot write `{}`: {e}\nhint: `--dry-run` only shows what was measured", path.display());
+        let why = format!(
+            "cannot write `{}`: {e}\nhint: `--dry-run` prints the measurements and writes nothing",
+            path.display()
+        );
         io::Error::new(e.kind(), why)
     };
     let text = fs::read_to_string(path).unwrap_or_default();

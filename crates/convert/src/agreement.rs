@@ -48,12 +48,12 @@ impl Agreement {
         for (i, copy) in self.copies.iter().enumerate() {
             if self.bytes(2 * i, pool)? != self.bytes(2 * i + 1, pool)? {
                 let (first, other) = (held_in(&copy.first.expr), held_in(&copy.other.expr));
-                wrong.push(format!("`{first}` and `{other}` are not the same there"));
+                wrong.push(format!("`{first}` and `{other}` differ there"));
             }
         }
         for (i, zeros) in self.padding.iter().enumerate() {
             if self.bytes(2 * self.copies.len() + i, pool)?.iter().any(|byte| *byte != 0) {
-                wrong.push(format!("`{}` is not zero where it pads", zeros.name));
+                wrong.push(format!("`{}` has padding that is not zero", zeros.name));
             }
         }
         let constants = 2 * self.copies.len() + self.padding.len();
@@ -72,7 +72,8 @@ impl Agreement {
         }
         wrong.insert(
             0,
-            "the files of the ranks are not of one model, or its experts are dealt otherwise:".to_owned(),
+            "the rank files do not belong to one model, or its experts are distributed differently:"
+                .to_owned(),
         );
         Err(Error::Convert { what: wrong.into_iter().map(Diagnostic::new).collect() })
     }

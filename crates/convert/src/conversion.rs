@@ -410,7 +410,7 @@ fn choose(
             {
                 kept(&format!("decoded: {} has no {stored}", format.name()))
             }
-            None if !staged.is_empty() => kept("decoded: its parts are encoded otherwise"),
+            None if !staged.is_empty() => kept("decoded: its parts have different encodings"),
             None if let Some(plain) = little(scheme) => {
                 Choice { scheme: Some(plain), rule: "byte order".to_owned() }
             }

@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// Weights are quantised already, and would be quantised again.
     #[error(
-        "these weights are quantised already, and would be quantised again:{}",
+        "these weights are already quantised and would be quantised again:{}",
         crate::requantize::listed(weights)
     )]
     Requantize {

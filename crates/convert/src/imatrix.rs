@@ -53,8 +53,8 @@ impl Imatrix {
                 return Err(wrong(format!("{len} bytes are too many")));
             }
             let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
-            let columns =
-                old(&bytes).ok_or_else(|| wrong("it is neither GGUF nor the form before that".to_owned()))?;
+            let columns = old(&bytes)
+                .ok_or_else(|| wrong("it is neither GGUF nor llama.cpp's older imatrix format".to_owned()))?;
             Imatrix { path: path.to_owned(), columns, dataset: None, chunks: None }
         } else {
             let checkpoint = checkpoint::open(path)?;
@@ -62,7 +62,7 @@ impl Imatrix {
             new(path, &checkpoint, &loaded).map_err(wrong)?
         };
         if imatrix.columns.is_empty() {
-            return Err(wrong("it says nothing about any tensor".to_owned()));
+            return Err(wrong("it has no tensors".to_owned()));
         }
         match imatrix.columns.iter().find(|(_, c)| c.iter().any(|x| !x.is_finite())) {
             Some((name, _)) => Err(wrong(format!("`{name}` has values that are not finite"))),

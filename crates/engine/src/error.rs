@@ -55,10 +55,10 @@ pub enum Error {
         capacity: usize,
     },
     /// A session, or a snapshot, of another model.
-    #[error("the session is of another model than the one that runs")]
+    #[error("the session belongs to another model")]
     OtherModel,
     /// More positions than a learned table holds.
-    #[error("a context of {wanted} was asked for, and the model has learned {learned} positions")]
+    #[error("a context of {wanted} is too long: the model was trained for {learned} positions")]
     Positions {
         /// Positions wanted.
         wanted: usize,

@@ -70,7 +70,7 @@ impl fmt::Debug for Error {
 impl Error {
     /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
-        let broken = "the weights are broken, or a kernel is, which the reference backend shows";
+        let broken = "the weights or a kernel are broken; the reference backend tells which";
         Diagnostics::of(self, matches!(self, Error::NotNumbers { .. }).then(|| broken.to_owned()))
     }
 

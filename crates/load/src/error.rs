@@ -124,7 +124,7 @@ pub enum Error {
         count: u64,
     },
     /// Buffers for a parameter do not fit.
-    #[error("`{param}` needs {wanted} bytes of buffers, and the memory limit is {memory}")]
+    #[error("`{param}` needs {wanted} bytes of buffers, but the memory limit is {memory}")]
     LittleMemory {
         /// The parameter that takes the most.
         param: String,
@@ -210,7 +210,7 @@ impl Error {
             Error::NotFinite { .. } => "keep it in f32, bf16 or f16".to_owned(),
             Error::Overflow { .. } => "use bf16 or f32 for it, or allow overflow".to_owned(),
             Error::LittleMemory { least, .. } => {
-                format!("{least} bytes are the least with which all of this can be loaded")
+                format!("this load needs at least {least} bytes")
             }
             _ => return Diagnostics::of(self, None),
         };

@@ -44,16 +44,23 @@ impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} in {:.0} ms on {}: {} borrowed, {} read, {} copied, {} encoded; peak {}",
+            "loaded {} in {:.0} ms on {}",
             counted(self.params, "parameter"),
             self.seconds * 1e3,
             counted(self.threads, "thread"),
-            Bytes(self.bytes_borrowed),
-            Bytes(self.bytes_read),
-            Bytes(self.bytes_copied),
-            Bytes(self.bytes_encoded),
-            Bytes(self.peak_rss),
-        )
+        )?;
+        let parts = [
+            (self.bytes_borrowed, "mapped"),
+            (self.bytes_copied, "copied"),
+            (self.bytes_encoded, "re-encoded"),
+        ];
+        for (i, (bytes, how)) in parts.into_iter().filter(|(bytes, _)| *bytes > 0).enumerate() {
+            write!(f, "{} {} {how}", if i == 0 { ":" } else { "," }, Bytes(bytes))?;
+        }
+        if self.peak_rss > 0 {
+            write!(f, "; peak {}", Bytes(self.peak_rss))?;
+        }
+        Ok(())
     }
 }
 

@@ -141,8 +141,7 @@ fn reordered(part: &Part) -> bool {
 fn pieces(out: &mut String, param: &PlannedParam, plane: &PlannedPlane, names: &[&str]) {
     _ = write!(out, "\n  {}: {}, ", plane.role, Bytes(plane.bytes));
     if let Some((entry, _, at)) = plane.borrowable() {
-        let borrowed =
-            if param.steps.is_empty() && param.staged.is_empty() { ": can be borrowed" } else { "" };
+        let borrowed = if param.steps.is_empty() && param.staged.is_empty() { ": can be mapped" } else { "" };
         _ = write!(out, "one run of {} at byte {at}{borrowed}", names[entry]);
         return;
     }

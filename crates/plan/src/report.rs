@@ -314,7 +314,7 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
                     Some(of) => format!("`{}` {shape} is made of `{}`", name(entry), name(of)),
                     None => format!("`{}` {shape} is in the checkpoint", name(entry)),
                 },
-                ", but no parameter is made from it".into(),
+                ", but no parameter uses it".into(),
             )
         }
         Problem::Shape { param, entries, as_stored, wants, found } => {
@@ -417,16 +417,14 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             format!(": wanted a power of two up to 4096 to align it to, found {align}"),
         ),
         Problem::Torn { param, absent } => {
-            hints.push("a layout of separate parts does without: canonical, in-place, gguf, hf".into());
+            hints.push("use a layout without fused parameters: canonical, in-place, gguf or hf".into());
             (
                 format!("`{}`", name(param)),
                 format!(": wanted `{}` for it too, which is absent, as it may be", name(absent)),
             )
         }
         Problem::Renamed { end, found, wanted, count: n, example, rule } => {
-            hints.extend(
-                rule.iter().map(|rule| format!("a rule gives them the names that are wanted: {rule}")),
-            );
+            hints.extend(rule.iter().map(|rule| format!("this rule renames them: {rule}")));
             let dotted = |text: &str| match end {
                 End::Start => format!("`{text}.`"),
                 End::Finish => format!("`.{text}`"),
@@ -437,7 +435,7 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             };
             let differ = match (found.as_str(), wanted.as_str()) {
                 ("", wanted) => format!("do not {does} {}", dotted(wanted)),
-                (found, "") => format!("{does} {} besides", dotted(found)),
+                (found, "") => format!("{does} an extra {}", dotted(found)),
                 (found, wanted) => format!("{does} {} instead of {}", dotted(found), dotted(wanted)),
             };
             let (found, wanted) = example;

@@ -132,29 +132,33 @@ fn needed(plan: &LoadPlan) -> u64 {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} from {} of {}",
-            counted(self.params, "parameter"),
-            self.entries_used,
-            counted(self.entries, "entry")
-        )?;
+        write!(f, "{}", counted(self.params, "parameter"))?;
         if self.ties > 0 {
-            write!(f, ", {} tied", self.ties)?;
+            write!(f, " ({} tied)", self.ties)?;
+        }
+        let tensors = counted(self.entries, "tensor");
+        if self.entries_used == self.entries && self.entries > 1 {
+            write!(f, ", all {tensors} used")?;
+        } else {
+            write!(f, ", {} of {tensors} used", self.entries_used)?;
         }
         if self.dropped > 0 {
             write!(f, ", {} dropped", self.dropped)?;
         }
-        write!(f, "\nneeds {} of the files", Bytes(self.needed_bytes))?;
+        write!(f, "\nuses {} of the files", Bytes(self.needed_bytes))?;
         write!(
             f,
-            "\nslots {}: {} can be borrowed, {} copied",
+            "\n{} in memory: {} can be mapped, {} copied",
             Bytes(self.slot_bytes),
             Bytes(self.borrowable_bytes),
             Bytes(self.copied_bytes)
         )?;
         if self.zero_bytes > 0 {
             write!(f, ", {} padding", Bytes(self.zero_bytes))?;
+        }
+        let unchanged = self.borrowable_bytes + self.copied_bytes + self.zero_bytes;
+        if !self.codecs.is_empty() && self.slot_bytes > unchanged {
+            write!(f, ", the rest re-encoded")?;
         }
         for c in &self.codecs {
             write!(

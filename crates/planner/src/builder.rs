@@ -210,7 +210,7 @@ fn share_experts(mesh: &Mesh, tree: &Tree, model: &str) -> Result<(), Error> {
     if mesh.ep == 1 || tree.declared().iter().any(has) {
         return Ok(());
     }
-    let what = format!("{model} has no experts to deal to {} groups of ranks", mesh.ep);
+    let what = format!("{model} has no experts to distribute to {} groups of ranks", mesh.ep);
     Err(Error::Mesh { what: Diagnostic::new(what) })
 }
 

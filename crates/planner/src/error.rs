@@ -134,7 +134,7 @@ impl Error {
         Error::Mesh { what: Diagnostic::new("wanted from 1 to 1048576 ranks") }
     }
 
-    /// The checkpoint does not fit its model; or, without a model, its tensors cannot be loaded as asked.
+    /// The checkpoint does not match its model; or, without a model, its tensors cannot be loaded as asked.
     pub(crate) fn misfit(
         checkpoint: &Checkpoint,
         family: Option<&'static str>,
@@ -216,7 +216,7 @@ const BACKBONE: &str = "a backbone that was saved alone has no output matrix, an
                         let `output.weight` be missing";
 
 fn misfit(path: &str, family: &str) -> String {
-    format!("`{path}` does not fit its model ({family}):")
+    format!("`{path}` does not match its model ({family}):")
 }
 
 fn unmapped(path: &str) -> String {
@@ -241,7 +241,7 @@ fn undivided(problems: &[model::Undivided]) -> String {
         let name = if *count == 1 { problem.name.clone() } else { format!("{pattern}` ({count} of them)") };
         let quote = if *count == 1 { "`" } else { "" };
         format!(
-            "\n  `{name}{quote}: {} among {} ranks, wanted {}",
+            "\n  `{name}{quote}: cannot split {} across {} ranks; use {}",
             problem.what, problem.ranks, problem.wanted
         )
     };

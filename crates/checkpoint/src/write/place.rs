@@ -297,7 +297,7 @@ fn refuse(
         let Ok(found) = fs::symlink_metadata(&path) else { continue };
         let exists = |what| Some(Fault::Exists { what });
         let refused = match (kind == DestinationKind::Folder, found.is_dir()) {
-            _ if !overwrite => exists("something is there already"),
+            _ if !overwrite => exists("already exists"),
             (true, true) => only_a_checkpoint(&path)?,
             (false, false) => None,
             (true, false) => exists("a file is there, where a directory is to be"),

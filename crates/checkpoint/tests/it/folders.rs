@@ -143,7 +143,7 @@ fn a_directory_of_something_else() {
     let dir = Dir::new();
     (0..12).for_each(|i| drop(dir.file(&format!("m/photo{i:02}.jpg"), "")));
     assert_snapshot!(dir.error("m"), @"
-    mismatch in `DIR/m`: wanted a `config.json` with a safetensors file, or one GGUF file, found `photo00.jpg`, `photo01.jpg`, `photo02.jpg`, `photo03.jpg`, `photo04.jpg`, `photo05.jpg`, `photo06.jpg`, `photo07.jpg` and 4 more
+    mismatch in `DIR/m`: wanted one GGUF file, safetensors or PyTorch weights (MLX too) with their `config.json`, or .npy files, found `photo00.jpg`, `photo01.jpg`, `photo02.jpg`, `photo03.jpg`, `photo04.jpg`, `photo05.jpg`, `photo06.jpg`, `photo07.jpg` and 4 more
     hint: name the directory that holds the model's files
     ");
 }
@@ -153,7 +153,7 @@ fn an_empty_directory() {
     let dir = Dir::new();
     std::fs::create_dir(dir.path("m")).unwrap();
     assert_snapshot!(dir.error("m"), @"
-    mismatch in `DIR/m`: wanted a `config.json` with a safetensors file, or one GGUF file, found an empty directory
+    mismatch in `DIR/m`: wanted one GGUF file, safetensors or PyTorch weights (MLX too) with their `config.json`, or .npy files, found an empty directory
     hint: name the directory that holds the model's files
     ");
 }

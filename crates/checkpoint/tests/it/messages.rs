@@ -38,7 +38,7 @@ fn a_gguf_that_ends_in_its_header() {
 fn a_wrong_magic() {
     assert_snapshot!(error("x.gguf", b"FUGG\x03\0\0\0"), @"
     malformed `DIR/x.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
-    hint: this is no GGUF file, or a damaged one: download it again
+    hint: this is not a GGUF file, or it is damaged: download it again
     ");
 }
 
@@ -46,7 +46,7 @@ fn a_wrong_magic() {
 fn an_unknown_format() {
     assert_snapshot!(error("x.weights", b"\x01\x02hello\x1b[31m"), @"
     unsupported `DIR/x.weights`: the content is of no known format, it starts with 01 02 68 65 6c 6c 6f 1b (`..hello.`)
-    hint: the formats that are read are gguf, safetensors, npz, npy, pytorch
+    hint: supported formats: gguf, safetensors, npz, npy, pytorch
     ");
 }
 

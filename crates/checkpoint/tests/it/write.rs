@@ -152,28 +152,28 @@ fn a_format_names_all_that_it_cannot_hold() {
     tensors.push(Outgoing { name: "x".into(), ..tensors[0].clone() });
     assert_snapshot!(Draft::npz(tensors).err().unwrap().diagnostics(), @"
     `npz`: 27 problems
-      tensor `q4_0.weight`: q4_0 has no place here, wanted a dtype that numpy has
-      tensor `q4_1.weight`: q4_1 has no place here, wanted a dtype that numpy has
-      tensor `q5_0.weight`: q5_0 has no place here, wanted a dtype that numpy has
-      tensor `q5_1.weight`: q5_1 has no place here, wanted a dtype that numpy has
-      tensor `q8_0.weight`: q8_0 has no place here, wanted a dtype that numpy has
-      tensor `q8_1.weight`: q8_1 has no place here, wanted a dtype that numpy has
-      tensor `q2_k.weight`: q2_k has no place here, wanted a dtype that numpy has
-      tensor `q3_k.weight`: q3_k has no place here, wanted a dtype that numpy has
-      tensor `q4_k.weight`: q4_k has no place here, wanted a dtype that numpy has
-      tensor `q5_k.weight`: q5_k has no place here, wanted a dtype that numpy has
-      tensor `q6_k.weight`: q6_k has no place here, wanted a dtype that numpy has
-      tensor `q8_k.weight`: q8_k has no place here, wanted a dtype that numpy has
-      tensor `iq2_xxs.weight`: iq2_xxs has no place here, wanted a dtype that numpy has
-      tensor `iq2_xs.weight`: iq2_xs has no place here, wanted a dtype that numpy has
-      tensor `iq3_xxs.weight`: iq3_xxs has no place here, wanted a dtype that numpy has
-      tensor `iq1_s.weight`: iq1_s has no place here, wanted a dtype that numpy has
-      tensor `iq4_nl.weight`: iq4_nl has no place here, wanted a dtype that numpy has
-      tensor `iq3_s.weight`: iq3_s has no place here, wanted a dtype that numpy has
-      tensor `iq2_s.weight`: iq2_s has no place here, wanted a dtype that numpy has
-      tensor `iq4_xs.weight`: iq4_xs has no place here, wanted a dtype that numpy has
+      tensor `q4_0.weight`: cannot store q4_0, wanted a numpy dtype
+      tensor `q4_1.weight`: cannot store q4_1, wanted a numpy dtype
+      tensor `q5_0.weight`: cannot store q5_0, wanted a numpy dtype
+      tensor `q5_1.weight`: cannot store q5_1, wanted a numpy dtype
+      tensor `q8_0.weight`: cannot store q8_0, wanted a numpy dtype
+      tensor `q8_1.weight`: cannot store q8_1, wanted a numpy dtype
+      tensor `q2_k.weight`: cannot store q2_k, wanted a numpy dtype
+      tensor `q3_k.weight`: cannot store q3_k, wanted a numpy dtype
+      tensor `q4_k.weight`: cannot store q4_k, wanted a numpy dtype
+      tensor `q5_k.weight`: cannot store q5_k, wanted a numpy dtype
+      tensor `q6_k.weight`: cannot store q6_k, wanted a numpy dtype
+      tensor `q8_k.weight`: cannot store q8_k, wanted a numpy dtype
+      tensor `iq2_xxs.weight`: cannot store iq2_xxs, wanted a numpy dtype
+      tensor `iq2_xs.weight`: cannot store iq2_xs, wanted a numpy dtype
+      tensor `iq3_xxs.weight`: cannot store iq3_xxs, wanted a numpy dtype
+      tensor `iq1_s.weight`: cannot store iq1_s, wanted a numpy dtype
+      tensor `iq4_nl.weight`: cannot store iq4_nl, wanted a numpy dtype
+      tensor `iq3_s.weight`: cannot store iq3_s, wanted a numpy dtype
+      tensor `iq2_s.weight`: cannot store iq2_s, wanted a numpy dtype
+      tensor `iq4_xs.weight`: cannot store iq4_xs, wanted a numpy dtype
       and 7 more
-    hint: encode them as f32, f16 or bf16, or write another format
+    hint: write another format, or encode them as f32, f16 or bf16
     ");
     let source = checkpoint::open(golden("safetensors/every-dtype.safetensors")).unwrap();
     let mut tensors = outgoing(&source);
@@ -186,18 +186,18 @@ fn a_format_names_all_that_it_cannot_hold() {
     assert_snapshot!(Draft::gguf(tensors.clone(), &[]).err().unwrap().diagnostics(), @"
     `gguf`: 12 problems
       tensor `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn`: name length in bytes of 64, over the limit of 63
-      tensor `uint64`: u64 (as in 3 more) has no place here, wanted a ggml type
-      tensor `complex64`: c64 (as in 2 more) has no place here, wanted a ggml type
-      tensor `uint32`: u32 (as in 2 more) has no place here, wanted a ggml type
-      tensor `uint16`: u16 (as in 2 more) has no place here, wanted a ggml type
-      tensor `float8_e5m2fnuz`: f8_e5m2fnuz (as in 2 more) has no place here, wanted a ggml type
-      tensor `float8_e4m3fnuz`: f8_e4m3fnuz (as in 2 more) has no place here, wanted a ggml type
-      tensor `float8_e8m0fnu`: f8_e8m0 (as in 2 more) has no place here, wanted a ggml type
-      tensor `float8_e4m3fn`: f8_e4m3 (as in 2 more) has no place here, wanted a ggml type
-      tensor `float8_e5m2`: f8_e5m2 (as in 2 more) has no place here, wanted a ggml type
-      tensor `uint8`: u8 (as in 2 more) has no place here, wanted a ggml type
-      tensor `bool`: bool (as in 2 more) has no place here, wanted a ggml type
-    hint: encode them as f32, f16 or bf16, or write another format
+      tensor `uint64`: cannot store u64 (as in 3 more), wanted a ggml type
+      tensor `complex64`: cannot store c64 (as in 2 more), wanted a ggml type
+      tensor `uint32`: cannot store u32 (as in 2 more), wanted a ggml type
+      tensor `uint16`: cannot store u16 (as in 2 more), wanted a ggml type
+      tensor `float8_e5m2fnuz`: cannot store f8_e5m2fnuz (as in 2 more), wanted a ggml type
+      tensor `float8_e4m3fnuz`: cannot store f8_e4m3fnuz (as in 2 more), wanted a ggml type
+      tensor `float8_e8m0fnu`: cannot store f8_e8m0 (as in 2 more), wanted a ggml type
+      tensor `float8_e4m3fn`: cannot store f8_e4m3 (as in 2 more), wanted a ggml type
+      tensor `float8_e5m2`: cannot store f8_e5m2 (as in 2 more), wanted a ggml type
+      tensor `uint8`: cannot store u8 (as in 2 more), wanted a ggml type
+      tensor `bool`: cannot store bool (as in 2 more), wanted a ggml type
+    hint: write another format, or encode them as f32, f16 or bf16
     ");
     tensors.truncate(1);
     tensors.push(tensors[0].clone());
@@ -220,8 +220,8 @@ fn what_is_there_is_only_replaced_when_asked_for_and_when_done() {
     let dir = Dir::new();
     let path = dir.file("a.safetensors", "precious");
     assert_snapshot!(dir.text(&create(&path, false).unwrap_err()), @"
-    `DIR/a.safetensors`: something is there already
-    hint: remove it, or name another place
+    `DIR/a.safetensors`: already exists
+    hint: remove it, or name another destination
     ");
     let writer = small().create(&path, true).unwrap();
     drop(writer);
@@ -296,7 +296,7 @@ fn only_a_model_is_replaced_by_a_directory() {
     }
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
     `DIR/model`: the directory there holds `a`, `b`, `c` and 1 more, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
     for name in ["b", "a", "c", "d"] {
         std::fs::remove_file(dir.path("model").join(name)).unwrap();
@@ -306,7 +306,7 @@ fn only_a_model_is_replaced_by_a_directory() {
     dir.file("model/deeper/file", "precious");
     assert_snapshot!(dir.text(&write("model").unwrap_err()), @"
     `DIR/model`: the directory there holds `deeper`, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
     dir.file("file", "precious");
     assert_snapshot!(dir.text(&write("file").unwrap_err()), @"`DIR/file`: a file is there, where a directory is to be");

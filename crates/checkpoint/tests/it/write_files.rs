@@ -160,8 +160,8 @@ fn parts_of_an_older_split_do_not_stay() {
     dir.file("m/x-y.gguf", "other");
     let refused = split(&source, 8).create(&out, false).err().unwrap();
     assert_snapshot!(dir.text(&refused), @"
-    `DIR/m/x.gguf`: something is there already
-    hint: remove it, or name another place
+    `DIR/m/x.gguf`: already exists
+    hint: remove it, or name another destination
     ");
     let part = |no: u32, of: u32| dir.path(&format!("m/x-{no:05}-of-{of:05}.gguf"));
     write(&source, split(&source, 8), &out, true, &part(1, 3));
@@ -257,7 +257,7 @@ fn any_name_can_be_an_array() {
     let refused = Draft::npy_dir(tensors, None).unwrap().create(&out, true).err().unwrap();
     assert_snapshot!(dir.text(&refused), @"
     `DIR/out`: the directory there holds `tensors/deep`, which no conversion writes
-    hint: move it elsewhere, or name another place: nothing is removed that may be yours
+    hint: move it, or name another destination: files that may be yours are never removed
     ");
 }
 

@@ -10,11 +10,11 @@ use super::AlsoArgs;
 /// `check`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "Opening checks the structure: sizes, ranges, shapes, names, overlaps. A manifest lists the \
-    name, shape, encoding and BLAKE3 of each tensor, and nothing of files: tensors that were moved to another format \
-    or cut into other shards still agree with it. Without FILE it is `PATH.weighbridge.json`, or \
+    after_long_help = "Without options, `check` reads headers and checks sizes, ranges, shapes, names and overlaps. A \
+    manifest lists the name, shape, encoding and BLAKE3 hash of each tensor, not of files, so that it still holds after \
+    you move the tensors to another format or to other shards. Without FILE it is `PATH.weighbridge.json`, or \
     `weighbridge-manifest.json` in a directory.\n\n\
-    Exit code: 0 if all is good, 1 if something is wrong with the checkpoint, 2 for a wrong command line.\n\n\
+    Exit codes: 0 if all is good, 1 if something is wrong with the checkpoint, 2 if the command line is wrong.\n\n\
     Examples:\n  \
     weighbridge check model.gguf                             headers only\n  \
     weighbridge check model/ --deep                          NaN, infinities, broken scales\n  \
@@ -27,21 +27,21 @@ use super::AlsoArgs;
     reason = "a flag that may be given, and may have a value, as clap derives it"
 )]
 pub(crate) struct CheckArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     #[arg(required_unless_present_any = ["verify", "write_manifest"])]
     path: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
-    /// Read all values: which are not finite, and which scales and companions cannot be meant
+    /// Read all values, and report those that are not finite and scales that cannot be right
     #[arg(long)]
     pub(crate) deep: bool,
-    /// If all is good, write what the tensors are to FILE [default: the one beside PATH]
+    /// If all is good, write a manifest to FILE [default: beside PATH]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) write_manifest: Option<Option<PathBuf>>,
-    /// Compare the tensors with what FILE says they are [default: the one beside PATH]
+    /// Check the tensors against the manifest FILE [default: the manifest beside PATH]
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "write_manifest")]
     pub(crate) verify: Option<Option<PathBuf>>,
-    /// Replace another manifest
+    /// Replace an existing manifest
     #[arg(long, requires = "write_manifest")]
     pub(crate) force: bool,
     /// Threads [default: all]

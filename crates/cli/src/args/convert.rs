@@ -8,7 +8,7 @@ use weighbridge::convert::{OutputFormat, Split};
 use super::size::file_size;
 use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
-/// Whose ranks hold the files.
+/// The engine whose ranks hold the files.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum FromArg {
     /// `model-rank-R-part-P.safetensors`, as `--layout vllm` writes them
@@ -18,13 +18,12 @@ pub(crate) enum FromArg {
 /// `convert`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "A rule is PATTERN=SCHEME, where the pattern is for whole names and `*` is any run of \
-    characters. Only tensors of floats are encoded. `convert SRC OUT.npz --encode '*=f32'` decodes any file, whatever \
-    its architecture.\n\n\
+    after_long_help = "`--encode PATTERN=SCHEME` matches whole tensor names; `*` matches any characters. Only floats are \
+    encoded. `convert SRC OUT.npz --encode '*=f32'` decodes any file, whatever its architecture.\n\n\
     A SIZE is in bytes, or has a unit: 500MB, 2GiB; K, M, G and T alone are decimal.\n\n\
-    What is being written is in `.DESTINATION.partial` until all of it is. A conversion that was killed, interrupted \
-    or failed is continued by the same command, if the source is unchanged, and gives the same bytes. To give it up, \
-    remove that directory.\n\n\
+    Until the conversion is complete, its output is in `.DESTINATION.partial`. If it was killed or interrupted, or if it \
+    failed, run the same command again: if the source is unchanged, it continues and writes the same bytes. To discard \
+    it, remove that directory.\n\n\
     Examples:\n  \
     weighbridge convert model.gguf small.gguf --preset q4_k_m         as llama-quantize chooses\n  \
     weighbridge convert model/ half/ --to hf --encode '*=bf16' --max-shard-size 5GB\n  \
@@ -33,18 +32,18 @@ pub(crate) enum FromArg {
 )]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct ConvertArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) source: PathBuf,
-    /// The file or directory to write; nothing is there before all of it is
+    /// The file or directory to write. It appears when it is complete
     pub(crate) destination: PathBuf,
-    /// The format to write [default: what the destination's extension says]
+    /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]
     to: Option<FormatArg>,
-    /// Whose names and shapes [default: those of the format; of the source for npz and safetensors]
+    /// The names and shapes to write [default: those of the format; for npz and safetensors, those of the source]
     #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
-    /// The source is a directory of files that ranks hold, and is put together again; how experts were dealt must be said
-    /// (`--whole-experts`, `--experts`), the number of ranks not
+    /// Join a source that holds one file or more for each rank of ENGINE. Repeat `--whole-experts` and `--experts` as
+    /// they were when it was written; the number of ranks is in the file names
     #[arg(long, value_enum, value_name = "ENGINE", conflicts_with_all = ["tp", "pp", "ep"])]
     pub(crate) from: Option<FromArg>,
     #[command(flatten)]
@@ -53,40 +52,39 @@ pub(crate) struct ConvertArgs {
     pub(crate) mesh: MeshArgs,
     #[command(flatten)]
     pub(crate) encoding: EncodingArgs,
-    /// How much columns matter: a file that llama.cpp's llama-imatrix made
+    /// Weight rounding errors by the importance matrix in FILE, made by llama.cpp's llama-imatrix
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
-    /// Let finite values become infinite in a cast
+    /// Allow casts that turn finite values into infinities
     #[arg(long)]
     pub(crate) allow_overflow: bool,
-    /// Let weights that are quantised already be quantised again in another encoding, which loses more
+    /// Allow quantised weights to be quantised again in another encoding, which loses more
     #[arg(long)]
     pub(crate) allow_requantize: bool,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
-    /// Let a key of the configuration be lost that the format cannot say; several: repeat, or separate with commas
+    /// Allow configuration keys to be lost that the format cannot store. Repeat it, or separate keys with commas
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub(crate) allow_loss: Vec<String>,
-    /// Of an hf or mlx directory: bytes of tensors in a file [default: 50GB for hf, 5GiB for mlx, as transformers
-    /// and mlx-lm have it]
+    /// hf and mlx: the most tensor bytes in a file [default: 50GB for hf and 5GiB for mlx, as in transformers and
+    /// mlx-lm]
     #[arg(long, value_name = "SIZE", value_parser = file_size)]
     pub(crate) max_shard_size: Option<u64>,
-    /// Of GGUF: bytes of tensors in a file; DESTINATION.gguf becomes DESTINATION-00001-of-00003.gguf and so on
+    /// GGUF: the most tensor bytes in a file. DESTINATION.gguf becomes DESTINATION-00001-of-00003.gguf and so on
     #[arg(long, value_name = "SIZE", value_parser = file_size, conflicts_with = "split_max_tensors")]
     split_max_size: Option<u64>,
-    /// Of GGUF: tensors in a file
+    /// GGUF: the most tensors in a file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     split_max_tensors: Option<u64>,
-    /// Of GGUF: where tensors begin, in bytes, a power of two from 8 on [default: as in the source, or 32]
+    /// GGUF: align tensors to this many bytes, a power of two, at least 8 [default: as in the source, or 32]
     #[arg(long, value_name = "BYTES")]
     pub(crate) alignment: Option<u32>,
-    /// Make the result durable each time this many bytes are written, so that no more is lost if you interrupt it; a
-    /// shorter result is not kept [default: 256MiB]
+    /// Flush to disk after each SIZE written. An interrupted conversion loses at most that much [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) sync_every: Option<u64>,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
-    /// Replace what is at the destination
+    /// Replace an existing destination
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads [default: all]
@@ -100,17 +98,17 @@ pub(crate) struct ConvertArgs {
 /// A format to write by name.
 #[derive(Clone, Copy, ValueEnum)]
 enum FormatArg {
-    /// numpy arrays: plain dtypes
+    /// One archive of numpy arrays, plain dtypes only
     Npz,
-    /// One safetensors file: plain dtypes
+    /// One safetensors file, plain dtypes only
     Safetensors,
-    /// GGUF: one file with the model's numbers and its tokenizer
+    /// GGUF, with the configuration and the tokenizer
     Gguf,
-    /// A directory as transformers reads it
+    /// A directory for Hugging Face transformers
     Hf,
-    /// A directory as mlx-lm reads it
+    /// A directory for mlx-lm
     Mlx,
-    /// A directory of numpy arrays: plain dtypes
+    /// A directory of .npy files, plain dtypes only
     NpyDir,
 }
 
@@ -131,7 +129,7 @@ impl ConvertArgs {
             Some(FormatArg::NpyDir) => Ok(OutputFormat::NpyDir),
             None => OutputFormat::of_path(&self.destination).ok_or_else(|| {
                 format!(
-                    "the name of `{}` does not say its format\nhint: say it: --to npz, safetensors, gguf, hf, mlx or npy-dir",
+                    "the name of `{}` does not say its format\nhint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir",
                     self.destination.display()
                 )
             }),

@@ -8,10 +8,10 @@ use weighbridge::tensor;
 /// What is encoded, and how.
 #[derive(ClapArgs)]
 pub(crate) struct EncodingArgs {
-    /// Encode what matches; the first rule that matches wins, rules go before the preset
+    /// Encode the tensors that match. The first matching rule wins; rules come before the preset
     #[arg(long, value_name = "PATTERN=SCHEME", value_parser = rule)]
     encode: Vec<EncodeRule>,
-    /// Encode everything, by what each tensor is for
+    /// Encode all tensors, each by its role
     #[arg(long, value_name = "NAME", value_parser = PresetParser, hide_possible_values = true, long_help = help())]
     preset: Option<&'static Preset>,
 }
@@ -79,7 +79,7 @@ fn unknown(name: &str) -> String {
 
 /// The long help: a paragraph for each group, in which a line may be as long as the terminal.
 fn help() -> String {
-    let start = "Encode everything, by what each tensor is for. In brackets: bits a weight.";
+    let start = "Encode all tensors, each by its role. Bits per weight are in brackets.";
     let paragraph = |group: &PresetGroup| {
         let presets: Vec<String> = of(*group)
             .map(|preset| match preset.alias() {

@@ -11,28 +11,27 @@ use super::{AdapterArgs, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
 /// `load`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "Nothing is kept: this measures loading, and shows that it works. Seconds count from before the \
-    files are opened until every parameter is in its place; starting the process and letting the memory go are not in \
-    them.\n\n\
-    `--memory` limits buffers: what is read before it can be moved or re-encoded. What goes straight into its place \
-    needs none, and the places themselves are not counted.\n\n\
+    after_long_help = "`load` measures loading and shows that it works; it keeps nothing. The time runs from before the \
+    files are opened until every parameter is in memory. It excludes process start and the release of memory.\n\n\
+    `--memory` limits buffers, which hold what is read before it is moved or re-encoded. Bytes that are read straight \
+    into a parameter need no buffer. The parameters themselves are not counted.\n\n\
     Examples:\n  \
     weighbridge load model.gguf                             as `run` does\n  \
-    weighbridge load model/ --layout source --owned         any checkpoint, into memory of its own\n  \
-    weighbridge load model/ --owned --memory 64MiB --json   in bounded memory\n  \
-    weighbridge load model/ --encode 'layers.*=q8_0'        encoded on the way: docs/encoding.md\n  \
+    weighbridge load model/ --layout source --owned         any checkpoint, all of it copied\n  \
+    weighbridge load model/ --owned --memory 64MiB --json   with bounded buffers\n  \
+    weighbridge load model/ --encode 'layers.*=q8_0'        re-encoded while it loads\n  \
     weighbridge load model/ --layout vllm --tp 4 --rank 2   one rank's share\n  \
-    weighbridge load model.gguf --verify                    against what `check --write-manifest` wrote"
+    weighbridge load model.gguf --verify                    against the manifest beside it"
 )]
 #[expect(
     clippy::option_option,
     reason = "a flag that may be given, and may have a value, as clap derives it"
 )]
 pub(crate) struct LoadArgs {
-    /// A .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     #[arg(required_unless_present = "verify")]
     path: Option<PathBuf>,
-    /// How the runtime wants the parameters
+    /// The layout of the parameters in memory
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
     pub(crate) layout: LayoutArg,
     #[command(flatten)]
@@ -41,13 +40,13 @@ pub(crate) struct LoadArgs {
     pub(crate) encoding: EncodingArgs,
     #[command(flatten)]
     pub(crate) share: RankArgs,
-    /// Copy everything into memory of its own: nothing stays in a map
+    /// Copy all parameters into memory; none stay in the map
     #[arg(long)]
     pub(crate) owned: bool,
-    /// Buffers take at most SIZE, all threads together [default: some MiB a thread]
+    /// Limit the buffers of all threads together to SIZE [default: no limit, which takes a few MiB a thread]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    /// Compare the tensors with what the manifest FILE says they are, as they are read [default: the one beside PATH]
+    /// Check the tensors against the manifest FILE while they are read [default: the manifest beside PATH]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) verify: Option<Option<PathBuf>>,
     #[command(flatten)]

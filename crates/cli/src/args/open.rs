@@ -25,8 +25,8 @@ impl OpenArgs {
 /// What else belongs to a checkpoint.
 #[derive(ClapArgs)]
 pub(crate) struct AlsoArgs {
-    /// Another checkpoint whose tensors join these, with PREFIX before their names; several: repeat. The configuration is
-    /// the first one's. A path with `=` in it is `=PATH`
+    /// Add the tensors of a second checkpoint, with PREFIX before their names. Repeat it for more. The configuration
+    /// comes from the first. Write a PATH that contains `=` as `=PATH`
     #[arg(long, value_name = "[PREFIX=]PATH", value_parser = more)]
     also: Vec<More>,
 }
@@ -48,14 +48,14 @@ fn more(text: &str) -> Result<More, String> {
 /// A way to read by name.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum IoArg {
-    /// Whichever suits the file
+    /// `mmap` on a local file system, `pread` on others
     Auto,
     /// Map the file into memory
     Mmap,
-    /// Read into memory (`read` is the same)
+    /// Read the file, without a map. `read` means the same
     #[value(alias = "read")]
     Pread,
-    /// Read past the page cache, where the file system takes part: fastest from a cold disk, but nothing of it is there next time
+    /// Read past the page cache, where the file system supports it. Fastest from a cold disk, but caches nothing
     Direct,
 }
 

@@ -10,10 +10,10 @@ use crate::pages::Output;
 /// A picture.
 #[derive(ClapArgs)]
 pub(crate) struct SvgArgs {
-    /// Also draw what moves where, as a picture in FILE; with `-`, print the picture instead of the text
+    /// Also draw the plan to FILE; with `-`, print the picture instead of the text
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     svg: Option<PathBuf>,
-    /// Replace FILE if it is a picture that weighbridge wrote
+    /// Replace FILE if weighbridge wrote it
     #[arg(long, requires = "svg")]
     force: bool,
 }
@@ -28,10 +28,10 @@ impl SvgArgs {
 /// A page.
 #[derive(ClapArgs)]
 pub(crate) struct HtmlArgs {
-    /// Also write a page for a browser to FILE; with `-`, print the page instead of the text
+    /// Also write an HTML page to FILE; with `-`, print the page instead of the text
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Replace FILE if it is a page that weighbridge wrote
+    /// Replace FILE if weighbridge wrote it
     #[arg(long, requires = "html")]
     force: bool,
 }
@@ -47,7 +47,7 @@ fn output(file: Option<&PathBuf>, force: bool, json: bool, flag: &str) -> Result
     let output = file.map(|file| Output::new(file, force)).transpose()?;
     if json && output.as_ref().is_some_and(Output::is_stdout) {
         return Err(Failure::Usage(format!(
-            "`--json` and `--{flag} -` both want standard output: name a file for one of them"
+            "`--json` and `--{flag} -` both write to standard output\nhint: give `--{flag}` a file"
         )));
     }
     Ok(output)

@@ -11,8 +11,8 @@ use super::{ModelArgs, StrictArgs};
 /// `run`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "In a chat, `/help` lists the commands. A line that ends with `\\` goes on in the next one; a pasted text \
-    keeps its lines. When the context is full, the oldest questions and answers are dropped, and a note says how many.\n\n\
+    after_long_help = "In a chat, `/help` lists the commands. A line that ends with `\\` continues on the next one; pasted text \
+    keeps its lines. When the context is full, `run` drops the oldest questions and answers, and says how many.\n\n\
     Examples:\n  \
     weighbridge run model.gguf                                   chat\n  \
     weighbridge run model.gguf -p 'Why is the sky blue?'         one answer\n  \
@@ -57,16 +57,16 @@ pub(crate) struct RunArgs {
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Sampling")]
 struct SamplerArgs {
-    /// 0 takes the most likely token, always [default: as the model says, or 0.8]
+    /// 0 always takes the most likely token [default: the model's, or 0.8]
     #[arg(long)]
     temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all [default: as the model says, or 40]
+    /// Keep the K most likely tokens; 0 keeps all [default: the model's, or 40]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Keep the most likely tokens that together reach this probability [default: as the model says, or 0.95]
+    /// Keep the most likely tokens that together reach this probability [default: the model's, or 0.95]
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Keep tokens at least this likely, relative to the most likely [default: as the model says, or 0.05]
+    /// Keep tokens at least this likely, relative to the most likely [default: the model's, or 0.05]
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
     /// The same seed gives the same text [default: from the clock]

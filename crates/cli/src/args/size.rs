@@ -25,7 +25,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     let unit = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, bytes)| *bytes);
     let bytes =
         unit.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit)).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "wanted a size as 500MB or 2GiB".to_owned())
+    bytes.ok_or_else(|| "wanted a size such as 500MB or 2GiB".to_owned())
 }
 
 /// Bytes of a file, at least: a number without a unit is in bytes, where llama-gguf-split wants one.
@@ -36,7 +36,7 @@ pub(super) fn file_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         bytes @ SMALLEST.. => Ok(bytes),
         bytes => Err(format!(
-            "{bytes} bytes are too few for a file: wanted at least {SMALLEST}; a size has a unit, as {bytes}G"
+            "{bytes} bytes are too few for a file: wanted at least {SMALLEST}; add a unit, such as {bytes}G"
         )),
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         if let Some(shares) = shares {
             writeln!(
                 out,
-                "           products alone take {:.0} % of that time; {:.0} % of {:.0} thousand million products a second",
+                "           matrix products take {:.0} % of that time; {:.0} % of {:.0} G multiply-adds/s",
                 100.0 * shares.of_prefill,
                 100.0 * shares.of_peak,
                 shares.peak / 1e9
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         match shares {
             Some(shares) => writeln!(
                 out,
-                ": {:.0} % of {:.1} GB/s, a plain read",
+                ": {:.0} % of the plain read speed, {:.1} GB/s",
                 100.0 * shares.of_read,
                 shares.read / 1e9
             )?,

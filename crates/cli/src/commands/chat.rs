@@ -23,7 +23,7 @@ use crate::style;
 
 const COMMANDS: [(&str, &str); 6] = [
     ("/help", "this"),
-    ("/clear", "forget the conversation, but for the system message"),
+    ("/clear", "forget the conversation, except the system message"),
     ("/save FILE", "write the conversation to FILE, as JSON"),
     ("/stats", "speed and memory of the last answer"),
     ("/quit", "leave, as Ctrl-D does"),
@@ -32,7 +32,7 @@ const COMMANDS: [(&str, &str); 6] = [
 
 fn help() -> String {
     let lines: Vec<String> = COMMANDS.iter().map(|(name, what)| format!("{name:<12}{what}")).collect();
-    format!("{}\nA line that ends with \\ goes on in the next one.", lines.join("\n"))
+    format!("{}\nA line that ends with \\ continues on the next one.", lines.join("\n"))
 }
 
 /// Talks until the input ends.
@@ -81,13 +81,13 @@ fn ask(session: &mut Session<'_>, messages: &mut Vec<Message>, question: String)
         if dropped > 0 {
             let what = if dropped == 1 { "question and its answer" } else { "questions and their answers" };
             note(&format!(
-                "the context is full: dropped the oldest {dropped} {what} (`--ctx` asks for more room)"
+                "the context is full: dropped the oldest {dropped} {what} (a larger `--ctx` makes room)"
             ));
         }
     }
     if tokens.len() >= room {
         note(&format!(
-            "this takes {}, and the context has {room}: it was not asked",
+            "this takes {}, but the context has room for {room}: it was not sent",
             counted(tokens.len(), "token")
         ));
         messages.pop();
@@ -97,7 +97,7 @@ fn ask(session: &mut Session<'_>, messages: &mut Vec<Message>, question: String)
     println()?;
     match answer.stats.stop {
         Stop::Length => note(&format!("stopped after {} (`-n`)", counted(answer.stats.tokens, "token"))),
-        Stop::ContextFull => note("stopped: the context is full (`--ctx` asks for more room)"),
+        Stop::ContextFull => note("stopped: the context is full (a larger `--ctx` makes room)"),
         Stop::EndOfText | Stop::Interrupted => {}
     }
     messages.push(Message { role: "assistant".to_owned(), content: answer.text });

@@ -95,25 +95,25 @@ fn text(args: &CheckArgs, checkpoint: &Checkpoint, report: &CheckReport, kept: &
         say(format!("{} values read: {what}", count(report.values)));
     }
     for (name, scheme) in &report.unknown {
-        say(format!("`{name}` was not looked at: no codec knows the values of {scheme}"));
+        say(format!("`{name}` was not checked: no codec reads {scheme}"));
     }
     match kept {
         Kept::Written(file) => say(format!("manifest written to `{}`", file.display())),
         Kept::Verified(file) => {
             let wrong = report.findings.iter().filter(|f| !is_of_values(f)).count();
             let what = if wrong == 0 {
-                format!("equal in {}", counted(report.tensors, "tensor"))
+                format!("{} equal", counted(report.tensors, "tensor"))
             } else {
-                format!("{} of tensors", counted(wrong, "difference"))
+                format!("{} in tensors", counted(wrong, "difference"))
             };
             let said = report.manifest.as_ref().and_then(Manifest::keys).map_or(0, <[_]>::len);
             let beside = match (&report.keys_not_compared, report.keys.len()) {
                 (Some(_), _) => String::new(),
                 (None, 0) if said == 0 => String::new(),
-                (None, 0) => format!("; equal in {} beside them", counted(said, "key")),
-                (None, keys) => format!("; other values of {} beside them", counted(keys, "key")),
+                (None, 0) => format!("; {} equal", counted(said, "key")),
+                (None, keys) => format!("; {} with other values", counted(keys, "key")),
             };
-            say(format!("held against `{}`: {what}{beside}", file.display()));
+            say(format!("compared with `{}`: {what}{beside}", file.display()));
             if let Some(why) = report.keys_not_compared {
                 say(format!("metadata, configuration, tokenizer and template were not compared: {why}"));
             }

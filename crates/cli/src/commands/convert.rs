@@ -108,7 +108,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
         let _ = if report.continued < of {
             writeln!(out, "  continued at tensor {} of {of}", report.continued + 1)
         } else {
-            writeln!(out, "  {} there already, and nothing to do", counted(of, "tensor"))
+            writeln!(out, "  {} already written, nothing to do", counted(of, "tensor"))
         };
     }
     if after > before {
@@ -125,7 +125,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
         if d.overflowed > 0 {
             let values =
                 if d.overflowed == 1 { "value".to_owned() } else { format!("{} values", d.overflowed) };
-            let _ = writeln!(out, "  {values} became infinite, as `--allow-overflow` lets them");
+            let _ = writeln!(out, "  {values} became infinite, allowed by `--allow-overflow`");
         }
     }
     let heading = ["", "tensor", "from", "to", "bits", "rmse", "max error", "cosine", "by"];
@@ -145,13 +145,13 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
     }
     out.push_str(&style::table(&heading, &rows, &[0, 4, 5, 6]));
     for (name, root) in &report.tied {
-        let _ = writeln!(out, "  {name} is the same as {root}, and not written again");
+        let _ = writeln!(out, "  {name} is the same as {root} and is not written again");
     }
     for group in weighbridge::plan::dropped(&report.dropped) {
         let _ = writeln!(out, "  left out: {group}");
     }
     for absent in &report.absent {
-        let _ = writeln!(out, "  {} is absent, as `{}` lets it be", absent.param, absent.pattern);
+        let _ = writeln!(out, "  {} is missing, allowed by `{}`", absent.param, absent.pattern);
     }
     for loss in &report.lost {
         let _ = writeln!(out, "  lost, as allowed: {}: {}", loss.key, loss.what);

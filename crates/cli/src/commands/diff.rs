@@ -59,9 +59,9 @@ fn facts(report: &DiffReport) -> Vec<String> {
         (Some(family), _) => format!("both are `{family}`: compared by canonical names"),
         (None, Some(why)) => {
             let why: Vec<&str> = why.lines().collect();
-            format!("compared by names as stored, since there is no other way: {}", why.join("\n  "))
+            format!("compared by stored names: {}", why.join("\n  "))
         }
-        (None, None) => "compared by names as stored".to_owned(),
+        (None, None) => "compared by stored names".to_owned(),
     };
     let mut lines = vec![how, summary(report)];
     if let Some(d) = report.difference() {
@@ -98,7 +98,7 @@ fn text(args: &DiffArgs, report: &DiffReport, groups: &[DiffGroup]) -> String {
         say(format!("not compared: {what}"));
     }
     for name in &report.implied {
-        say(format!("{name} is a tensor in one, and follows from the configuration of the other"));
+        say(format!("{name} is a tensor in one; the other computes it from its configuration"));
     }
     for (which, only) in [("A", &report.only_a), ("B", &report.only_b)] {
         for (name, count, held) in gathered(only) {
@@ -109,7 +109,7 @@ fn text(args: &DiffArgs, report: &DiffReport, groups: &[DiffGroup]) -> String {
     let renamed = report.renamed();
     if !renamed.is_empty() && !args.all {
         let count: usize = renamed.iter().map(|r| r.2).sum();
-        say(format!("{count} are made from entries of other names: --all lists them"));
+        say(format!("{} under other stored names: `--all` lists them", counted(count, "parameter")));
     }
     let heading = ["", "parameter", "A", "B", "unequal", "max error", "relative", "cosine"];
     let mut rows = vec![];
@@ -184,12 +184,12 @@ fn summary(report: &DiffReport) -> String {
     add(report.only_b.len(), "only in B");
     let verdict = match (report.is_same(), report.has_same_parameters()) {
         (true, _) => "the same",
-        (false, true) => "they differ, though not in parameters",
+        (false, true) => "they differ, but not in parameters",
         (false, false) => "they differ",
     };
     let said = report.differing_keys().count();
     if said > 0 {
-        parts.push(format!("other values of {} beside them", counted(said, "key")));
+        parts.push(format!("{} with other values", counted(said, "key")));
     }
     format!("{verdict}: {} in both; {}", counted(total, "parameter"), parts.join(", "))
 }

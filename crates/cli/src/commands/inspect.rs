@@ -61,7 +61,7 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
     weighbridge::planner::resolve(checkpoint, model)
 }
 
-/// Lines on the whole: format, sizes, and whether it fits its model.
+/// Lines on the whole: format, sizes, and whether it matches its model.
 fn facts(checkpoint: &Checkpoint, model: &Result<Model, planner::Error>) -> Vec<String> {
     let (elements, bytes) = totals(checkpoint);
     let bits = bytes as f64 * 8.0 / elements.max(1) as f64;
@@ -87,11 +87,17 @@ fn facts(checkpoint: &Checkpoint, model: &Result<Model, planner::Error>) -> Vec<
             let family = model.family.name();
             match fit(checkpoint, model) {
                 Ok(Resolved { params, dropped, .. }) => {
-                    lines.push(format!("fits `{family}`: all {} parameters are there", params.len()));
+                    let used = checkpoint.entries().len().saturating_sub(dropped.len());
+                    let all = if used == 1 { "" } else { "all " };
+                    let tied = match params.iter().filter(|param| param.tied_to.is_some()).count() {
+                        0 => String::new(),
+                        n => format!(", {} tied", counted(n, "parameter")),
+                    };
+                    lines.push(format!("matches `{family}`: {all}{} found{tied}", counted(used, "tensor")));
                     let groups = weighbridge::plan::dropped(&dropped);
                     lines.extend(groups.iter().map(|group| format!("not needed: {group}")));
                 }
-                Err(_) => lines.push(format!("does not fit `{family}`: `weighbridge plan` says why")),
+                Err(_) => lines.push(format!("does not match `{family}`: `weighbridge plan` says why")),
             }
         }
         Err(error) => {
@@ -144,7 +150,7 @@ fn text(
     };
     out.push_str(&style::table(&[], &rows, &[0, 4]));
     let lines = doubts.map(Doubts::lines).unwrap_or_default();
-    list(&mut out, "keys that are not known or not followed", &lines, Clone::clone);
+    list(&mut out, "keys that are unknown or not followed", &lines, Clone::clone);
     list(&mut out, "one tensor under several names", &checkpoint.ties(), tied);
     list(&mut out, "ignored", checkpoint.ignored(), ignored);
     out

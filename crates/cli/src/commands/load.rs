@@ -146,13 +146,13 @@ fn text(
     let verified = verified.map_or_else(String::new, |v| {
         let partly = match v.partly.len() {
             0 => String::new(),
-            n => format!("; not verified, since not read whole: {n}"),
+            n => format!("; not verified, because not read in full: {n}"),
         };
         let beside = match v.keys_not_compared {
             None => String::new(),
             Some(why) => format!("\n  metadata, tokenizer and template were not compared: {why}"),
         };
-        format!("  as the manifest says: {}{partly}{beside}\n", counted(v.verified, "tensor"))
+        format!("  matches the manifest: {}{partly}{beside}\n", counted(v.verified, "tensor"))
     });
     let from_disk = files.from_disk.map_or_else(String::new, |n| format!(", {} from the disk", Bytes(n)));
     let memory = match report.memory_seconds {
@@ -162,7 +162,7 @@ fn text(
     let title = format!("{} → {}", path.display(), counted(report.params, "parameter"));
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {}\n  \
-         {} borrowed, {} copied, {} encoded\n  \
+         {} mapped, {} copied, {} re-encoded\n  \
          {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}{memory}\n{verified}",
         style::heading(&title),
         phases.all(),

@@ -7,11 +7,12 @@ use std::io::{self, Write};
 
 use weighbridge::engine::session_bytes;
 use weighbridge::load;
+use weighbridge::planner;
 use weighbridge::runtime::DEFAULT_CONTEXT;
 use weighbridge::tensor::counted;
 use weighbridge::{LayoutKind, Mesh, PlanBuilder, Pool};
 
-use self::fits::{Cache, Fits};
+use self::fits::{Cache, Fits, MOST_RANKS};
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::json;
@@ -37,17 +38,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         }
     };
     let mesh = args.share.mesh();
+    let with_tp = |failure| with_tp(failure, &mesh, |mesh| builder(mesh, 0).build().is_ok());
     let threads = args.threads.map_or_else(Pool::available, usize::from);
     if args.all_ranks || args.verify {
-        return ranks::run(
-            args,
-            &checkpoint,
-            (layout, &builder(mesh, 0).ranks()?),
-            threads,
-            picture.as_ref(),
-        );
+        let ranks = builder(mesh, 0).ranks()?;
+        return ranks::run(args, &checkpoint, (layout, &ranks), threads, picture.as_ref()).map_err(with_tp);
     }
-    let planned = builder(mesh, args.share.rank).build()?;
+    let planned = builder(mesh, args.share.rank).build().map_err(|error| with_tp(error.into()))?;
     let entries = checkpoint.entries();
     if let Some(name) = &args.explain {
         let text = planned.explain(name).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -113,8 +110,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         return found;
     }
     let mut out = io::stdout().lock();
-    let fits = model.as_ref().map_or_else(|| "as stored".to_owned(), |m| format!("fits {}", m.family.name()));
-    writeln!(out, "{}", style::heading(&format!("{} {fits}", args.path.display())))?;
+    let matches =
+        model.as_ref().map_or_else(|| "as stored".to_owned(), |m| format!("matches {}", m.family.name()));
+    writeln!(out, "{}", style::heading(&format!("{} {matches}", args.path.display())))?;
     writeln!(
         out,
         "  {} → {}, {} layout{}",
@@ -133,15 +131,26 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     for absent in &planned.pieces().absent {
         let (param, entries) = (&absent.param, absent.entries.join(", "));
-        writeln!(out, "  absent, as `{}` lets it be: {param}, made of {entries}", absent.pattern)?;
+        writeln!(out, "  missing, allowed by `{}`: {param}, made from {entries}", absent.pattern)?;
     }
     for line in doubts.iter().flat_map(Doubts::lines) {
         writeln!(out, "  {line}")?;
     }
     if !planned.nameless().is_empty() {
-        writeln!(out, "  no place in {}: {}", layout.name(), planned.nameless().join(", "))?;
+        writeln!(out, "  without a name in {}: {}", layout.name(), planned.nameless().join(", "))?;
     }
     found
+}
+
+/// Adds the largest smaller `--tp` that works to a refusal to split the model.
+fn with_tp(failure: Failure, mesh: &Mesh, splits: impl Fn(Mesh) -> bool) -> Failure {
+    let Failure::Model(weighbridge::Error::Plan(error @ planner::Error::Undivided { .. })) = &failure else {
+        return failure;
+    };
+    match (2..mesh.tp.min(MOST_RANKS)).rev().find(|tp| splits(Mesh { tp: *tp, ..*mesh })) {
+        Some(tp) => Failure::Usage(format!("{error}\nhint: `--tp {tp}` works")),
+        None => failure,
+    }
 }
 
 /// `, rank 3 of tp 8`, if there are several.

@@ -330,7 +330,7 @@ impl Session<'_> {
     pub(super) fn memory(&self) -> String {
         let session = self.runtime.session();
         format!(
-            "context {} of {} positions, cache {}; weights {}",
+            "context {} of {} positions, cache {}; {}",
             session.position(),
             session.capacity(),
             weighbridge::tensor::Bytes(session.bytes() as u64),

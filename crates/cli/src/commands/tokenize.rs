@@ -61,7 +61,7 @@ fn ids(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
     let size = tokenizer.vocab_size();
     let id = |word: &str| {
         let id = word.parse::<u32>().ok().filter(|id| (*id as usize) < size);
-        id.ok_or_else(|| Failure::Usage(format!("`{word}` is no token id: wanted one below {size}")))
+        id.ok_or_else(|| Failure::Usage(format!("`{word}` is not a token id: wanted a number below {size}")))
     };
     words.map(id).collect()
 }

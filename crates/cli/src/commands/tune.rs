@@ -31,7 +31,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let threads = counted(threads, "thread");
     writeln!(out, "{}, {threads}, {seconds:.2} s", weighbridge::quant::processor())?;
     let Some(found) = found else {
-        writeln!(out, "  there is nothing to choose with these instructions")?;
+        writeln!(out, "  nothing to tune for this instruction set")?;
         return Ok(());
     };
     for tried in &found.tried {

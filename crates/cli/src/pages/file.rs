@@ -34,12 +34,12 @@ impl Output {
         }
         if !force {
             return Err(Failure::Other(format!(
-                "`{shown}`: something is there already\nhint: `--force` replaces a page that weighbridge wrote"
+                "`{shown}`: already exists\nhint: `--force` replaces the file if weighbridge wrote it"
             )));
         }
         if !there.is_file() || !is_ours(path)? {
             return Err(Failure::Other(format!(
-                "`{shown}` is no page that weighbridge wrote, so it stays\nhint: name another file"
+                "`{shown}` was not written by weighbridge, so it is not replaced\nhint: name another file"
             )));
         }
         Ok(Output::File(path.to_owned()))

@@ -61,7 +61,7 @@ pub(crate) fn html(of: &InspectPage<'_>) -> String {
         h2 { "tensors by name, shape and encoding" }
         (table("sortable wide", &headings, &rows))
         (every("every tensor", &headings[1..]))
-        (list("keys that are not known or not followed", &of.doubts, MOST))
+        (list("keys that are unknown or not followed", &of.doubts, MOST))
         (list("one tensor under several names", &of.ties, MOST))
         (list("ignored", &of.ignored, MOST))
     };

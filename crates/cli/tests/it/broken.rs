@@ -24,7 +24,7 @@ fn run_gguf(change: impl FnOnce(&mut Vec<u8>)) -> String {
 #[test]
 fn a_missing_tensor() {
     assert_snapshot!(hf(|t| t.retain(|t| t.0 != "model.layers.1.mlp.down_proj.weight")), @"
-    error: `llama-tiny` does not fit its model (llama):
+    error: `llama-tiny` does not match its model (llama):
     `model.layers.1.mlp.down_proj.weight` is missing: wanted [64, 96] for `layers.1.ffn.down.weight`
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
@@ -34,7 +34,7 @@ fn a_missing_tensor() {
 #[test]
 fn missing_tensors_of_many_layers() {
     assert_snapshot!(hf(|t| t.retain(|t| !t.0.ends_with("self_attn.k_proj.weight"))), @"
-    error: `llama-tiny` does not fit its model (llama):
+    error: `llama-tiny` does not match its model (llama):
     `model.layers.{n}.self_attn.k_proj.weight` is missing in 2 layers (0–1): wanted [32, 64] for `layers.{n}.attention.k.weight`
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
@@ -47,7 +47,7 @@ fn a_renamed_tensor() {
         let tensor = t.iter_mut().find(|t| t.0 == "model.norm.weight").unwrap();
         tensor.0 = "model.final_norm.weight".to_owned();
     }), @"
-    error: `llama-tiny` does not fit its model (llama):
+    error: `llama-tiny` does not match its model (llama):
     wanted `model.norm.weight` [64] for `output_norm.weight`, found unused `model.final_norm.weight` of the same shape
     hint: was it renamed?
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
@@ -62,7 +62,7 @@ fn a_misshaped_tensor() {
         tensor.1.reverse();
         tensor.1 = vec![tensor.1[0] / 2, tensor.1[1] * 2];
     }), @"
-    error: `llama-tiny` does not fit its model (llama):
+    error: `llama-tiny` does not match its model (llama):
     `model.layers.0.self_attn.q_proj.weight`: wanted [64, 64] for `layers.0.attention.q.weight`, found [32, 128]
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
@@ -72,8 +72,8 @@ fn a_misshaped_tensor() {
 #[test]
 fn an_extra_tensor() {
     assert_snapshot!(hf(|t| t.push(("model.layers.0.adapter.weight".to_owned(), vec![2, 2], vec![0; 16]))), @"
-    error: `llama-tiny` does not fit its model (llama):
-    `model.layers.0.adapter.weight` [2, 2] is in the checkpoint, but no parameter is made from it
+    error: `llama-tiny` does not match its model (llama):
+    `model.layers.0.adapter.weight` [2, 2] is in the checkpoint, but no parameter uses it
     hint: the nearest that the model wants is `model.layers.0.mlp.up_proj.weight`
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
@@ -88,11 +88,11 @@ fn all_problems_at_once() {
         let tensor = t.iter_mut().find(|t| t.0 == "model.layers.1.mlp.up_proj.weight").unwrap();
         tensor.1.reverse();
     }), @"
-    error: `llama-tiny` does not fit its model (llama):
+    error: `llama-tiny` does not match its model (llama):
     `lm_head.weight` is missing: wanted [128, 64] for `output.weight`
     `model.layers.1.mlp.up_proj.weight`: wanted [96, 64] for `layers.1.ffn.up.weight`, found [64, 96]
     hint: the axes are reversed: was it saved transposed?
-    `surprise` [1] is in the checkpoint, but no parameter is made from it
+    `surprise` [1] is in the checkpoint, but no parameter uses it
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -101,7 +101,7 @@ fn all_problems_at_once() {
 #[test]
 fn a_renamed_tensor_in_gguf() {
     assert_snapshot!(run_gguf(|bytes| replace(bytes, "blk.0.attn_q.weight", "blk.0.attn_p.weight")), @"
-    error: `model.gguf` does not fit its model (llama):
+    error: `model.gguf` does not match its model (llama):
     wanted `blk.0.attn_q.weight` [64, 64] for `layers.0.attention.q.weight`, found unused `blk.0.attn_p.weight` of the same shape
     hint: was it renamed?
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
@@ -122,7 +122,7 @@ fn a_truncated_file() {
 fn a_wrong_magic() {
     assert_snapshot!(run_gguf(|bytes| bytes[..4].copy_from_slice(b"FUGG")), @"
     error: malformed `model.gguf`: wanted the magic `GGUF`, found `FUGG` (at byte 0)
-    hint: this is no GGUF file, or a damaged one: download it again
+    hint: this is not a GGUF file, or it is damaged: download it again
     exit code 1
     ");
 }
@@ -136,8 +136,8 @@ fn an_unknown_architecture() {
     }), @"
     error: `model.gguf`: architecture `alpac` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
-    hint: all names are those of gguf's llama, qwen2 or 6 others
-    hint: its tensors can be had all the same: `inspect`, `check` and `diff` look at them, `plan` and `load` take them with `--layout source`, `convert` writes them under their own names as npz, safetensors or npy-dir
+    hint: all tensor names match GGUF llama, qwen2 or 6 others
+    hint: without a supported architecture you can still `inspect`, `check` and `diff` it, `plan` and `load` it with `--layout source`, and `convert` it to npz, safetensors or npy-dir with its own tensor names
     exit code 1
     ");
 }

@@ -91,7 +91,7 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 21 tensors, 305 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: equal in 21 tensors; equal in 26 keys beside them
+      compared with `weighbridge-manifest.json`: 21 tensors equal; 26 keys equal
       file                length  tensors   before  between  after
       model.safetensors  307 KiB  305 KiB  2.1 KiB      0 B    0 B
     exit code 0
@@ -111,20 +111,20 @@ fn a_manifest_tells_all_that_has_changed() {
     assert_snapshot!(shown(&[folder, "--verify"]), @"
     model
       hf, 20 tensors, 281 KiB: the structure is sound
-      held against `weighbridge-manifest.json`: 5 differences of tensors; equal in 26 keys beside them
+      compared with `weighbridge-manifest.json`: 5 differences in tensors; 26 keys equal
       file                length  tensors   before  between  after
       model.safetensors  283 KiB  281 KiB  2.0 KiB      0 B    0 B
-    `model.layers.0.mlp.up_proj.weight`: missing: the manifest has it, the checkpoint has not
-    `model.norm.weight`: missing: the manifest has it, the checkpoint has not
+    `model.layers.0.mlp.up_proj.weight`: missing: in the manifest, not in the checkpoint
+    `model.norm.weight`: missing: in the manifest, not in the checkpoint
     `lm_head.weight`: shape: wanted [128, 64], found [64, 128]
-    `model.layers.1.self_attn.v_proj.weight`: other bytes: wanted blake3 75651a5cb7d0ead7…, found 153cef991febba86…
-    `model.norm.bias`: extra: the checkpoint has it, the manifest has not
+    `model.layers.1.self_attn.v_proj.weight`: different bytes: wanted blake3 75651a5cb7d0ead7…, found 153cef991febba86…
+    `model.norm.bias`: extra: in the checkpoint, not in the manifest
     exit code 1
     ");
     // Nor is it written over, but for one that says the same.
     let write = ["check", folder, "--write-manifest"];
     assert_snapshot!(failure(&write, dir.path()), @"
-    error: `weighbridge-manifest.json` is there already, and says something else
+    error: `weighbridge-manifest.json` already exists and differs
     hint: `--verify` shows what has changed; `--force` replaces it
     exit code 2
     ");
@@ -147,19 +147,19 @@ fn a_manifest_that_is_none_is_refused() {
     };
     assert_snapshot!(refused("{"), @"
     error: `m.json`: it is no JSON: EOF while parsing an object at line 1 column 1
-    hint: `weighbridge check --write-manifest` makes them
+    hint: `weighbridge check --write-manifest` makes one
     exit code 1
     ");
     assert_snapshot!(refused(r#"{"format": "weighbridge-manifest", "version": 2}"#), @"
     error: `m.json`: wanted version 1, found 2
-    hint: `weighbridge check --write-manifest` makes them
+    hint: `weighbridge check --write-manifest` makes one
     exit code 1
     ");
     let listed =
         r#"{"format": "weighbridge-manifest", "version": 1, "tensors": [{"name": "a", "shape": [1]}]}"#;
     assert_snapshot!(refused(listed), @r#"
     error: `m.json`: tensor 0 lacks a name, shape, scheme or blake3: {"name":"a","shape":[1]}
-    hint: `weighbridge check --write-manifest` makes them
+    hint: `weighbridge check --write-manifest` makes one
     exit code 1
     "#);
     std::fs::remove_file(&file).unwrap();

@@ -17,7 +17,7 @@ fn inspect_shows_a_real_model() {
     assert_snapshot!(stdout(&output).replace(path(&file), "smollm2.gguf"), @"
     smollm2.gguf
       gguf v3, 272 tensors, 134.5M parameters, 92.1 MiB (5.74 bits a weight)
-      fits `llama`: all 273 parameters are there
+      matches `llama`: all 272 tensors found, 1 parameter tied
 
     configuration
       layers           30         `llama.block_count`
@@ -87,12 +87,12 @@ fn plan_sums_up() {
     let file = model("gemma3");
     let output = weighbridge(["plan", path(&file), "--layout", "in-place"]);
     assert_snapshot!(stdout(&output).replace(path(&file), "gemma3.gguf"), @"
-    gemma3.gguf fits gemma3
+    gemma3.gguf matches gemma3
       236 tensors → 237 parameters, in-place layout
-      237 parameters from 236 of 236 entries, 1 tied
-      needs 235 MiB of the files
-      slots 235 MiB: 235 MiB can be borrowed, 0 B copied
-      memory: 0 B for parameters, 235 MiB borrowed from the map
+      237 parameters (1 tied), all 236 tensors used
+      uses 235 MiB of the files
+      235 MiB in memory: 235 MiB can be mapped, 0 B copied
+      memory: 0 B for parameters, 235 MiB mapped
     ");
 }
 
@@ -106,17 +106,17 @@ fn plan_as_stored_needs_no_model() {
     assert_snapshot!(stdout(&output).replace(path(&file), "bare.safetensors"), @"
     bare.safetensors as stored
       21 tensors → 21 parameters, source layout
-      21 parameters from 21 of 21 entries
-      needs 305 KiB of the files
-      slots 305 KiB: 305 KiB can be borrowed, 0 B copied
-      memory: 0 B for parameters, 305 KiB borrowed from the map
+      21 parameters, all 21 tensors used
+      uses 305 KiB of the files
+      305 KiB in memory: 305 KiB can be mapped, 0 B copied
+      memory: 0 B for parameters, 305 KiB mapped
     ");
     let name = "model.layers.1.self_attn.v_proj.weight";
     let output = weighbridge(["plan", path(&file), "--layout", "source", "--explain", name]);
     assert_snapshot!(stdout(&output), @"
     model.layers.1.self_attn.v_proj.weight [32, 64] f32
       all <- model.layers.1.self_attn.v_proj.weight
-      data: 8.0 KiB, one run of model.layers.1.self_attn.v_proj.weight at byte 0: can be borrowed
+      data: 8.0 KiB, one run of model.layers.1.self_attn.v_proj.weight at byte 0: can be mapped
     ");
     let output = weighbridge(["run", path(&golden().join("llama-tiny")), "--layout", "source", "-p", "x"]);
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));

@@ -148,12 +148,12 @@ fn what_cannot_be_is_refused() {
     };
     assert_snapshot!(fails(&[from, &target("x")]), @"
     error: the name of `x` does not say its format
-    hint: say it: --to npz, safetensors, gguf, hf, mlx or npy-dir
+    hint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--encode", "blk.*=f16", "--encode", "blk.0.*=f32", "--encode", "blk.0.attn_qq.weight=f32"]), @"
-    error: rule `blk.0.*=f32`: earlier rules take all that it matches, such as `blk.0.attn_norm.weight`
-    rule `blk.0.attn_qq.weight=f32`: no parameter has such a name
+    error: rule `blk.0.*=f32`: earlier rules match all of its parameters, such as `blk.0.attn_norm.weight`
+    rule `blk.0.attn_qq.weight=f32`: no parameter matches
     hint: the nearest is `blk.0.attn_q.weight`
     exit code 2
     ");
@@ -197,7 +197,7 @@ fn what_cannot_be_is_refused() {
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.gguf"), "--imatrix", from]), @"
-    error: `llama-tiny/model.gguf`: it says nothing about any tensor
+    error: `llama-tiny/model.gguf`: it has no tensors
     hint: llama.cpp's llama-imatrix makes them
     exit code 1
     ");
@@ -211,8 +211,8 @@ fn what_is_there_stays_unless_told() {
     let source = golden().join("llama-tiny");
     let args = ["convert", path(&source), path(&target)];
     assert_snapshot!(failure(&args, dir.path()), @"
-    error: `x.npz`: something is there already
-    hint: remove it, or name another place; `--force` overwrites it
+    error: `x.npz`: already exists
+    hint: remove it, or name another destination; `--force` overwrites it
     exit code 2
     ");
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
@@ -266,7 +266,7 @@ fn q4_k_m_is_what_llama_quantize_makes_and_runs() {
     let args = ["convert", path(&source), path(&target), "--preset", "q4_k_m"];
     // As llama-quantize does, it quantises again only if that is meant.
     assert_snapshot!(failure(&args, dir.path()), @"
-    error: these weights are quantised already, and would be quantised again:
+    error: these weights are already quantised and would be quantised again:
       14 × `blk.{n}.ffn_down.weight` from q4_1 to q6_k
       30 × `blk.{n}.ffn_gate.weight` from q4_1 to q5_0
       30 × `blk.{n}.ffn_up.weight` from q4_1 to q5_0
@@ -368,10 +368,10 @@ fn a_shape_that_does_not_fit_is_refused_with_what_would() {
     let fails =
         |args: &[&str]| failure(&[&["convert", path(&alien), path(&target)], args].concat(), dir.path());
     assert_snapshot!(fails(&["--preset", "q4_k_m"]), @"
-    error: the preset `q4_k_m` depends on what each tensor is for, which is unknown: `alien.gguf`: architecture `alien` is not supported
+    error: the preset `q4_k_m` depends on the role of each tensor, which is unknown: `alien.gguf`: architecture `alien` is not supported
     hint: known are `bert`, `deepseek2`, `gemma3`, `gpt-oss`, `gpt2`, `llama`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`
-    hint: all names are those of gguf's llama, qwen2 or 6 others
-    hint: name the tensors, with encoding rules
+    hint: all tensor names match GGUF llama, qwen2 or 6 others
+    hint: name the tensors in encoding rules
     exit code 2
     ");
     assert_snapshot!(fails(&["--encode", "blk.*.attn_*=q4_k"]), @"

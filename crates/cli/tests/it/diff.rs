@@ -109,10 +109,10 @@ fn what_differs_is_said_worst_first() {
     assert_snapshot!(diff(dir.path(), &[path(&a), path(&b)]), @"
     A llama-tiny
     B b
-      compared by names as stored, since there is no other way: `b` does not fit its model (llama):
+      compared by stored names: `b` does not match its model (llama):
       `model.layers.1.mlp.up_proj.weight` is missing: wanted [96, 64] for `layers.1.ffn.up.weight`
       `lm_head.weight`: wanted [128, 64] for `output.weight`, found [64, 128]
-      `surprise` [1] is in the checkpoint, but no parameter is made from it
+      `surprise` [1] is in the checkpoint, but no parameter uses it
       they differ: 20 parameters in both; 17 bit-equal, 2 of other values, 1 of other shapes, 1 only in A, 1 only in B
       other values: largest error 2.547e-1, relative 1.620e-2, cosine 0.999869
       only in A: model.layers.1.mlp.up_proj.weight [96, 64] f32
@@ -154,7 +154,7 @@ fn what_cannot_be_told_is_trouble() {
     };
     assert_snapshot!(fails(&[path(&llama), "nowhere"]), @"
     error: cannot open `nowhere`: No such file or directory (os error 2)
-    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    hint: wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     exit code 2
     ");
     assert_snapshot!(fails(&[path(&llama), path(&gemma), "--layout", "canonical"]), @"

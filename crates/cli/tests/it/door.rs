@@ -104,7 +104,7 @@ fn a_full_context_drops_the_oldest_and_says_so() {
     let said = stderr(&output);
     assert!(said.contains("the context is full: dropped the oldest "), "{said}");
     let long = fed(&args, &format!("{}\nHi.\n", "word ".repeat(400)));
-    assert!(stderr(&long).contains("it was not asked"), "{}", stderr(&long));
+    assert!(stderr(&long).contains("it was not sent"), "{}", stderr(&long));
     assert!(!stdout(&long).trim().is_empty(), "the next question is answered");
 }
 
@@ -173,7 +173,7 @@ fn hints_work_when_they_are_followed() {
     fs::remove_dir_all(&out).unwrap();
     // What fits by its shape, and is not of the format.
     let refused = stderr(&convert(&["--to", "hf", "--encode", "*.mlp.*=q4_0"]));
-    assert!(refused.contains("hf does not hold it") && refused.contains("would fit"), "{refused}");
+    assert!(refused.contains("hf cannot store it") && refused.contains("would fit"), "{refused}");
     let refused = convert(&["--to", "mlx", "--preset", "q4_k_m"]);
     assert_eq!(refused.status.code(), Some(2));
     let text = stderr(&refused);
@@ -210,7 +210,7 @@ fn what_would_mean_nothing_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
     }
     let ep = stderr(&weighbridge(["plan", &*tiny(), "--ep", "2"]));
-    assert!(ep.contains("this `llama` model has no experts to deal to 2 groups"), "{ep}");
+    assert!(ep.contains("this `llama` model has no experts to distribute to 2 groups"), "{ep}");
 }
 
 #[test]
@@ -222,12 +222,12 @@ fn paths_that_are_not_there_say_what_is_taken() {
     };
     assert_snapshot!(run("nothing"), @"
     error: cannot open `nothing`: No such file or directory (os error 2)
-    hint: wanted a .gguf, .safetensors, .npz or PyTorch file, or a directory with config.json and weights
+    hint: wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     ");
     assert_snapshot!(run("org/name"), @"
     error: cannot open `org/name`: No such file or directory (os error 2)
     hint: there is no directory `org`
-    hint: models are not downloaded here: fetch it first, as with `hf download org/name`, and give the directory that it prints
+    hint: weighbridge does not download models: run `hf download org/name` first, and give the directory that it prints
     ");
 }
 
@@ -256,7 +256,7 @@ fn infinities_that_were_allowed_are_counted() {
     fs::write(&source, bytes).unwrap();
     let args = ["convert", path(&source), path(&out), "--encode", "*=f16", "--allow-overflow"];
     let said = stdout(&weighbridge(args));
-    assert!(said.contains("2 values became infinite, as `--allow-overflow` lets them"), "{said}");
+    assert!(said.contains("2 values became infinite, allowed by `--allow-overflow`"), "{said}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn what_cannot_be_encoded_is_refused() {
     let fails =
         |command: &str, more: &[&str]| failure(&[&[command, path(&source)], more].concat(), &golden());
     assert_snapshot!(fails("load", &["--encode", "layers.*.ffn.upp.weight=q8_0"]), @"
-    error: rule `layers.*.ffn.upp.weight=q8_0`: no parameter has such a name
+    error: rule `layers.*.ffn.upp.weight=q8_0`: no parameter matches
     hint: the nearest is `layers.0.ffn.up.weight`
     exit code 2
     ");

@@ -123,7 +123,7 @@ fn too_little_memory_is_misuse_and_the_plan_says_what_would_do() {
     assert!(code == 0 && least > 1000 && least < number(&plan, "scratch_bytes"));
     let little = (least - 1).to_string();
     let said = failure(&[&["load", path, "--memory", &little], &packed[..]].concat(), &file);
-    let hint = format!("hint: {least} bytes are the least with which all of this can be loaded");
+    let hint = format!("hint: this load needs at least {least} bytes");
     assert!(said.contains(&hint) && said.ends_with("exit code 2"), "{said}");
     let facts = json(&[&["load", path, "--memory", &least.to_string()], &packed[..]].concat()).0;
     assert!(number(&facts, "scratch_bytes") <= least);

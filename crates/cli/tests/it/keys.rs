@@ -61,7 +61,7 @@ fn what_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
     let (source, to) = (source.to_str().unwrap(), to.to_str().unwrap());
     let message = failure(&["convert", source, to], dir.path());
     assert!(message.contains("`query_pre_attn_scalar` is lost: llama.cpp reads no key for it"), "{message}");
-    assert!(message.contains("hint: --allow-loss query_pre_attn_scalar converts all the same"), "{message}");
+    assert!(message.contains("hint: `--allow-loss query_pre_attn_scalar` converts it anyway"), "{message}");
     assert!(!Path::new(to).exists());
     let wrong =
         failure(&["convert", source, to, "--allow-loss", "query_pre_attn_scalar,hidden_size"], dir.path());
@@ -97,7 +97,7 @@ fn a_tokenizer_that_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
         tokenizer(normalizer);
         let message = failure(&["convert", source, to], dir.path());
         assert!(message.contains(&format!("`{key}` is lost: {effect}")), "{message}");
-        assert!(message.contains(&format!("hint: --allow-loss {key} converts all the same")), "{message}");
+        assert!(message.contains(&format!("hint: `--allow-loss {key}` converts it anyway")), "{message}");
         let done = weighbridge(["convert", source, to, "--allow-loss", key, "--force"]);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         assert!(stdout(&done).contains(&format!("lost, as allowed: {key}: {effect}")), "{}", stdout(&done));

@@ -17,9 +17,9 @@ fn a_config_of_another_architecture() {
     hf_directory(dir.path(), |_| {});
     std::fs::copy(golden().join("gpt2-tiny/config.json"), dir.path().join("config.json")).unwrap();
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
-    assert!(said.contains("does not fit its model (gpt2)"), "{said}");
+    assert!(said.contains("does not match its model (gpt2)"), "{said}");
     assert_snapshot!(ends(&said, 3), @"
-    hint: all names are those of hf's llama, qwen2 or 7 others
+    hint: all tensor names match Hugging Face llama, qwen2 or 7 others; set the right `model_type` in config.json
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -50,7 +50,7 @@ fn a_directory_of_hf_with_names_of_gguf() {
     });
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
     assert_snapshot!(ends(&said, 3), @"
-    hint: 90 % of the names are those of gguf's llama, qwen2 or 6 others
+    hint: 90 % of the tensor names match GGUF llama, qwen2 or 6 others
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -63,5 +63,5 @@ fn a_few_strange_names() {
     let file = dir.path().join("model.gguf");
     gguf(&file, |bytes| replace(bytes, "blk.0.attn_q.weight", "blk.0.attn_p.weight"));
     let said = failure(&["plan", file.to_str().unwrap()], dir.path());
-    assert!(!said.contains("names are those of"), "{said}");
+    assert!(!said.contains("tensor names match"), "{said}");
 }

@@ -431,12 +431,12 @@ fn a_page_is_written_where_nothing_else_is() {
     let plan = |more: &[&str]| failure(&[&["plan", path(&model)], more].concat(), folder);
     fs::write(&file, "mine").unwrap();
     assert_snapshot!(plan(&["--svg", path(&file)]), @"
-    error: `page.svg`: something is there already
-    hint: `--force` replaces a page that weighbridge wrote
+    error: `page.svg`: already exists
+    hint: `--force` replaces the file if weighbridge wrote it
     exit code 1
     ");
     assert_snapshot!(plan(&["--svg", path(&file), "--force"]), @"
-    error: `page.svg` is no page that weighbridge wrote, so it stays
+    error: `page.svg` was not written by weighbridge, so it is not replaced
     hint: name another file
     exit code 1
     ");
@@ -459,10 +459,7 @@ fn a_page_is_written_where_nothing_else_is() {
     ");
     let output = weighbridge(["plan", path(&model), "--svg", "-", "--json"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        said["error"],
-        "`--json` and `--svg -` both want standard output: name a file for one of them"
-    );
+    assert_eq!(said["error"], "`--json` and `--svg -` both write to standard output");
     assert_eq!(output.status.code(), Some(2));
     assert!(plan(&["--force"]).ends_with("exit code 2"));
     // What cannot be planned is not drawn.

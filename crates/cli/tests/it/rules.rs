@@ -131,15 +131,15 @@ fn every_example_is_run() {
 fn meta_is_a_llama() {
     let case = meta(&examples()["meta.toml"]);
     assert_snapshot!(case.plan(&["--layout", "canonical"]), @"
-    model fits llama
+    model matches llama
       292 tensors → 291 parameters, canonical layout
-      291 parameters from 291 of 292 entries, 1 dropped
-      needs 12.6 GiB of the files
-      slots 12.6 GiB: 10.6 GiB can be borrowed, 2.0 GiB copied
+      291 parameters, 291 of 292 tensors used, 1 dropped
+      uses 12.6 GiB of the files
+      12.6 GiB in memory: 10.6 GiB can be mapped, 2.0 GiB copied, the rest re-encoded
       bf16 -> f32 in 65 parameters: 520 KiB to 1.0 MiB, exact
-      1089 reads of 1.0 GiB: 8.0 KiB to 1.0 MiB, half of them at most 1.0 MiB
-      1.0 GiB copied out of the map: runs so near each other that reads would take all between
-      memory: 2.0 GiB for parameters, 10.6 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
+      1089 reads, 1.0 GiB in total: 8.0 KiB to 1.0 MiB each, median 1.0 MiB
+      1.0 GiB copied from the map, in runs too close together for separate reads
+      memory: 2.0 GiB for parameters, 10.6 GiB mapped, 2.0 MiB of buffers on 2 threads (minimum 64.0 KiB)
       dropped: rope.freqs (computed from the configuration)
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.31.attention.q.weight"]), @"
@@ -228,21 +228,21 @@ fn nanogpt_is_a_gpt2() {
     ];
     sparse(&case.model(), &config, &tensors(12, list));
     assert_snapshot!(case.plan(&["--layout", "canonical"]), @"
-    model fits gpt2
+    model matches gpt2
       149 tensors → 197 parameters, canonical layout
-      197 parameters from 148 of 149 entries, 1 tied, 1 dropped
-      needs 237 MiB of the files
-      slots 238 MiB: 237 MiB can be borrowed, 0 B copied
+      197 parameters (1 tied), 148 of 149 tensors used, 1 dropped
+      uses 237 MiB of the files
+      238 MiB in memory: 237 MiB can be mapped, 0 B copied, the rest re-encoded
       bf16 -> f32 in 122 parameters: 237 KiB to 474 KiB, exact
-      314 reads of 237 MiB: 1.5 KiB to 2.0 MiB, half of them at most 476 KiB
-      memory: 238 MiB for parameters, 2.0 MiB of buffers on 2 threads, of which 6.0 KiB would do
+      314 reads, 237 MiB in total: 1.5 KiB to 2.0 MiB each, median 476 KiB
+      memory: 238 MiB for parameters, 2.0 MiB of buffers on 2 threads (minimum 6.0 KiB)
       dropped: _orig_mod.lm_head.weight (the same as the embedding)
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.0.ffn.down.weight"]), @"
     layers.0.ffn.down.weight [768, 3072] bf16
       = transpose(transpose(_orig_mod.transformer.h.0.mlp.c_proj.weight))
       all <- _orig_mod.transformer.h.0.mlp.c_proj.weight
-      data: 4.5 MiB, one run of _orig_mod.transformer.h.0.mlp.c_proj.weight at byte 0: can be borrowed
+      data: 4.5 MiB, one run of _orig_mod.transformer.h.0.mlp.c_proj.weight at byte 0: can be mapped
     ");
 }
 
@@ -263,14 +263,14 @@ fn internlm2_is_a_llama() {
     ];
     sparse(&case.model(), &llama(4096, 32, 8, 14336, 92544, 32), &tensors(32, list));
     assert_snapshot!(case.plan(&["--layout", "canonical"]), @"
-    model fits llama
+    model matches llama
       227 tensors → 291 parameters, canonical layout
-      291 parameters from 227 of 227 entries
-      needs 14.4 GiB of the files
-      slots 14.4 GiB: 12.9 GiB can be borrowed, 1.5 GiB copied
+      291 parameters, all 227 tensors used
+      uses 14.4 GiB of the files
+      14.4 GiB in memory: 12.9 GiB can be mapped, 1.5 GiB copied, the rest re-encoded
       bf16 -> f32 in 65 parameters: 520 KiB to 1.0 MiB, exact
-      1601 reads of 1.5 GiB: 8.0 KiB to 2.0 MiB, half of them at most 976 KiB
-      memory: 1.5 GiB for parameters, 12.9 GiB borrowed from the map, 2.0 MiB of buffers on 2 threads, of which 64.0 KiB would do
+      1601 reads, 1.5 GiB in total: 8.0 KiB to 2.0 MiB each, median 976 KiB
+      memory: 1.5 GiB for parameters, 12.9 GiB mapped, 2.0 MiB of buffers on 2 threads (minimum 64.0 KiB)
     ");
     assert_snapshot!(case.plan(&["--layout", "canonical", "--explain", "layers.0.attention.k.weight"]), @"
     layers.0.attention.k.weight [1024, 4096] bf16
@@ -469,27 +469,27 @@ fn absence_is_allowed_by_name() {
     let both =
         ["--allow-missing", "output.weight", "--allow-missing", "model.layers.{n}.self_attn.q_proj.weight"];
     assert_snapshot!(plan(&[&both[..], &["--layout", "canonical"]].concat()), @"
-    model fits llama
+    model matches llama
       19 tensors → 19 parameters, canonical layout
-      19 parameters from 19 of 19 entries
-      needs 257 KiB of the files
-      slots 257 KiB: 257 KiB can be borrowed, 0 B copied
-      memory: 0 B for parameters, 257 KiB borrowed from the map
-      absent, as `model.layers.{n}.self_attn.q_proj.weight` lets it be: layers.1.attention.q.weight, made of model.layers.1.self_attn.q_proj.weight
-      absent, as `output.weight` lets it be: output.weight, made of lm_head.weight
+      19 parameters, all 19 tensors used
+      uses 257 KiB of the files
+      257 KiB in memory: 257 KiB can be mapped, 0 B copied
+      memory: 0 B for parameters, 257 KiB mapped
+      missing, allowed by `model.layers.{n}.self_attn.q_proj.weight`: layers.1.attention.q.weight, made from model.layers.1.self_attn.q_proj.weight
+      missing, allowed by `output.weight`: output.weight, made from lm_head.weight
     ");
     let facts: Value =
         serde_json::from_str(&plan(&[&both[..], &["--layout", "canonical", "--json"]].concat())).unwrap();
     assert_eq!(facts["absent"][1]["entries"], json!(["lm_head.weight"]), "{:#}", facts["absent"]);
     // The other is missing still.
     assert_snapshot!(fails(&["--allow-missing", "output.weight"]), @"
-    error: `model` does not fit its model (llama):
+    error: `model` does not match its model (llama):
     `model.layers.1.self_attn.q_proj.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
     assert_snapshot!(fails(&["--allow-missing", "outputs.weight"]), @"
-    error: `model` does not fit its model (llama):
+    error: `model` does not match its model (llama):
     `model.layers.1.self_attn.q_proj.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
     `lm_head.weight` is missing: wanted [128, 64] for `output.weight`
     no parameter is called `outputs.weight`, so it cannot be missing
@@ -499,9 +499,9 @@ fn absence_is_allowed_by_name() {
     ");
     // Its layers hold q, k and v as one.
     assert_snapshot!(fails(&[&both[..], &["--layout", "vllm"]].concat()), @"
-    error: `model` does not fit its model (llama):
+    error: `model` does not match its model (llama):
     `layers.1.attention.qkv.weight`: wanted `layers.1.attention.q.weight` for it too, which is absent, as it may be
-    hint: a layout of separate parts does without: canonical, in-place, gguf, hf
+    hint: use a layout without fused parameters: canonical, in-place, gguf or hf
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -517,7 +517,7 @@ fn rules_move_what_gguf_holds() {
         .unwrap();
     let args = ["plan", file.to_str().unwrap(), "--rules", rules.to_str().unwrap()];
     assert_snapshot!(failure(&args, dir.path()), @"
-    error: `model.gguf` does not fit its model (llama):
+    error: `model.gguf` does not match its model (llama):
     wanted `blk.{n}.attn_v.weight` [32, 64] for `layers.{n}.attention.v.weight` in 2 layers (0–1), found unused `blk.{n}.attn_w.weight` of the same shape
     hint: was it renamed?
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds

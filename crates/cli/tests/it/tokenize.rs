@@ -131,7 +131,7 @@ fn what_cannot_be_followed_is_told_field_by_field() {
     ");
     let (dir, file) = words(|_| ());
     assert_snapshot!(failure(&["tokenize", &file, "--decode", "1,x"], dir.path()), @"
-    error: `x` is no token id: wanted one below 4
+    error: `x` is not a token id: wanted a number below 4
     exit code 2
     ");
 }

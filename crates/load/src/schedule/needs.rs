@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor::Bytes;
+use tensor::{Bytes, counted};
 
 /// The needs of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,31 +66,27 @@ impl fmt::Display for Needs {
         let (read, lent) = (Bytes(self.read - self.lent), Bytes(self.lent));
         match count {
             0 => {}
-            1 => writeln!(f, "one read of {read}")?,
+            1 => writeln!(f, "1 read of {read}")?,
             _ => writeln!(
                 f,
-                "{count} reads of {read}: {} to {}, half of them at most {}",
+                "{count} reads, {read} in total: {} to {} each, median {}",
                 Bytes(smallest),
                 Bytes(largest),
                 Bytes(median)
             )?,
         }
         if self.lent > 0 {
-            writeln!(
-                f,
-                "{lent} copied out of the map: runs so near each other that reads would take all between"
-            )?;
+            writeln!(f, "{lent} copied from the map, in runs too close together for separate reads")?;
         }
         write!(f, "memory: {} for parameters", Bytes(self.owned))?;
         if self.borrowed > 0 {
-            write!(f, ", {} borrowed from the map", Bytes(self.borrowed))?;
+            write!(f, ", {} mapped", Bytes(self.borrowed))?;
         }
         if self.scratch > 0 {
-            let threads =
-                if self.threads == 1 { "a thread".to_owned() } else { format!("{} threads", self.threads) };
+            let threads = counted(self.threads, "thread");
             write!(
                 f,
-                ", {} of buffers on {threads}, of which {} would do",
+                ", {} of buffers on {threads} (minimum {})",
                 Bytes(self.scratch),
                 Bytes(self.least_scratch)
             )?;
@@ -98,7 +94,7 @@ impl fmt::Display for Needs {
         if self.decoded > 0 {
             write!(
                 f,
-                "; {} of entries are decoded or encoded before they are moved, a parameter at a time",
+                "; {} decoded or encoded before the move, one parameter at a time",
                 Bytes(self.decoded)
             )?;
         }

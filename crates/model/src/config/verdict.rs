@@ -155,17 +155,17 @@ static HF: &WithoutEffect = &[
     ("quantization_config.*", "read where weights are put together"),
     ("compression_config.*", "read where weights are put together"),
     // Other parts of the model.
-    ("vision_config*", "of the part that sees"),
-    ("audio_config*", "of the part that hears"),
-    ("image_token_index", "of the part that sees"),
-    ("image_token_id", "of the part that sees"),
-    ("boi_token_index", "of the part that sees"),
-    ("eoi_token_index", "of the part that sees"),
-    ("mm_tokens_per_image", "of the part that sees"),
-    ("projector_hidden_act", "of the part that sees"),
-    ("vision_feature_layer", "of the part that sees"),
-    ("vision_feature_select_strategy", "of the part that sees"),
-    ("multimodal_projector_bias", "of the part that sees"),
+    ("vision_config*", "for the vision part"),
+    ("audio_config*", "for the audio part"),
+    ("image_token_index", "for the vision part"),
+    ("image_token_id", "for the vision part"),
+    ("boi_token_index", "for the vision part"),
+    ("eoi_token_index", "for the vision part"),
+    ("mm_tokens_per_image", "for the vision part"),
+    ("projector_hidden_act", "for the vision part"),
+    ("vision_feature_layer", "for the vision part"),
+    ("vision_feature_select_strategy", "for the vision part"),
+    ("multimodal_projector_bias", "for the vision part"),
 ];
 
 /// Keys of every GGUF file. Source: gguf-py/gguf/constants.py@0c1e57098.

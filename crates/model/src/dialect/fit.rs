@@ -27,7 +27,10 @@ pub struct Fit {
 
 impl std::fmt::Display for Fit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let dialect = self.dialect;
+        let (dialect, key) = match self.dialect {
+            DialectName::Gguf => ("GGUF", ""),
+            DialectName::Hf => ("Hugging Face", "; set the right `model_type` in config.json"),
+        };
         let families = match &self.families[..] {
             [] => "none".to_owned(),
             [one] => (*one).to_owned(),
@@ -36,10 +39,10 @@ impl std::fmt::Display for Fit {
             [a, b, others @ ..] => format!("{a}, {b} or {} others", others.len()),
         };
         if self.known == self.names {
-            write!(f, "all names are those of {dialect}'s {families}")
+            write!(f, "all tensor names match {dialect} {families}{key}")
         } else {
             let share = 100 * self.known / self.names.max(1);
-            write!(f, "{share} % of the names are those of {dialect}'s {families}")
+            write!(f, "{share} % of the tensor names match {dialect} {families}{key}")
         }
     }
 }
@@ -110,7 +113,7 @@ mod tests {
         let fit = better_fit(LLAMA.iter().copied(), Some(("llama", DialectName::Hf))).unwrap();
         assert!(fit.families.contains(&"llama"), "{fit:?}");
         assert_eq!((fit.dialect, fit.known, fit.names), (DialectName::Gguf, 7, 8));
-        assert!(fit.to_string().starts_with("87 % of the names are those of gguf's "), "{fit}");
+        assert!(fit.to_string().starts_with("87 % of the tensor names match GGUF "), "{fit}");
     }
 
     #[test]

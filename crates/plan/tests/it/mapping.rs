@@ -413,7 +413,7 @@ fn a_dialect_finds_what_rules_make_and_not_what_they_took() {
     `wq` is missing: wanted [4, 2] for `Q`
     `swapped`: wanted [2] for `S`, found [1]
     hint: only axis 0 differs: 2 wanted, 1 found
-    `q` [2, 4] is made of `wq`, but no parameter is made from it
+    `q` [2, 4] is made of `wq`, but no parameter uses it
     ");
 }
 
@@ -450,7 +450,7 @@ fn absence_is_excused_by_name_only_and_listed() {
     let resolved = resolve(&bindings, &["b.{n}"]).unwrap();
     assert_snapshot!(compile(&e, &resolved, &[target], &NoCodecs).unwrap_err().diagnostics(), @"
     `AB`: wanted `layers.0.B` for it too, which is absent, as it may be
-    hint: a layout of separate parts does without: canonical, in-place, gguf, hf
+    hint: use a layout without fused parameters: canonical, in-place, gguf or hf
     ");
     let mut torn = bindings.clone();
     torn.bindings.push(qkv);

@@ -94,9 +94,9 @@ fn qkv_fusion_at_tp2() {
         640 <- v_proj at 128: 128 bytes
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    1 parameter from 3 of 3 entries
-    needs 768 B of the files
-    slots 768 B: 0 B can be borrowed, 768 B copied
+    1 parameter, all 3 tensors used
+    uses 768 B of the files
+    768 B in memory: 0 B can be mapped, 768 B copied
     ");
     // 256-byte gaps are cheaper than another read.
     assert_eq!(reads(&plan, &entries, 0, 0).len(), 3);
@@ -177,9 +177,9 @@ fn rope_blocks_and_padding_explain_themselves() {
         25920 <- zeros: 1728 bytes
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    1 parameter from 1 of 1 entry
-    needs 25.3 KiB of the files
-    slots 27.0 KiB: 0 B can be borrowed, 25.3 KiB copied, 1.7 KiB padding
+    1 parameter, 1 of 1 tensor used
+    uses 25.3 KiB of the files
+    27.0 KiB in memory: 0 B can be mapped, 25.3 KiB copied, 1.7 KiB padding
     ");
 }
 
@@ -244,9 +244,9 @@ fn gemma_norms_are_decoded_then_one_is_added_then_encoded() {
       data: 128 B, one run of norm.weight at byte 0
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    1 parameter from 1 of 1 entry
-    needs 128 B of the files
-    slots 128 B: 0 B can be borrowed, 0 B copied
+    1 parameter, 1 of 1 tensor used
+    uses 128 B of the files
+    128 B in memory: 0 B can be mapped, 0 B copied, the rest re-encoded
     bf16 -> f32 in 1 parameter: 128 B to 256 B, exact
     f32 + 1 in 1 parameter: 256 B to 256 B, lossy: 1 + w is rounded to f32
     f32 -> bf16 in 1 parameter: 256 B to 128 B, lossy: rounds to bf16
@@ -297,13 +297,13 @@ fn slices_of_a_fused_tensor_join_back_and_are_borrowed() {
     insta::assert_snapshot!(explain(&plan, &entries, "k").unwrap(), @"
     k [16, 64] f16
       all <- h.0.attn.c_attn.weight[64..80]
-      data: 2.0 KiB, one run of h.0.attn.c_attn.weight at byte 8192: can be borrowed
+      data: 2.0 KiB, one run of h.0.attn.c_attn.weight at byte 8192: can be mapped
     ");
     // Read once, though two slots show it.
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    2 parameters from 1 of 1 entry
-    needs 14.0 KiB of the files
-    slots 14.0 KiB: 14.0 KiB can be borrowed, 0 B copied
+    2 parameters, 1 of 1 tensor used
+    uses 14.0 KiB of the files
+    14.0 KiB in memory: 14.0 KiB can be mapped, 0 B copied
     ");
 }
 
@@ -354,9 +354,9 @@ fn a_tied_output_shares_the_slot_if_both_are_held_alike() {
       shares the slot of embed
     ");
     insta::assert_snapshot!(summary(&plan, &entries), @"
-    2 parameters from 1 of 1 entry, 1 tied
-    needs 3.8 KiB of the files
-    slots 3.8 KiB: 3.8 KiB can be borrowed, 0 B copied
+    2 parameters (1 tied), 1 of 1 tensor used
+    uses 3.8 KiB of the files
+    3.8 KiB in memory: 3.8 KiB can be mapped, 0 B copied
     ");
     assert_eq!(both(Some(interleaved()), Some(interleaved())).params[1].tied_to, Some(0));
 

@@ -94,7 +94,7 @@ fn a_near_name_of_the_same_shape_goes_before_a_nearer_one_of_another() {
     insta::assert_snapshot!(told(&entries, &bindings), @"
     wanted `blk.0.attn_q.weight` [64, 64] for `layers.0.attention.q.weight`, found unused `blk.0.attn_query.weight` of the same shape
     hint: was it renamed?
-    `blk.0.attn_q.weighs` [7] is in the checkpoint, but no parameter is made from it
+    `blk.0.attn_q.weighs` [7] is in the checkpoint, but no parameter uses it
     hint: the nearest that the model wants is `blk.0.attn_q.weight`
     ");
 }
@@ -146,7 +146,7 @@ fn what_is_gone_is_not_what_is_misspelt_elsewhere() {
     entries.push(entry("blk.1.attn_oo.weight", &bf16, &[64, 64], entries.last()));
     insta::assert_snapshot!(told(&entries, &bindings), @"
     `blk.1.attn_q.weight` is missing: wanted [64, 64] for `layers.1.attention.q.weight`
-    `blk.1.attn_oo.weight` [64, 64] is in the checkpoint, but no parameter is made from it
+    `blk.1.attn_oo.weight` [64, 64] is in the checkpoint, but no parameter uses it
     hint: the nearest that the model wants is `blk.1.attn_o.weight`
     ");
 }
@@ -159,22 +159,22 @@ fn names_that_all_differ_by_one_prefix_are_one_line() {
     }
     entries.push(entry("student.net.extra", &Scheme::plain(Dtype::F32), &[8], entries.last()));
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
-    91 tensors begin with `student.net.` besides: wanted `blk.0.attn_k.weight`, found `student.net.blk.0.attn_k.weight`, and so on
-    hint: a rule gives them the names that are wanted: rule = [{ from = "student.net.{rest..}", to = "{rest..}" }]
-    `student.net.extra` [8] is in the checkpoint, but no parameter is made from it
+    91 tensors begin with an extra `student.net.`: wanted `blk.0.attn_k.weight`, found `student.net.blk.0.attn_k.weight`, and so on
+    hint: this rule renames them: rule = [{ from = "student.net.{rest..}", to = "{rest..}" }]
+    `student.net.extra` [8] is in the checkpoint, but no parameter uses it
     "#);
     // Another prefix than the wanted one, of some: the rule leaves others alone.
     let (mut entries, bindings) = llama(3);
     rename(&mut entries, "blk.", "decoder.block.");
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
     9 tensors begin with `decoder.block.` instead of `blk.`: wanted `blk.0.attn_k.weight`, found `decoder.block.0.attn_k.weight`, and so on
-    hint: a rule gives them the names that are wanted: rule = [{ from = "decoder.block.{rest..}", to = "blk.{rest..}" }]
+    hint: this rule renames them: rule = [{ from = "decoder.block.{rest..}", to = "blk.{rest..}" }]
     "#);
     // A prefix that is wanted and not there.
     rename(&mut entries, "decoder.block.", "");
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
     9 tensors do not begin with `blk.`: wanted `blk.0.attn_k.weight`, found `0.attn_k.weight`, and so on
-    hint: a rule gives them the names that are wanted: rule = [{ from = "{n}.{rest..}", to = "blk.{n}.{rest..}" }]
+    hint: this rule renames them: rule = [{ from = "{n}.{rest..}", to = "blk.{n}.{rest..}" }]
     "#);
 }
 
@@ -185,8 +185,8 @@ fn names_that_all_differ_by_one_suffix_are_one_line() {
         e.name = format!("{}.data", e.name);
     }
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
-    91 tensors end in `.data` besides: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k.weight.data`, and so on
-    hint: a rule gives them the names that are wanted: rule = [{ from = "{rest..}.data", to = "{rest..}" }]
+    91 tensors end in an extra `.data`: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k.weight.data`, and so on
+    hint: this rule renames them: rule = [{ from = "{rest..}.data", to = "{rest..}" }]
     "#);
     let (mut entries, bindings) = llama(3);
     for e in &mut entries {
@@ -194,7 +194,7 @@ fn names_that_all_differ_by_one_suffix_are_one_line() {
     }
     insta::assert_snapshot!(told(&entries, &bindings), @r#"
     10 tensors do not end in `.weight`: wanted `blk.0.attn_k.weight`, found `blk.0.attn_k`, and so on
-    hint: a rule gives them the names that are wanted: rule = [{ from = "{rest..}", to = "{rest..}.weight" }]
+    hint: this rule renames them: rule = [{ from = "{rest..}", to = "{rest..}.weight" }]
     "#);
 }
 
@@ -211,11 +211,11 @@ fn extra_tensors_are_named_with_the_nearest_wanted() {
         entries.push(entry(name, &bf16, shape, entries.last()));
     }
     insta::assert_snapshot!(told(&entries, &bindings), @"
-    `blk.{n}.attn_q.bias` [64] is in the checkpoint in 2 layers (0–1), but no parameter is made from it
+    `blk.{n}.attn_q.bias` [64] is in the checkpoint in 2 layers (0–1), but no parameter uses it
     hint: the nearest that the model wants is `blk.{n}.attn_q.weight`
-    `blk.2.attn_q.weight` [64, 64] is in the checkpoint, but no parameter is made from it
+    `blk.2.attn_q.weight` [64, 64] is in the checkpoint, but no parameter uses it
     hint: the model wants such a tensor, but not with this number: is the layer count right?
-    `some.thing.else` [3] is in the checkpoint, but no parameter is made from it
+    `some.thing.else` [3] is in the checkpoint, but no parameter uses it
     ");
 }
 
@@ -314,7 +314,7 @@ fn everything_is_said_at_once() {
     the entry `blk.0.attn_q.weight` is given twice
     `token_embd.weight`: wanted [1000, 64] for `token_embedding.weight`, found [1000, 63]
     hint: only axis 1 differs: 64 wanted, 63 found
-    `extra` [8] is in the checkpoint, but no parameter is made from it
+    `extra` [8] is in the checkpoint, but no parameter uses it
     ");
 }
 
@@ -346,7 +346,7 @@ fn parts_that_need_different_codecs_are_not_joined() {
     assert!(problems.iter().any(|p| matches!(p, Problem::Steps { clash: Clash::ZeroPlus, .. })));
     insta::assert_snapshot!(problems.diagnostics(), @"
     `norms`: adds to a part that is joined with padding, which would not stay 0
-    `b` [4] is in the checkpoint, but no parameter is made from it
+    `b` [4] is in the checkpoint, but no parameter uses it
     ");
 }
 

@@ -98,9 +98,9 @@ impl Misfits {
     pub(super) fn rule(&mut self, rule: &EncodeRule, seen: &[(String, Seen)]) {
         let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
         let (why, hint) = match seen.iter().find(|(name, _)| rule.matches(name)) {
-            None => ("no parameter has such a name".to_owned(), meant(rule.pattern(), &names)),
+            None => ("no parameter matches".to_owned(), meant(rule.pattern(), &names)),
             Some((name, Seen::Floats)) => {
-                (format!("earlier rules take all that it matches, such as `{name}`"), None)
+                (format!("earlier rules match all of its parameters, such as `{name}`"), None)
             }
             Some((name, Seen::Other(scheme))) => {
                 (format!("only floats are encoded, and `{name}` is {scheme}"), None)
@@ -118,7 +118,7 @@ impl Misfits {
         let why = match (fits(scheme, subject.shape), holder) {
             (Err(why), _) => why,
             (Ok(()), Some(holder)) if !is_held(Some(holder), scheme, subject.shape) => {
-                format!("{} does not hold it", holder.name)
+                format!("{} cannot store it", holder.name)
             }
             (Ok(()), _) => return,
         };
@@ -173,7 +173,7 @@ impl Misfits {
             }
         };
         let key = format!(
-            "the preset `{}` makes `{}`, which {} does not hold",
+            "the preset `{}` makes `{}`, which {} cannot store",
             preset.name(),
             scheme.name,
             holder.name
@@ -225,12 +225,12 @@ fn meant(pattern: &str, names: &[&str]) -> Option<String> {
     let found = tests.into_iter().map(as_rules).find(|found| !found.is_empty()).unwrap_or_default();
     let list = match &found[..] {
         [] => return None,
-        [one] => return Some(format!("a pattern is for the whole name, as is {one}")),
+        [one] => return Some(format!("a pattern must match the whole name, such as {one}")),
         [few @ .., last] if found.len() <= 4 => format!("{} and {last}", few.join(", ")),
         [first, second, third, more @ ..] => format!("{first}, {second}, {third} and {} more", more.len()),
         [..] => found.join(", "),
     };
-    Some(format!("a pattern is for the whole name, as are {list}"))
+    Some(format!("a pattern must match the whole name, such as {list}"))
 }
 
 #[cfg(test)]

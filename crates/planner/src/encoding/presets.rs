@@ -171,10 +171,10 @@ impl Preset {
     /// The error for a preset that is applied to tensors of unknown purpose.
     pub(crate) fn unknown(&self, source: &Error) -> Error {
         let what = format!(
-            "the preset `{}` depends on what each tensor is for, which is unknown: {source}",
+            "the preset `{}` depends on the role of each tensor, which is unknown: {source}",
             self.name
         );
-        let hints = source.hints().into_iter().chain(["name the tensors, with encoding rules".to_owned()]);
+        let hints = source.hints().into_iter().chain(["name the tensors in encoding rules".to_owned()]);
         Error::Encoding { what: Diagnostics::of(&what, hints) }
     }
 

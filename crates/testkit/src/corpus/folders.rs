@@ -263,7 +263,7 @@ pub(super) fn models() -> Vec<Case> {
             "nothing",
             vec![(CONFIG, None), (WEIGHTS, None), (".hidden", Some(text("")))],
             Mismatch,
-            "wanted a `config.json` with a safetensors file",
+            "wanted one GGUF file, safetensors or PyTorch weights",
         ),
         (
             "a part alone",

@@ -426,11 +426,11 @@ fn everything_that_is_wrong_is_said_at_once() {
         None,
     );
     insta::assert_snapshot!(refused(folder.path(), canonical, one, by), @"
-    rule `layers.*.ffn.dwon.weight=q8_0`: no parameter has such a name
+    rule `layers.*.ffn.dwon.weight=q8_0`: no parameter matches
     hint: the nearest is `layers.0.ffn.down.weight`
     rule `output.weight=q8_0`: `output.weight` is tied to `token_embedding.weight`, and is encoded with it
     hint: name `token_embedding.weight` in the rule
-    rule `*.ffn_norm.*=f32`: earlier rules take all that it matches, such as `layers.0.ffn_norm.weight`
+    rule `*.ffn_norm.*=f32`: earlier rules match all of its parameters, such as `layers.0.ffn_norm.weight`
     ");
     let two = Mesh { tp: 2, ..Mesh::default() };
     let by = encoding(&["layers.*.attention.*.weight=q4_k"], None);
@@ -440,7 +440,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     ");
     let entry = encoding(&["model.layers.*.self_attn.q.weight=q8_0"], None);
     insta::assert_snapshot!(refused(folder.path(), LayoutKind::Source, one, entry), @"
-    rule `model.layers.*.self_attn.q.weight=q8_0`: no parameter has such a name
+    rule `model.layers.*.self_attn.q.weight=q8_0`: no parameter matches
     hint: the nearest is `model.layers.0.self_attn.q_proj.weight`
     ");
     let unknown = format!("{:?}", "*=q4_kk".parse::<EncodeRule>().unwrap_err());
@@ -452,7 +452,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     std::fs::write(&numbers, [&(header.len() as u64).to_le_bytes()[..], header, &[0; 512]].concat()).unwrap();
     let preset = refused(&numbers, LayoutKind::Source, one, encoding(&[], Some("q8_0")));
     assert!(
-        preset.starts_with("the preset `q8_0` depends on what each tensor is for, which is unknown"),
+        preset.starts_with("the preset `q8_0` depends on the role of each tensor, which is unknown"),
         "{preset}"
     );
     insta::assert_snapshot!(refused(&numbers, LayoutKind::Source, one, encoding(&["a=q8_0"], None)), @"rule `a=q8_0`: only floats are encoded, and `a` is i32");

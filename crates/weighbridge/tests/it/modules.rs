@@ -316,12 +316,12 @@ fn what_a_mesh_cannot_share_is_told_at_once() {
     let mesh = |tp| Mesh { tp, ..Mesh::default() };
     insta::assert_snapshot!(refused(mesh(3), 0, weighbridge::vllm::LAYOUT), @"
     this model cannot be split across these ranks:
-      `token_embedding.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
-      `layers.{n}.attention.q.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
-      `layers.{n}.attention.k.weight` (2 of them): 2 heads of 16 among 3 ranks, wanted a divisor or a multiple of 2
-      `layers.{n}.attention.v.weight` (2 of them): 2 heads of 16 among 3 ranks, wanted a divisor or a multiple of 2
-      `layers.{n}.attention.output.weight` (2 of them): 4 heads of 16 among 3 ranks, wanted a divisor of 4
-      `output.weight`: 128 rows (with padding) among 3 ranks, wanted a divisor of 128
+      `token_embedding.weight`: cannot split 128 rows (with padding) across 3 ranks; use a divisor of 128
+      `layers.{n}.attention.q.weight` (2 of them): cannot split 4 heads of 16 across 3 ranks; use a divisor of 4
+      `layers.{n}.attention.k.weight` (2 of them): cannot split 2 heads of 16 across 3 ranks; use a divisor or a multiple of 2
+      `layers.{n}.attention.v.weight` (2 of them): cannot split 2 heads of 16 across 3 ranks; use a divisor or a multiple of 2
+      `layers.{n}.attention.output.weight` (2 of them): cannot split 4 heads of 16 across 3 ranks; use a divisor of 4
+      `output.weight`: cannot split 128 rows (with padding) across 3 ranks; use a divisor of 128
     ");
     insta::assert_snapshot!(refused(mesh(2), 2, weighbridge::vllm::LAYOUT), @"there is no rank 2 of 2: ranks are counted from 0");
     insta::assert_snapshot!(refused(mesh(2), 0, LayoutKind::Source), @"
@@ -494,7 +494,7 @@ fn a_declared_dtype_is_checked() {
     plan(&strict(Some(Dtype::F32), None)).unwrap();
     let narrow = strict(Some(Dtype::BF16), None);
     insta::assert_snapshot!(plan(&narrow).unwrap_err().diagnostics().to_string().replace(&dir.path().join("floats").display().to_string(), "."), @"
-    `./model.safetensors` does not fit its model (the caller's):
+    `./model.safetensors` does not match its model (the caller's):
     `table.weight`: its module wants bf16, found f32
     hint: encode it on the way: `table.weight=bf16`
     ");

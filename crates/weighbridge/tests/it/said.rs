@@ -74,7 +74,7 @@ fn an_edited_template_is_a_difference() {
     let told: Vec<String> = found.keys.iter().map(ToString::to_string).collect();
     assert!(
         told.contains(
-            &"`tokenizer.chat_template` of metadata: another value than the manifest has".to_owned()
+            &"`tokenizer.chat_template` of metadata: the value differs from the manifest".to_owned()
         ),
         "{told:?}"
     );
@@ -120,7 +120,7 @@ fn files_beside_the_weights_are_compared_by_keys() {
     std::fs::write(b.join("chat_template.jinja"), "{{ x }}").unwrap();
     let told: Vec<String> = held(&b, &wanted).keys.iter().map(ToString::to_string).collect();
     let (extra, other) =
-        ("extra: the checkpoint has it, the manifest has not", "another value than the manifest has");
+        ("extra: in the checkpoint, not in the manifest", "the value differs from the manifest");
     assert_eq!(
         told,
         [

@@ -110,7 +110,7 @@ pub(crate) fn config_for(
     for tensor in several.iter().filter(|t| parts(t).is_none()) {
         refused.scheme(tensor);
     }
-    refused.check("safetensors", "a plain dtype or one that config.json can say")?;
+    refused.check("safetensors", "a plain dtype or a scheme that config.json can describe")?;
 
     // Plain matrices too: some configurations list what is not quantised.
     let matrices = tensors
@@ -134,7 +134,7 @@ pub(crate) fn config_for(
     for tensor in several {
         refused.scheme(tensor);
     }
-    refused.check("safetensors", "schemes that one config.json can say together")?;
+    refused.check("safetensors", "schemes that one config.json can describe together")?;
     Ok(pretty(config))
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Flat, Archive), Error> {
         let Some(data) = data(tensor, shape, &mut refused) else { continue };
         offsets.push(vec![archive.add(name, header, data)]);
     }
-    refused.check(super::NAME, "a dtype that numpy has")?;
+    refused.check(super::NAME, "a numpy dtype")?;
     let len = archive.end.saturating_add(archive.tail().len() as u64);
     Ok((Flat { head: vec![], offsets, len }, archive))
 }

@@ -39,7 +39,8 @@ pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: 
             Err(Some(fault)) => refused.push(tensor, fault),
         }
     }
-    let wants = if quantised { "a plain dtype or one that config.json can say" } else { "a plain dtype" };
+    let wants =
+        if quantised { "a plain dtype or a scheme that config.json can describe" } else { "a plain dtype" };
     std::mem::take(&mut refused).check(WHAT, wants)?;
     planes.sort_by_key(|p| std::cmp::Reverse(p.dtype.bytes()));
 

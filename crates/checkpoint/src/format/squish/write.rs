@@ -41,7 +41,7 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<DraftFile>, Vec<OutFile>
             Err(why) => refused.push(tensor, Fault::geometry(shape, scheme, why)),
         }
     }
-    refused.check("npy-dir", "a dtype that numpy has")?;
+    refused.check("npy-dir", "a numpy dtype")?;
     // A map of strings cannot fail to be JSON.
     let manifest = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
     let ready = OutFile::whole(format!("{TENSORS}/{READY}"), vec![]);

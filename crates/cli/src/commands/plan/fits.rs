@@ -1,14 +1,14 @@
 //! `plan --memory`: whether a load fits, and what would.
 
 use weighbridge::load::{self, Needs};
-use weighbridge::tensor::Bytes;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Mesh, Plan};
 
 use crate::failure::Failure;
 use crate::json;
 
 /// Ranks that are tried, at most.
-const MOST_RANKS: u64 = 64;
+pub(super) const MOST_RANKS: u64 = 64;
 
 /// Parameters and buffers held in one way.
 pub(crate) struct MemoryUse {
@@ -49,7 +49,7 @@ impl MemoryUse {
     }
 
     fn text(&self, memory: u64) -> String {
-        let how = if self.owned { "owned" } else { "borrowed from the map" };
+        let how = if self.owned { "owned" } else { "mapped" };
         let Needs { owned, scratch, least_scratch, borrowed, neediest, .. } = &self.needs;
         let map = match borrowed {
             0 => String::new(),
@@ -57,7 +57,7 @@ impl MemoryUse {
         };
         let cache = match self.cache {
             0 => String::new(),
-            n => format!(", {} for keys and values", Bytes(n)),
+            n => format!(", {} for the KV cache", Bytes(n)),
         };
         let map = map + &cache;
         let parameters = Bytes(*owned);
@@ -159,7 +159,8 @@ impl Fits {
         }
         if let Some(positions) = self.positions {
             lines.push(format!(
-                "keys and values of {positions} positions are counted: `--ctx` says of how many"
+                "includes the KV cache for {}; change it with `--ctx`",
+                counted(positions, "position")
             ));
         }
         lines

@@ -88,7 +88,7 @@ pub(super) fn run(
     let more: u64 = replicated.iter().map(|r| r.bytes).sum();
     let over = |n: u64| 100.0 * (n as f64 / stored.max(1) as f64 - 1.0);
     let sums = format!(
-        "all need {} of {} stored ({:+.1} %), {} of it more than once; {} are taken ({:+.1} %)",
+        "all ranks together need {} of {} stored ({:+.1} %), {} of it duplicated; they read {} ({:+.1} %)",
         Bytes(needed),
         Bytes(stored),
         over(needed),
@@ -128,7 +128,7 @@ pub(super) fn run(
         writeln!(out, "    {} {} ({})", Bytes(group.bytes), group.pattern, counted(group.entries, "entry"))?;
     }
     if replicated.len() > REPLICATED {
-        writeln!(out, "    … and {} more patterns", replicated.len() - REPLICATED)?;
+        writeln!(out, "    … and {}", counted(replicated.len() - REPLICATED, "more pattern"))?;
     }
     if !untaken.is_empty() {
         return Err(unused(&untaken));
@@ -137,7 +137,7 @@ pub(super) fn run(
         let (tensors, ranks) = (counted(entries.len(), "tensor"), counted(ranks.count(), "rank"));
         writeln!(
             out,
-            "  proved: {ranks} take every byte of {tensors}, and every byte of their slots is written once"
+            "  proved: {ranks} use every byte of {tensors}, and write every byte of their memory once"
         )?;
     }
     Ok(())
@@ -155,19 +155,30 @@ fn title(rank: u64, mesh: &Mesh) -> String {
 /// Lists what no rank uses.
 fn unused(untaken: &[Untaken]) -> Failure {
     let one = |u: &Untaken| match u.byte {
-        Some(byte) => format!("\n  `{}`: byte {byte} of the {} of its {}", u.entry, u.bytes, u.plane),
-        None => format!("\n  `{}`: shares of its {} overlap too finely to tell", u.entry, u.plane),
+        Some(byte) => format!("\n  `{}`: byte {byte} of {} in its {}", u.entry, u.bytes, u.plane),
+        None => format!("\n  `{}`: the shares of its {} overlap too finely to check", u.entry, u.plane),
     };
     let list: String = untaken.iter().take(40).map(one).collect();
-    Failure::Other(format!("{} planes are not used whole by the ranks:{list}", untaken.len()))
+    Failure::Other(format!("the ranks do not use all of {}:{list}", counted(untaken.len(), "plane")))
 }
 
 /// Patterns that are listed.
 const REPLICATED: usize = 8;
 
 fn table(lines: &[Line], ranks: &Ranks) -> String {
-    let heading =
-        ["rank", "tp", "pp", "ep", "parameters", "slots", "needs", "takes", "reads", "buffers", "padding"];
+    let heading = [
+        "rank",
+        "tp",
+        "pp",
+        "ep",
+        "parameters",
+        "memory needed",
+        "used",
+        "read",
+        "reads",
+        "buffers",
+        "padding",
+    ];
     let row = |l: &Line| {
         let at = ranks.mesh().rank(l.rank);
         let numbers = [l.rank, at.tp, at.pp, at.ep, l.params as u64].map(|n| n.to_string());

@@ -239,12 +239,12 @@ fn files_of_ranks_must_agree() {
     assert_eq!(
         with(norm, &|_| 5),
         format!(
-            "the files of the ranks are not of one model, or its experts are dealt otherwise:\n\
-             `0.0.{norm}` and `0.1.{norm}` are not the same there"
+            "the rank files do not belong to one model, or its experts are distributed differently:\n\
+             `0.0.{norm}` and `0.1.{norm}` differ there"
         )
     );
     let padding = with("lm_head.weight", &|len| len - 4);
-    assert!(padding.ends_with("`0.1.lm_head.weight` is not zero where it pads"), "{padding}");
+    assert!(padding.ends_with("`0.1.lm_head.weight` has padding that is not zero"), "{padding}");
     let scale = with("model.layers.0.self_attn.attn._k_scale", &|len| len - 1);
     assert!(scale.contains("`0.1.model.layers.0.self_attn.attn._k_scale` is not the 1"), "{scale}");
     std::fs::remove_file(&file).unwrap();
