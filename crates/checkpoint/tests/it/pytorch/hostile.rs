@@ -29,7 +29,8 @@ fn check(name: &str, file: &[u8], blame: Blame, says: &str) {
     assert!(text.contains(says), "{name}: wanted `{says}` in\n{text}");
     assert!(text.contains("(at byte ") || text.contains("holds no tensors"), "{name}: {text}");
     // Only what is shipped has to be fast.
-    assert!(text.len() < 10_000 && (took.as_secs() < 20 || cfg!(debug_assertions)), "{name}: {took:?}");
+    let limit = if cfg!(target_arch = "x86_64") { 20 } else { 300 };
+    assert!(text.len() < 10_000 && (took.as_secs() < limit || cfg!(debug_assertions)), "{name}: {took:?}");
 }
 
 fn p() -> Pickle {
