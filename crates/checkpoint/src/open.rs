@@ -163,6 +163,12 @@ fn missing(storage: &Arc<dyn Storage>, name: &Name, error: storage::Error) -> Er
     nearest(storage, name.parent(), name.file_name(), error)
 }
 
+/// The first of `names` that is `wanted` with an extension.
+fn with_extension<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
+    let extended = |name: &&String| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'));
+    names.iter().filter(extended).map(String::as_str).min()
+}
+
 /// `error`, which is about `wanted` in `dir`, with a hint if nothing is there.
 fn nearest(storage: &Arc<dyn Storage>, dir: Name, wanted: &str, error: storage::Error) -> Error {
     if !error.is_not_found() {
@@ -174,7 +180,9 @@ fn nearest(storage: &Arc<dyn Storage>, dir: Name, wanted: &str, error: storage::
             error.with_hint(format!("there is no directory `{}`", storage.location(&dir)))
         }
         Err(_) => error,
-        Ok(names) => match tensor::nearest(wanted, names.iter().map(String::as_str)) {
+        Ok(names) => match with_extension(wanted, &names)
+            .or_else(|| tensor::nearest(wanted, names.iter().map(String::as_str)))
+        {
             Some(near) => {
                 let near = dir
                     .join(near)

@@ -4,10 +4,12 @@ mod check;
 mod convert;
 mod encoding;
 mod load;
+mod number;
 mod open;
 mod page;
 mod run;
 mod size;
+mod tips;
 
 use std::path::{Path, PathBuf};
 
@@ -22,10 +24,12 @@ pub(crate) use check::CheckArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
 pub(crate) use load::LoadArgs;
+use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
 pub(crate) use page::{HtmlArgs, SvgArgs};
 pub(crate) use run::RunArgs;
 use size::size;
+pub(crate) use tips::advised;
 
 use crate::tuned;
 
@@ -170,13 +174,13 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["explain", "all_ranks", "verify"])]
     pub(crate) memory: Option<u64>,
     /// Positions of the KV cache that `--memory` includes [default: the model's, at most 4096]
-    #[arg(long, value_name = "POSITIONS", requires = "memory", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "POSITIONS", requires = "memory", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
     /// Copy all parameters into memory, as `load --owned` does; none stay in the map
     #[arg(long)]
     pub(crate) owned: bool,
     /// Threads of the load, each with buffers of its own [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     #[command(flatten)]
     pub(crate) page: SvgArgs,
@@ -215,13 +219,13 @@ impl AdapterArgs {
 #[derive(ClapArgs)]
 pub(crate) struct MeshArgs {
     /// Ranks that share each layer (tensor parallel)
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = whole(1u64, None))]
     tp: u64,
     /// Stages that share the layers (pipeline parallel)
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = whole(1u64, None))]
     pp: u64,
     /// Groups that share the experts (expert parallel)
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = whole(1u64, None))]
     ep: u64,
     /// How experts are distributed
     #[arg(long, value_enum, default_value_t = ExpertsArg::Linear)]
@@ -247,7 +251,7 @@ pub(crate) struct RankArgs {
     #[command(flatten)]
     mesh: MeshArgs,
     /// The rank to plan or load, from 0; tensor-parallel ranks are neighbours
-    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true, value_parser = whole(0u64, None))]
     pub(crate) rank: u64,
 }
 
@@ -327,10 +331,10 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     encoding: EncodingArgs,
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     threads: Option<u16>,
     /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
-    #[arg(long, value_name = "POSITIONS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "POSITIONS", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
     #[command(flatten)]
     open: OpenArgs,
@@ -382,7 +386,7 @@ impl ModelArgs {
 )]
 pub(crate) struct TuneArgs {
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     /// Print the measurements without saving them
     #[arg(long)]
@@ -442,13 +446,13 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Prompt tokens
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = whole(1u32, None))]
     pub(crate) prefill: u32,
     /// Tokens to generate
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole(1u32, None))]
     pub(crate) decode: u32,
     /// Runs of each, after one to warm up; the output is their median
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole(1u32, None))]
     pub(crate) repeat: u32,
     /// Print JSON
     #[arg(long)]
@@ -484,7 +488,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     #[command(flatten)]
     pub(crate) page: HtmlArgs,

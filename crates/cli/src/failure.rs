@@ -171,6 +171,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
                 said.hint("`weighbridge inspect --tensors` lists what the checkpoint holds")
             }
             Plan::Ambiguous { .. } => said.hint(RULE),
+            Plan::NoTensors { .. } => said.hint("if it holds a vocabulary, `weighbridge tokenize` uses that"),
             e if e.is_unknown_model() => said.hint(UNKNOWN),
             _ => said,
         },
@@ -186,6 +187,11 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
             said.hint(paths(&e.location().to_string()))
         }
         weighbridge::Error::Check(Check::Manifest { .. }) => {
+            said.hint("`weighbridge check --write-manifest` makes one")
+        }
+        weighbridge::Error::Check(Check::ManifestIo { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound =>
+        {
             said.hint("`weighbridge check --write-manifest` makes one")
         }
         weighbridge::Error::Check(Check::ManifestThere { .. }) => {
@@ -223,6 +229,9 @@ fn option(error: &weighbridge::engine::Error) -> &'static str {
 /// Which paths are taken; of one that looks like the name of a repository, how to get at that.
 fn paths(path: &str) -> String {
     let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && !word.contains(['/', '\\']);
+    if path.contains("://") {
+        return "weighbridge reads local files only: download it first, and give its path".to_owned();
+    }
     let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
     match repository {
         Some(_) => format!(

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == isolate::COMMAND) {
         return isolate::process();
     }
-    let args = match Args::try_parse() {
+    let args = match Args::try_parse().map_err(args::advised) {
         Ok(args) => args,
         Err(error) if error.use_stderr() && wants_json() => {
             failure::of_command_line(&error).print(true);

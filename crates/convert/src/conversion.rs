@@ -291,7 +291,8 @@ impl<'a> Conversion<'a> {
             ..load::Options::default()
         };
         let mut writer = draft.create_with(path, &write)?;
-        let mut report = ConvertReport { left, lost, ..ConvertReport::default() };
+        let destination = writer.destination().to_owned();
+        let mut report = ConvertReport { destination, left, lost, ..ConvertReport::default() };
         // The last rank reports entries that all ranks leave out.
         if let Some(last) = plans.last() {
             report.dropped.clone_from(&last.pieces().dropped);

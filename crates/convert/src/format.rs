@@ -37,6 +37,11 @@ impl OutputFormat {
         }
     }
 
+    /// Whether it is a directory of files.
+    pub fn is_directory(self) -> bool {
+        matches!(self, OutputFormat::Hf | OutputFormat::Mlx | OutputFormat::NpyDir)
+    }
+
     /// The format that a path's extension stands for.
     pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
         let path = path.as_ref();

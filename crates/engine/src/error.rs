@@ -129,6 +129,7 @@ impl Error {
                 | Error::ContextFull { .. }
                 | Error::Positions { .. }
                 | Error::NoTokens
+                | Error::Token { .. }
         )
     }
 

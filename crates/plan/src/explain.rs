@@ -22,7 +22,8 @@ const SHOWN: usize = 8;
 /// [`Problem::Unknown`] if the plan has no such parameter.
 pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<String, Problem> {
     let Some((_, p)) = plan.find(param) else {
-        let near = nearest(param, plan.params.iter().map(|p| p.name.as_str())).map(str::to_string);
+        let names = || plan.params.iter().map(|p| p.name.as_str());
+        let near = made_of(plan, param).or_else(|| nearest(param, names())).map(str::to_string);
         return Err(Problem::Unknown { param: String::new(), name: param.into(), nearest: near });
     };
     let mut out = format!("{} {} {}", p.name, p.shape, p.scheme);
@@ -90,6 +91,18 @@ fn rows(out: &mut String, p: &PlannedParam, entries: &[TensorEntry]) {
     if v.parts.len() > SHOWN {
         _ = write!(out, "\n  … {} in all", counted(v.parts.len(), "part"));
     }
+}
+
+/// Whether `p` is made of the entry `name`, directly or through a tensor that is encoded first.
+fn uses(p: &PlannedParam, name: &str) -> bool {
+    let mut found = false;
+    p.expr.for_each_source(&mut |source| found |= source == name);
+    found || p.staged.iter().any(|staged| uses(staged, name))
+}
+
+/// The first parameter that is made of the entry `name`.
+fn made_of<'a>(plan: &'a LoadPlan, name: &str) -> Option<&'a str> {
+    plan.params.iter().find(|p| uses(p, name)).map(|p| p.name.as_str())
 }
 
 fn line(part: &Part, shape: &tensor::Shape, entries: &[TensorEntry]) -> (String, String) {

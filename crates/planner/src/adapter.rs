@@ -29,6 +29,9 @@ impl Adapter {
     /// # Errors
     /// Every way in which the rules do not fit the checkpoint; then everything that is missing, unused or mis-shaped.
     pub fn resolve(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, Error> {
+        if checkpoint.entries().is_empty() {
+            return Err(Error::NoTensors { path: checkpoint.location().to_string() });
+        }
         let mapped = self.mapped(checkpoint)?;
         let names = names(checkpoint, mapped.as_ref());
         let bindings = self.bindings(checkpoint, model, &names)?;

@@ -36,6 +36,12 @@ pub enum Error {
         /// Only the output matrix is missing, as in a backbone that was saved alone.
         backbone: bool,
     },
+    /// The checkpoint has no tensors, as a file that holds a vocabulary alone.
+    #[error("`{path}` holds no tensors")]
+    NoTensors {
+        /// The checkpoint.
+        path: String,
+    },
     /// The tensors' names match the model's twice.
     #[error("`{path}` ({family}): {source}")]
     Ambiguous {
@@ -173,6 +179,7 @@ impl Error {
             Error::RulesIo { .. }
             | Error::NoWayBack { .. }
             | Error::Undivided { .. }
+            | Error::NoTensors { .. }
             | Error::Owners { .. } => Diagnostics::of(self, None),
         }
     }

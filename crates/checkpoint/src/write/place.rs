@@ -139,6 +139,11 @@ impl OutputPlace {
         &self.path
     }
 
+    /// The first path that gets a name.
+    pub(super) fn first(&self) -> &Path {
+        self.names.first().map_or(&self.path, |(_, to)| to)
+    }
+
     /// The directory beside it that all is in until then.
     pub(super) fn work(&self) -> &Path {
         &self.work

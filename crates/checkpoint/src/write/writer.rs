@@ -194,6 +194,11 @@ impl Writer {
         })
     }
 
+    /// The path that opens the result when it is finished; of several files, the first.
+    pub fn destination(&self) -> &Path {
+        self.place.first()
+    }
+
     /// The directory that is left if the writer is dropped now, and holds what can be continued.
     pub fn kept(&self) -> Option<&Path> {
         let kept = !self.place.journal.done.is_empty() || self.place.journal.complete.is_some();

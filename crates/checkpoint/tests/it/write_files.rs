@@ -168,7 +168,7 @@ fn parts_of_an_older_split_do_not_stay() {
     let three = ["x-00001-of-00003.gguf", "x-00002-of-00003.gguf", "x-00003-of-00003.gguf", "x-y.gguf"];
     assert_eq!(names(&dir.path("m")), three);
     let refused = split(&source, 8).create(&out, false).err().unwrap();
-    assert!(dir.text(&refused).starts_with("`DIR/m/x-00001-of-00003.gguf`: something is there"));
+    assert!(dir.text(&refused).starts_with("`DIR/m/x-00001-of-00003.gguf`: already exists"));
     assert!(split(&source, 12).create(&out, false).is_err(), "another count is the same checkpoint");
     write(&source, split(&source, 8), &out, true, &part(1, 3));
     assert_eq!(names(&dir.path("m")), three);

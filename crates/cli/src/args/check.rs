@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use weighbridge::check::Manifest;
 
 use super::AlsoArgs;
+use super::number::whole;
 
 /// `check`.
 #[derive(ClapArgs)]
@@ -45,7 +46,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, requires = "write_manifest")]
     pub(crate) force: bool,
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]

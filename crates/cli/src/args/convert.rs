@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::{OutputFormat, Split};
+use weighbridge::planner::Preset;
 
+use super::number::whole;
 use super::size::file_size;
 use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
 
@@ -74,7 +76,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "SIZE", value_parser = file_size, conflicts_with = "split_max_tensors")]
     split_max_size: Option<u64>,
     /// GGUF: the most tensors in a file
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole(1u64, None))]
     split_max_tensors: Option<u64>,
     /// GGUF: align tensors to this many bytes, a power of two, at least 8 [default: as in the source, or 32]
     #[arg(long, value_name = "BYTES")]
@@ -88,7 +90,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]
@@ -120,19 +122,38 @@ impl ConvertArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        match self.to {
-            Some(FormatArg::Npz) => Ok(OutputFormat::Npz),
-            Some(FormatArg::Safetensors) => Ok(OutputFormat::Safetensors),
-            Some(FormatArg::Gguf) => Ok(OutputFormat::Gguf),
-            Some(FormatArg::Hf) => Ok(OutputFormat::Hf),
-            Some(FormatArg::Mlx) => Ok(OutputFormat::Mlx),
-            Some(FormatArg::NpyDir) => Ok(OutputFormat::NpyDir),
-            None => OutputFormat::of_path(&self.destination).ok_or_else(|| {
-                format!(
-                    "the name of `{}` does not say its format\nhint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir",
-                    self.destination.display()
-                )
-            }),
+        let shown = self.destination.display();
+        let by_name = OutputFormat::of_path(&self.destination);
+        let asked = match self.to {
+            None => {
+                return by_name.ok_or_else(|| match shown.to_string() {
+                    name if Preset::named(&name).is_some() => {
+                        format!("no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`", self.source.display())
+                    }
+                    name => format!(
+                        "the name of `{name}` does not say its format\nhint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir"
+                    ),
+                });
+            }
+            Some(FormatArg::Npz) => OutputFormat::Npz,
+            Some(FormatArg::Safetensors) => OutputFormat::Safetensors,
+            Some(FormatArg::Gguf) => OutputFormat::Gguf,
+            Some(FormatArg::Hf) => OutputFormat::Hf,
+            Some(FormatArg::Mlx) => OutputFormat::Mlx,
+            Some(FormatArg::NpyDir) => OutputFormat::NpyDir,
+        };
+        match by_name {
+            Some(named) if named != asked => Err(format!(
+                "`--to {}` does not write `{shown}`, which has the extension of {}\nhint: {}",
+                asked.name(),
+                named.name(),
+                if asked.is_directory() {
+                    "name a directory, without an extension".to_owned()
+                } else {
+                    format!("name it `{}`", self.destination.with_extension(asked.name()).display())
+                }
+            )),
+            _ => Ok(asked),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::check::with_manifest;
+use super::number::whole;
 use super::size::size;
 use super::{AdapterArgs, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
 
@@ -52,7 +53,7 @@ pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// Threads [default: all]
-    #[arg(long, short, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]

@@ -44,7 +44,7 @@ impl HtmlArgs {
 }
 
 fn output(file: Option<&PathBuf>, force: bool, json: bool, flag: &str) -> Result<Option<Output>, Failure> {
-    let output = file.map(|file| Output::new(file, force)).transpose()?;
+    let output = file.map(|file| Output::new(file, flag, force)).transpose()?;
     if json && output.as_ref().is_some_and(Output::is_stdout) {
         return Err(Failure::Usage(format!(
             "`--json` and `--{flag} -` both write to standard output\nhint: give `--{flag}` a file"

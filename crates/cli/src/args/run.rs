@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use weighbridge::engine::sampler::SamplerOptions;
 use weighbridge::engine::sampling::Sampling;
 
+use super::number::{real, whole};
 use super::{ModelArgs, StrictArgs};
 
 /// `run`.
@@ -29,7 +30,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "FILE", group = "once")]
     pub(crate) file: Option<PathBuf>,
     /// Run these token ids and print those that follow; needs no tokenizer
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with_all = ["raw", "system"], group = "once")]
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = whole(0u32, None), conflicts_with_all = ["raw", "system"], group = "once")]
     pub(crate) ids: Option<Vec<u32>>,
     /// Continue the prompt as it is, without a chat template; stdout is the continuation alone
     #[arg(long, requires = "once")]
@@ -42,15 +43,16 @@ pub(crate) struct RunArgs {
     pub(crate) chat_template: Option<PathBuf>,
     /// Tokens to generate at most; -1 until the model ends or the context is full
     #[arg(short, long = "tokens", value_name = "N", default_value_t = 512, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i64).range(-1..))]
+        value_parser = whole(-1i64, None))]
     n: i64,
-    #[command(flatten)]
-    sampler: SamplerArgs,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
     /// Print one JSON document when done: the answer, its tokens, what they took
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+    // Last: the heading holds for all that follow.
+    #[command(flatten)]
+    sampler: SamplerArgs,
 }
 
 /// The sampler's flags.
@@ -58,19 +60,19 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Sampling")]
 struct SamplerArgs {
     /// 0 always takes the most likely token [default: the model's, or 0.8]
-    #[arg(long)]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = real(None))]
     temperature: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all [default: the model's, or 40]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = whole(0usize, None))]
     top_k: Option<usize>,
     /// Keep the most likely tokens that together reach this probability [default: the model's, or 0.95]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
     top_p: Option<f32>,
     /// Keep tokens at least this likely, relative to the most likely [default: the model's, or 0.05]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
     min_p: Option<f32>,
     /// The same seed gives the same text [default: from the clock]
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole(0u64, None))]
     seed: Option<u64>,
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let report = report?;
     let groups = report.groups();
     if args.json {
-        return Ok(json::print(&json::Convert::of((&args.source, &args.destination), &report, &groups))?);
+        return Ok(json::print(&json::Convert::of(&args.source, &report, &groups))?);
     }
     Ok(std::io::stdout().lock().write_all(text(args, &report, groups).as_bytes())?)
 }
@@ -92,7 +92,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
     use std::fmt::Write;
     let (before, after) = report.bytes();
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
-    let title = format!("{} → {}", args.source.display(), args.destination.display());
+    let title = format!("{} → {}", args.source.display(), report.destination.display());
     let mut out = format!(
         "{}\n  {}, {} → {} ({bits:.2} bits a weight) in {:.1} s; at most {} in memory\n",
         style::heading(&title),

@@ -61,6 +61,12 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
     weighbridge::planner::resolve(checkpoint, model)
 }
 
+/// That `run` refuses the model, and why, if it does.
+pub(super) fn not_run(model: &Model) -> Option<String> {
+    let why = model.architecture().err()?.why;
+    Some(format!("`run` does not support it: {why}"))
+}
+
 /// Lines on the whole: format, sizes, and whether it matches its model.
 fn facts(checkpoint: &Checkpoint, model: &Result<Model, planner::Error>) -> Vec<String> {
     let (elements, bytes) = totals(checkpoint);
@@ -97,8 +103,10 @@ fn facts(checkpoint: &Checkpoint, model: &Result<Model, planner::Error>) -> Vec<
                     let groups = weighbridge::plan::dropped(&dropped);
                     lines.extend(groups.iter().map(|group| format!("not needed: {group}")));
                 }
+                Err(planner::Error::NoTensors { .. }) => lines.push("holds no tensors".to_owned()),
                 Err(_) => lines.push(format!("does not match `{family}`: `weighbridge plan` says why")),
             }
+            lines.extend(not_run(model));
         }
         Err(error) => {
             let message = format!("cannot be run: {}", error.diagnostics());

@@ -7,12 +7,14 @@ use std::io::{self, Write};
 
 use weighbridge::engine::session_bytes;
 use weighbridge::load;
+use weighbridge::plan::Problems;
 use weighbridge::planner;
 use weighbridge::runtime::DEFAULT_CONTEXT;
 use weighbridge::tensor::counted;
 use weighbridge::{LayoutKind, Mesh, PlanBuilder, Pool};
 
 use self::fits::{Cache, Fits, MOST_RANKS};
+use super::inspect::not_run;
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::json;
@@ -47,7 +49,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let planned = builder(mesh, args.share.rank).build().map_err(|error| with_tp(error.into()))?;
     let entries = checkpoint.entries();
     if let Some(name) = &args.explain {
-        let text = planned.explain(name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let text = planned
+            .explain(name)
+            .map_err(|e| Failure::Usage(Problems::from(*e).diagnostics().to_string()))?;
         return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
     }
     let summary = planned.summary();
@@ -134,6 +138,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         writeln!(out, "  missing, allowed by `{}`: {param}, made from {entries}", absent.pattern)?;
     }
     for line in doubts.iter().flat_map(Doubts::lines) {
+        writeln!(out, "  {line}")?;
+    }
+    if let Some(line) = model.as_ref().filter(|_| layout.runs()).and_then(not_run) {
         writeln!(out, "  {line}")?;
     }
     if !planned.nameless().is_empty() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use weighbridge::Checkpoint;
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, Tokenizer};
 use weighbridge::engine::{Limits, Stats};
 use weighbridge::tensor::counted;
@@ -26,7 +27,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let prompt = prompt(args)?;
     let options = args.model.options().map_err(Failure::Usage)?;
     let stop = Interrupt::install();
-    let mut runtime = Runtime::start(args.model.path(), &options)?;
+    let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
+    if let Some(ids) = &args.ids {
+        in_vocabulary(&checkpoint, ids)?;
+    }
+    let mut runtime = Runtime::start_from(checkpoint, &options)?;
     if let Some(path) = &args.chat_template {
         runtime.set_template(template(path)?);
     }
@@ -68,17 +73,30 @@ fn prompt(args: &RunArgs) -> Result<Option<String>, Failure> {
         (None, Some(path)) => {
             let shown = format!("`{}`", path.display());
             let bytes =
-                std::fs::read(path).map_err(|e| Failure::Usage(format!("cannot read {shown}: {e}")))?;
+                std::fs::read(path).map_err(|e| Failure::Other(format!("cannot read {shown}: {e}")))?;
             text(bytes, &shown).map(Some)
         }
         (None, None) => Ok(None),
     }
 }
 
+/// Checks that the model has the tokens `ids`, before its weights are loaded.
+fn in_vocabulary(checkpoint: &Checkpoint, ids: &[u32]) -> Result<(), Failure> {
+    let vocab = weighbridge::describe(checkpoint)?.architecture().ok().map(|a| a.decoder.vocab);
+    let wrong: Vec<String> =
+        ids.iter().filter(|id| vocab.is_some_and(|n| u64::from(**id) >= n)).map(u32::to_string).collect();
+    match (vocab, &wrong[..]) {
+        (_, []) | (None, _) => Ok(()),
+        (Some(n), _) => {
+            Err(Failure::Usage(format!("the model has no token {}: wanted ids below {n}", wrong.join(", "))))
+        }
+    }
+}
+
 /// A chat template of the user's own.
 fn template(path: &Path) -> Result<ChatTemplate, Failure> {
     let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::Usage(format!("cannot read `{shown}`: {e}")))?;
+    let bytes = std::fs::read(path).map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
     let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
     ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {}", e.diagnostics())))
 }
@@ -316,12 +334,16 @@ impl Session<'_> {
     }
 
     pub(super) fn speed(&self, stats: &Stats) -> String {
+        // The first token comes from the prompt.
+        let rate = match stats.tokens {
+            0 | 1 => String::new(),
+            _ => format!(" at {:.1} tokens/s", stats.decode_rate()),
+        };
         format!(
-            "prefill {} at {:.0} tokens/s, decode {} at {:.1} tokens/s ({}; first token after {:.2} s)",
+            "prefill {} at {:.0} tokens/s, decode {}{rate} ({}; first token after {:.2} s)",
             counted(stats.prompt_tokens, "token"),
             stats.prefill_rate(),
             stats.tokens,
-            stats.decode_rate(),
             self.runtime.backend(),
             stats.prefill_seconds,
         )

@@ -14,6 +14,7 @@ use super::{Real, real};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Convert<'a> {
     source: String,
+    /// The path that opens the result; of several files, the first.
     destination: String,
     /// The number of values of all tensors.
     parameters: u64,
@@ -143,15 +144,11 @@ impl From<Changed> for Difference {
 }
 
 impl<'a> Convert<'a> {
-    pub(crate) fn of(
-        (source, destination): (&Path, &Path),
-        report: &'a ConvertReport,
-        groups: &'a [Gathered],
-    ) -> Convert<'a> {
+    pub(crate) fn of(source: &Path, report: &'a ConvertReport, groups: &'a [Gathered]) -> Convert<'a> {
         let (bytes_before, bytes) = report.bytes();
         Convert {
             source: source.display().to_string(),
-            destination: destination.display().to_string(),
+            destination: report.destination.display().to_string(),
             parameters: report.elements(),
             bytes_before,
             bytes,

@@ -11,6 +11,9 @@ pub(crate) const MARK: &str = "<!-- made by weighbridge -->";
 /// Bytes within which it is.
 const HEAD: u64 = 1024;
 
+/// Extensions of pictures and pages of other kinds.
+const OTHERS: [&str; 6] = ["png", "jpg", "jpeg", "webp", "gif", "pdf"];
+
 /// Where a page goes.
 pub(crate) enum Output {
     Stdout,
@@ -21,24 +24,39 @@ impl Output {
     /// Checks that a page may be written to `path`, `-` for standard output, before the work for it is done.
     ///
     /// Nothing is written over without `force`; with it, only a page of ours is.
-    pub(crate) fn new(path: &Path, force: bool) -> Result<Output, Failure> {
+    pub(crate) fn new(path: &Path, extension: &str, force: bool) -> Result<Output, Failure> {
         if path == Path::new("-") {
             return Ok(Output::Stdout);
         }
         let shown = path.display();
+        let found = path.extension().map(|found| found.to_string_lossy().to_ascii_lowercase());
+        if found.is_some_and(|found| OTHERS.contains(&&*found)) {
+            let right = path.with_extension(extension);
+            return Err(Failure::Usage(format!(
+                "`{shown}`: only {extension} is written\nhint: name it `{}`",
+                right.display()
+            )));
+        }
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            return Err(Failure::Usage(format!(
+                "`{}`: there is no such directory\nhint: create it first",
+                parent.display()
+            )));
+        }
         let Ok(there) = fs::symlink_metadata(path) else {
             return Ok(Output::File(path.to_owned()));
         };
         if there.is_dir() {
-            return Err(Failure::Other(format!("`{shown}` is a directory, wanted the name of a file")));
+            return Err(Failure::Usage(format!("`{shown}` is a directory, wanted the name of a file")));
         }
         if !force {
-            return Err(Failure::Other(format!(
+            return Err(Failure::Usage(format!(
                 "`{shown}`: already exists\nhint: `--force` replaces the file if weighbridge wrote it"
             )));
         }
         if !there.is_file() || !is_ours(path)? {
-            return Err(Failure::Other(format!(
+            return Err(Failure::Usage(format!(
                 "`{shown}` was not written by weighbridge, so it is not replaced\nhint: name another file"
             )));
         }

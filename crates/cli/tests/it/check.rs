@@ -165,6 +165,7 @@ fn a_manifest_that_is_none_is_refused() {
     std::fs::remove_file(&file).unwrap();
     assert_snapshot!(failure(&["check", path(&model), &format!("--verify={}", path(&file))], dir.path()), @"
     error: cannot read the manifest `m.json`: No such file or directory (os error 2)
+    hint: `weighbridge check --write-manifest` makes one
     exit code 1
     ");
 }

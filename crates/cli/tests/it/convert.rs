@@ -99,7 +99,7 @@ fn canonical_names_can_be_written_and_ties_are_said() {
       2 ×  layers.{n}.ffn.down.bias            f32   bf16  16.00  3.04e-4    1.08e-3  0.999999  *.bias=bf16
            output_norm.weight                  f32   f32   32.00    exact                       as stored
            output_norm.bias                    f32   bf16  16.00  3.86e-4    9.46e-4  0.999998  *.bias=bf16
-      output.weight is the same as token_embedding.weight, and not written again
+      output.weight is the same as token_embedding.weight and is not written again
     ");
     assert!(tensors(&target).iter().all(|t| t.0.starts_with("layers.") || !t.0.contains("h.")));
 }

@@ -53,7 +53,7 @@ fn prompts_come_from_arguments_files_and_pipes() {
     let none = weighbridge(["run", path(&smollm2), "--raw", "-p", text, "-n", "0"]);
     assert!(none.status.success() && none.stdout.is_empty(), "{}", stdout(&none));
     let missing = weighbridge(["run", path(&smollm2), "-f", "/nowhere/prompt.txt"]);
-    assert_eq!(missing.status.code(), Some(2));
+    assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("cannot read `/nowhere/prompt.txt`"), "{}", stderr(&missing));
 }
 
@@ -305,4 +305,108 @@ fn tables_fit_narrow_terminals() {
         let long: Vec<&str> = rows.filter(|line| line.chars().count() > 50).collect();
         assert!(long.is_empty(), "{args:?}: {long:#?}");
     }
+}
+
+/// The same model as a GGUF file at `file`.
+fn tiny_gguf(file: &Path) {
+    assert!(weighbridge(["convert", &*tiny(), path(file)]).status.success());
+}
+
+/// What each command line says on stderr, and its exit code.
+fn refused(cases: &[(&[&str], i32, &str)]) {
+    for (args, code, says) in cases {
+        let output = weighbridge(*args);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}\n{said}");
+        assert!(said.contains(says), "{args:?}: wanted `{says}` in\n{said}");
+    }
+}
+
+#[test]
+fn a_source_is_never_its_own_destination() {
+    let dir = TempDir::new().unwrap();
+    let (file, link) = (dir.path().join("m.gguf"), dir.path().join("link.gguf"));
+    tiny_gguf(&file);
+    let bytes = fs::read(&file).unwrap();
+    let same = "the source and the destination are the same";
+    refused(&[(&["convert", path(&file), path(&file), "--force", "--encode", "*=f32"], 2, same)]);
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        refused(&[
+            (&["convert", path(&file), path(&link), "--force"], 2, same),
+            (&["convert", path(&link), path(&file), "--force"], 2, same),
+        ]);
+    }
+    // Parts of the same name would be removed as those of an older result.
+    let parts = dir.path().join("parts.gguf");
+    let split = weighbridge(["convert", path(&file), path(&parts), "--split-max-tensors", "8"]);
+    let first = dir.path().join("parts-00001-of-00002.gguf");
+    let said = String::from_utf8_lossy(&split.stdout).into_owned();
+    assert!(said.contains("parts-00001-of-") && !said.contains("parts.gguf"), "{said}");
+    let first = if first.exists() { first } else { dir.path().join("parts-00001-of-00003.gguf") };
+    refused(&[(&["convert", path(&first), path(&parts), "--split-max-size", "1G", "--force"], 2, same)]);
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    // A directory that is its own destination, too.
+    let hf = dir.path().join("hf");
+    assert!(weighbridge(["convert", path(&file), path(&hf), "--to", "hf"]).status.success());
+    let weights = fs::read(hf.join("model.safetensors")).unwrap();
+    refused(&[
+        (&["convert", path(&hf), path(&hf), "--to", "hf", "--force"], 2, same),
+        (&["convert", path(&hf.join("model.safetensors")), path(&hf), "--to", "npy-dir", "--force"], 2, same),
+    ]);
+    assert_eq!(fs::read(hf.join("model.safetensors")).unwrap(), weights);
+}
+
+#[test]
+fn words_of_other_programs_are_understood() {
+    let m = tiny();
+    refused(&[
+        (&["chat", &m], 2, "`weighbridge run MODEL` starts a chat"),
+        (&["quantize", "a", "b", "q5_k_m"], 2, "--preset q5_k_m` does that"),
+        (&["serve", &m], 2, "there is no server"),
+        (&["info", &m], 2, "`weighbridge inspect PATH`"),
+        (&["run", &m, "Why is the sky blue?"], 2, "give the prompt with `-p`"),
+        (&["run", &m, "-c", "2048"], 2, "`--ctx` reserves positions"),
+        (&["run", &m, "-ngl", "99"], 2, "nothing runs on a GPU"),
+        (&["run", &m, "--temp", "0"], 2, "tip: `--temperature` does that"),
+        (&["run", &m, "--temperature", "-1"], 2, "wanted a number, 0 or more"),
+        (&["run", &m, "-n", "x"], 2, "wanted a whole number, -1 or more"),
+        (&["run", &m, "--seed", "x"], 2, "wanted a whole number, 0 or more"),
+        (&["run", &m, "--ids", "1,x"], 2, "wanted a whole number, 0 or more"),
+        (&["run", &m, "-t", "0"], 2, "wanted a whole number from 1 to 1024"),
+        (&["convert", &m, "out.gguf", "q4_k_m"], 2, "tip: `--preset q4_k_m`"),
+        (&["convert", &m, "q4_k_m"], 2, "OUT.gguf --preset q4_k_m`"),
+        (&["convert", &m, "out.gguf", "--outtype", "f16"], 2, "`--preset` or `--encode`"),
+        (&["convert", &m, "z.gguf", "--to", "hf"], 2, "name a directory, without an extension"),
+        (&["convert", &m, "z.npz", "--to", "gguf"], 2, "name it `z.gguf`"),
+    ]);
+    let help = stdout(&weighbridge(["run", "--help"]));
+    let sampling = help.split_once("Sampling:").map_or("", |(_, rest)| rest);
+    assert!(sampling.contains("--temperature") && !sampling.contains("--json"), "{help}");
+}
+
+#[test]
+fn what_is_missing_is_said_of_what_it_is() {
+    let dir = TempDir::new().unwrap();
+    let m = tiny();
+    let copy = dir.path().join("model.gguf");
+    tiny_gguf(&copy);
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let exists = at("there.svg");
+    fs::write(&exists, "mine").unwrap();
+    refused(&[
+        (&["convert", &m, &at("none/x.gguf")], 2, "there is no such directory\nhint: create it first"),
+        (&["convert", &m, &at("x.gguf"), "--imatrix", &at("none")], 1, "cannot read the importance matrix"),
+        (&["plan", &m, "--svg", &at("none/x.svg")], 2, "there is no such directory"),
+        (&["plan", &m, "--svg", &exists], 2, "already exists"),
+        (&["plan", &m, "--svg", &at("x.png")], 2, "x.svg`"),
+        (&["run", &m, "-f", &at("none.txt")], 1, "cannot read"),
+        (&["run", &m, "--ids", "1,999999"], 2, "the model has no token 999999"),
+        (&["check", &m, "--verify", &at("none.json")], 1, "`weighbridge check --write-manifest` makes one"),
+        (&["inspect", &at("model")], 1, "model.gguf`?"),
+        (&["inspect", "https://huggingface.co/a/b"], 1, "download it first"),
+        (&["plan", &path(&copy), "--explain", "blk.0.attn_q.weight"], 2, "the nearest is `layers.0."),
+    ]);
+    assert_eq!(fs::read_to_string(&exists).unwrap(), "mine");
 }

@@ -45,7 +45,7 @@ fn a_plan_says_what_is_encoded_and_what_that_loses() {
     assert_eq!(param["borrowable"], false);
     // All ranks, and the proof that they have everything.
     let ranks = told(&["plan", path(&source), "--tp", "2", "--verify", "--encode", "*ffn.gate.weight=q8_0"]);
-    assert!(ranks.contains("2 ranks take every byte"), "{ranks}");
+    assert!(ranks.contains("2 ranks use every byte"), "{ranks}");
 }
 
 #[test]

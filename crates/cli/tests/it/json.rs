@@ -205,7 +205,7 @@ fn failures_of_every_command() {
         (1, &["bench", nowhere]),
         (2, &["bench", &tiny, "--ctx", "1"]),
         (2, &["tune", "--threads", "0"]),
-        (1, &["convert", &tiny, "/nowhere/o.gguf"]),
+        (2, &["convert", &tiny, "/nowhere/o.gguf"]),
         (2, &["convert", &tiny, "o.unknown"]),
         (1, &["check", nowhere]),
         (1, &["check", &tiny, "--verify", "/nowhere/m.json"]),

@@ -83,5 +83,5 @@ fn a_manifest_is_verified_on_the_way() {
     for name in ["model.norm.weight", "model.layers.1.self_attn.v_proj.weight"] {
         assert!(said.contains(&format!("`{name}`: different bytes: wanted blake3 ")), "{said}");
     }
-    assert!(said.contains("is not what the manifest says:\n") && said.ends_with("exit code 1"), "{said}");
+    assert!(said.contains("does not match the manifest:\n") && said.ends_with("exit code 1"), "{said}");
 }

@@ -433,12 +433,12 @@ fn a_page_is_written_where_nothing_else_is() {
     assert_snapshot!(plan(&["--svg", path(&file)]), @"
     error: `page.svg`: already exists
     hint: `--force` replaces the file if weighbridge wrote it
-    exit code 1
+    exit code 2
     ");
     assert_snapshot!(plan(&["--svg", path(&file), "--force"]), @"
     error: `page.svg` was not written by weighbridge, so it is not replaced
     hint: name another file
-    exit code 1
+    exit code 2
     ");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
     fs::remove_file(&file).unwrap();
@@ -451,11 +451,12 @@ fn a_page_is_written_where_nothing_else_is() {
     fs::create_dir(&sub).unwrap();
     assert_snapshot!(plan(&["--svg", path(&sub), "--force"]), @"
     error: `sub` is a directory, wanted the name of a file
-    exit code 1
+    exit code 2
     ");
     assert_snapshot!(plan(&["--svg", path(&sub.join("no/page.svg"))]), @"
-    error: cannot write `sub/no/page.svg`: No such file or directory (os error 2)
-    exit code 1
+    error: `sub/no`: there is no such directory
+    hint: create it first
+    exit code 2
     ");
     let output = weighbridge(["plan", path(&model), "--svg", "-", "--json"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -246,15 +246,15 @@ mod tests {
         };
         let names: Vec<String> = (0..2).flat_map(layer).chain(["output.weight".to_owned()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let whole = "a pattern is for the whole name, as ";
+        let whole = "a pattern must match the whole name, such as ";
         for (pattern, wanted) in [
-            ("layers.*.q", "is `layers.*.attention.q.weight`"),
-            ("layers.*.k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
-            ("k", "are `layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
-            ("*.gate", "is `layers.*.ffn.gate_up.weight`"),
+            ("layers.*.q", "`layers.*.attention.q.weight`"),
+            ("layers.*.k", "`layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("k", "`layers.*.attention.k.weight` and `layers.*.attention.k.bias`"),
+            ("*.gate", "`layers.*.ffn.gate_up.weight`"),
             (
                 "blk.*.attn_q.weight",
-                "are `layers.*.attention.q.weight`, `layers.*.attention.k.weight`, `layers.*.attention.k.bias` and 2 more",
+                "`layers.*.attention.q.weight`, `layers.*.attention.k.weight`, `layers.*.attention.k.bias` and 2 more",
             ),
         ] {
             assert_eq!(meant(pattern, &names), Some(format!("{whole}{wanted}")), "{pattern}");
