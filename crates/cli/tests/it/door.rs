@@ -406,7 +406,7 @@ fn what_is_missing_is_said_of_what_it_is() {
         (&["check", &m, "--verify", &at("none.json")], 1, "`weighbridge check --write-manifest` makes one"),
         (&["inspect", &at("model")], 1, "model.gguf`?"),
         (&["inspect", "https://huggingface.co/a/b"], 1, "download it first"),
-        (&["plan", &path(&copy), "--explain", "blk.0.attn_q.weight"], 2, "the nearest is `layers.0."),
+        (&["plan", path(&copy), "--explain", "blk.0.attn_q.weight"], 2, "the nearest is `layers.0."),
     ]);
     assert_eq!(fs::read_to_string(&exists).unwrap(), "mine");
 }
