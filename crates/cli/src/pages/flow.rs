@@ -329,10 +329,10 @@ impl Way {
     /// In a few words.
     pub(super) fn words(&self) -> String {
         match self {
-            Way::Borrowed => "borrowed".to_owned(),
+            Way::Borrowed => "mapped".to_owned(),
             Way::Copied => "copied".to_owned(),
-            Way::Encoded { exact: true } => "encoded, exact".to_owned(),
-            Way::Encoded { exact: false } => "encoded, lossy".to_owned(),
+            Way::Encoded { exact: true } => "re-encoded, exact".to_owned(),
+            Way::Encoded { exact: false } => "re-encoded, lossy".to_owned(),
             Way::Tied(root) => format!("tied to {root}"),
             Way::Absent(pattern) => format!("absent, as {pattern} allows"),
             Way::Several => "in several ways".to_owned(),

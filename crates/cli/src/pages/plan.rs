@@ -183,9 +183,9 @@ fn head(page: &PlanPage<'_>, title: &str, sides: &Sides) -> Markup {
         }
     };
     part(*read, "read");
-    part(*borrowed, "borrowed from the file");
+    part(*borrowed, "mapped from the file");
     part(*copied, "copied");
-    part(*encoded, "encoded");
+    part(*encoded, "re-encoded");
     let room = sides.room();
     html! {
         (text(MARGIN, 32.0, "title", room, 16.5, title))
@@ -385,17 +385,17 @@ fn marks(flow: &Flow, palette: &Palette) -> Vec<Mark> {
         }
     };
     let any = |is: &dyn Fn(&ParamGroup) -> bool| flow.params.iter().any(is);
-    mark(any(&|p| p.way == Way::Borrowed), swatch("c0 borrowed"), "borrowed: used where it lies in the file");
+    mark(any(&|p| p.way == Way::Borrowed), swatch("c0 borrowed"), "mapped: used where it lies in the file");
     mark(any(&|p| p.way == Way::Copied), swatch("c0 copied"), "copied: moved as it is");
     mark(
         any(&|p| p.way == Way::Encoded { exact: true }),
         hatched("c0 encoded", "hatch"),
-        "encoded: changed, and no value lost",
+        "re-encoded: no value lost",
     );
     mark(
         any(&|p| p.way == Way::Encoded { exact: false }),
         hatched("c0 encoded", "dense"),
-        "encoded: changed, with losses",
+        "re-encoded, with losses",
     );
     mark(
         any(&|p| matches!(p.way, Way::Tied(_) | Way::Absent(_))),

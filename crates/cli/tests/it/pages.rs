@@ -174,25 +174,25 @@ fn a_picture_shows_ties_and_what_is_fused_or_not_needed() {
     lm_head.weight
     [128, 64] f32, 32.0 KiB, 16.0 KiB taken
     model.embed_tokens.weight
-    f32, 16.0 KiB: borrowed
+    f32, 16.0 KiB: mapped
     2 × model.layers.{n}.input_layernorm.weight
-    f32, 512 B: borrowed
+    f32, 512 B: mapped
     2 × model.layers.{n}.self_attn.qkv_proj.weight
     f32, 32.0 KiB: fused of 3, a slice, copied
     2 × model.layers.{n}.self_attn.o_proj.weight
     f32, 16.0 KiB: a slice, copied
     2 × model.layers.{n}.post_attention_layernorm.weight
-    f32, 512 B: borrowed
+    f32, 512 B: mapped
     2 × model.layers.{n}.mlp.gate_up_proj.weight
     f32, 48.0 KiB: fused of 2, a slice, copied
     2 × model.layers.{n}.mlp.down_proj.weight
     f32, 24.0 KiB: a slice, copied
     model.norm.weight
-    f32, 256 B: borrowed
+    f32, 256 B: mapped
     lm_head.weight
-    f32, 16.0 KiB: borrowed
+    f32, 16.0 KiB: mapped
     f32
-    borrowed: used where it lies in the file
+    mapped: used where it lies in the file
     copied: moved as it is
     not taken
     20.0 KiB, on either side; no bar is lower than 2 px
