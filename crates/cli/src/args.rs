@@ -3,6 +3,7 @@
 mod check;
 mod convert;
 mod encoding;
+mod eval;
 mod load;
 mod number;
 mod open;
@@ -23,6 +24,7 @@ use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 pub(crate) use check::CheckArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
+pub(crate) use eval::EvalArgs;
 pub(crate) use load::LoadArgs;
 use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
+    /// Measure how well a model predicts a text, and what a conversion cost: perplexity, KL divergence
+    Eval(EvalArgs),
     /// Find the fastest way to read weights on this machine, for `run` and `bench`. Takes a second
     Tune(TuneArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
@@ -101,6 +105,7 @@ impl Command {
             Command::Load(args) => args.json,
             Command::Run(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Eval(args) => args.json,
             Command::Tune(args) => args.json,
             Command::Convert(args) => args.json,
             Command::Check(args) => args.json,

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(args),
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Eval(args) => commands::eval::run(args),
         Command::Convert(args) => commands::convert::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Diff(args) => commands::diff::run(args),

@@ -54,6 +54,22 @@ pub enum Error {
         /// Positions there is room for.
         capacity: usize,
     },
+    /// A text is too short to be scored.
+    #[error("the text has {found} tokens, and {wanted} are needed: two chunks")]
+    ShortText {
+        /// Its tokens.
+        found: usize,
+        /// Tokens of two chunks.
+        wanted: usize,
+    },
+    /// Models of different vocabularies are compared.
+    #[error("the model has a vocabulary of {model} tokens, and the reference one of {reference}")]
+    OtherVocabulary {
+        /// Tokens in the vocabulary of the model.
+        model: usize,
+        /// Tokens in the vocabulary of the reference.
+        reference: usize,
+    },
     /// A session, or a snapshot, of another model.
     #[error("the session belongs to another model")]
     OtherModel,
@@ -129,6 +145,8 @@ impl Error {
                 | Error::ContextFull { .. }
                 | Error::Positions { .. }
                 | Error::NoTokens
+                | Error::ShortText { .. }
+                | Error::OtherVocabulary { .. }
                 | Error::Token { .. }
         )
     }
@@ -136,6 +154,7 @@ impl Error {
     /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
+            Error::ShortText { .. } => "use a longer text, or shorter chunks",
             Error::Torn => "update all of the weights, or load them again",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
             Error::ContextFull { .. } => "ask for more positions",

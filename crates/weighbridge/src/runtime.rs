@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
 use engine::backend::{Backend, Ceiling, Cpu, Reference, Tuned};
+use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
@@ -213,6 +214,11 @@ impl Runtime {
     /// As [`Runtime::forward`].
     pub fn forward_each(&mut self, tokens: &[u32], each: impl FnMut(&[f32])) -> Result<(), Error> {
         Ok(self.runner.forward_each(&mut self.session, tokens, each)?)
+    }
+
+    /// The model with its session, to be [evaluated](engine::eval::evaluate).
+    pub fn predictor(&mut self) -> Predictor<'_> {
+        Predictor { runner: &mut self.runner, session: &mut self.session }
     }
 
     /// Runs sessions of [`Runtime::shared`] together; see [`Runner::run`].

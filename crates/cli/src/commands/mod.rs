@@ -5,6 +5,8 @@ mod chat;
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod diff;
+pub(crate) mod eval;
+mod gate;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod manual;

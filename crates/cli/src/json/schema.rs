@@ -31,6 +31,7 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("load", schema::<super::Load<'_>>()),
         ("run", schema::<super::Run<'_>>()),
         ("bench", schema::<super::Bench<'_>>()),
+        ("eval", schema::<super::Eval<'_>>()),
         ("tune", schema::<super::Tune>()),
         ("convert", schema::<super::Convert<'_>>()),
         ("check", schema::<super::Check<'_>>()),

@@ -24,7 +24,7 @@ fn tiny() -> String {
 }
 
 /// Runs the binary on `input`.
-fn fed(args: &[&str], input: &str) -> Output {
+pub(super) fn fed(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
         .args(args)
         .stdin(Stdio::piped())

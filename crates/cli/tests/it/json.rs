@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 13);
+    assert_eq!(schemas.indices.len(), 14);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));
@@ -177,6 +177,10 @@ fn runs_and_what_measures_them() {
         0,
         &["bench", &tiny, "--prefill", "4", "--decode", "2", "--repeat", "1", "--backend", "reference"],
     );
+    let text = testkit::golden("eval").join("holmes.txt");
+    let eval = ["eval", smollm2, "-f", path(&text), "--chunks", "1", "--ctx", "32"];
+    schemas.take("eval", 0, &eval);
+    schemas.take("eval", 0, &[&eval[..], &["--against", smollm2]].concat());
     schemas.take("tune", 0, &["tune", "--dry-run"]);
     schemas.take("quants", 0, &["quants"]);
     let encoded = schemas.take("tokenize", 0, &["tokenize", smollm2, "Hello, world"]);
@@ -204,6 +208,8 @@ fn failures_of_every_command() {
         (2, &["run", &tiny, "--ids", "1", "-n", "-2"]),
         (1, &["bench", nowhere]),
         (2, &["bench", &tiny, "--ctx", "1"]),
+        (1, &["eval", nowhere, "-f", "/nowhere/text"]),
+        (2, &["eval", &tiny]),
         (2, &["tune", "--threads", "0"]),
         (2, &["convert", &tiny, "/nowhere/o.gguf"]),
         (2, &["convert", &tiny, "o.unknown"]),

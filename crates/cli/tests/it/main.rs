@@ -9,6 +9,7 @@ mod convert;
 mod diff;
 mod door;
 mod encoding;
+mod eval;
 mod files;
 mod foreseen;
 mod hostile;
