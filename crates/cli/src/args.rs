@@ -341,6 +341,9 @@ pub(crate) struct ModelArgs {
     /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
+    /// Limit parameters, buffers and KV cache together to SIZE [default: what the system has available]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
     #[command(flatten)]
     open: OpenArgs,
     /// Ignore the settings that `weighbridge tune` saved
@@ -376,6 +379,7 @@ impl ModelArgs {
             threads,
             context: self.ctx.map(|n| n as usize),
             encoding: self.encoding.encoding(),
+            memory: self.memory,
             open: self.open.options(),
             access: if self.no_tune { None } else { tuned::read(threads)? },
         })

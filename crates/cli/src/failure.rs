@@ -200,6 +200,10 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
         weighbridge::Error::NotRun { .. } => said.hint(
             "to run it elsewhere, convert it with `weighbridge convert`, for example to GGUF for llama.cpp",
         ),
+        weighbridge::Error::Memory { fewer, is_limit, .. } => {
+            let said = said.option(if *fewer == 0 { ", as with `--preset q4_k_m`" } else { " (`--ctx`)" });
+            if *is_limit { said } else { said.hint("`--memory SIZE` sets another limit") }
+        }
         weighbridge::Error::Convert(Convert::Requantize { .. }) => said.option(" with `--allow-requantize`"),
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
             said.hint("remove it from `--allow-loss`")

@@ -1,5 +1,6 @@
 //! Where bytes of parameters are, and what is needed on the way there.
 
+pub(crate) mod available;
 pub(crate) mod ledger;
 pub(crate) mod pages;
 pub(crate) mod region;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+#[cfg(feature = "engine")]
+use tensor::Bytes;
 use tensor::Diagnostics;
 
 /// Any error of the pipeline: that of the step that failed.
@@ -43,6 +45,34 @@ pub enum Error {
         family: &'static str,
         /// The obstacle.
         why: String,
+    },
+    /// The model does not fit into memory.
+    #[cfg(feature = "engine")]
+    #[error(
+        "`{path}` needs {} of memory: {} for parameters, {} for the KV cache of {positions} positions, {} of buffers; {}",
+        Bytes(parameters.saturating_add(*buffers).saturating_add(*cache)),
+        Bytes(*parameters),
+        Bytes(*cache),
+        Bytes(*buffers),
+        if *is_limit { format!("the limit is {}", Bytes(*available)) } else { format!("{} are available", Bytes(*available)) }
+    )]
+    Memory {
+        /// The checkpoint.
+        path: String,
+        /// Bytes of parameters that have memory of their own; those that stay in mapped files are not counted.
+        parameters: u64,
+        /// Bytes of buffers, at least.
+        buffers: u64,
+        /// Bytes of keys and values.
+        cache: u64,
+        /// Their positions.
+        positions: u64,
+        /// Positions that would fit; 0 if none would.
+        fewer: u64,
+        /// Bytes that are available.
+        available: u64,
+        /// Whether the caller set the limit.
+        is_limit: bool,
     },
     /// Running failed, or a checkpoint's tokenizer or chat template cannot be read.
     #[cfg(feature = "engine")]
@@ -117,6 +147,14 @@ impl Error {
             }
             #[cfg(feature = "engine")]
             Error::NotRun { .. } => Diagnostics::of(self, None),
+            #[cfg(feature = "engine")]
+            Error::Memory { fewer, .. } => {
+                let hint = match fewer {
+                    0 => "encode the parameters in fewer bits".to_owned(),
+                    n => format!("ask for at most {n} positions"),
+                };
+                Diagnostics::of(self, Some(hint))
+            }
         }
     }
 
@@ -142,7 +180,7 @@ impl Error {
             #[cfg(feature = "engine")]
             Error::NotRunnable { .. } => true,
             #[cfg(feature = "engine")]
-            Error::NotRun { .. } => false,
+            Error::NotRun { .. } | Error::Memory { .. } => false,
             #[cfg(feature = "engine")]
             Error::Engine(e) => e.is_misuse(),
         }

@@ -11,9 +11,9 @@ use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Batch, Limits, Runner, Session, Stats};
-use load::{LoadReport, Pool};
-use model::{Model, NotRun};
+use engine::{Batch, Limits, Runner, Session, Stats, session_bytes};
+use load::{LoadReport, Plan, Pool};
+use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
 use quant::{Access, Isa};
 
@@ -44,6 +44,9 @@ pub struct RuntimeOptions {
     pub encoding: Encoding,
     /// How to read the files.
     pub open: OpenOptions,
+    /// Limits parameters, buffers and the session's state together, in bytes. `None` for what the system has available; a
+    /// model that needs more is refused before it is loaded.
+    pub memory: Option<u64>,
     /// How products read weights, as [`tune`] found it; if `None`, as measured on such processors.
     pub access: Option<Access>,
 }
@@ -106,16 +109,18 @@ impl Runtime {
         }
         let planned = PlanBuilder::new(&checkpoint).model(&model).layout(layout);
         let planned = planned.encoding(options.encoding.clone()).build()?;
-        // The tokenizer needs no weights, and the weights no tokenizer.
-        let (loaded, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
-            let loaded = planned.load(&mut pool);
-            (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        let loaded = loaded?;
         let context = options
             .context
             .unwrap_or_else(|| usize::try_from(arch.decoder.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
+        let buffers = fits(&checkpoint, &planned, &arch, context, (options.memory, pool.threads()))?;
+        // The tokenizer needs no weights, and the weights no tokenizer.
+        let (loaded, tokenizer) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
+            let loaded =
+                planned.load_with(&mut pool, load::Options { memory: buffers, ..load::Options::default() });
+            (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let loaded = loaded?;
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
         let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
@@ -265,6 +270,41 @@ impl Runtime {
         each: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Stats, Error> {
         Ok(engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, each)?)
+    }
+}
+
+/// Checks that parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system
+/// has available. Returns the limit on the buffers, if they have to be smaller than usual for that.
+fn fits(
+    checkpoint: &Checkpoint,
+    plan: &Plan,
+    arch: &Architecture,
+    context: usize,
+    (limit, threads): (Option<u64>, usize),
+) -> Result<Option<u64>, Error> {
+    let Some(available) = limit.or_else(load::available_memory) else { return Ok(None) };
+    let needs = plan.needs(load::Options::default(), threads)?;
+    let cache = |positions: u64| session_bytes(arch, positions, 1).unwrap_or(u64::MAX);
+    let state = cache(context as u64);
+    let stays = needs.owned.saturating_add(state);
+    match available.checked_sub(stays) {
+        Some(room) if room >= needs.scratch => Ok(None),
+        Some(room) if room >= needs.least_scratch => Ok(Some(room)),
+        _ => {
+            let room = available.saturating_sub(needs.owned.saturating_add(needs.least_scratch));
+            // A position takes as much as any other, or less.
+            let fewer = (room / cache(1).max(1)).min(context as u64);
+            Err(Error::Memory {
+                path: checkpoint.location().to_string(),
+                parameters: needs.owned,
+                buffers: needs.least_scratch,
+                cache: state,
+                positions: context as u64,
+                fewer,
+                available,
+                is_limit: limit.is_some(),
+            })
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use weighbridge::checkpoint::Ignored;
+use weighbridge::engine::session_bytes;
 use weighbridge::plan::Resolved;
 use weighbridge::tensor::Pattern;
 use weighbridge::tensor::{Bytes, counted};
@@ -61,6 +62,16 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
     weighbridge::planner::resolve(checkpoint, model)
 }
 
+/// The size of the KV cache, if the model runs.
+pub(super) fn kv_cache(model: &Model) -> Option<String> {
+    Some(format!("KV cache: {} for 1,000 positions", Bytes(kv_bytes(model)?)))
+}
+
+/// Bytes of the keys and values of 1,000 positions, if the model runs.
+pub(crate) fn kv_bytes(model: &Model) -> Option<u64> {
+    session_bytes(&model.architecture().ok()?, 1000, 1)
+}
+
 /// That `run` refuses the model, and why, if it does.
 pub(super) fn not_run(model: &Model) -> Option<String> {
     let why = model.architecture().err()?.why;
@@ -107,6 +118,7 @@ fn facts(checkpoint: &Checkpoint, model: &Result<Model, planner::Error>) -> Vec<
                 Err(_) => lines.push(format!("does not match `{family}`: `weighbridge plan` says why")),
             }
             lines.extend(not_run(model));
+            lines.extend(kv_cache(model));
         }
         Err(error) => {
             let message = format!("cannot be run: {}", error.diagnostics());

@@ -14,7 +14,7 @@ use weighbridge::tensor::counted;
 use weighbridge::{LayoutKind, Mesh, PlanBuilder, Pool};
 
 use self::fits::{Cache, Fits, MOST_RANKS};
-use super::inspect::not_run;
+use super::inspect::{kv_cache, not_run};
 use crate::args::PlanArgs;
 use crate::failure::Failure;
 use crate::json;
@@ -127,7 +127,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     )?;
     let costs = summary.to_string() + "\n" + &needs.to_string();
     let fits = memory.map_or_else(Vec::new, |fits| fits.lines());
-    for line in costs.lines().chain(fits.iter().map(String::as_str)) {
+    let cache = run.and_then(kv_cache);
+    for line in costs.lines().chain(cache.as_deref()).chain(fits.iter().map(String::as_str)) {
         writeln!(out, "  {line}")?;
     }
     for group in weighbridge::plan::dropped(&planned.pieces().dropped) {

@@ -9,6 +9,7 @@ use weighbridge::{Checkpoint, Model, TensorEntry, planner};
 
 use super::Typed;
 use super::shared::{Ignored, Key, NotNeeded};
+use crate::commands::inspect::kv_bytes;
 use crate::keys::Doubts;
 
 /// What `weighbridge inspect --json` prints.
@@ -27,6 +28,8 @@ pub(crate) struct Inspect<'a> {
     fits: Option<bool>,
     /// Why no family takes it; null if one does.
     problem: Option<String>,
+    /// Bytes of the KV cache of 1,000 positions; null if the model does not run here.
+    kv_cache_bytes_1000: Option<u64>,
     /// Entries that no parameter is made from.
     not_needed: Vec<NotNeeded>,
     /// The fields that the model is computed with, by name.
@@ -92,6 +95,7 @@ impl<'a> Inspect<'a> {
             bytes,
             family: None,
             fits: None,
+            kv_cache_bytes_1000: None,
             problem: None,
             not_needed: vec![],
             config: BTreeMap::new(),
@@ -108,6 +112,7 @@ impl<'a> Inspect<'a> {
                 };
                 document.family = Some(model.family.name());
                 document.fits = Some(fit.is_ok());
+                document.kv_cache_bytes_1000 = kv_bytes(model);
                 let left =
                     fit.map(|resolved| weighbridge::plan::dropped(&resolved.dropped)).unwrap_or_default();
                 let left = left.into_iter();

@@ -18,6 +18,7 @@ fn inspect_shows_a_real_model() {
     smollm2.gguf
       gguf v3, 272 tensors, 134.5M parameters, 92.1 MiB (5.74 bits a weight)
       matches `llama`: all 272 tensors found, 1 parameter tied
+      KV cache: 43.9 MiB for 1,000 positions
 
     configuration
       layers           30         `llama.block_count`
@@ -93,6 +94,7 @@ fn plan_sums_up() {
       uses 235 MiB of the files
       235 MiB in memory: 235 MiB can be mapped, 0 B copied
       memory: 0 B for parameters, 235 MiB mapped
+      KV cache: 35.2 MiB for 1,000 positions
     ");
 }
 

@@ -410,3 +410,39 @@ fn what_is_missing_is_said_of_what_it_is() {
     ]);
     assert_eq!(fs::read_to_string(&exists).unwrap(), "mine");
 }
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_before_it_is_loaded() {
+    let smollm2 = model("smollm2");
+    let run =
+        |more: &[&str]| weighbridge([&["run", path(&smollm2), "-p", "Say hello.", "-n", "4"], more].concat());
+    let refused = run(&["--memory", "90MB"]);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("for the KV cache of 4096 positions") && said.contains("the limit is 85.8 MiB"),
+        "{said}"
+    );
+    assert!(said.contains("hint: encode the parameters in fewer bits, as with `--preset q4_k_m`"), "{said}");
+    // The hint about positions works when it is followed, and one position more does not.
+    let said = stderr(&run(&["--memory", "150MB"]));
+    let hint = said.split("ask for at most ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let fewer: u32 = hint.split(' ').next().unwrap().parse().unwrap();
+    assert!(hint.contains("(`--ctx`)"), "{said}");
+    let fits = run(&["--memory", "150MB", "--ctx", &fewer.to_string()]);
+    assert!(fits.status.success(), "{}", stderr(&fits));
+    let more = run(&["--memory", "150MB", "--ctx", &(fewer + 1).to_string()]);
+    assert_eq!(more.status.code(), Some(1), "{}", stderr(&more));
+    // Buffers are smaller where that is enough, and the answer is the same.
+    let temperature = ["--temperature", "0", "--ctx", "512"];
+    let free = run(&temperature);
+    let tight = run(&[&temperature[..], &["--memory", "121MB"]].concat());
+    assert!(tight.status.success(), "{}", stderr(&tight));
+    assert_eq!(stdout(&free), stdout(&tight));
+    // What the machine has.
+    let huge = run(&["--ctx", "4000000000"]);
+    let said = stderr(&huge);
+    assert_eq!(huge.status.code(), Some(1), "{said}");
+    #[cfg(target_os = "linux")]
+    assert!(said.contains("are available") && said.contains("`--memory SIZE` sets another limit"), "{said}");
+}
