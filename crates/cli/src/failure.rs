@@ -205,6 +205,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
             if *is_limit { said } else { said.hint("`--memory SIZE` sets another limit") }
         }
         weighbridge::Error::Convert(Convert::Requantize { .. }) => said.option(" with `--allow-requantize`"),
+        weighbridge::Error::Convert(Convert::Memory { .. }) => said.option(" (`--memory`)"),
         weighbridge::Error::Convert(Convert::Lost { losses, .. }) if losses.is_empty() => {
             said.hint("remove it from `--allow-loss`")
         }

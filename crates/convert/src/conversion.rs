@@ -284,12 +284,16 @@ impl<'a> Conversion<'a> {
         let mut write =
             WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
+        let limit = options.memory;
         let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
         let options = load::Options {
             importance: Some(&importance),
             allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
+        if let Some(limit) = limit {
+            fits(&plans, options, limit, pool.threads())?;
+        }
         let mut writer = draft.create_with(path, &write)?;
         let destination = writer.destination().to_owned();
         let mut report = ConvertReport { destination, left, lost, ..ConvertReport::default() };
@@ -319,7 +323,12 @@ impl<'a> Conversion<'a> {
                 report.tensors.push(converted);
                 continue;
             }
-            let loaded = plan.one(at).load_with(pool, options)?;
+            let one = plan.one(at);
+            let buffers = match limit {
+                Some(limit) => Some(limit.saturating_sub(one.needs(options, pool.threads())?.owned)),
+                None => None,
+            };
+            let loaded = one.load_with(pool, load::Options { memory: buffers, ..options })?;
             let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
             let cost = loaded.report();
             converted.difference = cost.differences.get(&name).copied();
@@ -339,6 +348,26 @@ impl<'a> Conversion<'a> {
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
+    }
+}
+
+/// Checks that each parameter can be converted within `limit` bytes.
+fn fits(plans: &[Plan], options: load::Options<'_>, limit: u64, threads: usize) -> Result<(), Error> {
+    let mut most: Option<(u64, &str)> = None;
+    for plan in plans {
+        for (at, param) in plan.params().iter().enumerate().filter(|(_, p)| p.tied_to.is_none()) {
+            let needs = plan.one(at).needs(options, threads)?;
+            let wanted = needs.owned.saturating_add(needs.least_scratch);
+            if most.is_none_or(|(most, _)| wanted > most) {
+                most = Some((wanted, &param.name));
+            }
+        }
+    }
+    match most {
+        Some((wanted, tensor)) if wanted > limit => {
+            Err(Error::Memory { tensor: tensor.to_owned(), wanted, memory: limit })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tensor::{Diagnostic, Diagnostics};
+use tensor::{Bytes, Diagnostic, Diagnostics};
 
 /// A reason why a conversion or a comparison fails.
 #[derive(thiserror::Error)]
@@ -60,6 +60,16 @@ pub enum Error {
         /// The problem.
         what: String,
     },
+    /// A tensor takes more memory than is allowed.
+    #[error("`{tensor}` needs {} at one time, with its buffers; the limit is {}", Bytes(*wanted), Bytes(*memory))]
+    Memory {
+        /// The tensor that needs the most.
+        tensor: String,
+        /// The least number of bytes that it needs.
+        wanted: u64,
+        /// The limit.
+        memory: u64,
+    },
     /// The caller ended it.
     #[error("{}", interrupted(kept.as_deref(), *done, *total))]
     Interrupted {
@@ -104,6 +114,9 @@ impl Error {
             Error::Imatrix { .. } => Some("llama.cpp's llama-imatrix makes them"),
             Error::Interrupted { kept, .. } => kept.as_ref().map(|_| "the same command continues there"),
             Error::Lost { .. } => None,
+            Error::Memory { wanted, .. } => {
+                return Diagnostics::of(self, Some(format!("allow at least {wanted} bytes")));
+            }
         };
         Diagnostics::of(self, hint.map(str::to_owned))
     }

@@ -39,6 +39,9 @@ pub struct ConvertOptions<'a> {
     /// Bytes after which the result so far is made durable, and kept if the conversion is interrupted
     /// [default: 256 MiB].
     pub sync_every: Option<u64>,
+    /// Limits the bytes of one tensor, in its old form and its new one, and of all buffers together. What is not possible
+    /// within it is refused before anything is written.
+    pub memory: Option<u64>,
 }
 
 impl fmt::Debug for ConvertOptions<'_> {

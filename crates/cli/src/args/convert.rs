@@ -84,6 +84,9 @@ pub(crate) struct ConvertArgs {
     /// Flush to disk after each SIZE written. An interrupted conversion loses at most that much [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) sync_every: Option<u64>,
+    /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
     /// Replace an existing destination

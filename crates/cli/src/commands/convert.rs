@@ -43,6 +43,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         alignment: args.alignment,
         mesh: args.mesh.mesh(),
         sync_every: args.sync_every,
+        memory: args.memory,
     };
     if args.strict.strict {
         Doubts::of(&checkpoint, &weighbridge::describe(&checkpoint)?)?.unless(true)?;

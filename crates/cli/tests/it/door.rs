@@ -446,3 +446,27 @@ fn a_model_that_does_not_fit_is_refused_before_it_is_loaded() {
     #[cfg(target_os = "linux")]
     assert!(said.contains("are available") && said.contains("`--memory SIZE` sets another limit"), "{said}");
 }
+
+#[test]
+fn a_conversion_keeps_within_its_memory() {
+    let (dir, smollm2) = (TempDir::new().unwrap(), model("smollm2"));
+    let out = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let convert = |to: &str, memory: &[&str]| {
+        weighbridge([&["convert", path(&smollm2), to, "--encode", "*=f16", "--json"], memory].concat())
+    };
+    let refused = convert(&out("a.gguf"), &["--memory", "1MB"]);
+    let error: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let hint = error["hint"].as_str().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    assert!(error["error"].as_str().unwrap().starts_with("`token_embd.weight` needs 54.0 MiB"), "{error}");
+    assert!(!dir.path().join("a.gguf").exists());
+    // As little as the hint says is enough; a byte less is not.
+    let least: u64 = hint.trim_start_matches("allow at least ").split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(convert(&out("a.gguf"), &["--memory", &(least - 1).to_string()]).status.code(), Some(1));
+    let tight = convert(&out("a.gguf"), &["--memory", &least.to_string()]);
+    assert!(tight.status.success(), "{}", stdout(&tight));
+    let report: serde_json::Value = serde_json::from_slice(&tight.stdout).unwrap();
+    assert!(report["peak_memory"].as_u64().unwrap() <= least, "{} of {least}", report["peak_memory"]);
+    assert!(convert(&out("b.gguf"), &[]).status.success());
+    assert!(fs::read(out("a.gguf")).unwrap() == fs::read(out("b.gguf")).unwrap());
+}
