@@ -73,7 +73,8 @@ pub(crate) fn advised(mut error: clap::Error) -> clap::Error {
         (None, _, Some("gl")) => Some(GPU.to_owned()),
         (None, Some(word), None) => match command {
             Some("run") if !word.starts_with('-') => Some("give the prompt with `-p`".to_owned()),
-            Some("run" | "bench") => find(RUN, word),
+            Some("eval") if !word.starts_with('-') => Some("give the text with `-f`".to_owned()),
+            Some("run" | "bench" | "eval") => find(RUN, word),
             Some("convert") if Preset::named(word).is_some() => Some(format!("`--preset {word}`")),
             Some("convert") => find(CONVERT, word),
             _ => None,
@@ -85,7 +86,7 @@ pub(crate) fn advised(mut error: clap::Error) -> clap::Error {
         for guess in
             [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
         {
-            error.insert(guess, ContextValue::None);
+            error.remove(guess);
         }
     }
     error

@@ -319,6 +319,7 @@ fn refused(cases: &[(&[&str], i32, &str)]) {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(*code), "{args:?}\n{said}");
         assert!(said.contains(says), "{args:?}: wanted `{says}` in\n{said}");
+        assert!(said.lines().all(|line| line.trim() != "tip:"), "{args:?}\n{said}");
     }
 }
 
@@ -375,6 +376,8 @@ fn words_of_other_programs_are_understood() {
         (&["run", &m, "--seed", "x"], 2, "wanted a whole number, 0 or more"),
         (&["run", &m, "--ids", "1,x"], 2, "wanted a whole number, 0 or more"),
         (&["run", &m, "-t", "0"], 2, "wanted a whole number from 1 to 1024"),
+        (&["eval", &m, "text.txt"], 2, "give the text with `-f`"),
+        (&["help", "chat"], 2, "`weighbridge run MODEL` starts a chat"),
         (&["convert", &m, "out.gguf", "q4_k_m"], 2, "tip: `--preset q4_k_m`"),
         (&["convert", &m, "q4_k_m"], 2, "OUT.gguf --preset q4_k_m`"),
         (&["convert", &m, "out.gguf", "--outtype", "f16"], 2, "`--preset` or `--encode`"),
