@@ -106,7 +106,7 @@ fn fuzz(options: &Options) -> Result<Outcome> {
 
 fn kills(options: &Options) -> Result<Outcome> {
     let kills = options.kills.to_string();
-    let arguments = ["--package", "weighbridge-cli", "--test", "it", "resume"];
+    let arguments = ["--package", "weighbridge-cli", "--test", "it", "kill"];
     tests(&arguments, ("WEIGHBRIDGE_KILLS", &kills), &format!("{kills} kills of each"))
 }
 

@@ -14,10 +14,10 @@ mod writer;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tensor::{Scheme, Shape};
+use tensor::{Dtype, Scheme, Shape};
 
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
@@ -127,8 +127,34 @@ impl Draft {
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
     pub fn safetensors(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
-        let flat = safetensors::form(&tensors, &[], false)?;
+        let flat = safetensors::form(&tensors, &[], false, safetensors::AS_REFERENCE)?;
         Ok(Draft::one(tensors, flat, None))
+    }
+
+    /// A `.safetensors` file to be mapped, of plain dtypes only, with `pairs` as its `__metadata__`: data begin on a page of
+    /// 4 KiB, each tensor at a multiple of 64 bytes. Tensors of bytes, `__padding__.0` and so on, fill the gaps.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn safetensors_in_pages(tensors: Vec<Outgoing>, pairs: &[(String, String)]) -> Result<Draft, Error> {
+        let flat = safetensors::form(&tensors, pairs, false, safetensors::IN_PAGES)?;
+        Ok(Draft::one(tensors, flat, None))
+    }
+
+    /// A file of `len` bytes that the caller lays out, in pieces of `piece` bytes, of which the last may be shorter: each is a tensor
+    /// of bytes.
+    ///
+    /// # Panics
+    /// If a piece has no bytes.
+    pub fn pieces(len: u64, piece: u64) -> Draft {
+        let starts = || (0..len).step_by(usize::try_from(piece).unwrap_or(usize::MAX));
+        let tensors = starts().enumerate().map(|(index, start)| Outgoing {
+            name: index.to_string(),
+            shape: Shape::from(vec![piece.min(len - start)]),
+            scheme: Scheme::plain(Dtype::U8),
+        });
+        let offsets = starts().map(|start| vec![start]).collect();
+        Draft::one(tensors.collect(), Flat { head: vec![], offsets, len }, None)
     }
 
     /// A GGUF file of version 3 with the given metadata, in that order. Tensors are aligned as its
@@ -262,9 +288,31 @@ impl Draft {
         &self.tensors
     }
 
+    /// The bytes with which the first file begins, before any tensor: they say what it holds, and where.
+    pub fn head(&self) -> &[u8] {
+        self.files.first().map_or(&[], |file| &file.head)
+    }
+
+    /// The offsets of the planes of tensor `index` in its file.
+    ///
+    /// # Panics
+    /// If there is no such tensor.
+    pub fn offsets(&self, index: usize) -> &[u64] {
+        match self.spots.get(index) {
+            Some(spot) => &spot.at,
+            None => panic!("tensor {index} of {}", self.spots.len()),
+        }
+    }
+
     /// Length of all files together in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
+    }
+
+    /// The directory in which a checkpoint is while it is written to `path`. It holds a file `journal`, which is locked as long as
+    /// its process is at work, and is left by one that was ended on the way.
+    pub fn partial(path: &Path) -> PathBuf {
+        place::work_of(path)
     }
 
     /// Begins to write, beside `path`. Nothing appears at `path` itself before [`Writer::finish`].

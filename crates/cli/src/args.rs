@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cache;
 mod check;
 mod convert;
 mod encoding;
@@ -21,6 +22,7 @@ use weighbridge::runtime::BackendKind;
 use weighbridge::tensor::Pattern;
 use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 
+pub(crate) use cache::{CacheArg, CacheArgs, CacheCommand, StatusArgs};
 pub(crate) use check::CheckArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Find the fastest way to read weights on this machine, for `run` and `bench`. Takes a second
     Tune(TuneArgs),
+    /// Look after the copies of loaded weights that make the next start fast
+    Cache(CacheArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
     Convert(ConvertArgs),
     /// Check a checkpoint: its structure, its values, and its bytes against a manifest
@@ -107,6 +111,7 @@ impl Command {
             Command::Bench(args) => args.json,
             Command::Eval(args) => args.json,
             Command::Tune(args) => args.json,
+            Command::Cache(args) => args.command.json(),
             Command::Convert(args) => args.json,
             Command::Check(args) => args.json,
             Command::Diff(args) => args.json,
@@ -346,6 +351,9 @@ pub(crate) struct ModelArgs {
     memory: Option<u64>,
     #[command(flatten)]
     open: OpenArgs,
+    /// Copies of loaded weights that make the next start fast [default: write for `run`, read for others]
+    #[arg(long, value_enum)]
+    cache: Option<CacheArg>,
     /// Ignore the settings that `weighbridge tune` saved
     #[arg(long)]
     no_tune: bool,
@@ -367,8 +375,9 @@ impl ModelArgs {
         self.path.as_deref().or(self.model.as_deref()).unwrap_or(Path::new(""))
     }
 
-    /// The options of the library.
-    pub(crate) fn options(&self) -> Result<RuntimeOptions, String> {
+    /// The options of the library, with copies used as `usual` unless the command line says how.
+    pub(crate) fn options(&self, usual: CacheArg) -> Result<RuntimeOptions, String> {
+        let open = self.open.options();
         let threads = self.threads.map(usize::from);
         Ok(RuntimeOptions {
             backend: match self.backend {
@@ -380,7 +389,8 @@ impl ModelArgs {
             context: self.ctx.map(|n| n as usize),
             encoding: self.encoding.encoding(),
             memory: self.memory,
-            open: self.open.options(),
+            cache: CacheArg::mode(self.cache, usual, open.io)?,
+            open,
             access: if self.no_tune { None } else { tuned::read(threads)? },
         })
     }

@@ -1,6 +1,7 @@
 //! `weighbridge`: opens any checkpoint, proves that it fits the model, and runs it.
 
 mod args;
+mod cache;
 mod commands;
 mod failure;
 mod isolate;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => commands::diff::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Tune(args) => commands::tune::run(args),
+        Command::Cache(args) => commands::cache::run(args),
         Command::Quants(args) => commands::quants::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man { command, all } => commands::manual::man(command.as_deref(), all.as_deref()),

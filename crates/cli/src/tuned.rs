@@ -1,21 +1,16 @@
 //! What `weighbridge tune` found, in the cache folder.
 
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 
 use serde_json::{Map, Value, json};
 use weighbridge::quant::Access;
 
-/// The variable that names the user's folder.
-const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+use crate::cache;
 
 /// Where it stands; `None` if the environment names no place.
 pub(crate) fn path() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let folder = set("WEIGHBRIDGE_CACHE")
-        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("weighbridge")))
-        .or_else(|| Some(set(HOME)?.join(".cache").join("weighbridge")))?;
-    Some(folder.join("tune.json"))
+    Some(cache::folder()?.join("tune.json"))
 }
 
 /// Reads the result for this version, this processor and `threads` threads (all if `None`).

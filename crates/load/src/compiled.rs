@@ -1,11 +1,14 @@
 //! A plan, and the checkpoint that it was compiled against.
 
-use checkpoint::Checkpoint;
+use std::sync::Arc;
+
+use checkpoint::{ByteSource, Checkpoint};
 use plan::{LoadPlan, PlannedParam, Problem, Problems, Resolved, Summary};
 use tensor::{Arrangement, Target};
 
 use crate::digest;
 use crate::io::executor::execute_into;
+use crate::lent;
 use crate::schedule::cut::needs;
 use crate::schedule::home::{Home, homes};
 use crate::{Allocated, Codecs, Digest, Error, LoadReport, Loaded, Needs, Options, Pool, Sink};
@@ -163,6 +166,20 @@ impl Plan {
     /// As [`Plan::load`], and if the caller ends it or allows too little memory.
     pub fn load_with(&self, pool: &mut Pool, options: Options<'_>) -> Result<Loaded, Error> {
         self.allocate(options)?.fill(pool)
+    }
+
+    /// Takes the parameters that a load would give memory of their own as they lie in `source`, which is mapped: each plane from
+    /// the offset on that `at` gives for its parameter, by its place in the plan, and for the plane. All others are borrowed from the
+    /// checkpoint, as [`Plan::borrowed`] says. Nothing is read. `None` if the source is not mapped, ends before, or does not
+    /// hold a plane as it must be aligned.
+    ///
+    /// The bytes must be those of a load of this plan: what they are is not looked at.
+    pub fn lent(
+        &self,
+        source: &Arc<dyn ByteSource>,
+        at: impl Fn(usize, usize) -> Option<u64>,
+    ) -> Option<Loaded> {
+        lent::lent(&self.pieces, &self.checkpoint, &self.arrangement, source, at)
     }
 
     /// Allocates a place for each parameter. Reads nothing.

@@ -13,6 +13,7 @@ mod digest;
 mod error;
 mod export;
 mod io;
+mod lent;
 mod loaded;
 mod memory;
 mod obstacle;

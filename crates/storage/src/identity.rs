@@ -21,6 +21,10 @@ pub enum Identity {
         len: u64,
         /// When it was last written to: seconds since 1970, and nanoseconds.
         modified: (i64, i64),
+        /// When its bytes, its name, its owner or its rights last changed (`ctime`), which no program sets as it likes: seconds
+        /// and nanoseconds. On Windows the same as `modified`. [`Identity::changed_to`] leaves it out: a file that gets another
+        /// name stays what it was.
+        changed: (i64, i64),
         /// The number of the device that it is on; of the volume, on Windows.
         device: u64,
         /// Its number there; its index, on Windows.
@@ -38,9 +42,12 @@ pub enum Identity {
 
 impl Identity {
     /// The identity that an open file has now.
-    pub(crate) fn now(file: &File) -> io::Result<Identity> {
-        let platform::About { len, modified, device, inode } = platform::about(file)?;
-        Ok(Identity::File { len, modified, device, inode })
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn now(file: &File) -> io::Result<Identity> {
+        let platform::About { len, modified, changed, device, inode } = platform::about(file)?;
+        Ok(Identity::File { len, modified, changed, device, inode })
     }
 
     /// Length in bytes.
@@ -66,7 +73,12 @@ impl Identity {
             (Identity::File { .. }, Identity::Tagged { .. })
             | (Identity::Tagged { .. }, Identity::File { .. }) => Some(Changed::Replaced),
             _ if was != is => Some(Changed::Length { was, is }),
-            _ => (self != now).then_some(Changed::Written),
+            (Identity::File { modified: was, .. }, Identity::File { modified: is, .. }) => {
+                (was != is).then_some(Changed::Written)
+            }
+            (Identity::Tagged { tag: was, .. }, Identity::Tagged { tag: is, .. }) => {
+                (was != is).then_some(Changed::Written)
+            }
         }
     }
 }
@@ -112,11 +124,17 @@ mod tests {
 
     #[test]
     fn a_file_is_told_by_its_inode_length_and_time() {
-        let at = |inode, len, time| Identity::File { len, modified: (time, 0), device: 1, inode };
+        let named = |inode, len, time, changed| {
+            let (modified, changed) = ((time, 0), (changed, 0));
+            Identity::File { len, modified, changed, device: 1, inode }
+        };
+        let at = |inode, len, time| named(inode, len, time, 9);
         assert_eq!(at(1, 7, 3).changed_to(&at(1, 7, 3)), None);
         assert_eq!(at(1, 7, 3).changed_to(&at(2, 7, 3)), Some(Changed::Replaced));
         assert_eq!(at(1, 7, 3).changed_to(&at(1, 7, 4)), Some(Changed::Written));
         assert_eq!(at(1, 7, 3).changed_to(&at(1, 9, 4)), Some(Changed::Length { was: 7, is: 9 }));
+        let renamed = named(1, 7, 3, 10);
+        assert_eq!((at(1, 7, 3).changed_to(&renamed), at(1, 7, 3) == renamed), (None, false));
         let tagged = Identity::Tagged { len: 7, tag: "\"a\"".into() };
         assert_eq!(at(1, 7, 3).changed_to(&tagged), Some(Changed::Replaced));
     }

@@ -50,12 +50,13 @@ pub struct LocalFiles {
     dir: PathBuf,
     chosen: Option<(Name, PathBuf)>,
     io: Io,
+    huge: bool,
 }
 
 impl LocalFiles {
     /// The directory `dir`. Nothing is looked at yet.
     pub fn new(dir: impl Into<PathBuf>) -> LocalFiles {
-        LocalFiles { dir: dir.into(), chosen: None, io: Io::Auto }
+        LocalFiles { dir: dir.into(), chosen: None, io: Io::Auto, huge: false }
     }
 
     /// What is at `path`: of a directory, that and [`Name::ROOT`]; of anything else, the directory that it is in, and its
@@ -79,6 +80,13 @@ impl LocalFiles {
     #[must_use]
     pub fn with_io(self, io: Io) -> LocalFiles {
         LocalFiles { io, ..self }
+    }
+
+    /// The same, with maps in huge pages where the system has them of files, and files read as much at once: for those that are used
+    /// from beginning to end.
+    #[must_use]
+    pub fn in_huge_pages(self) -> LocalFiles {
+        LocalFiles { huge: true, ..self }
     }
 
     fn path(&self, name: &Name) -> PathBuf {
@@ -118,7 +126,7 @@ impl LocalFiles {
             Some(path) => OpenFile::open(path, path, Trust::Caller)?,
             None => OpenFile::open(&self.resolve(name)?, &self.path(name), Trust::Folder)?,
         };
-        file.into_source(io)
+        file.into_source(io, self.huge)
     }
 }
 

@@ -75,12 +75,53 @@ pub fn number_at(path: &Path) -> io::Result<(u64, u64)> {
     system::number_at(path)
 }
 
+/// The free space of a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes that files may still take.
+    pub free: u64,
+    /// The size of a block in bytes; a file takes whole blocks. Never 0.
+    pub block: u64,
+}
+
+/// Returns the free space of the disk that holds `path`; `None` on Windows, where a lack of it shows when the disk is written to.
+///
+/// # Errors
+/// If the system refuses.
+pub fn room(path: &Path) -> io::Result<Option<Room>> {
+    system::room(path)
+}
+
+/// Makes the names in a directory durable. Does nothing on Windows, which flushes no directories; NTFS keeps a journal of names.
+///
+/// # Errors
+/// If the system refuses.
+pub fn sync(directory: &Path) -> io::Result<()> {
+    system::sync(directory)
+}
+
+/// Waits until a range of bytes is on the disk, so that a later `sync_all` has less to wait for. Does nothing where there is no such call.
+///
+/// # Errors
+/// If the system refuses.
+pub fn sync_range(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return system::sync_range(file, offset, bytes);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, offset, bytes);
+        Ok(())
+    }
+}
+
 /// The facts of a file that the file system keeps.
 pub(crate) struct About {
     /// Length in bytes.
     pub(crate) len: u64,
     /// When it was last written to: seconds since 1970, and nanoseconds.
     pub(crate) modified: (i64, i64),
+    /// When anything about it last changed, in the same way.
+    pub(crate) changed: (i64, i64),
     /// The number of the file system.
     pub(crate) device: u64,
     /// The number of the file on it.

@@ -26,6 +26,10 @@ pub enum Error {
     #[cfg(feature = "convert")]
     #[error(transparent)]
     Convert(convert::Error),
+    /// A copy of loaded parameters cannot be read or written.
+    #[cfg(feature = "store")]
+    #[error(transparent)]
+    Store(#[from] store::Error),
     /// Nothing runs this layout.
     #[cfg(feature = "engine")]
     #[error("the layout `{layout}` cannot be run")]
@@ -139,6 +143,8 @@ impl Error {
             Error::Check(e) => e.diagnostics(),
             #[cfg(feature = "convert")]
             Error::Convert(e) => e.diagnostics(),
+            #[cfg(feature = "store")]
+            Error::Store(e) => e.diagnostics(),
             #[cfg(feature = "engine")]
             Error::Engine(e) => e.diagnostics(),
             #[cfg(feature = "engine")]
@@ -177,6 +183,8 @@ impl Error {
             Error::Check(e) => e.is_misuse(),
             #[cfg(feature = "convert")]
             Error::Convert(e) => e.is_misuse(),
+            #[cfg(feature = "store")]
+            Error::Store(_) => false,
             #[cfg(feature = "engine")]
             Error::NotRunnable { .. } => true,
             #[cfg(feature = "engine")]

@@ -36,6 +36,7 @@
 //! | [`check`] | whether a checkpoint is sound, and what a manifest says | [`check::check`], [`check::Manifest`] |
 //! | [`vllm`] | the layout of vLLM's layers, and the files of its ranks | [`vllm::LAYOUT`] |
 //! | `convert` (feature) | converting and comparing checkpoints | `convert::Conversion`, `convert::diff` |
+//! | `store` (feature) | keeping what was loaded, for the next start | `store::Cache` |
 //! | `engine` (feature) | running models: sessions, batches, sampling, text | `Runtime`, `engine::generate` |
 //! | `runtime` (feature `engine`) | a model that is opened, loaded and run in one call | `Runtime`, `RuntimeOptions` |
 //!
@@ -52,6 +53,9 @@ pub use ::convert;
 #[cfg(feature = "engine")]
 #[doc(inline)]
 pub use ::engine;
+#[cfg(feature = "store")]
+#[doc(inline)]
+pub use ::store;
 #[doc(inline)]
 pub use model::module;
 

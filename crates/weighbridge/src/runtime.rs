@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
@@ -12,10 +12,11 @@ use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
 use engine::{Batch, Limits, Runner, Session, Stats, session_bytes};
-use load::{LoadReport, Plan, Pool};
+use load::{LoadReport, Loaded, Needs, Plan, Pool};
 use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
 use quant::{Access, Isa};
+use store::{Builder, Built, Cache, Key, State};
 
 use crate::Error;
 
@@ -27,6 +28,19 @@ pub enum BackendKind {
     /// SIMD on all threads.
     #[default]
     Cpu,
+}
+
+/// Whether a start uses copies of what an earlier one has loaded, and leaves one.
+#[derive(Clone, Debug, Default)]
+pub enum CacheMode {
+    /// Neither.
+    #[default]
+    Off,
+    /// It maps a copy that is there.
+    Read(Cache),
+    /// The same; if there is none, one is built beside what follows the first tokens. The end of the process does not wait for it,
+    /// and the next start continues it.
+    Write(Cache),
 }
 
 /// How to start.
@@ -49,6 +63,8 @@ pub struct RuntimeOptions {
     pub memory: Option<u64>,
     /// How products read weights, as [`tune`] found it; if `None`, as measured on such processors.
     pub access: Option<Access>,
+    /// Copies of loaded parameters, ready to be mapped.
+    pub cache: CacheMode,
 }
 
 /// Limit on the number of positions that are reserved when the caller gives none.
@@ -67,6 +83,32 @@ pub struct Runtime {
     tokenizer: Result<Arc<Tokenizer>, engine::Error>,
     template: Option<ChatTemplate>,
     sampling: Sampling,
+    copy: ReadyCopy,
+}
+
+/// Where the parameters' copy in the cache stands.
+enum ReadyCopy {
+    /// There is none, and none will be.
+    None,
+    /// The parameters are in it.
+    Used,
+    /// It is built once there are tokens; `first` if no earlier process began.
+    Planned { builder: Box<Builder>, first: bool },
+    /// It is being built.
+    Begun,
+}
+
+impl ReadyCopy {
+    /// What builds it, if it is time that somebody does.
+    fn begin(&mut self) -> Option<Builder> {
+        match std::mem::replace(self, ReadyCopy::Begun) {
+            ReadyCopy::Planned { builder, .. } => Some(*builder),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Runtime {
@@ -98,29 +140,18 @@ impl Runtime {
             family: model.family.name(),
             why,
         })?;
-        let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
-        let isa = isa()?;
-        let layout = options.layout.unwrap_or(match options.backend {
-            BackendKind::Reference => LayoutKind::Canonical,
-            BackendKind::Cpu => best_layout(isa),
-        });
-        if !layout.runs() {
-            return Err(Error::NotRunnable { layout: layout.name() });
-        }
-        let planned = PlanBuilder::new(&checkpoint).model(&model).layout(layout);
-        let planned = planned.encoding(options.encoding.clone()).build()?;
+        let (layout, isa) = layout(options)?;
         let context = options
             .context
             .unwrap_or_else(|| usize::try_from(arch.decoder.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
-        let buffers = fits(&checkpoint, &planned, &arch, context, (options.memory, pool.threads()))?;
+        let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
-            let loaded =
-                planned.load_with(&mut pool, load::Options { memory: buffers, ..load::Options::default() });
+            let loaded = load(&checkpoint, &model, &arch, (layout, isa), context, &mut pool, options);
             (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let loaded = loaded?;
+        let (loaded, copy) = loaded?;
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
         let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
@@ -134,7 +165,18 @@ impl Runtime {
         let template = text::chat_template(&checkpoint)?;
         let report = loaded.report().clone();
         let sampling = sampling(&checkpoint)?;
-        Ok(Runtime { checkpoint, model, report, layout, runner, session, tokenizer, template, sampling })
+        Ok(Runtime {
+            checkpoint,
+            model,
+            report,
+            layout,
+            runner,
+            session,
+            tokenizer,
+            template,
+            sampling,
+            copy,
+        })
     }
 
     /// The checkpoint.
@@ -150,6 +192,27 @@ impl Runtime {
     /// The costs of loading.
     pub fn report(&self) -> &LoadReport {
         &self.report
+    }
+
+    /// Whether the parameters lie in a copy that an earlier start has left.
+    pub fn is_from_cache(&self) -> bool {
+        matches!(self.copy, ReadyCopy::Used)
+    }
+
+    /// Builds the copy for the next start now, if it was to be built beside what follows.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn build_copy(&mut self) -> Result<Option<Built>, Error> {
+        self.copy.begin().map(|builder| Ok(builder.run()?)).transpose()
+    }
+
+    /// Bytes of the copy that will be built beside what follows; `None` if an earlier process began it.
+    pub fn first_copy(&self) -> Option<u64> {
+        match &self.copy {
+            ReadyCopy::Planned { builder, first: true } => Some(builder.bytes()),
+            _ => None,
+        }
     }
 
     /// The layout that the slots have.
@@ -210,6 +273,9 @@ impl Runtime {
     /// # Errors
     /// If a token is outside the vocabulary, or the context is full.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
+        if self.session.position() > 0 {
+            self.copy.begin().into_iter().for_each(Builder::leave);
+        }
         Ok(self.runner.forward(&mut self.session, tokens)?)
     }
 
@@ -269,41 +335,145 @@ impl Runtime {
         limits: &Limits<'_>,
         each: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Stats, Error> {
-        Ok(engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, each)?)
+        let copy = &mut self.copy;
+        let mut each = |token| {
+            let flow = each(token);
+            // There is a token: who waits for the first does not wait for the copy.
+            copy.begin().into_iter().for_each(Builder::leave);
+            flow
+        };
+        let stats = engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, &mut each);
+        Ok(stats?)
     }
 }
 
-/// Checks that parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system
-/// has available. Returns the limit on the buffers, if they have to be smaller than usual for that.
-fn fits(
+/// Where the copy of what a start with `options` loads stands, in a cache.
+#[derive(Debug)]
+pub struct CopyStatus {
+    /// `None` if there cannot be one, as [`store::Key::of`] says.
+    pub key: Option<Key>,
+    /// Where it stands.
+    pub state: State,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The layout of its parameters.
+    pub layout: LayoutKind,
+    /// Where it is, or will be.
+    pub path: Option<PathBuf>,
+}
+
+/// Looks at the copy of what a start with `options` loads. Reads headers alone.
+///
+/// # Errors
+/// If the model cannot be planned.
+pub fn copy_status(
     checkpoint: &Checkpoint,
-    plan: &Plan,
+    cache: &Cache,
+    options: &RuntimeOptions,
+) -> Result<CopyStatus, Error> {
+    let model = describe(checkpoint)?;
+    let (layout, isa) = layout(options)?;
+    let planned = plan(checkpoint, &model, layout, options)?;
+    let entry = cache.entry(&planned, isa.name());
+    let bytes = entry.as_ref().map_or(Ok(0), store::Entry::bytes)?;
+    Ok(CopyStatus {
+        key: entry.as_ref().map(store::Entry::key),
+        state: entry.as_ref().map_or(State::Absent, store::Entry::state),
+        bytes,
+        layout,
+        path: entry.map(|entry| entry.path()),
+    })
+}
+
+/// The layout of a start, and the instruction set that it is for.
+fn layout(options: &RuntimeOptions) -> Result<(LayoutKind, Isa), Error> {
+    let isa = isa()?;
+    let layout = options.layout.unwrap_or(match options.backend {
+        BackendKind::Reference => LayoutKind::Canonical,
+        BackendKind::Cpu => best_layout(isa),
+    });
+    if layout.runs() { Ok((layout, isa)) } else { Err(Error::NotRunnable { layout: layout.name() }) }
+}
+
+fn plan(
+    checkpoint: &Checkpoint,
+    model: &Model,
+    layout: LayoutKind,
+    options: &RuntimeOptions,
+) -> Result<Plan, Error> {
+    let planned = PlanBuilder::new(checkpoint).model(model).layout(layout);
+    Ok(planned.encoding(options.encoding.clone()).build()?)
+}
+
+/// Maps the parameters of a copy, or loads them.
+fn load(
+    checkpoint: &Checkpoint,
+    model: &Model,
     arch: &Architecture,
+    (layout, isa): (LayoutKind, Isa),
     context: usize,
-    (limit, threads): (Option<u64>, usize),
-) -> Result<Option<u64>, Error> {
-    let Some(available) = limit.or_else(load::available_memory) else { return Ok(None) };
-    let needs = plan.needs(load::Options::default(), threads)?;
-    let cache = |positions: u64| session_bytes(arch, positions, 1).unwrap_or(u64::MAX);
-    let state = cache(context as u64);
-    let stays = needs.owned.saturating_add(state);
-    match available.checked_sub(stays) {
-        Some(room) if room >= needs.scratch => Ok(None),
-        Some(room) if room >= needs.least_scratch => Ok(Some(room)),
-        _ => {
-            let room = available.saturating_sub(needs.owned.saturating_add(needs.least_scratch));
-            // A position takes as much as any other, or less.
-            let fewer = (room / cache(1).max(1)).min(context as u64);
-            Err(Error::Memory {
-                path: checkpoint.location().to_string(),
-                parameters: needs.owned,
-                buffers: needs.least_scratch,
-                cache: state,
-                positions: context as u64,
-                fewer,
-                available,
-                is_limit: limit.is_some(),
-            })
+    pool: &mut Pool,
+    options: &RuntimeOptions,
+) -> Result<(Loaded, ReadyCopy), Error> {
+    let planned = plan(checkpoint, model, layout, options)?;
+    let fits = Fits { checkpoint, arch, context, limit: options.memory };
+    let (cache, writes) = match &options.cache {
+        CacheMode::Off => (None, false),
+        CacheMode::Read(cache) => (Some(cache), false),
+        CacheMode::Write(cache) => (Some(cache), true),
+    };
+    let entry = cache.and_then(|cache| cache.entry(&planned, isa.name()));
+    // A copy that cannot be read is as good as none.
+    if let Some(ready) = entry.as_ref().and_then(|entry| entry.load().ok().flatten()) {
+        fits.check(Needs::default())?;
+        return Ok((ready, ReadyCopy::Used));
+    }
+    let memory = fits.check(planned.needs(load::Options::default(), pool.threads())?)?;
+    let loaded = planned.load_with(pool, load::Options { memory, ..load::Options::default() })?;
+    let builder = entry.filter(|_| writes).and_then(|entry| {
+        let first = entry.state() == State::Absent;
+        let builder = entry.builder(&loaded).ok()?;
+        let is_taken = cache.is_some_and(|cache| cache.takes(builder.bytes()));
+        is_taken.then(|| ReadyCopy::Planned { builder: Box::new(builder), first })
+    });
+    Ok((loaded, builder.unwrap_or(ReadyCopy::None)))
+}
+
+/// Whether parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system
+/// has available.
+struct Fits<'a> {
+    checkpoint: &'a Checkpoint,
+    arch: &'a Architecture,
+    context: usize,
+    limit: Option<u64>,
+}
+
+impl Fits<'_> {
+    /// Returns the limit on the buffers, if they have to be smaller than usual.
+    fn check(&self, needs: Needs) -> Result<Option<u64>, Error> {
+        let Some(available) = self.limit.or_else(load::available_memory) else { return Ok(None) };
+        let cache = |positions: u64| session_bytes(self.arch, positions, 1).unwrap_or(u64::MAX);
+        let context = self.context as u64;
+        let state = cache(context);
+        let stays = needs.owned.saturating_add(state);
+        match available.checked_sub(stays) {
+            Some(room) if room >= needs.scratch => Ok(None),
+            Some(room) if room >= needs.least_scratch => Ok(Some(room)),
+            _ => {
+                let room = available.saturating_sub(needs.owned.saturating_add(needs.least_scratch));
+                // A position takes as much as any other, or less.
+                let fewer = (room / cache(1).max(1)).min(context);
+                Err(Error::Memory {
+                    path: self.checkpoint.location().to_string(),
+                    parameters: needs.owned,
+                    buffers: needs.least_scratch,
+                    cache: state,
+                    positions: context,
+                    fewer,
+                    available,
+                    is_limit: self.limit.is_some(),
+                })
+            }
         }
     }
 }

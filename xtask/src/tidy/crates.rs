@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "model",
     "plan",
     "load",
+    "store",
     "engine",
     "planner",
     "vllm",
@@ -30,6 +31,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("plan", &["storage", "checkpoint", "model", "load"]),
     ("planner", &["engine"]),
     ("check", &["engine"]),
+    ("store", &["model"]),
 ];
 
 /// Crates without `unsafe`.

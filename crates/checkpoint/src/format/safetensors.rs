@@ -23,7 +23,7 @@ use crate::file::OpenFile;
 use crate::index::NameIndex;
 pub(super) use header::Pairs;
 use header::{Header, HeaderDtype, Info};
-pub(crate) use write::{form, names};
+pub(crate) use write::{AS_REFERENCE, IN_PAGES, form, names};
 
 /// The safetensors format: one file.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! is written only once it is true of the disk; a truncated line is ignored.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -69,19 +69,27 @@ impl Journal {
             complete: None,
             written: 0,
         };
-        let same = journal.parse(&text);
+        let valid = journal.parse(&text);
+        // What is written next follows what counts.
+        let same = valid.is_some();
+        if let Some(valid) = valid.filter(|valid| *valid < text.len()) {
+            journal.file.set_len(valid as u64).map_err(failed("write"))?;
+        }
+        journal.file.seek(SeekFrom::End(0)).map_err(failed("write"))?;
         Ok((journal, same))
     }
 
-    /// Reads the records of `text`, up to the first line that is not valid.
-    fn parse(&mut self, text: &[u8]) -> bool {
+    /// Reads the records of `text`, up to the first line that is not valid. Returns the bytes before that; `None` if they are of
+    /// another result.
+    fn parse(&mut self, text: &[u8]) -> Option<usize> {
         let mut lines = text.split_inclusive(|b| *b == b'\n');
         let line = |line: &[u8]| -> Option<Value> { serde_json::from_slice(line.strip_suffix(b"\n")?).ok() };
-        let first = lines.next().and_then(line);
-        if first.is_none_or(|v| v != head(&self.fingerprint)) {
-            return false;
+        let first = lines.next()?;
+        if line(first)? != head(&self.fingerprint) {
+            return None;
         }
-        for value in lines.map_while(line) {
+        let mut valid = first.len();
+        for (bytes, value) in lines.map_while(|bytes| Some((bytes.len(), line(bytes)?))) {
             if let Some(digest) = value.get("blake3").and_then(Value::as_str) {
                 if value.get("tensor").and_then(Value::as_u64) != Some(self.done.len() as u64) {
                     break;
@@ -93,8 +101,10 @@ impl Journal {
                 let identity = |v: &Value| Some(Identity(number(v, 0)?, number(v, 1)?));
                 self.complete = complete.iter().map(identity).collect();
             }
+            valid += bytes;
         }
-        true
+        self.written = self.done.len();
+        Some(valid)
     }
 
     /// Drops all but the first `tensors` records; later records follow them.
@@ -110,13 +120,24 @@ impl Journal {
 
     /// Writes down the tensors in `done` that it does not say yet; they are on the disk.
     pub(super) fn append(&mut self) -> Result<(), Error> {
+        let lines = self.lines();
+        self.put(&lines)
+    }
+
+    /// The same of tensors that may be lost with the machine's power, and this with them.
+    pub(super) fn note(&mut self) -> Result<(), Error> {
+        let lines = self.lines();
+        self.file.write_all(lines.as_bytes()).map_err(|e| Error::io(&self.path, "write", e))
+    }
+
+    fn lines(&mut self) -> String {
         let new = self.done.iter().enumerate().skip(self.written);
         let line = |(i, d): (usize, &Done)| {
             format!("{}\n", json!({"tensor": i, "blake3": d.digest, "note": d.note}))
         };
-        let lines: String = new.map(line).collect();
+        let lines = new.map(line).collect();
         self.written = self.done.len();
-        self.put(&lines)
+        lines
     }
 
     /// Writes down that all is on the disk.
@@ -170,6 +191,16 @@ mod tests {
             assert_eq!(same, lines > 0, "{cut}");
             assert_eq!(journal.done, [done("a"), done("b"), done("c")][..lines.saturating_sub(1).min(3)]);
             assert_eq!(journal.complete, (lines == 5).then(|| vec![Identity(1, 2)]));
+        }
+        // Who continues a line that was cut short, and then is continued, loses nothing.
+        fs::write(&path, &whole[..ends[2] + 7]).unwrap();
+        for (text, count) in [("c", 3), ("d", 4)] {
+            let (mut journal, _) = open();
+            assert_eq!(journal.done.len(), count - 1);
+            journal.done.push(done(text));
+            journal.append().unwrap();
+            drop(journal);
+            assert_eq!(open().0.done.last(), Some(&done(text)));
         }
         // After a restart at the second tensor, the journal has no record of the later ones.
         let (mut journal, _) = open();

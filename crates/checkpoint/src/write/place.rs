@@ -9,9 +9,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use storage::platform::{self, Room, sync};
+
 use super::OutFile;
 use super::journal::Journal;
-use super::system::{self, Identity, Room, sync};
+use super::system::{self, Identity};
 use super::writer::WriteOptions;
 use crate::error::Error;
 use crate::fault::Fault;
@@ -63,10 +65,7 @@ impl OutputPlace {
             return Err(Error::whole(path, Fault::NoFileName));
         };
         let overwrite = options.overwrite;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(".partial");
-        let work = path.with_file_name(hidden);
+        let work = work_of(path);
         let output = work.join("output");
         let (mut inner, mut names) = (vec![], vec![]);
         for file in files {
@@ -315,10 +314,18 @@ fn refuse(
     Ok(())
 }
 
+/// The directory beside `path` that all is in until then.
+pub(super) fn work_of(path: &Path) -> PathBuf {
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(path.file_name().unwrap_or_default());
+    hidden.push(".partial");
+    path.with_file_name(hidden)
+}
+
 /// Whether the disk has room for `files`, but for what of them is there already.
 fn room(path: &Path, files: &[OutFile], output: &Path) -> Result<(), Error> {
     let parent = parent(path);
-    let disk = system::room(parent).map_err(|e| Error::io(parent, "look at", e))?;
+    let disk = platform::room(parent).map_err(|e| Error::io(parent, "look at", e))?;
     let Some(Room { free, block }) = disk else { return Ok(()) };
     let whole = |len: u64| len.div_ceil(block).saturating_mul(block);
     let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(whole(file.len)));

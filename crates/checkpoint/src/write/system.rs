@@ -8,17 +8,9 @@ mod windows;
 use std::path::Path;
 
 #[cfg(unix)]
-pub(super) use unix::{allocated, exchange, is_ours, open, rename_new, room, sync};
+pub(super) use unix::{allocated, exchange, is_ours, open, rename_new};
 #[cfg(windows)]
-pub(super) use windows::{allocated, exchange, is_ours, open, rename_new, room, sync};
-
-/// The free space of a disk.
-pub(super) struct Room {
-    /// Bytes that files may still take.
-    pub(super) free: u64,
-    /// The size of a block in bytes; a file takes whole blocks. Never 0.
-    pub(super) block: u64,
-}
+pub(super) use windows::{allocated, exchange, is_ours, open, rename_new};
 
 /// The number of a file on its file system; it stays the same when the file gets another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use storage::platform::{read_exact_at, write_all_at};
+use storage::platform::{read_exact_at, sync_range, write_all_at};
 
 use super::journal::Done;
 use super::place::{DestinationKind, OutputPlace};
@@ -15,6 +16,9 @@ use crate::error::Error;
 
 /// Files that are open at one time.
 const OPEN: usize = 64;
+
+/// Bytes that are read at once to see whether a tensor is on the disk.
+const READ: u64 = 4 << 20;
 
 /// How a [`Draft`] is written.
 #[derive(Clone, Debug)]
@@ -26,6 +30,10 @@ pub struct WriteOptions {
     /// Bytes after which the result so far is made durable: if the process is interrupted later, the next one that writes
     /// the same to the same path continues from there. A shorter result leaves nothing behind.
     pub sync_every: u64,
+    /// The caller compares the whole result with what it should be, and tolerates another: what an earlier process has written is not
+    /// read before, and only becomes durable at the end, in steps of `sync_every` bytes, so that the end of the process waits
+    /// for no more than one.
+    pub compared_later: bool,
     /// Identity of the inputs that the bytes of the tensors depend on, beyond the draft. A result is only continued if
     /// it is the same.
     pub identity: Vec<u8>,
@@ -33,7 +41,13 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
-        WriteOptions { overwrite: false, sources: vec![], sync_every: 256 << 20, identity: vec![] }
+        WriteOptions {
+            overwrite: false,
+            sources: vec![],
+            sync_every: 256 << 20,
+            compared_later: false,
+            identity: vec![],
+        }
     }
 }
 
@@ -45,6 +59,7 @@ pub struct Writer {
     spots: Vec<Spot>,
     files: Vec<OutFile>,
     sync_every: u64,
+    compared_later: bool,
     /// The tensor that is next.
     next: usize,
     /// Tensors that an earlier process says are on the disk.
@@ -81,6 +96,7 @@ impl Writer {
             spots,
             files,
             sync_every,
+            compared_later: options.compared_later,
             next: 0,
             claimed,
             ahead: vec![],
@@ -106,7 +122,7 @@ impl Writer {
             self.next += 1;
             return Ok(Some(done.note));
         }
-        if !self.is_there(&done)? {
+        if !self.compared_later && !self.is_there(&done)? {
             self.forget()?;
             return Ok(None);
         }
@@ -126,22 +142,35 @@ impl Writer {
         else {
             return Ok(false);
         };
-        let mut planes: Vec<Vec<u8>> = vec![];
-        for plane in tensor.scheme.planes.iter() {
-            let bytes = tensor.scheme.plane_bytes(plane, &tensor.shape).unwrap_or(0);
-            planes.push(vec![0; usize::try_from(bytes).unwrap_or(0)]);
-        }
+        let bytes = tensor.scheme.planes.iter().map(|plane| tensor.scheme.plane_bytes(plane, &tensor.shape));
+        let bytes: Vec<u64> = bytes.map(|bytes| bytes.unwrap_or(0)).collect();
+        // A frame wants the planes themselves.
+        let whole = self.files.get(spot.file).is_some_and(|file| file.frame.is_some());
+        let longest = bytes.iter().copied().max().unwrap_or(0);
+        let step = if whole { longest } else { longest.min(READ) };
         let file = self.file(spot.file)?;
-        for (plane, at) in planes.iter_mut().zip(&spot.at) {
-            match read_exact_at(&file, plane, *at) {
-                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(false),
-                other => other.map_err(|e| Error::io(self.place.path(), "read", e))?,
+        let (mut hash, mut planes) = (blake3::Hasher::new(), vec![]);
+        let mut buffer = vec![0; usize::try_from(step).unwrap_or(0)];
+        for (bytes, at) in bytes.iter().zip(&spot.at) {
+            let mut read = 0;
+            while read < *bytes {
+                let part = usize::try_from(step.min(bytes - read)).unwrap_or(0);
+                let part = buffer.get_mut(..part).unwrap_or_default();
+                match read_exact_at(&file, part, at.saturating_add(read)) {
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+                    other => other.map_err(|e| Error::io(self.place.path(), "read", e))?,
+                }
+                hash.update(part);
+                read += part.len() as u64;
+            }
+            if whole {
+                planes.push(buffer.get(..usize::try_from(*bytes).unwrap_or(0)).unwrap_or_default().to_vec());
             }
         }
-        let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
-        if digest(&planes) != done.digest {
+        if hash.finalize().to_hex().as_str() != done.digest {
             return Ok(false);
         }
+        let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
         self.lead(&spot, &planes)?;
         Ok(true)
     }
@@ -256,6 +285,11 @@ impl Writer {
 
     /// Makes all that was written durable, and writes that down.
     fn sync(&mut self) -> Result<(), Error> {
+        if self.compared_later {
+            self.place.journal.done.append(&mut self.ahead);
+            self.bytes_ahead = 0;
+            return self.place.journal.note();
+        }
         self.sync_files()?;
         self.place.sync_names()?;
         self.place.journal.done.append(&mut self.ahead);
@@ -296,6 +330,9 @@ impl Writer {
         let file = self.file(index)?;
         let written = write_all_at(&file, &tail, len.saturating_sub(tail.len() as u64))
             .and_then(|()| file.set_len(len))
+            .and_then(
+                |()| if self.compared_later { sync_in_steps(&file, len, self.sync_every) } else { Ok(()) },
+            )
             .and_then(|()| file.sync_all());
         written.map_err(|e| Error::io(self.place.path(), "write", e))
     }
@@ -339,6 +376,11 @@ impl Draft {
         }
         hash.finalize().to_hex().to_string()
     }
+}
+
+fn sync_in_steps(file: &File, len: u64, step: u64) -> io::Result<()> {
+    let mut starts = (0..len).step_by(usize::try_from(step).unwrap_or(usize::MAX).max(1));
+    starts.try_for_each(|start| sync_range(file, start, step))
 }
 
 fn digest(planes: &[&[u8]]) -> String {

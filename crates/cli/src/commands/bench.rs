@@ -7,12 +7,12 @@ use weighbridge::engine::backend::Ceiling;
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Error, Runtime};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, CacheArg};
 use crate::failure::Failure;
 use crate::json::{self, real};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let mut options = args.model.options().map_err(Failure::Usage)?;
+    let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
     let needed = args.prefill.max(args.decode) as usize;
     if options.context.is_some_and(|c| c < needed) {
         return Err(Failure::Usage(format!(
@@ -21,6 +21,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     options.context.get_or_insert(needed);
     let mut runtime = Runtime::start(args.model.path(), &options)?;
+    // Not beside what is measured.
+    runtime.build_copy()?;
     let vocab = runtime.shared().vocab() as u64;
     // Any tokens do: the cost does not depend on which.
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);

@@ -9,10 +9,10 @@ use std::time::Instant;
 use weighbridge::engine::eval::{Agreement, EvalOptions, Evaluation, Mean, evaluate};
 use weighbridge::engine::text::{EncodeOptions, Tokenizer};
 use weighbridge::tensor::counted;
-use weighbridge::{Runtime, RuntimeOptions};
+use weighbridge::{Pool, Runtime, RuntimeOptions};
 
 use super::gate::{Gates, Verdict};
-use crate::args::EvalArgs;
+use crate::args::{CacheArg, EvalArgs};
 use crate::failure::Failure;
 use crate::json::{self, real};
 use crate::progress::Line;
@@ -28,18 +28,20 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let text = text(&args.file)?;
     let gates = args.gate.as_deref().map(|path| Gates::read(path, args.against.is_some())).transpose()?;
-    let mut options = args.model.options().map_err(Failure::Usage)?;
+    let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
     let length = *options.context.get_or_insert(LENGTH);
     if length < 16 {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));
     }
     let mut model = Runtime::start(args.model.path(), &options)?;
+    // Not beside what is measured.
+    model.build_copy()?;
     let (tokens, begin) = tokens(&model, &text)?;
     let mut reference = match &args.against {
         Some(path) => Some(other(path, &options, &text, &tokens)?),
         None => None,
     };
-    let threads = model.report().threads;
+    let threads = options.threads.unwrap_or_else(Pool::available);
     let line = Line::new();
     let result = evaluate(
         &mut model.predictor(),

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod cache;
 mod chat;
 pub(crate) mod check;
 pub(crate) mod convert;

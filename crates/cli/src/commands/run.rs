@@ -10,12 +10,12 @@ use std::time::Instant;
 use weighbridge::Checkpoint;
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, Tokenizer};
 use weighbridge::engine::{Limits, Stats};
-use weighbridge::tensor::counted;
+use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Runtime, Sampler};
 
 use super::chat;
 use crate::INTERRUPTED;
-use crate::args::RunArgs;
+use crate::args::{CacheArg, RunArgs};
 use crate::failure::Failure;
 use crate::isolate;
 use crate::json;
@@ -25,7 +25,7 @@ use crate::style;
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let prompt = prompt(args)?;
-    let options = args.model.options().map_err(Failure::Usage)?;
+    let options = args.model.options(CacheArg::Write).map_err(Failure::Usage)?;
     let stop = Interrupt::install();
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
     if let Some(ids) = &args.ids {
@@ -47,6 +47,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "{}\nhint: `--ids` takes token ids, and needs no tokenizer",
             error.diagnostics()
         )));
+    }
+    if let Some(bytes) = runtime.first_copy() {
+        let copy = Bytes(bytes);
+        note(&format!(
+            "keeping a copy of {copy} for the next start, in the background (`--cache off`: none)"
+        ));
     }
     let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
     match (prompt, &args.ids) {
@@ -355,7 +361,7 @@ impl Session<'_> {
             "context {} of {} positions, cache {}; {}",
             session.position(),
             session.capacity(),
-            weighbridge::tensor::Bytes(session.bytes() as u64),
+            Bytes(session.bytes() as u64),
             self.runtime.report(),
         )
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::struct_field_names, reason = "fields are named as the documents name them")]
 
 mod bench;
+mod cache;
 mod check;
 mod convert;
 mod diff;
@@ -27,6 +28,7 @@ use std::io::{self, BufWriter, Write};
 use serde::Serialize;
 
 pub(crate) use bench::{Bench, Ceiling};
+pub(crate) use cache::{Cache, CacheStatus};
 pub(crate) use check::Check;
 pub(crate) use convert::Convert;
 pub(crate) use diff::Diff;

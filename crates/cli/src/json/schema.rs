@@ -32,6 +32,8 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("run", schema::<super::Run<'_>>()),
         ("bench", schema::<super::Bench<'_>>()),
         ("eval", schema::<super::Eval<'_>>()),
+        ("cache", schema::<super::Cache>()),
+        ("cache-status", schema::<super::CacheStatus>()),
         ("tune", schema::<super::Tune>()),
         ("convert", schema::<super::Convert<'_>>()),
         ("check", schema::<super::Check<'_>>()),

@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 14);
+    assert_eq!(schemas.indices.len(), 16);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));
@@ -182,6 +182,11 @@ fn runs_and_what_measures_them() {
     schemas.take("eval", 0, &eval);
     schemas.take("eval", 0, &[&eval[..], &["--against", smollm2]].concat());
     schemas.take("tune", 0, &["tune", "--dry-run"]);
+    schemas.take("cache-status", 0, &["cache", "status", smollm2]);
+    schemas.take("cache", 0, &["cache", "list"]);
+    schemas.take("cache", 0, &["cache", "verify"]);
+    schemas.take("cache", 0, &["cache", "prune", "--max-size", "1GB"]);
+    schemas.take("cache", 0, &["cache", "clear"]);
     schemas.take("quants", 0, &["quants"]);
     let encoded = schemas.take("tokenize", 0, &["tokenize", smollm2, "Hello, world"]);
     let ids: Vec<String> =
@@ -211,6 +216,9 @@ fn failures_of_every_command() {
         (1, &["eval", nowhere, "-f", "/nowhere/text"]),
         (2, &["eval", &tiny]),
         (2, &["tune", "--threads", "0"]),
+        (2, &["cache", "prune", "--max-size", "x"]),
+        (1, &["cache", "verify", "0"]),
+        (1, &["cache", "status", nowhere]),
         (2, &["convert", &tiny, "/nowhere/o.gguf"]),
         (2, &["convert", &tiny, "o.unknown"]),
         (1, &["check", nowhere]),

@@ -3,6 +3,7 @@
 
 mod also;
 mod broken;
+mod cache;
 mod check;
 mod commands;
 mod convert;
@@ -40,8 +41,12 @@ fn golden() -> PathBuf {
 }
 
 /// Runs the binary.
+/// A cache directory that cannot be made, so that nothing is kept from one test to another.
+const NO_CACHE: &str = "/proc/weighbridge";
+
 fn weighbridge<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weighbridge")).args(args).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+    command.env("WEIGHBRIDGE_CACHE", NO_CACHE).args(args).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {

@@ -41,7 +41,7 @@ fn converted(output: &Output) -> Value {
 }
 
 /// How many times to kill: more when asked for.
-fn kills(usual: u32) -> u32 {
+pub(crate) fn kills(usual: u32) -> u32 {
     std::env::var("WEIGHBRIDGE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 

@@ -61,15 +61,19 @@ impl OpenFile {
         Ok(OpenFile { path: known.to_owned(), file, was })
     }
 
-    /// The file as a source, reached as `io` says.
-    pub(super) fn into_source(self, io: Io) -> Result<Arc<dyn ByteSource>, Error> {
+    /// The file as a source, reached as `io` says, and if that is a map, in `huge` pages.
+    pub(super) fn into_source(self, io: Io, huge: bool) -> Result<Arc<dyn ByteSource>, Error> {
         let OpenFile { path, file, was } = self;
         let remote = is_remote(&file);
         // Nothing of an empty file can be mapped.
         let io = if io == Io::Auto && remote || was.is_empty() { Io::Pread } else { io };
         Ok(match io {
             Io::Auto | Io::Mmap => {
-                Arc::new(Mapped::new(file, was, &path, remote).map_err(|e| Error::io(&path, "map", e))?)
+                let map = Mapped::new(file, was, &path, remote).map_err(|e| Error::io(&path, "map", e))?;
+                if huge {
+                    map.in_huge_pages();
+                }
+                Arc::new(map)
             }
             Io::Pread => Arc::new(Pread::new(file, was, remote)),
             Io::Direct => direct(file, was, remote),

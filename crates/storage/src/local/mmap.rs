@@ -50,6 +50,16 @@ impl Mapped {
     }
 }
 
+impl Mapped {
+    /// Asks for huge pages: a hint, which systems without them refuse.
+    pub(super) fn in_huge_pages(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let _ = self.map.advise(memmap2::Advice::HugePage);
+        }
+    }
+}
+
 /// Whether there is room to keep `file` open.
 #[cfg(unix)]
 fn is_kept(file: &File) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use winapi_util::file::information;
 
-use super::About;
+use super::{About, Room};
 
 /// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a symbolic link itself (CreateFileW).
 const LINK_ITSELF: u32 = 0x0020_0000;
@@ -45,6 +45,7 @@ pub(crate) fn about(file: &File) -> io::Result<About> {
     Ok(About {
         len: about.file_size(),
         modified: (seconds, nanoseconds),
+        changed: (seconds, nanoseconds),
         device: about.volume_serial_number(),
         inode: about.file_index(),
     })
@@ -54,6 +55,16 @@ pub(super) fn number_at(path: &Path) -> io::Result<(u64, u64)> {
     // Not even to read: only to be looked at.
     let file = File::options().access_mode(0).custom_flags(LINK_ITSELF | DIRECTORIES_TOO).open(path)?;
     super::number(&file)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
+pub(super) fn room(_path: &Path) -> io::Result<Option<Room>> {
+    Ok(None)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
+pub(super) fn sync(_directory: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Opens a file for reading; a symbolic link at `path` itself only with `follow`: else what is opened is the link, which

@@ -27,6 +27,8 @@ mod sessions;
 mod several;
 mod shares;
 mod staged;
+#[cfg(unix)]
+mod store;
 mod vllm;
 mod wrappers;
 

@@ -65,7 +65,7 @@ pub(crate) fn rank_parts(
             let cut = shards::in_order(&sizes, most.unwrap_or(5 << 30));
             for (part, members) in cut.into_iter().enumerate() {
                 let held = own.get(members.clone()).unwrap_or_default();
-                let flat = safetensors::form(held, &[], true)?;
+                let flat = safetensors::form(held, &[], true, safetensors::AS_REFERENCE)?;
                 let name = Name { stage, rank, part }.to_string();
                 parts.push(DraftFile { name, tensors: members.map(|i| start + i).collect(), flat });
             }

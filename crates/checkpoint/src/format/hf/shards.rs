@@ -33,7 +33,7 @@ pub(crate) fn shards(
     most: Option<u64>,
 ) -> Result<Shards, Error> {
     // All that is refused, before any of it is cut.
-    let whole = safetensors::form(tensors, pairs, true)?;
+    let whole = safetensors::form(tensors, pairs, true, safetensors::AS_REFERENCE)?;
     let bytes = |t: &Outgoing| t.scheme.byte_len(&t.shape).unwrap_or(u64::MAX);
     let sizes: Vec<u64> = tensors.iter().map(bytes).collect();
     let cut: Vec<Vec<usize>> = match flavour {
@@ -65,7 +65,7 @@ pub(crate) fn shards(
     }
     let part = |(i, members): (usize, Vec<usize>)| {
         let held: Vec<Outgoing> = members.iter().filter_map(|t| tensors.get(*t)).cloned().collect();
-        let flat = safetensors::form(&held, pairs, true)?;
+        let flat = safetensors::form(&held, pairs, true, safetensors::AS_REFERENCE)?;
         Ok(DraftFile { name: name(i), tensors: members, flat })
     };
     let parts = cut.into_iter().enumerate().map(part).collect::<Result<_, Error>>()?;

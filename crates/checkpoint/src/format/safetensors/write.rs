@@ -8,8 +8,24 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::write::{Flat, Outgoing, Refusals};
 
-/// The header's length is a multiple of this, so that data is aligned (safetensors/src/tensor.rs, `prepare`).
-const ALIGNMENT: usize = 8;
+/// Where bytes of a file begin.
+#[derive(Clone, Copy)]
+pub(crate) struct Aligned {
+    /// The first byte of all tensors, counted from the beginning of the file, is at a multiple of this.
+    data: u64,
+    /// The first byte of each tensor, counted from that of all.
+    tensor: u64,
+}
+
+/// As the reference aligns (safetensors/src/tensor.rs, `prepare`).
+pub(crate) const AS_REFERENCE: Aligned = Aligned { data: 8, tensor: 1 };
+
+/// For a file that is mapped: data begin on a page of 4 KiB, tensors on a cache line. The reference refuses gaps, so that what is
+/// between tensors is a tensor too, of bytes, named by [`PADDING`] and a number.
+pub(crate) const IN_PAGES: Aligned = Aligned { data: 4096, tensor: 64 };
+
+/// How the names of tensors begin that only fill gaps.
+const PADDING: &str = "__padding__.";
 
 /// The subject of refusals.
 const WHAT: &str = "safetensors";
@@ -29,7 +45,12 @@ struct Plane {
 ///
 /// As in the reference, tensors are sorted by the size of their elements, the largest first, so that each is aligned
 /// without gaps.
-pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: bool) -> Result<Flat, Error> {
+pub(crate) fn form(
+    tensors: &[Outgoing],
+    pairs: &[(String, String)],
+    quantised: bool,
+    aligned: Aligned,
+) -> Result<Flat, Error> {
     let mut refused = Refusals::default();
     let mut planes = Vec::with_capacity(tensors.len());
     for (index, tensor) in tensors.iter().enumerate() {
@@ -49,35 +70,39 @@ pub(crate) fn form(tensors: &[Outgoing], pairs: &[(String, String)], quantised: 
         let pairs: Map<String, Value> = pairs.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
         header.insert("__metadata__".to_owned(), Value::Object(pairs));
     }
-    let mut next = 0u64;
+    let info = |dtype: Dtype, shape: &[u64], start: u64, end: u64| json!({ "dtype": HeaderDtype::name(dtype), "shape": shape, "data_offsets": [start, end] });
+    let mut starts = Vec::with_capacity(planes.len());
+    let (mut next, mut gaps) = (0u64, 0);
     for plane in &planes {
-        let end = next.saturating_add(plane.bytes);
-        let info = json!({
-            "dtype": HeaderDtype::name(plane.dtype),
-            "shape": plane.shape.to_vec(),
-            "data_offsets": [next, end],
-        });
-        let twice = header.insert(plane.name.clone(), info).is_some();
+        let start = next.div_ceil(aligned.tensor).saturating_mul(aligned.tensor);
+        let end = start.saturating_add(plane.bytes);
+        let mut twice = false;
+        if start > next {
+            let gap = info(Dtype::U8, &[start - next], next, start);
+            twice |= header.insert(format!("{PADDING}{gaps}"), gap).is_some();
+            gaps += 1;
+        }
+        twice |= header.insert(plane.name.clone(), info(plane.dtype, &plane.shape, start, end)).is_some();
         if let Some(tensor) = tensors.get(plane.of.0).filter(|_| twice) {
             refused.push(tensor, Fault::Twice);
         }
+        starts.push(start);
         next = end;
     }
     refused.check(WHAT, wants)?;
     // A map of strings and numbers cannot fail to be JSON.
     let mut json = serde_json::to_vec(&header).unwrap_or_default();
-    json.resize(json.len().next_multiple_of(ALIGNMENT), b' ');
+    // Its own length stands before it, in 8 bytes.
+    let data = (json.len() as u64 + 8).next_multiple_of(aligned.data);
+    json.resize(usize::try_from(data - 8).unwrap_or(json.len()), b' ');
     let head = [&(json.len() as u64).to_le_bytes()[..], &json].concat();
-    let data = head.len() as u64;
     let mut offsets: Vec<Vec<u64>> = tensors.iter().map(|t| vec![0; t.scheme.planes.len()]).collect();
-    let mut at = data;
-    for plane in &planes {
+    for (plane, start) in planes.iter().zip(starts) {
         if let Some(offset) = offsets.get_mut(plane.of.0).and_then(|o| o.get_mut(plane.of.1)) {
-            *offset = at;
+            *offset = data.saturating_add(start);
         }
-        at = at.saturating_add(plane.bytes);
     }
-    Ok(Flat { head, offsets, len: at })
+    Ok(Flat { head, offsets, len: data.saturating_add(next) })
 }
 
 /// The names under which a file holds `tensor`, which [`form`] has taken.

@@ -8,8 +8,6 @@ use std::path::Path;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::Room;
-
 /// Opens a file for reading and writing, or makes it; follows no link.
 pub(in crate::write) fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
@@ -28,18 +26,6 @@ pub(in crate::write) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 /// Exchanges the directories `from` and `to` atomically.
 pub(in crate::write) fn exchange(from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?)
-}
-
-/// Makes the names in a directory durable.
-pub(in crate::write) fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Returns the free space of the disk that holds `path`, if the system knows it.
-pub(in crate::write) fn room(path: &Path) -> io::Result<Option<Room>> {
-    let disk = rustix::fs::statvfs(path)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    Ok(Some(Room { free, block: disk.f_frsize.max(1) }))
 }
 
 /// Bytes that a file takes on its disk.

@@ -5,8 +5,6 @@ use std::io;
 use std::os::windows::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::Room;
-
 /// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a symbolic link itself (CreateFileW).
 const LINK_ITSELF: u32 = 0x0020_0000;
 
@@ -39,18 +37,6 @@ pub(in crate::write) fn exchange(from: &Path, to: &Path) -> io::Result<()> {
         return Err(error);
     }
     fs::rename(&between, from)
-}
-
-/// Does nothing: Windows flushes no directories; NTFS keeps a journal of names.
-#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
-pub(in crate::write) fn sync(_directory: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-/// Does nothing: a lack of space shows when the disk is written to.
-#[expect(clippy::unnecessary_wraps, reason = "it may fail on Unix")]
-pub(in crate::write) fn room(_path: &Path) -> io::Result<Option<Room>> {
-    Ok(None)
 }
 
 /// Bytes that a file takes on its disk, near enough.

@@ -1,0 +1,149 @@
+//! `cache … --json`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use weighbridge::Checkpoint;
+use weighbridge::runtime::CopyStatus;
+use weighbridge::store::{self, Listed};
+
+/// What `weighbridge cache list`, `verify`, `prune` and `clear` print with `--json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Cache {
+    folder: String,
+    /// The bytes that all copies together may have.
+    limit_bytes: u64,
+    /// The bytes that they have.
+    bytes: u64,
+    /// The copies, the last used first.
+    entries: Vec<Entry>,
+    /// The copies that were removed: all that `clear` and `prune` removed, and those that `verify` found to be something else than
+    /// what was built.
+    removed: Vec<Entry>,
+}
+
+/// A copy of loaded weights.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Entry {
+    key: String,
+    state: State,
+    bytes: u64,
+    /// Where its model was when it was built; null if it is unfinished.
+    source: Option<String>,
+    /// The layout of its parameters; null if it is unfinished.
+    layout: Option<String>,
+    /// When it was built, in seconds since 1970; null if it is unfinished.
+    built_seconds: Option<u64>,
+    /// When it was last used or worked on, in seconds since 1970.
+    used_seconds: u64,
+}
+
+/// Where a copy stands.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// There is none.
+    Absent,
+    /// Another process is building it.
+    Building,
+    /// A process that was building it has ended; the next one continues.
+    Partial,
+    Ready,
+    /// Its file may be another than the one that was verified: it is verified before it is used.
+    Doubtful,
+}
+
+impl From<store::State> for State {
+    fn from(state: store::State) -> State {
+        match state {
+            store::State::Building => State::Building,
+            store::State::Partial => State::Partial,
+            store::State::Ready => State::Ready,
+            store::State::Doubtful => State::Doubtful,
+            _ => State::Absent,
+        }
+    }
+}
+
+impl Cache {
+    pub(crate) fn of(cache: &store::Cache, limit: u64, entries: &[Listed], removed: &[Listed]) -> Cache {
+        let all = |list: &[Listed]| list.iter().map(Entry::of).collect();
+        Cache {
+            folder: cache.folder().display().to_string(),
+            limit_bytes: limit,
+            bytes: entries.iter().map(|entry| entry.bytes).sum(),
+            entries: all(entries),
+            removed: all(removed),
+        }
+    }
+}
+
+impl Entry {
+    fn of(entry: &Listed) -> Entry {
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Entry {
+            key: entry.key.to_string(),
+            state: entry.state.into(),
+            bytes: entry.bytes,
+            source: entry.source.clone(),
+            layout: entry.layout.clone(),
+            built_seconds: entry.built.map(seconds),
+            used_seconds: seconds(entry.used),
+        }
+    }
+}
+
+/// What `weighbridge cache status --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CacheStatus {
+    source: Source,
+    runtime_ready: RuntimeReady,
+}
+
+/// The files of the model.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Source {
+    path: String,
+    format: String,
+    files: usize,
+    bytes: u64,
+}
+
+/// The copy that a start maps.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RuntimeReady {
+    state: State,
+    /// Null if there can be none: the model's files cannot be told from what they were before.
+    key: Option<String>,
+    /// The length that it has or would have.
+    bytes: u64,
+    layout: String,
+    /// Where it is or would be; null if there can be none.
+    path: Option<String>,
+}
+
+impl CacheStatus {
+    pub(crate) fn of(checkpoint: &Checkpoint, bytes: u64, copy: &CopyStatus) -> CacheStatus {
+        CacheStatus {
+            source: Source {
+                path: checkpoint.location().to_string(),
+                format: checkpoint.format().to_string(),
+                files: checkpoint.files().len(),
+                bytes,
+            },
+            runtime_ready: RuntimeReady {
+                state: copy.state.into(),
+                key: copy.key.map(|key| key.to_string()),
+                bytes: copy.bytes,
+                layout: copy.layout.name().to_owned(),
+                path: copy.path.as_ref().map(|path| path.display().to_string()),
+            },
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `--cache` and `weighbridge cache`: killed, out of space, looked after.
+#![cfg(unix)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::model;
+
+fn at(cache: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+    command.env("WEIGHBRIDGE_CACHE", cache).args(args).output().unwrap()
+}
+
+fn json(cache: &Path, args: &[&str]) -> Value {
+    let output = at(cache, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The tokens of an answer, and what was said beside it.
+fn answer(cache: &Path, path: &str, tokens: &str, mode: &str) -> (String, String) {
+    let ids = ["run", path, "--ids", "504,2365,282", "--temperature", "0", "-n", tokens, "--cache", mode];
+    let output = at(cache, &ids);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let said = text(output.stderr);
+    assert!(output.status.success(), "{said}");
+    (text(output.stdout), said)
+}
+
+fn state(cache: &Path, path: &str) -> String {
+    json(cache, &["cache", "status", path])["runtime_ready"]["state"].as_str().unwrap().to_owned()
+}
+
+/// Runs until there is a copy.
+fn until_ready(cache: &Path, path: &str, wanted: &str) {
+    let began = Instant::now();
+    while state(cache, path) != "ready" {
+        assert_eq!(answer(cache, path, "100", "write").0, wanted);
+        assert!(began.elapsed() < Duration::from_mins(2), "{}", state(cache, path));
+    }
+}
+
+#[test]
+fn a_copy_is_built_beside_and_gives_the_same_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let smollm2 = model("smollm2");
+    let path = smollm2.to_str().unwrap();
+    let (wanted, said) = answer(dir.path(), path, "100", "off");
+    assert!(said.contains("re-encoded") || said.contains("mapped"), "{said}");
+    assert_eq!(state(dir.path(), path), "absent");
+    let (first, said) = answer(dir.path(), path, "100", "write");
+    // Where the kernels have no interleaved rows, all stays in the file's own map.
+    let status = json(dir.path(), &["cache", "status", path]);
+    let is_packed = status["runtime_ready"]["bytes"].as_u64() > Some(16 << 20);
+    assert_eq!((first, said.contains("keeping a copy of")), (wanted.clone(), is_packed), "{said}");
+    until_ready(dir.path(), path, &wanted);
+    let (second, said) = answer(dir.path(), path, "100", "read");
+    assert_eq!(second, wanted);
+    assert!(!said.contains("re-encoded") && !said.contains("keeping"), "{said}");
+    let list = json(dir.path(), &["cache", "list"]);
+    assert_eq!(list["entries"][0]["source"], path);
+    assert_eq!(json(dir.path(), &["cache", "verify"])["removed"], Value::Array(vec![]));
+    let cleared = json(dir.path(), &["cache", "clear"]);
+    assert_eq!((cleared["removed"].as_array().unwrap().len(), &cleared["bytes"]), (1, &Value::from(0)));
+    assert_eq!(std::fs::read_dir(dir.path().join("ready")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_build_that_is_killed_is_continued_and_no_other_weight_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let smollm2 = model("smollm2");
+    let path = smollm2.to_str().unwrap();
+    let (wanted, _) = answer(dir.path(), path, "100", "off");
+    let kills = crate::resume::kills(12);
+    let mut states = std::collections::BTreeMap::new();
+    for kill in 0..kills {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
+            .env("WEIGHBRIDGE_CACHE", dir.path())
+            .args([
+                "run",
+                path,
+                "--ids",
+                "504,2365,282",
+                "--temperature",
+                "0",
+                "-n",
+                "2000",
+                "--cache",
+                "write",
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Points spread over what a build takes: some hundred milliseconds.
+        std::thread::sleep(Duration::from_millis(30 + u64::from(kill * 7919 % 600)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let state = state(dir.path(), path);
+        assert_eq!(answer(dir.path(), path, "100", "read").0, wanted, "after kill {kill}: {state}");
+        // Every other copy is built from where the kill before has left it.
+        if state == "ready" || kill % 4 == 3 {
+            at(dir.path(), &["cache", "clear"]);
+        }
+        *states.entry(state).or_insert(0) += 1;
+    }
+    println!("{states:?}");
+    until_ready(dir.path(), path, &wanted);
+    assert_eq!(answer(dir.path(), path, "100", "read").0, wanted);
+}
+
+#[test]
+fn where_there_is_no_space_the_answer_comes_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let smollm2 = model("smollm2");
+    let path = smollm2.to_str().unwrap();
+    let (wanted, _) = answer(dir.path(), path, "100", "off");
+    // Files of at most 8 MiB (1 KiB blocks in bash, 512 bytes in others).
+    let script = "ulimit -f 8192; exec \"$@\"";
+    let output = Command::new("bash")
+        .env("WEIGHBRIDGE_CACHE", dir.path())
+        .args(["-c", script, "bash", env!("CARGO_BIN_EXE_weighbridge")])
+        .args(["run", path, "--ids", "504,2365,282", "--temperature", "0", "-n", "100", "--cache", "write"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), wanted);
+    assert_ne!(state(dir.path(), path), "ready");
+    assert_eq!(answer(dir.path(), path, "100", "read").0, wanted);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| {
+        let output = at(dir.path(), args);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = said(&["cache", "verify", "abc"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("no copy has a key that begins with `abc`") && text.contains("cache list"),
+        "{text}"
+    );
+    let tiny = testkit::golden("models/llama-tiny/model.gguf");
+    let (code, text) =
+        said(&["run", tiny.to_str().unwrap(), "--ids", "1", "--io", "pread", "--cache", "read"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("`--cache` maps files, and `--io` says not to"), "{text}");
+    let (code, text) = said(&["cache", "prune"]);
+    assert!(code == Some(2) && text.contains("--max-size"), "{text}");
+    let nowhere = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+        command.env_clear().args(args).output().unwrap()
+    };
+    let output = nowhere(&["cache", "list"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("there is no cache directory") && text.contains("WEIGHBRIDGE_CACHE"), "{text}");
+    // A run needs none.
+    assert!(nowhere(&["run", tiny.to_str().unwrap(), "--ids", "1", "-n", "1"]).status.success());
+}

@@ -1,0 +1,284 @@
+//! The cache: a copy is what was loaded, or is not used.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use safetensors::SafeTensors;
+use tempfile::TempDir;
+use weighbridge::store::{Built, Cache, Entry, State};
+use weighbridge::{LayoutKind, Loaded, Plan, PlanBuilder, Pool};
+
+use crate::golden;
+
+/// As long as a source must have been left alone.
+const SETTLED: Duration = Duration::from_millis(2100);
+
+fn planned(path: &Path) -> Plan {
+    let checkpoint = weighbridge::open(path).unwrap();
+    PlanBuilder::new(&checkpoint).layout(LayoutKind::Packed { rows: 16 }).build().unwrap()
+}
+
+fn tiny() -> PathBuf {
+    golden().join("llama-tiny/model.gguf")
+}
+
+/// A copy of a source that may be changed.
+fn own(dir: &TempDir) -> PathBuf {
+    let path = dir.path().join("model.gguf");
+    fs::copy(tiny(), &path).unwrap();
+    sleep(SETTLED);
+    path
+}
+
+fn load(plan: &Plan) -> Loaded {
+    plan.load(&mut Pool::new(2)).unwrap()
+}
+
+fn built(entry: &Entry<'_>, loaded: &Loaded) -> Built {
+    entry.builder(loaded).unwrap().run().unwrap()
+}
+
+/// All parameters of both are the same, byte for byte.
+fn same(a: &Loaded, b: &Loaded) -> bool {
+    let mut names: Vec<&str> = a.names().collect();
+    let mut others: Vec<&str> = b.names().collect();
+    names.sort_unstable();
+    others.sort_unstable();
+    names == others
+        && names.iter().all(|name| {
+            let (a, b) = (a.get(name).unwrap(), b.get(name).unwrap());
+            a.shape() == b.shape() && a.scheme().name == b.scheme().name && *a.planes() == *b.planes()
+        })
+}
+
+/// Everything in the folder, by name.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Writes `byte` at `at`, as another program would.
+fn flip(path: &Path, at: usize) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_copy_is_what_was_loaded_and_others_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("new/ready"));
+    let names = ["llama-tiny/model.gguf", "llama-tiny", "gpt2-tiny", "gemma3-tiny/model.gguf", "phi3-tiny"];
+    for name in names {
+        let plan = planned(&golden().join(name));
+        let entry = cache.entry(&plan, "any").unwrap();
+        assert_eq!((entry.state(), entry.load().unwrap().is_none()), (State::Absent, true));
+        let loaded = load(&plan);
+        let bytes = entry.bytes().unwrap();
+        assert_eq!(built(&entry, &loaded), Built::Ready { bytes }, "{name}");
+        assert_eq!(entry.state(), State::Ready);
+        let ready = entry.load().unwrap().unwrap();
+        assert!(same(&loaded, &ready), "{name}");
+        assert_eq!((ready.report().owned_bytes, ready.report().bytes_read), (0, 0));
+
+        // The judge is the library that the format is of.
+        let file = fs::read(entry.path()).unwrap();
+        assert_eq!(file.len() as u64, bytes);
+        let theirs = SafeTensors::deserialize(&file).unwrap();
+        let (header, metadata) = SafeTensors::read_metadata(&file).unwrap();
+        let key = metadata.metadata().as_ref().unwrap()["key"].clone();
+        assert_eq!((key, (header + 8) % 4096), (entry.key().to_string(), 0));
+        let own = plan.params().iter().filter(|param| param.tied_to.is_none());
+        let mut found = 0;
+        for (param, borrowed) in own.zip(plan.borrowed(weighbridge::load::Options::default()).unwrap()) {
+            let tensor = loaded.get(&param.name).unwrap();
+            for (plane, spec) in tensor.planes().iter().zip(param.scheme.planes.iter()) {
+                let name = format!("{}.{}", param.name, spec.role);
+                let view = theirs.tensor(&param.name).or_else(|_| theirs.tensor(&name));
+                assert_eq!(view.is_err(), borrowed, "{name}");
+                let Ok(view) = view else { continue };
+                assert_eq!(view.data(), *plane, "{name}");
+                assert_eq!((view.data().as_ptr().addr() - file.as_ptr().addr()) % 64, 0, "{name}");
+                found += 1;
+            }
+        }
+        let padding = theirs.names().iter().filter(|name| name.starts_with("__padding__.")).count();
+        assert_eq!(theirs.len(), found + padding, "{name}");
+    }
+    assert_eq!(cache.list().unwrap().len(), 5);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_never_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plan = planned(&tiny());
+    let entry = cache.entry(&plan, "any").unwrap();
+    let loaded = load(&plan);
+    built(&entry, &loaded);
+    let bytes = usize::try_from(entry.bytes().unwrap()).unwrap();
+    for step in 0..100 {
+        flip(&entry.path(), step * (bytes - 1) / 99);
+        assert_eq!(entry.state(), State::Doubtful);
+        assert!(entry.load().unwrap().is_none(), "bit of byte {}", step * (bytes - 1) / 99);
+        assert_eq!((entry.state(), names(dir.path())), (State::Absent, vec![]));
+        built(&entry, &loaded);
+    }
+    // Of the record: the copy is used as what it is, or not at all.
+    let record = entry.path().with_extension("json");
+    for at in 0..fs::read(&record).unwrap().len() {
+        flip(&record, at);
+        if let Some(ready) = entry.load().unwrap() {
+            assert!(same(&loaded, &ready), "byte {at}");
+        }
+        built(&entry, &loaded);
+        assert_eq!(entry.state(), State::Ready, "byte {at}");
+    }
+}
+
+#[test]
+fn another_file_with_the_same_bytes_is_verified_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plan = planned(&tiny());
+    let entry = cache.entry(&plan, "any").unwrap();
+    let loaded = load(&plan);
+    built(&entry, &loaded);
+    let (path, other) = (entry.path(), dir.path().join("other"));
+    fs::copy(&path, &other).unwrap();
+    fs::rename(&other, &path).unwrap();
+    assert_eq!(entry.state(), State::Doubtful);
+    assert!(same(&loaded, &entry.load().unwrap().unwrap()));
+    assert_eq!((entry.state(), cache.verify(entry.key()).unwrap()), (State::Ready, true));
+    // One of another length, one that is cut short, and a link to somewhere.
+    for spoil in [
+        (|path| fs::write(path, b"x").unwrap()) as fn(&Path),
+        |path| fs::File::options().write(true).open(path).unwrap().set_len(4096).unwrap(),
+        |path| {
+            fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink("/etc/hostname", path).unwrap();
+        },
+    ] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        spoil(&path);
+        assert!(entry.load().unwrap().is_none());
+        cache.remove(entry.key()).unwrap();
+        built(&entry, &loaded);
+    }
+}
+
+#[test]
+fn a_changed_source_has_no_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("ready"));
+    let source = own(&dir);
+    let plan = planned(&source);
+    let entry = cache.entry(&plan, "any").unwrap();
+    let loaded = load(&plan);
+    built(&entry, &loaded);
+    assert!(cache.entry(&plan, "another").unwrap().load().unwrap().is_none());
+    // The same bytes at the same time as before, but written anew: only its inode's own time tells.
+    let modified = fs::metadata(&source).unwrap().modified().unwrap();
+    let bytes = fs::read(&source).unwrap();
+    fs::write(&source, &bytes).unwrap();
+    fs::File::options().append(true).open(&source).unwrap().set_modified(modified).unwrap();
+    assert!(cache.entry(&planned(&source), "any").is_none(), "it may be written to once more");
+    sleep(SETTLED);
+    let plan = planned(&source);
+    let other = cache.entry(&plan, "any").unwrap();
+    assert!(other.key() != entry.key() && other.load().unwrap().is_none());
+    // It changes while its copy is built: nothing is left of that.
+    let builder = other.builder(&loaded).unwrap();
+    fs::write(&source, &bytes).unwrap();
+    assert_eq!(builder.run().unwrap(), Built::SourceChanged);
+    assert_eq!(names(cache.folder()).len(), 2, "the copy before, and its record");
+}
+
+#[test]
+fn builders_at_once_leave_one_whole_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plan = planned(&tiny());
+    let entry = cache.entry(&plan, "any").unwrap();
+    let loaded = load(&plan);
+    for _ in 0..20 {
+        let builders: Vec<_> = (0..4).map(|_| entry.builder(&loaded).unwrap().spawn()).collect();
+        let ends: Vec<_> = builders.into_iter().map(|builder| builder.join().unwrap()).collect();
+        assert!(ends.iter().any(Result::is_ok), "{ends:?}");
+        assert!(same(&loaded, &entry.load().unwrap().unwrap()));
+        cache.remove(entry.key()).unwrap();
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn an_unfinished_copy_is_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plan = planned(&tiny());
+    let entry = cache.entry(&plan, "any").unwrap();
+    let loaded = load(&plan);
+    // Ended after the file had its name, and before the record.
+    built(&entry, &loaded);
+    fs::remove_file(entry.path().with_extension("json")).unwrap();
+    assert_eq!((entry.state(), entry.load().unwrap().is_none()), (State::Partial, true));
+    let was = fs::metadata(entry.path()).unwrap().modified().unwrap();
+    built(&entry, &loaded);
+    assert_eq!(entry.state(), State::Ready);
+    assert_eq!(fs::metadata(entry.path()).unwrap().modified().unwrap(), was, "it was not written again");
+    // The same with other bytes in it.
+    fs::remove_file(entry.path().with_extension("json")).unwrap();
+    flip(&entry.path(), 5000);
+    built(&entry, &loaded);
+    assert!(same(&loaded, &entry.load().unwrap().unwrap()));
+}
+
+#[test]
+fn the_least_used_go_and_what_is_not_ours_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("ready");
+    fs::create_dir(&folder).unwrap();
+    let foreign =
+        ["README", "0f0102030405060708090a0b0c0d0eff.txt", "x.safetensors", ".x.safetensors.partial"];
+    for name in foreign {
+        fs::write(folder.join(name), "mine").unwrap();
+    }
+    let cache = Cache::new(&folder);
+    let sources = ["llama-tiny/model.gguf", "qwen2-tiny/model.gguf", "mistral-tiny/model.gguf"];
+    let plans: Vec<Plan> = sources.iter().map(|name| planned(&golden().join(name))).collect();
+    let entries: Vec<_> = plans.iter().map(|plan| cache.entry(plan, "any").unwrap()).collect();
+    for (entry, plan) in entries.iter().zip(&plans) {
+        built(entry, &load(plan));
+        sleep(Duration::from_millis(20));
+    }
+    // The first is used once more, so that the second is the oldest.
+    assert!(entries[0].load().unwrap().is_some());
+    let order: Vec<_> = cache.list().unwrap().iter().map(|listed| listed.key).collect();
+    assert_eq!(order, [entries[0].key(), entries[2].key(), entries[1].key()]);
+    let all: u64 = cache.list().unwrap().iter().map(|listed| listed.bytes).sum();
+    let removed = cache.prune(all - 1).unwrap();
+    assert_eq!(removed.iter().map(|listed| listed.key).collect::<Vec<_>>(), [entries[1].key()]);
+    // A limit that holds two: building the third again makes the oldest of the others go.
+    let bytes = entries.iter().map(|entry| entry.bytes().unwrap()).max().unwrap();
+    let small = cache.clone().limited(2 * bytes);
+    let again = small.entry(&plans[1], "any").unwrap();
+    built(&again, &load(&plans[1]));
+    assert_eq!(
+        entries.iter().map(Entry::state).collect::<Vec<_>>(),
+        [State::Ready, State::Ready, State::Absent]
+    );
+    let none = cache.clone().limited(bytes / 4);
+    let entry = none.entry(&plans[2], "any").unwrap();
+    let ended = built(&entry, &load(&plans[2]));
+    assert!(matches!(ended, Built::TooLong { .. }), "{ended:?}");
+    assert_eq!(cache.prune(0).unwrap().len(), 2);
+    let mut left: Vec<String> = foreign.iter().map(|name| (*name).to_owned()).collect();
+    left.sort();
+    assert_eq!(names(&folder), left);
+}
