@@ -7,12 +7,13 @@ use clap::Args as ClapArgs;
 use super::check::with_manifest;
 use super::number::whole;
 use super::size::size;
-use super::{AdapterArgs, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
+use super::{AdapterArgs, CacheArg, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
 
 /// `load`.
 #[derive(ClapArgs)]
 #[command(
-    after_long_help = "`load` measures loading and shows that it works; it keeps nothing. The time runs from before the \
+    after_long_help = "`load` measures loading and shows that it works; it keeps nothing, unless `--cache write` has it keep a copy that \
+    the next start maps. The time runs from before the \
     files are opened until every parameter is in memory. It excludes process start and the release of memory.\n\n\
     `--memory` limits buffers, which hold what is read before it is moved or re-encoded. Bytes that are read straight \
     into a parameter need no buffer. The parameters themselves are not counted.\n\n\
@@ -50,6 +51,9 @@ pub(crate) struct LoadArgs {
     /// Check the tensors against the manifest FILE while they are read [default: the manifest beside PATH]
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(crate) verify: Option<Option<PathBuf>>,
+    /// Copies of loaded weights: use one that is there, or also build it, after the measured load [default: off]
+    #[arg(long, value_enum, conflicts_with_all = ["owned", "verify"])]
+    pub(crate) cache: Option<CacheArg>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// Threads [default: all]

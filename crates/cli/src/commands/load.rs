@@ -10,11 +10,14 @@ use std::time::Instant;
 use weighbridge::check::{Manifest, Verified};
 use weighbridge::load::{self, LoadReport};
 use weighbridge::plan::Whole;
+use weighbridge::quant::Isa;
+use weighbridge::runtime::CacheMode;
+use weighbridge::store::{self, Built};
 use weighbridge::tensor::{Bytes, counted};
-use weighbridge::{Checkpoint, PlanBuilder, Pool};
+use weighbridge::{Checkpoint, Loaded, PlanBuilder, Pool};
 
 use super::convert::stop_on_interrupt;
-use crate::args::LoadArgs;
+use crate::args::{CacheArg, LoadArgs};
 use crate::failure::Failure;
 use crate::json;
 use crate::progress::{Line, speed};
@@ -49,6 +52,14 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         ..load::Options::default()
     };
 
+    let mode = CacheArg::mode(args.cache, CacheArg::Off, args.open.options().io).map_err(Failure::Usage)?;
+    let (cache, writes) = match mode {
+        CacheMode::Off => (None, false),
+        CacheMode::Read(cache) => (Some(cache), false),
+        CacheMode::Write(cache) => (Some(cache), true),
+    };
+    let isa = Isa::detect().map_err(weighbridge::planner::Error::from).map_err(weighbridge::Error::from)?;
+
     let (path, manifest) = args.paths().map_err(Failure::Usage)?;
     let manifest = manifest.map(Manifest::read).transpose()?;
 
@@ -64,14 +75,23 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         .encoding(args.encoding.encoding())
         .build()?;
     let planning = started.elapsed().as_secs_f64();
-    let loaded = match &manifest {
-        Some(manifest) => weighbridge::check::load_verified(&planned, &mut pool, options, manifest)
+    let entry = cache.as_ref().and_then(|cache| cache.entry(&planned, isa.name()));
+    let ready =
+        entry.as_ref().map(store::Entry::load).transpose().map_err(weighbridge::Error::from)?.flatten();
+    let loaded = match (ready, &manifest) {
+        (Some(ready), _) => Ok((ready, None)),
+        (None, Some(manifest)) => weighbridge::check::load_verified(&planned, &mut pool, options, manifest)
             .map(|(loaded, verified)| (loaded, Some(verified))),
-        None => planned.load_with(&mut pool, options).map(|loaded| (loaded, None)).map_err(Into::into),
+        (None, None) => {
+            planned.load_with(&mut pool, options).map(|loaded| (loaded, None)).map_err(Into::into)
+        }
     };
     let all = started.elapsed().as_secs_f64();
     line.clear();
     let (loaded, verified) = loaded?;
+    if let Some(entry) = entry.filter(|_| writes) {
+        keep(&entry, &loaded)?;
+    }
     let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
     let mut whole = Whole::default();
     whole.add(planned.pieces());
@@ -110,6 +130,22 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         verified: verified.as_ref().map(|v| v.verified),
         not_verified: verified.as_ref().map(|v| v.partly.as_slice()),
     })?)
+}
+
+/// Builds the copy of `loaded` that the next start maps, if there is none.
+fn keep(entry: &store::Entry<'_>, loaded: &Loaded) -> Result<(), Failure> {
+    let built = entry.builder(loaded).and_then(store::Builder::run).map_err(weighbridge::Error::from)?;
+    match built {
+        Built::TooLong { bytes, limit } => Err(Failure::Other(format!(
+            "the copy would take {}, and the limit of the cache is {}\nhint: free space on its disk, or leave `--cache` out",
+            Bytes(bytes),
+            Bytes(limit)
+        ))),
+        Built::SourceChanged => {
+            Err(Failure::Other("the files have changed since they were loaded".to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What was taken of the files.

@@ -132,6 +132,36 @@ fn where_there_is_no_space_the_answer_comes_all_the_same() {
 }
 
 #[test]
+fn load_builds_the_copy_that_run_uses() {
+    let dir = tempfile::tempdir().unwrap();
+    let smollm2 = model("smollm2");
+    let path = smollm2.to_str().unwrap();
+    let (wanted, _) = answer(dir.path(), path, "20", "off");
+    let layout = json(dir.path(), &["cache", "status", path])["runtime_ready"]["layout"].clone();
+    let load =
+        |mode| json(dir.path(), &["load", path, "--layout", layout.as_str().unwrap(), "--cache", mode]);
+    let first = load("write");
+    assert_eq!(state(dir.path(), path), "ready");
+    let second = load("read");
+    let number = |report: &Value, key: &str| report[key].as_u64().unwrap();
+    let moved = |report: &Value| number(report, "bytes_copied") + number(report, "bytes_encoded");
+    assert_eq!((moved(&second), number(&second, "bytes_owned")), (0, 0));
+    assert_eq!(number(&second, "bytes_borrowed"), number(&first, "bytes_borrowed") + moved(&first));
+    assert_eq!(answer(dir.path(), path, "20", "read").0, wanted);
+    // Where there is no room, it says so.
+    let output = Command::new("bash")
+        .env("WEIGHBRIDGE_CACHE", dir.path().join("other"))
+        .args(["-c", "ulimit -f 1024; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_weighbridge")])
+        .args(["load", path, "--layout", layout.as_str().unwrap(), "--cache", "write"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if moved(&first) > 0 {
+        assert!(output.status.code() == Some(1) && said.contains("cannot write"), "{said}");
+    }
+}
+
+#[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| {
