@@ -133,6 +133,8 @@ fn a_flipped_bit_anywhere_is_never_used() {
     // Of the record: the copy is used as what it is, or not at all.
     let record = entry.path().with_extension("json");
     for at in 0..fs::read(&record).unwrap().len() {
+        // Each time that it is written, its times have other digits.
+        let at = at.min(fs::read(&record).unwrap().len() - 1);
         flip(&record, at);
         if let Some(ready) = entry.load().unwrap() {
             assert!(same(&loaded, &ready), "byte {at}");
