@@ -1,9 +1,10 @@
 //! `--cache` and `weighbridge cache`: killed, out of space, looked after.
 #![cfg(unix)]
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use testkit::model;
@@ -29,6 +30,17 @@ fn answer(cache: &Path, path: &str, tokens: &str, mode: &str) -> (String, String
     (text(output.stdout), said)
 }
 
+/// A model that was not written to within the last two seconds: a younger one has no copy yet.
+fn settled() -> PathBuf {
+    let path = model("smollm2");
+    let changed = std::fs::metadata(&path).unwrap().ctime();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    while now() < changed + 3 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    path
+}
+
 fn state(cache: &Path, path: &str) -> String {
     json(cache, &["cache", "status", path])["runtime_ready"]["state"].as_str().unwrap().to_owned()
 }
@@ -45,7 +57,7 @@ fn until_ready(cache: &Path, path: &str, wanted: &str) {
 #[test]
 fn a_copy_is_built_beside_and_gives_the_same_tokens() {
     let dir = tempfile::tempdir().unwrap();
-    let smollm2 = model("smollm2");
+    let smollm2 = settled();
     let path = smollm2.to_str().unwrap();
     let (wanted, said) = answer(dir.path(), path, "100", "off");
     assert!(said.contains("re-encoded") || said.contains("mapped"), "{said}");
@@ -70,7 +82,7 @@ fn a_copy_is_built_beside_and_gives_the_same_tokens() {
 #[test]
 fn a_build_that_is_killed_is_continued_and_no_other_weight_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    let smollm2 = model("smollm2");
+    let smollm2 = settled();
     let path = smollm2.to_str().unwrap();
     let (wanted, _) = answer(dir.path(), path, "100", "off");
     let kills = crate::resume::kills(12);
@@ -114,7 +126,7 @@ fn a_build_that_is_killed_is_continued_and_no_other_weight_is_used() {
 #[test]
 fn where_there_is_no_space_the_answer_comes_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let smollm2 = model("smollm2");
+    let smollm2 = settled();
     let path = smollm2.to_str().unwrap();
     let (wanted, _) = answer(dir.path(), path, "100", "off");
     // Files of at most 8 MiB (1 KiB blocks in bash, 512 bytes in others).
@@ -134,7 +146,7 @@ fn where_there_is_no_space_the_answer_comes_all_the_same() {
 #[test]
 fn load_builds_the_copy_that_run_uses() {
     let dir = tempfile::tempdir().unwrap();
-    let smollm2 = model("smollm2");
+    let smollm2 = settled();
     let path = smollm2.to_str().unwrap();
     let (wanted, _) = answer(dir.path(), path, "20", "off");
     let layout = json(dir.path(), &["cache", "status", path])["runtime_ready"]["layout"].clone();
