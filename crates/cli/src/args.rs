@@ -1,7 +1,9 @@
 //! The command line.
 
 mod cache;
+mod calibrate;
 mod check;
+mod compress;
 mod convert;
 mod encoding;
 mod eval;
@@ -23,7 +25,9 @@ use weighbridge::tensor::Pattern;
 use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 
 pub(crate) use cache::{CacheArg, CacheArgs, CacheCommand, StatusArgs};
+pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use check::CheckArgs;
+pub(crate) use compress::CompressArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
 pub(crate) use eval::EvalArgs;
@@ -71,10 +75,14 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Measure how well a model predicts a text, and what a conversion cost: perplexity, KL divergence
     Eval(EvalArgs),
+    /// Measure what a text drives through each matrix, and how much each matters: an importance matrix
+    Calibrate(CalibrateArgs),
     /// Find the fastest way to read weights on this machine, for `run` and `bench`. Takes a second
     Tune(TuneArgs),
     /// Look after the copies of loaded weights that make the next start fast
     Cache(CacheArgs),
+    /// Make a model small: choose the encoding of each matrix by what it costs, and write the result
+    Compress(CompressArgs),
     /// Write a checkpoint in another format or in other encodings, tensor by tensor
     Convert(ConvertArgs),
     /// Check a checkpoint: its structure, its values, and its bytes against a manifest
@@ -110,8 +118,10 @@ impl Command {
             Command::Run(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Eval(args) => args.json,
+            Command::Calibrate(args) => args.json,
             Command::Tune(args) => args.json,
             Command::Cache(args) => args.command.json(),
+            Command::Compress(args) => args.json,
             Command::Convert(args) => args.json,
             Command::Check(args) => args.json,
             Command::Diff(args) => args.json,

@@ -55,6 +55,8 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Eval(args) => commands::eval::run(args),
+        Command::Calibrate(args) => commands::calibrate::run(args),
+        Command::Compress(args) => commands::compress::run(args),
         Command::Convert(args) => commands::convert::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Diff(args) => commands::diff::run(args),

@@ -24,6 +24,7 @@ use vllm::Rejoined;
 use crate::agreement::Agreement;
 use crate::carry::{self, Beside, Carried, Made};
 use crate::format::own_layout;
+use crate::names::Names;
 use crate::report::{ConvertReport, Converted};
 use crate::{ConvertOptions, Error, Left, OutputFormat, gguf, requantize, resume};
 
@@ -61,6 +62,8 @@ pub struct Conversion<'a> {
     plans: Vec<Plan>,
     /// The rule that decided, for each parameter of all plans.
     rules: Vec<String>,
+    /// The names by which importance is known.
+    names: Names,
     /// Tensors that no entry of the source holds.
     made: Vec<Made>,
     /// Metadata of the source that the result will not have.
@@ -150,7 +153,11 @@ impl<'a> Conversion<'a> {
             }
         }
         let before = requests.iter().map(Request::compile).collect::<Result<Vec<Plan>, _>>()?;
-        let mut choices = choose(&shared, format, layout, &requests, &before, options)?.into_iter();
+        let names = match (options.imatrix, &requests[..]) {
+            (Some(_), [request, ..]) => names(checkpoint, layout, model.as_ref(), request, options)?,
+            _ => Names::default(),
+        };
+        let mut choices = choose(&shared, format, layout, &requests, &before, &names, options)?.into_iter();
         let (mut rules, mut counts) = (vec![], vec![]);
         let mut plans: Vec<Plan> = vec![];
         for (request, before) in requests.iter_mut().zip(before) {
@@ -236,7 +243,19 @@ impl<'a> Conversion<'a> {
         let mut identity = resume::identity(checkpoint, layout, format, options);
         identity.extend(made.iter().flat_map(|m| &m.bytes));
         let agreement = rejoined.map(|rejoined| Agreement::of(checkpoint, &rejoined)).transpose()?;
-        Ok(Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity, agreement })
+        Ok(Conversion {
+            checkpoint,
+            options,
+            plans,
+            rules,
+            names,
+            made,
+            left,
+            lost,
+            draft,
+            identity,
+            agreement,
+        })
     }
 
     /// Length of what will be written, in bytes, or a little more.
@@ -249,6 +268,21 @@ impl<'a> Conversion<'a> {
         let own = self.plans.iter().flat_map(Plan::params).filter(|p| p.tied_to.is_none());
         let made = self.made.iter().map(|m| (m.outgoing.name.as_str(), &*m.outgoing.scheme));
         own.map(|p| (p.name.as_str(), &*p.scheme)).chain(made)
+    }
+
+    /// The parameters that will be written, tied ones left out.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &PlannedParam> {
+        self.plans.iter().flat_map(Plan::params).filter(|p| p.tied_to.is_none())
+    }
+
+    /// The plan of the parameter called `name` alone.
+    pub(crate) fn one(&self, name: &str) -> Option<Plan> {
+        self.plans.iter().find_map(|plan| Some(plan.one(plan.pieces().find(name)?.0)))
+    }
+
+    /// The name by which importance knows the parameter called `name`.
+    pub(crate) fn known_as<'n>(&'n self, name: &'n str) -> &'n str {
+        self.names.of(name)
     }
 
     /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
@@ -274,8 +308,19 @@ impl<'a> Conversion<'a> {
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
         let started = Instant::now();
-        let Conversion { checkpoint, options, plans, rules, made, left, lost, draft, identity, agreement } =
-            self;
+        let Conversion {
+            checkpoint,
+            options,
+            plans,
+            rules,
+            names,
+            made,
+            left,
+            lost,
+            draft,
+            identity,
+            agreement,
+        } = self;
         if let Some(agreement) = agreement {
             agreement.check(pool)?;
         }
@@ -285,7 +330,7 @@ impl<'a> Conversion<'a> {
             WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let limit = options.memory;
-        let importance = |name: &str| options.imatrix.and_then(|i| i.get(name));
+        let importance = |name: &str| options.imatrix.and_then(|i| i.get(names.of(name)));
         let options = load::Options {
             importance: Some(&importance),
             allow_overflow: options.allow_overflow,
@@ -348,6 +393,34 @@ impl<'a> Conversion<'a> {
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
+    }
+}
+
+/// What GGUF calls the tensors that are written.
+fn names(
+    checkpoint: &Checkpoint,
+    layout: LayoutKind,
+    model: Option<&model::Model>,
+    request: &Request,
+    options: &ConvertOptions<'_>,
+) -> Result<Names, Error> {
+    let stored = layout == LayoutKind::Source;
+    if layout == LayoutKind::Named(DialectName::Gguf) || (stored && checkpoint.metadata().gguf().is_some()) {
+        return Ok(Names::default());
+    }
+    let described;
+    let model = match model {
+        Some(model) => model,
+        None => {
+            described = describe(checkpoint)?;
+            &described
+        }
+    };
+    let canonical = Names::canonical(checkpoint, model, &options.adapter)?;
+    if stored {
+        canonical.of_entries(checkpoint, model, &options.adapter)
+    } else {
+        Ok(canonical.of_targets(request))
     }
 }
 
@@ -419,6 +492,7 @@ fn choose(
     layout: LayoutKind,
     requests: &[Request],
     plans: &[Plan],
+    names: &Names,
     options: &ConvertOptions<'_>,
 ) -> Result<Vec<Choice>, Error> {
     let is_guided = options.imatrix.is_some();
@@ -426,7 +500,7 @@ fn choose(
     let holder = Holder { name: format.name(), holds: &|scheme, shape| format.takes(scheme, shape) };
     let chosen = ranks.choices(&encoding, requests, plans, holder, |params, misfits| {
         if let Some(imatrix) = options.imatrix {
-            imatrix.check(params, misfits);
+            imatrix.check(params, names, misfits);
         }
     })?;
     let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };

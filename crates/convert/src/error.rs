@@ -60,6 +60,14 @@ pub enum Error {
         /// The problem.
         what: String,
     },
+    /// A policy of compression cannot be used.
+    #[error("`{path}`: {what}")]
+    Policy {
+        /// The file.
+        path: String,
+        /// The problem.
+        what: String,
+    },
     /// A tensor takes more memory than is allowed.
     #[error("`{tensor}` needs {} at one time, with its buffers; the limit is {}", Bytes(*wanted), Bytes(*memory))]
     Memory {
@@ -113,7 +121,7 @@ impl Error {
             Error::Requantize { .. } => Some("quantise the original floats, or allow it"),
             Error::Imatrix { .. } => Some("llama.cpp's llama-imatrix makes them"),
             Error::Interrupted { kept, .. } => kept.as_ref().map(|_| "the same command continues there"),
-            Error::Lost { .. } => None,
+            Error::Lost { .. } | Error::Policy { .. } => None,
             Error::Memory { wanted, .. } => {
                 return Diagnostics::of(self, Some(format!("allow at least {wanted} bytes")));
             }

@@ -2,6 +2,12 @@
 //! inputs was driven, so that an encoder can place its errors where they matter least.
 //!
 //! Source: common/imatrix-loader.cpp and `load_imatrix` of tools/quantize/quantize.cpp, llama.cpp@0c1e57098.
+//!
+//! Our own have more: `NAME.sensitivity`, by how much predictions diverge, in nats a token, for each unit of the mean square of an
+//! error in the results of the weight; and for the table of tokens `NAME.lookup_sensitivity`, the same for an error in a row that is
+//! looked up. llama.cpp passes over tensors of other names.
+
+mod write;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,16 +21,35 @@ use planner::encoding::Misfits;
 use planner::plan_as_stored;
 
 use crate::Error;
+use crate::names::Names;
 
 /// A file of the old form is at most this long; real ones have some tens of MB.
 const MOST: u64 = 4 << 30;
+
+pub use write::write_calibration;
+
+/// Tensors of a file, after the name of the weight.
+const SUMS: &str = ".in_sum2";
+const COUNTS: &str = ".counts";
+const SENSITIVITY: &str = ".sensitivity";
+const LOOKUP: &str = ".lookup_sensitivity";
 
 /// How much each column of each weight matters, by the names of GGUF.
 pub struct Imatrix {
     path: PathBuf,
     columns: HashMap<String, Vec<f32>>,
+    sensitivities: HashMap<String, Sensitivity>,
     dataset: Option<String>,
     chunks: Option<u32>,
+}
+
+/// By how much predictions diverge if a weight has errors, in nats a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sensitivity {
+    /// For each unit of the mean square of an error in its results.
+    pub product: f64,
+    /// For each unit of the mean square of an error in a row, if rows are looked up.
+    pub lookup: f64,
 }
 
 impl fmt::Debug for Imatrix {
@@ -55,7 +80,13 @@ impl Imatrix {
             let bytes = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
             let columns = old(&bytes)
                 .ok_or_else(|| wrong("it is neither GGUF nor llama.cpp's older imatrix format".to_owned()))?;
-            Imatrix { path: path.to_owned(), columns, dataset: None, chunks: None }
+            Imatrix {
+                path: path.to_owned(),
+                columns,
+                sensitivities: HashMap::new(),
+                dataset: None,
+                chunks: None,
+            }
         } else {
             let checkpoint = checkpoint::open(path)?;
             let loaded = plan_as_stored(&checkpoint)?.load(&mut Pool::new(1))?;
@@ -75,7 +106,12 @@ impl Imatrix {
         self.columns.get(name).map(Vec::as_slice)
     }
 
-    /// A digest of all that it says.
+    /// How much predictions depend on the weight called `name`, if that was measured.
+    pub fn sensitivity(&self, name: &str) -> Option<Sensitivity> {
+        self.sensitivities.get(name).copied()
+    }
+
+    /// A digest of all that encoders heed.
     pub(crate) fn digest(&self) -> String {
         let mut names: Vec<&String> = self.columns.keys().collect();
         names.sort();
@@ -107,9 +143,9 @@ impl Imatrix {
     }
 
     /// Records importance that matches no parameter, or has another length.
-    pub(crate) fn check(&self, params: &[&PlannedParam], misfits: &mut Misfits) {
+    pub(crate) fn check(&self, params: &[&PlannedParam], names: &Names, misfits: &mut Misfits) {
         let mut found = false;
-        for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(&p.name)?))) {
+        for (param, columns) in params.iter().filter_map(|p| Some((p, self.get(names.of(&p.name))?))) {
             found = true;
             let wants = param.shape.last().copied().unwrap_or(1);
             let stack = param.shape.split_last_chunk::<2>().map_or(&[][..], |(lead, _)| lead);
@@ -148,8 +184,8 @@ fn new(path: &Path, checkpoint: &Checkpoint, loaded: &Loaded) -> Result<Imatrix,
     };
     let mut columns = HashMap::new();
     for entry in checkpoint.entries() {
-        let Some(name) = entry.name.strip_suffix(".in_sum2") else { continue };
-        let (sums, counts) = (f32s(&entry.name)?, f32s(&format!("{name}.counts"))?);
+        let Some(name) = entry.name.strip_suffix(SUMS) else { continue };
+        let (sums, counts) = (f32s(&entry.name)?, f32s(&format!("{name}{COUNTS}"))?);
         if counts.is_empty() || !sums.len().is_multiple_of(counts.len()) || sums.is_empty() {
             return Err(format!("`{name}` has {} sums for {} counts", sums.len(), counts.len()));
         }
@@ -161,12 +197,25 @@ fn new(path: &Path, checkpoint: &Checkpoint, loaded: &Loaded) -> Result<Imatrix,
         };
         columns.insert(name.to_owned(), sums.chunks_exact(per).zip(counts).flat_map(mean).collect());
     }
+    let mut sensitivities: HashMap<String, Sensitivity> = HashMap::new();
+    for entry in checkpoint.entries() {
+        let (product, lookup) = (entry.name.strip_suffix(SENSITIVITY), entry.name.strip_suffix(LOOKUP));
+        let Some(name) = product.or(lookup) else { continue };
+        let [value] = f32s(&entry.name)? else {
+            return Err(format!("`{}` has {} values, wanted one", entry.name, entry.shape));
+        };
+        if !value.is_finite() || *value < 0.0 {
+            return Err(format!("`{}` is {value}, wanted a number from 0 on", entry.name));
+        }
+        let of = sensitivities.entry(name.to_owned()).or_default();
+        *(if product.is_some() { &mut of.product } else { &mut of.lookup }) = f64::from(*value);
+    }
     let metadata = checkpoint.metadata().gguf();
     let dataset = metadata.and_then(|m| m.strings("imatrix.datasets").ok()??.next());
     let dataset = dataset.map(|d| String::from_utf8_lossy(d).into_owned());
     let chunks = metadata.and_then(|m| m.get("imatrix.chunk_count"));
     let chunks = chunks.and_then(|v| if let Value::U32(n) = v { Some(n) } else { None });
-    Ok(Imatrix { path: path.to_owned(), columns, dataset, chunks })
+    Ok(Imatrix { path: path.to_owned(), columns, sensitivities, dataset, chunks })
 }
 
 /// The old form: how many, and for each the length of its name, its name, the number of calls, the number of

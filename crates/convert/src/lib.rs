@@ -5,6 +5,7 @@
 
 mod agreement;
 mod carry;
+pub mod compress;
 mod conversion;
 mod coverage;
 mod diff;
@@ -12,6 +13,7 @@ mod error;
 mod format;
 mod gguf;
 mod imatrix;
+mod names;
 mod options;
 mod report;
 mod requantize;
@@ -25,7 +27,7 @@ pub use coverage::{Covered, coverage};
 pub use diff::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam, diff};
 pub use error::Error;
 pub use format::OutputFormat;
-pub use imatrix::Imatrix;
+pub use imatrix::{Imatrix, Sensitivity, write_calibration};
 pub use options::ConvertOptions;
 pub use report::{ConvertReport, Converted, Group};
 pub use requantize::Requantized;

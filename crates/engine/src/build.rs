@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
             let parts = matrix.parts.iter().zip(&outs);
             parts.map(|((stem, _), out)| linear(stem, *out)).collect::<Result<_, Error>>()?
         };
-        Ok(Arc::new(Projection { parts, input: size(matrix.input)?, out }))
+        Ok(Arc::new(Projection { path: path.to_owned(), parts, input: size(matrix.input)?, out }))
     }
 
     /// The number of `rope` among the distinct ones: most models have one, Gemma 3 two.

@@ -11,7 +11,7 @@ use crate::sampler;
 use crate::{Error, Runner, Session};
 
 /// Positions whose logits are held at one time, for each model.
-const ROWS: usize = 64;
+pub(crate) const ROWS: usize = 64;
 
 /// The number of most likely tokens that [`Agreement::top5`] compares.
 const TOP: usize = 5;
@@ -197,29 +197,29 @@ pub fn evaluate(
 }
 
 /// Runs `tokens` from the first position on.
-fn begin(predictor: &mut Predictor<'_>, tokens: &[u32]) -> Result<(), Error> {
+pub(crate) fn begin(predictor: &mut Predictor<'_>, tokens: &[u32]) -> Result<(), Error> {
     predictor.session.truncate(0);
     predictor.runner.forward(predictor.session, tokens).map(|_| ())
 }
 
 /// The logits after each of `tokens`, `[tokens, vocab]`.
-fn logits(predictor: &mut Predictor<'_>, tokens: &[u32], all: &mut Vec<f32>) -> Result<(), Error> {
+pub(crate) fn logits(predictor: &mut Predictor<'_>, tokens: &[u32], all: &mut Vec<f32>) -> Result<(), Error> {
     all.clear();
     predictor.runner.forward_each(predictor.session, tokens, |row| all.extend_from_slice(row))
 }
 
 /// The scores of one token.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+pub(crate) struct Row {
     nll: f64,
-    against: Option<Beside>,
+    pub(crate) against: Option<Beside>,
 }
 
 /// The scores of one token beside the reference's.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beside {
+pub(crate) struct Beside {
     nll: f64,
-    kl: f64,
+    pub(crate) kl: f64,
     same_top: bool,
     common: usize,
 }
@@ -239,7 +239,7 @@ impl Evaluation {
 }
 
 /// Scores the tokens `next` by rows of logits: of the model, and of the reference if there are any.
-fn compare(
+pub(crate) fn compare(
     (ours, theirs): (&[f32], &[f32]),
     next: &[u32],
     vocab: usize,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
+use crate::calibrate::{Probe, Probed};
 use crate::layer::{Pass, Rotation, Segment};
 use crate::{Batch, Error, Logits, Model, Session};
 
@@ -20,6 +21,8 @@ const OUTPUTS: usize = 16;
 pub struct Runner {
     model: Arc<Model>,
     backend: Box<dyn Backend>,
+    /// What looks on while a calibration runs.
+    pub(crate) probe: Option<Probe>,
     buffers: Buffers,
     /// For each rotary embedding of the model.
     rotations: Vec<Rotation>,
@@ -69,7 +72,7 @@ impl Runner {
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
         // A pass has no more segments than rows.
         let segments = Vec::with_capacity(BATCH);
-        Ok(Runner { model: Arc::clone(model), backend, buffers, rotations, segments })
+        Ok(Runner { model: Arc::clone(model), backend, probe: None, buffers, rotations, segments })
     }
 
     /// The model that it runs.
@@ -176,8 +179,9 @@ impl Runner {
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
-        let Runner { model, backend, buffers, rotations, segments } = self;
-        let (hidden, backend) = (model.hidden(), &mut **backend);
+        let Runner { model, backend, probe, buffers, rotations, segments } = self;
+        let (hidden, mut probed) = (model.hidden(), Probed::new(&mut **backend, probe.as_mut()));
+        let backend = probed.backend();
         let Buffers { x, h, added, wide, narrow, .. } = buffers;
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
 
@@ -220,8 +224,10 @@ impl Runner {
 
     /// Hands on the logits of the rows of the last pass that some are wanted of.
     fn outputs(&mut self, parts: &[BatchItem<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
-        let Runner { model, backend, buffers, segments, .. } = self;
+        let Runner { model, backend, probe, buffers, segments, .. } = self;
         let (hidden, vocab) = (model.hidden(), model.vocab());
+        let mut probed = Probed::new(&mut **backend, probe.as_mut());
+        let backend = probed.backend();
         let Buffers { x, h, logits, .. } = buffers;
         let rows = segments.iter().flat_map(|segment| {
             let wanted = parts[segment.part].wanted_in(&segment.tokens);

@@ -28,6 +28,8 @@ pub struct Linear {
 /// Matrices that share an input; their outputs lie side by side.
 #[derive(Debug)]
 pub struct Projection {
+    /// Its module: `layers.0.attention.qkv`.
+    pub path: String,
     /// The matrices.
     pub parts: Vec<Linear>,
     /// Input features.

@@ -13,12 +13,12 @@ use tensor::{Scheme, Shape};
 use crate::Error;
 
 use misfits::is_floating;
-pub use misfits::{Holder, Misfits};
+pub use misfits::{Holder, Misfits, fits};
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
 pub use presets::{PRESETS, Preset, PresetGroup, floats_in};
 pub(crate) use purposes::{LayoutParam, Purposes, Traits, roles};
-pub use rule::EncodeRule;
+pub use rule::{EncodeRule, glob};
 
 /// A parameter that may be encoded.
 pub(crate) struct Subject<'a> {

@@ -1,6 +1,6 @@
 //! `convert`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::{OutputFormat, Split};
@@ -102,7 +102,7 @@ pub(crate) struct ConvertArgs {
 
 /// A format to write by name.
 #[derive(Clone, Copy, ValueEnum)]
-enum FormatArg {
+pub(super) enum FormatArg {
     /// One archive of numpy arrays, plain dtypes only
     Npz,
     /// One safetensors file, plain dtypes only
@@ -125,38 +125,47 @@ impl ConvertArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        let shown = self.destination.display();
-        let by_name = OutputFormat::of_path(&self.destination);
-        let asked = match self.to {
-            None => {
-                return by_name.ok_or_else(|| match shown.to_string() {
+        format(self.to, &self.source, &self.destination)
+    }
+}
+
+/// The format that is asked for, or else that of the destination's extension.
+pub(super) fn format(
+    to: Option<FormatArg>,
+    source: &Path,
+    destination: &Path,
+) -> Result<OutputFormat, String> {
+    let shown = destination.display();
+    let by_name = OutputFormat::of_path(destination);
+    let asked = match to {
+        None => {
+            return by_name.ok_or_else(|| match shown.to_string() {
                     name if Preset::named(&name).is_some() => {
-                        format!("no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`", self.source.display())
+                        format!("no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`", source.display())
                     }
                     name => format!(
                         "the name of `{name}` does not say its format\nhint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir"
                     ),
                 });
-            }
-            Some(FormatArg::Npz) => OutputFormat::Npz,
-            Some(FormatArg::Safetensors) => OutputFormat::Safetensors,
-            Some(FormatArg::Gguf) => OutputFormat::Gguf,
-            Some(FormatArg::Hf) => OutputFormat::Hf,
-            Some(FormatArg::Mlx) => OutputFormat::Mlx,
-            Some(FormatArg::NpyDir) => OutputFormat::NpyDir,
-        };
-        match by_name {
-            Some(named) if named != asked => Err(format!(
-                "`--to {}` does not write `{shown}`, which has the extension of {}\nhint: {}",
-                asked.name(),
-                named.name(),
-                if asked.is_directory() {
-                    "name a directory, without an extension".to_owned()
-                } else {
-                    format!("name it `{}`", self.destination.with_extension(asked.name()).display())
-                }
-            )),
-            _ => Ok(asked),
         }
+        Some(FormatArg::Npz) => OutputFormat::Npz,
+        Some(FormatArg::Safetensors) => OutputFormat::Safetensors,
+        Some(FormatArg::Gguf) => OutputFormat::Gguf,
+        Some(FormatArg::Hf) => OutputFormat::Hf,
+        Some(FormatArg::Mlx) => OutputFormat::Mlx,
+        Some(FormatArg::NpyDir) => OutputFormat::NpyDir,
+    };
+    match by_name {
+        Some(named) if named != asked => Err(format!(
+            "`--to {}` does not write `{shown}`, which has the extension of {}\nhint: {}",
+            asked.name(),
+            named.name(),
+            if asked.is_directory() {
+                "name a directory, without an extension".to_owned()
+            } else {
+                format!("name it `{}`", destination.with_extension(asked.name()).display())
+            }
+        )),
+        _ => Ok(asked),
     }
 }

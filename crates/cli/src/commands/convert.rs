@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 }
 
 /// The importance matrix in the file at `path`.
-fn importance(path: &Path) -> Result<Imatrix, Failure> {
+pub(super) fn importance(path: &Path) -> Result<Imatrix, Failure> {
     // What can be said of a model's file would mislead here.
     File::open(path).map_err(|e| {
         Failure::Other(format!("cannot read the importance matrix `{}`: {e}", path.display()))
@@ -84,7 +84,7 @@ pub(super) fn stop_on_interrupt() -> Arc<AtomicBool> {
 }
 
 /// The parameter that is being converted.
-fn now(p: &Progress<'_>) -> String {
+pub(super) fn now(p: &Progress<'_>) -> String {
     let what = if p.from == p.to { p.to.to_owned() } else { format!("{} → {}", p.from, p.to) };
     format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name)
 }
@@ -162,7 +162,7 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
 }
 
 /// What is not said any more: a line for each file and reason.
-fn left(left: &[Left]) -> String {
+pub(super) fn left(left: &[Left]) -> String {
     use std::fmt::Write;
     let mut lines: Vec<(&str, &str, Vec<&str>)> = Vec::new();
     for one in left {

@@ -19,7 +19,7 @@ use crate::progress::Line;
 use crate::style;
 
 /// Tokens of a chunk where nobody says, as in llama-perplexity.
-const LENGTH: usize = 512;
+pub(super) const LENGTH: usize = 512;
 
 /// Standard errors on each side of a mean that 95 % of means are within.
 const CONFIDENCE: f64 = 1.96;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     if passed { Ok(()) } else { Err(Failure::Found) }
 }
 
-fn text(path: &Path) -> Result<String, Failure> {
+pub(super) fn text(path: &Path) -> Result<String, Failure> {
     let (shown, bytes) = if path == Path::new("-") {
         let mut bytes = vec![];
         std::io::stdin().lock().read_to_end(&mut bytes)?;
@@ -96,7 +96,7 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 /// The tokens of the text, the one that begins texts included, and that one.
-fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<u32>), Failure> {
+pub(super) fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<u32>), Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::Other(e.to_string());
     let tokenizer: &Tokenizer = runtime.tokenizer().map_err(|e| failed(&e.diagnostics()))?;
     let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
@@ -135,12 +135,12 @@ fn against(path: &Path, agreement: &Agreement) -> json::EvalAgainst {
     }
 }
 
-fn pair(mean: &Mean) -> (f64, f64) {
+pub(super) fn pair(mean: &Mean) -> (f64, f64) {
     (mean.mean(), mean.error())
 }
 
 /// `15.92 ± 0.71`.
-fn interval((value, error): (f64, f64), digits: usize, unit: f64) -> String {
+pub(super) fn interval((value, error): (f64, f64), digits: usize, unit: f64) -> String {
     format!("{:.digits$} ± {:.digits$}", value * unit, error * unit * CONFIDENCE)
 }
 

@@ -2,8 +2,10 @@
 
 pub(crate) mod bench;
 pub(crate) mod cache;
+pub(crate) mod calibrate;
 mod chat;
 pub(crate) mod check;
+pub(crate) mod compress;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod eval;

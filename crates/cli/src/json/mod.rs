@@ -6,7 +6,9 @@
 
 mod bench;
 mod cache;
+mod calibrate;
 mod check;
+mod compress;
 mod convert;
 mod diff;
 mod error;
@@ -29,7 +31,9 @@ use serde::Serialize;
 
 pub(crate) use bench::{Bench, Ceiling};
 pub(crate) use cache::{Cache, CacheStatus};
+pub(crate) use calibrate::{Calibrate, Calibrated};
 pub(crate) use check::Check;
+pub(crate) use compress::Compress;
 pub(crate) use convert::Convert;
 pub(crate) use diff::Diff;
 pub(crate) use error::{Error, Problem};

@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 16);
+    assert_eq!(schemas.indices.len(), 18);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));
@@ -181,6 +181,13 @@ fn runs_and_what_measures_them() {
     let eval = ["eval", smollm2, "-f", path(&text), "--chunks", "1", "--ctx", "32"];
     schemas.take("eval", 0, &eval);
     schemas.take("eval", 0, &[&eval[..], &["--against", smollm2]].concat());
+    let dir = tempfile::TempDir::new().unwrap();
+    let made = dir.path().join("imatrix.gguf");
+    let calibrate =
+        ["calibrate", smollm2, "-f", path(&text), "-o", path(&made), "--chunks", "1", "--ctx", "32"];
+    schemas.take("calibrate", 0, &[&calibrate[..], &["--no-sensitivity"]].concat());
+    let compress = ["compress", smollm2, "small.gguf", "--target", "4.8", "--allow-requantize", "--plan"];
+    schemas.take("compress", 0, &[&compress[..], &["--imatrix", path(&made)]].concat());
     schemas.take("tune", 0, &["tune", "--dry-run"]);
     schemas.take("cache-status", 0, &["cache", "status", smollm2]);
     schemas.take("cache", 0, &["cache", "list"]);
@@ -215,6 +222,9 @@ fn failures_of_every_command() {
         (2, &["bench", &tiny, "--ctx", "1"]),
         (1, &["eval", nowhere, "-f", "/nowhere/text"]),
         (2, &["eval", &tiny]),
+        (1, &["calibrate", nowhere, "-f", "/nowhere/text", "-o", "/nowhere/imatrix.gguf"]),
+        (2, &["compress", &tiny, "/nowhere/small.gguf", "--target", "small"]),
+        (1, &["compress", nowhere, "/nowhere/small.gguf", "--target", "4bit"]),
         (2, &["tune", "--threads", "0"]),
         (2, &["cache", "prune", "--max-size", "x"]),
         (1, &["cache", "verify", "0"]),

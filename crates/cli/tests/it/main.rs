@@ -6,6 +6,7 @@ mod broken;
 mod cache;
 mod check;
 mod commands;
+mod compress;
 mod convert;
 mod diff;
 mod door;

@@ -20,7 +20,7 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
 ///
 /// # Errors
 /// The obstacle, as a message.
-pub(super) fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
+pub fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
     scheme.byte_len(shape).map_err(|why| why.to_string())?;
     let columns = shape.last().copied().unwrap_or(1);
     let cells = scheme.planes.iter().flat_map(|plane| plane.axes.iter());

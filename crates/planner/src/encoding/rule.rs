@@ -61,7 +61,7 @@ impl EncodeRule {
 }
 
 /// Whether `name` is `pattern`, where `*` is any run of characters.
-pub(super) fn glob(pattern: &str, name: &str) -> bool {
+pub fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
     let mut parts: Vec<&str> = parts.collect();

@@ -1,0 +1,135 @@
+//! `compress`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use weighbridge::convert::OutputFormat;
+use weighbridge::convert::compress::Target;
+
+use super::convert::{FormatArg, format};
+use super::number::whole;
+use super::size::{file_size, size};
+use super::{AdapterArgs, AlsoArgs};
+
+/// `compress`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "Each matrix is encoded in every encoding that the format has for it, and the error of its results is measured. Then \
+    each gets the encoding with which the whole fits into the target and loses least. A target is the size of the files (300MB, 2GiB), bits \
+    for each weight (4.5), or 8bit, 6bit, 5bit, 4bit, 3bit: as large as if every matrix had the smallest encoding of that many bits.\n\n\
+    `--imatrix FILE`, made by `weighbridge calibrate`, says how strong the inputs of each matrix are and how much predictions depend on \
+    it. `--text FILE` does that on the way: it runs the model on three quarters of the text, and at the end measures on the last quarter \
+    what was lost. Without either, all inputs and all matrices count alike, which loses more.\n\n\
+    The policy says what a matrix may become; `--print-policy` prints the one that is used where `--policy` gives none.\n\n\
+    Examples:\n  \
+    weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
+    weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
+    weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
+)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
+pub(crate) struct CompressArgs {
+    /// A GGUF, safetensors or PyTorch file, or a model directory (Hugging Face, MLX)
+    #[arg(required_unless_present = "print_policy")]
+    source: Option<PathBuf>,
+    /// The file or directory to write. It appears when it is complete
+    #[arg(required_unless_present = "print_policy")]
+    destination: Option<PathBuf>,
+    /// How large the result may be: a size, bits for each weight, or 3bit to 8bit
+    #[arg(long, value_name = "TARGET", value_parser = target, required_unless_present = "print_policy")]
+    target: Option<Target>,
+    /// The format to write: gguf, mlx or hf [default: by the extension of DESTINATION]
+    #[arg(long, value_enum)]
+    to: Option<FormatArg>,
+    /// The importance matrix of the source
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
+    /// A text, in UTF-8, to calibrate with and to measure the result on
+    #[arg(long, value_name = "FILE", conflicts_with = "imatrix")]
+    pub(crate) text: Option<PathBuf>,
+    /// What each matrix may become
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Print the policy that is used where none is given
+    #[arg(long)]
+    pub(crate) print_policy: bool,
+    /// Print what each matrix would become, and write nothing
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Allow quantised weights to be quantised again in another encoding, which loses more
+    #[arg(long)]
+    pub(crate) allow_requantize: bool,
+    /// Allow configuration keys to be lost that the format cannot store. Repeat it, or separate keys with commas
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub(crate) allow_loss: Vec<String>,
+    /// hf and mlx: the most tensor bytes in a file [default: 50GB for hf and 5GiB for mlx, as in transformers and
+    /// mlx-lm]
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    pub(crate) max_shard_size: Option<u64>,
+    /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
+    #[command(flatten)]
+    pub(crate) also: AlsoArgs,
+    /// Replace an existing destination
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Threads [default: all]
+    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
+    pub(crate) threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl CompressArgs {
+    /// The source, the destination and the target, all of which are required.
+    pub(crate) fn what(&self) -> Option<(&PathBuf, &PathBuf, Target)> {
+        Some((self.source.as_ref()?, self.destination.as_ref()?, self.target?))
+    }
+
+    /// The format: as asked for, or as the destination's extension says.
+    pub(crate) fn format(&self, source: &Path, destination: &Path) -> Result<OutputFormat, String> {
+        format(self.to, source, destination)
+    }
+}
+
+/// A size, bits for each weight, or a number of bits as a name.
+fn target(text: &str) -> Result<Target, String> {
+    let lower = text.to_ascii_lowercase();
+    let named = lower.strip_suffix("bit").or(lower.strip_prefix("int")).and_then(|n| n.parse::<u32>().ok());
+    match named {
+        Some(bits @ 2..=8) => return Ok(Target::Like(bits)),
+        Some(_) => return Err("wanted 2bit to 8bit".to_owned()),
+        None => {}
+    }
+    if let Some(bits) = lower.parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 32.0) {
+        return Ok(Target::Bits(bits));
+    }
+    size(text)
+        .map(Target::Bytes)
+        .map_err(|_| "wanted a size such as 300MB, bits such as 4.5, or 4bit".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_size_or_bits_or_a_name() {
+        for (text, wanted) in [
+            ("4bit", Some(Target::Like(4))),
+            ("INT8", Some(Target::Like(8))),
+            ("4.5", Some(Target::Bits(4.5))),
+            ("3", Some(Target::Bits(3.0))),
+            ("300MB", Some(Target::Bytes(300_000_000))),
+            ("123456", Some(Target::Bytes(123_456))),
+            ("9bit", None),
+            ("0", None),
+            ("small", None),
+        ] {
+            assert_eq!(target(text).ok(), wanted, "{text}");
+        }
+    }
+}

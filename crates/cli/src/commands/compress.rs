@@ -1,0 +1,248 @@
+//! `weighbridge compress`: the smallest loss at a given size.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weighbridge::checkpoint::Io;
+use weighbridge::convert::compress::{Choice, Compression, Policy};
+use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix};
+use weighbridge::engine::calibrate::{CalibrateOptions, calibrate};
+use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
+use weighbridge::tensor::{Bytes, Pattern};
+use weighbridge::{Pool, Runtime, RuntimeOptions};
+
+use super::calibrate::now;
+use super::convert::{importance, left, now as converted, stop_on_interrupt};
+use super::eval::{LENGTH, interval, pair, text, tokens};
+use crate::args::CompressArgs;
+use crate::failure::Failure;
+use crate::json;
+use crate::progress::Line;
+use crate::style;
+
+pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
+    let Some((source, destination, target)) = args.what().filter(|_| !args.print_policy) else {
+        return Ok(std::io::stdout().lock().write_all(Policy::DEFAULT.as_bytes())?);
+    };
+    let format = args.format(source, destination).map_err(Failure::Usage)?;
+    // What takes minutes is not lost for a name that is taken.
+    if !args.force && !args.plan && destination.exists() {
+        let shown = destination.display();
+        return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
+    }
+    let policy = args.policy.as_deref().map(Policy::read).transpose().map_err(weighbridge::Error::from)?;
+    let threads = args.threads.map_or_else(Pool::available, usize::from);
+    let checkpoint = weighbridge::open_with(source, &args.also.options(Io::Pread))?;
+    let stop = stop_on_interrupt();
+    let line = Line::new();
+    let held = args.text.as_deref().map(|path| Held::of(source, path, threads, &stop, &line)).transpose()?;
+    let imatrix = match &held {
+        Some(held) => {
+            Some(Imatrix::of(&checkpoint, &held.calibration, &held.name).map_err(weighbridge::Error::from)?)
+        }
+        None => args.imatrix.as_deref().map(importance).transpose()?,
+    };
+    let mut options = ConvertOptions {
+        adapter: args.adapter.adapter()?,
+        imatrix: imatrix.as_ref(),
+        allow_requantize: args.allow_requantize,
+        allow_loss: args.allow_loss.clone(),
+        overwrite: args.force,
+        max_shard: args.max_shard_size,
+        memory: args.memory,
+        ..ConvertOptions::default()
+    };
+    let mut pool = Pool::new(threads);
+    let compression = Compression::new(
+        &checkpoint,
+        format,
+        target,
+        &policy.unwrap_or_default(),
+        &options,
+        &mut pool,
+        &mut |now| {
+            line.show(|| format!("[{}/{}] measured {}", now.index + 1, now.total, now.name));
+            flow(&stop)
+        },
+    );
+    line.clear();
+    let compression = compression.map_err(weighbridge::Error::from)?;
+    (options.rules, options.preset) = compression.encoding(format).map_err(weighbridge::Error::from)?;
+    let layout = weighbridge::LayoutKind::Source;
+    let conversion =
+        Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
+    if args.plan {
+        return shown(args, source, destination, &compression, None, None);
+    }
+    let report = conversion.run(destination, &mut pool, &mut |progress| {
+        line.show(|| converted(progress));
+        flow(&stop)
+    });
+    line.clear();
+    let report = report.map_err(weighbridge::Error::from)?;
+    drop(pool);
+    let cost = held.map(|held| held.cost(source, &report.destination, threads, &line)).transpose()?;
+    shown(args, source, destination, &compression, Some(&report), cost.as_ref())
+}
+
+fn flow(stop: &AtomicBool) -> ControlFlow<()> {
+    if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// A text of which a part is held back.
+struct Held {
+    name: String,
+    calibration: weighbridge::engine::calibrate::Calibration,
+    /// The tokens of the last quarter.
+    tokens: Vec<u32>,
+    begin: Option<u32>,
+}
+
+impl Held {
+    /// Calibrates the model at `source` with three quarters of the text at `path`.
+    fn of(
+        source: &Path,
+        path: &Path,
+        threads: usize,
+        stop: &AtomicBool,
+        line: &Line,
+    ) -> Result<Held, Failure> {
+        let text = text(path)?;
+        let mut model = Runtime::start(source, &options(threads))?;
+        let (tokens, begin) = tokens(&model, &text)?;
+        let cut = tokens.len() - tokens.len() / 4;
+        let found = calibrate(
+            &mut model.predictor(),
+            &tokens[..cut],
+            &CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed: Some(LENGTH), threads },
+            &mut |progress| {
+                line.show(|| now(progress));
+                flow(stop)
+            },
+        );
+        line.clear();
+        let calibration = found.map_err(weighbridge::Error::from)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        Ok(Held { name: path.display().to_string(), calibration, tokens: tokens[cut..].to_vec(), begin })
+    }
+
+    /// How far the model at `made` is from the one at `source`, on the tokens that were held back.
+    fn cost(&self, source: &Path, made: &Path, threads: usize, line: &Line) -> Result<Agreement, Failure> {
+        let (mut model, mut reference) =
+            (Runtime::start(made, &options(threads))?, Runtime::start(source, &options(threads))?);
+        let result = evaluate(
+            &mut model.predictor(),
+            Some(&mut reference.predictor()),
+            &self.tokens,
+            &EvalOptions { length: LENGTH, chunks: None, begin: self.begin, threads },
+            &mut |so_far, total| {
+                line.show(|| format!("[{}/{total}] chunks compared", so_far.chunks));
+                ControlFlow::Continue(())
+            },
+        );
+        line.clear();
+        result
+            .map_err(weighbridge::Error::from)?
+            .against
+            .ok_or_else(|| Failure::Other("nothing was compared".to_owned()))
+    }
+}
+
+fn options(threads: usize) -> RuntimeOptions {
+    RuntimeOptions { threads: Some(threads), context: Some(LENGTH), ..RuntimeOptions::default() }
+}
+
+fn shown(
+    args: &CompressArgs,
+    source: &Path,
+    destination: &Path,
+    found: &Compression,
+    report: Option<&ConvertReport>,
+    cost: Option<&Agreement>,
+) -> Result<(), Failure> {
+    if args.json {
+        return Ok(json::print(&json::Compress::of(source, destination, found, report, cost))?);
+    }
+    let title = format!("{} → {}", source.display(), destination.display());
+    let bits = |bytes: u64| bytes as f64 * 8.0 / found.elements.max(1) as f64;
+    let mut out = style::heading(&title);
+    let bytes = report.map_or(found.bytes, |report| report.file_bytes);
+    // Writing to a `String` cannot fail.
+    let _ = write!(
+        out,
+        "\n  {} of at most {} ({:.2} bits a weight){}\n",
+        Bytes(bytes),
+        Bytes(found.limit),
+        bits(bytes),
+        if report.is_some() { "" } else { "; nothing is written" }
+    );
+    let _ = if found.is_divergence {
+        writeln!(out, "  expected: a KL divergence of {:.4} nats from the source", found.cost)
+    } else {
+        writeln!(
+            out,
+            "  note: it is not known how much predictions depend on each matrix: all count alike (`weighbridge calibrate`)"
+        )
+    };
+    if let Some(cost) = cost {
+        let _ = writeln!(
+            out,
+            "  measured on the last quarter of the text: KL divergence {}, same most likely token {} %, perplexity ratio {}",
+            interval(pair(&cost.kl), 5, 1.0),
+            interval(pair(&cost.top1), 1, 100.0),
+            interval(cost.ratio(), 4, 1.0),
+        );
+    }
+    out.push_str(&table(&found.choices));
+    if let Some(report) = report {
+        out.push_str(&left(&report.left));
+    }
+    Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
+}
+
+/// A line for all matrices of a kind that become the same.
+fn table(choices: &[Choice]) -> String {
+    let mut groups: Vec<(String, &str, &str, Vec<&Choice>)> = vec![];
+    for choice in choices {
+        let pattern = Pattern::of(&choice.name).to_string();
+        let becomes = &*choice.becomes().scheme.name;
+        match groups.iter_mut().find(|g| g.0 == pattern && g.1 == choice.from && g.2 == becomes) {
+            Some(group) => group.3.push(choice),
+            None => groups.push((pattern, &choice.from, becomes, vec![choice])),
+        }
+    }
+    // Kinds in the order of the file, and of a kind the smallest first.
+    let mut kinds: Vec<String> = vec![];
+    for (pattern, ..) in &groups {
+        if !kinds.contains(pattern) {
+            kinds.push(pattern.clone());
+        }
+    }
+    groups.sort_by(|a, b| {
+        let place = |pattern: &str| kinds.iter().position(|kind| kind == pattern);
+        let bits = |all: &[&Choice]| all.first().map_or(0.0, |choice| choice.bits());
+        place(&a.0).cmp(&place(&b.0)).then(bits(&a.3).total_cmp(&bits(&b.3)))
+    });
+    let mut rows = vec![];
+    for (pattern, from, becomes, all) in &groups {
+        let squares: f64 = all.iter().map(|choice| choice.becomes().error.powi(2)).sum();
+        let cost: f64 = all.iter().map(|choice| choice.becomes().cost).sum();
+        let limited = all.iter().filter(|choice| !choice.policy.is_empty()).count();
+        rows.push(vec![
+            format!("{} ×", all.len()),
+            if let [one] = all[..] { one.name.clone() } else { pattern.clone() },
+            (*from).to_owned(),
+            (*becomes).to_owned(),
+            format!("{:.2}", all.first().map_or(0.0, |choice| choice.bits())),
+            format!("{:.2} %", 100.0 * (squares / all.len().max(1) as f64).sqrt()),
+            format!("{cost:.5}"),
+            if limited > 0 { format!("{limited} limited by the policy") } else { String::new() },
+        ]);
+    }
+    style::table(&["", "matrix", "from", "to", "bits", "error", "cost", ""], &rows, &[0, 4, 5, 6])
+}

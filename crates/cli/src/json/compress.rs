@@ -1,0 +1,132 @@
+//! `compress --json`.
+
+use std::path::Path;
+
+use serde::Serialize;
+use weighbridge::convert::ConvertReport;
+use weighbridge::convert::compress::{Choice, Compression};
+use weighbridge::engine::eval::Agreement;
+
+use super::eval::Estimate;
+use super::{Real, real};
+
+/// What `weighbridge compress --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Compress<'a> {
+    source: String,
+    destination: String,
+    /// The most bytes that the files may have.
+    limit: u64,
+    /// Bytes of the files; with `--plan`, as they would be, or a little more.
+    bytes: u64,
+    /// The number of values of all tensors.
+    parameters: u64,
+    /// Bits for each value.
+    bits: Real,
+    /// Whether the result was written.
+    written: bool,
+    /// The KL divergence from the source that is expected, in nats; null if it is not known how much predictions depend on each matrix.
+    expected_kl: Real,
+    /// What was measured on the part of the text that was held back; null without a text.
+    measured: Option<MeasuredCost>,
+    matrices: Vec<Matrix<'a>>,
+    seconds: Real,
+}
+
+/// How far the result is from the source.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct MeasuredCost {
+    /// The KL divergence from the source to the result, in nats.
+    kl: Estimate,
+    /// The share of tokens for which both have the same most likely one.
+    top1: Estimate,
+    /// The perplexity of the result divided by that of the source.
+    ratio: Estimate,
+}
+
+/// A matrix, and what it becomes.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Matrix<'a> {
+    name: &'a str,
+    shape: Vec<u64>,
+    from: &'a str,
+    to: &'a str,
+    bytes: u64,
+    /// Bits for each value.
+    bits: Real,
+    /// The largest magnitude of a row over the mean of that row, of the row where that is most.
+    row_outlier: Real,
+    /// The largest magnitude over the mean of all.
+    outlier: Real,
+    /// Why it may not become some of the encodings; empty if it may become any.
+    policy: &'a str,
+    candidates: Vec<Candidate<'a>>,
+}
+
+/// An encoding that a matrix may have.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Candidate<'a> {
+    scheme: &'a str,
+    bytes: u64,
+    /// The error of the matrix's results: the root of the mean square, as a share of that of the results.
+    error: Real,
+    /// Its part of what is minimised: a divergence in nats where `expected_kl` is known.
+    cost: Real,
+}
+
+impl<'a> Compress<'a> {
+    pub(crate) fn of(
+        source: &Path,
+        destination: &Path,
+        found: &'a Compression,
+        report: Option<&ConvertReport>,
+        cost: Option<&Agreement>,
+    ) -> Compress<'a> {
+        let bytes = report.map_or(found.bytes, |report| report.file_bytes);
+        let destination = report.map_or(destination, |report| &report.destination);
+        Compress {
+            source: source.display().to_string(),
+            destination: destination.display().to_string(),
+            limit: found.limit,
+            bytes,
+            parameters: found.elements,
+            bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
+            written: report.is_some(),
+            expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
+            measured: cost.map(|cost| MeasuredCost {
+                kl: (cost.kl.mean(), cost.kl.error()).into(),
+                top1: (cost.top1.mean(), cost.top1.error()).into(),
+                ratio: cost.ratio().into(),
+            }),
+            matrices: found.choices.iter().map(Matrix::from).collect(),
+            seconds: report.and_then(|report| real(report.seconds)),
+        }
+    }
+}
+
+impl<'a> From<&'a Choice> for Matrix<'a> {
+    fn from(choice: &'a Choice) -> Matrix<'a> {
+        let candidate = |c: &'a weighbridge::convert::compress::Candidate| Candidate {
+            scheme: &c.scheme.name,
+            bytes: c.bytes,
+            error: real(c.error),
+            cost: real(c.cost),
+        };
+        Matrix {
+            name: &choice.name,
+            shape: choice.shape.to_vec(),
+            from: &choice.from,
+            to: &choice.becomes().scheme.name,
+            bytes: choice.becomes().bytes,
+            bits: real(choice.bits()),
+            row_outlier: real(choice.outliers.row),
+            outlier: real(choice.outliers.tensor),
+            policy: &choice.policy,
+            candidates: choice.candidates.iter().map(candidate).collect(),
+        }
+    }
+}

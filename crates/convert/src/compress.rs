@@ -1,0 +1,360 @@
+//! Chooses an encoding for each matrix, so that the whole has a given size and loses as little as it can.
+//!
+//! A [`Compression`] measures what every encoding that a matrix may have would cost: the matrix is decoded, rows of it are encoded and
+//! decoded again, and the squares of the errors are summed, each times the mean square of the input that it is multiplied with (of an
+//! importance matrix). Where it is known how much the predictions depend on the matrix, that gives a divergence in nats; otherwise
+//! errors are taken relative to the matrix's results, and all matrices count alike. Then it solves for the assignment with the least sum
+//! under the size. The result is a list of encoding rules, for a [`Conversion`](crate::Conversion) like any other.
+
+mod ladder;
+mod measure;
+mod policy;
+mod solve;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Pool;
+use plan::PlannedParam;
+use planner::{EncodeRule, LayoutKind, Preset};
+use tensor::{Bytes, Diagnostic, Scheme, Shape};
+
+use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat};
+
+pub use measure::Outliers;
+pub use policy::{Policy, PolicyRule};
+use solve::Item;
+
+/// How large the result may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// Bytes of all files.
+    Bytes(u64),
+    /// Bits for each weight, of all tensors together.
+    Bits(f64),
+    /// As if each matrix had the smallest encoding of this many bits.
+    Like(u32),
+}
+
+/// An encoding that a matrix may have.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The encoding.
+    pub scheme: Arc<Scheme>,
+    /// Bytes of the matrix.
+    pub bytes: u64,
+    /// The error of its results: the root of the mean square, as a share of that of the results.
+    pub error: f64,
+    /// Its part of what is minimised: a divergence in nats a token if `Compression::is_divergence`.
+    pub cost: f64,
+}
+
+/// A matrix, and what it may become.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Its name in the result.
+    pub name: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// How it is stored.
+    pub from: String,
+    /// By size.
+    pub candidates: Vec<Candidate>,
+    /// Which of them it becomes.
+    pub chosen: usize,
+    /// Values that stand out.
+    pub outliers: Outliers,
+    /// Why it may not become some of the encodings that fit it; empty if it may become any.
+    pub policy: String,
+}
+
+impl Choice {
+    /// What it becomes.
+    pub fn becomes(&self) -> &Candidate {
+        &self.candidates[self.chosen]
+    }
+
+    /// Values.
+    pub fn elements(&self) -> u64 {
+        self.shape.elements().unwrap_or_default()
+    }
+
+    /// Bits for each value of what it becomes.
+    pub fn bits(&self) -> f64 {
+        self.becomes().bytes as f64 * 8.0 / self.elements().max(1) as f64
+    }
+}
+
+/// An assignment of encodings.
+#[derive(Clone, Debug)]
+pub struct Compression {
+    /// Each matrix, in the order of the result.
+    pub choices: Vec<Choice>,
+    /// Bytes of the files that it will have, or a little more.
+    pub bytes: u64,
+    /// Bytes that it may have.
+    pub limit: u64,
+    /// Values of all tensors.
+    pub elements: u64,
+    /// Whether costs are divergences: whether it is known how much predictions depend on the matrices.
+    pub is_divergence: bool,
+    /// What is minimised, of all matrices.
+    pub cost: f64,
+}
+
+/// How far measuring is.
+#[derive(Clone, Copy, Debug)]
+pub struct Measuring<'a> {
+    /// The place of the matrix, counted from 0.
+    pub index: usize,
+    /// How many there are.
+    pub total: usize,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl Compression {
+    /// Measures every matrix of `checkpoint`, and chooses what each becomes in a file of `format`. Of `options`, encodings are not
+    /// used: what is chosen takes their place. `each` is called before each matrix, and may end it.
+    ///
+    /// # Errors
+    /// If the conversion cannot be done, or no assignment is small enough: then with the smallest size that there is.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        format: OutputFormat,
+        target: Target,
+        policy: &Policy,
+        options: &ConvertOptions<'_>,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Measuring<'_>) -> ControlFlow<()>,
+    ) -> Result<Compression, Error> {
+        let preset = ladder::preset(format).ok_or_else(|| Error::Convert {
+            what: Diagnostic::new(format!("{} has no encodings to choose from", format.name()))
+                .with_hint("gguf, mlx and hf have".to_owned())
+                .into(),
+        })?;
+        let base = Base::of(checkpoint, format, preset, options)?;
+        let decoded = options_with(options, base.rules("f32")?, Some(preset));
+        let decoded = Conversion::new(checkpoint, LayoutKind::Source, format, &decoded)?;
+        let mut choices = vec![];
+        let total = base.matrices.len();
+        let mut unknown = vec![];
+        for (index, matrix) in base.matrices.iter().enumerate() {
+            if each(&Measuring { index, total, name: &matrix.name }).is_break() {
+                return Err(Error::Interrupted { kept: None, done: index, total });
+            }
+            let schemes = ladder::candidates(format, matrix);
+            let guide = Guide::of(options.imatrix, decoded.known_as(&matrix.name));
+            if guide.sensitivity.is_none() {
+                unknown.push(matrix.name.clone());
+            }
+            let measured = measure::measure(&decoded, &matrix.name, &schemes, &guide, pool)?;
+            let choice = matrix.choice(measured, policy)?;
+            choices.push(choice);
+        }
+        policy.used(choices.iter().map(|choice| choice.name.as_str()))?;
+        let is_divergence = unknown.is_empty() && !choices.is_empty();
+        for choice in choices.iter_mut().filter(|_| !is_divergence) {
+            // Without knowing better, a matrix counts by the square of the error of its results.
+            for candidate in &mut choice.candidates {
+                candidate.cost = candidate.error * candidate.error;
+            }
+        }
+        let limit = base.limit(target, &choices);
+        let items: Vec<Item> = choices.iter().map(Item::of).collect();
+        let room = limit.checked_sub(base.beside);
+        let Some(chosen) = room.and_then(|room| solve::solve(&items, room)) else {
+            let least = base.beside + items.iter().map(Item::least).sum::<u64>();
+            let what =
+                format!("the smallest that there is has {}, and the limit is {}", Bytes(least), Bytes(limit));
+            let bits = least as f64 * 8.0 / base.elements.max(1) as f64;
+            let hint = format!("allow at least {least} bytes, {bits:.2} bits a weight");
+            return Err(Error::Convert { what: Diagnostic::new(what).with_hint(hint).into() });
+        };
+        for (choice, chosen) in choices.iter_mut().zip(chosen) {
+            choice.chosen = chosen;
+        }
+        let bytes = base.beside + choices.iter().map(|c| c.becomes().bytes).sum::<u64>();
+        let cost = choices.iter().map(|c| c.becomes().cost).sum();
+        Ok(Compression { choices, bytes, limit, elements: base.elements, is_divergence, cost })
+    }
+
+    /// The rules that encode each matrix as it was chosen, and the preset for what is no matrix.
+    ///
+    /// # Errors
+    /// If a name cannot be said in a rule.
+    pub fn encoding(
+        &self,
+        format: OutputFormat,
+    ) -> Result<(Vec<EncodeRule>, Option<&'static Preset>), Error> {
+        let changed = self.choices.iter().filter(|choice| *choice.becomes().scheme.name != choice.from);
+        let rules = changed.map(|c| rule(&c.name, &c.becomes().scheme.name));
+        let kept = self.choices.iter().filter(|choice| *choice.becomes().scheme.name == choice.from);
+        // What stays as it is, is said too: the preset would change it.
+        let kept = kept.map(|c| rule(&c.name, &c.from));
+        Ok((rules.chain(kept).collect::<Result<_, Error>>()?, ladder::preset(format)))
+    }
+}
+
+fn rule(name: &str, scheme: &str) -> Result<EncodeRule, Error> {
+    Ok(format!("{name}={scheme}").parse()?)
+}
+
+/// The same options, with other encodings.
+fn options_with<'a>(
+    options: &ConvertOptions<'a>,
+    rules: Vec<EncodeRule>,
+    preset: Option<&'static Preset>,
+) -> ConvertOptions<'a> {
+    ConvertOptions {
+        adapter: options.adapter.clone(),
+        rules,
+        preset,
+        imatrix: options.imatrix,
+        allow_overflow: options.allow_overflow,
+        allow_requantize: true,
+        allow_loss: options.allow_loss.clone(),
+        overwrite: options.overwrite,
+        max_shard: options.max_shard,
+        split: options.split,
+        alignment: options.alignment,
+        mesh: options.mesh,
+        sync_every: options.sync_every,
+        memory: options.memory,
+    }
+}
+
+/// A tensor of the result that is chosen for.
+struct Matrix {
+    name: String,
+    shape: Shape,
+    /// How it is stored; `None` if the format does not hold that.
+    stored: Option<Arc<Scheme>>,
+    from: String,
+    /// What the widest preset makes of it.
+    widest: Arc<Scheme>,
+}
+
+/// The conversion that the choice is about.
+struct Base {
+    matrices: Vec<Matrix>,
+    /// Bytes of all else: other tensors, metadata.
+    beside: u64,
+    /// Values of all tensors.
+    elements: u64,
+    /// Bytes of other tensors.
+    others: u64,
+}
+
+impl Base {
+    /// The matrices are what the widest preset of the format quantises.
+    fn of(
+        checkpoint: &Checkpoint,
+        format: OutputFormat,
+        preset: &'static Preset,
+        options: &ConvertOptions<'_>,
+    ) -> Result<Base, Error> {
+        let widest = options_with(options, vec![], Some(preset));
+        let widest = Conversion::new(checkpoint, LayoutKind::Source, format, &widest)?;
+        let mut base = Base { matrices: vec![], beside: widest.bytes(), elements: 0, others: 0 };
+        for param in widest.params() {
+            let PlannedParam { name, shape, scheme, .. } = param;
+            base.elements += shape.elements().unwrap_or_default();
+            let bytes = scheme.byte_len(shape).unwrap_or_default();
+            if scheme.dtype().is_some() {
+                base.others += bytes;
+                continue;
+            }
+            base.beside -= bytes.min(base.beside);
+            let mut stored = param.stored();
+            let from = stored.next().unwrap_or(&param.moved);
+            // What is made of several encodings has none of its own.
+            let own = stored.all(|other| other == from) && format.holds(from, shape);
+            base.matrices.push(Matrix {
+                name: name.clone(),
+                shape: shape.clone(),
+                stored: own.then(|| Arc::clone(from)),
+                from: from.name.to_string(),
+                widest: Arc::clone(scheme),
+            });
+        }
+        Ok(base)
+    }
+
+    fn rules(&self, scheme: &str) -> Result<Vec<EncodeRule>, Error> {
+        self.matrices.iter().map(|matrix| rule(&matrix.name, scheme)).collect()
+    }
+
+    /// The most bytes that `target` allows.
+    fn limit(&self, target: Target, choices: &[Choice]) -> u64 {
+        match target {
+            Target::Bytes(bytes) => bytes,
+            Target::Bits(bits) => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float becomes the nearest whole number, 0 if it is negative"
+                )]
+                let tensors = (self.elements as f64 * bits / 8.0) as u64;
+                tensors.saturating_add(self.beside.saturating_sub(self.others))
+            }
+            Target::Like(bits) => {
+                let mut sum = self.beside;
+                for choice in choices {
+                    let wide = |c: &&Candidate| c.bytes * 8 >= u64::from(bits) * choice.elements();
+                    let like = choice.candidates.iter().find(wide).or(choice.candidates.last());
+                    sum += like.map_or(0, |candidate| candidate.bytes);
+                }
+                sum
+            }
+        }
+    }
+}
+
+impl Matrix {
+    /// What of `measured` the policy allows.
+    fn choice(&self, measured: measure::Measured, policy: &Policy) -> Result<Choice, Error> {
+        let elements = self.shape.elements().unwrap_or_default();
+        let bits = |c: &Candidate| c.bytes as f64 * 8.0 / elements.max(1) as f64;
+        let measure::Measured { mut candidates, outliers } = measured;
+        candidates.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.cost.total_cmp(&b.cost)));
+        let allowed = policy.allowed(&self.name, outliers, &self.from);
+        let kept: Vec<Candidate> = candidates
+            .iter()
+            .filter(|c| allowed.takes(&c.scheme.name, bits(c), *c.scheme.name == self.from))
+            .cloned()
+            .collect();
+        if kept.is_empty() {
+            let names: Vec<&str> = candidates.iter().map(|c| &*c.scheme.name).collect();
+            let what = format!("`{}` may become none of {}: {}", self.name, names.join(", "), allowed.why);
+            return Err(Error::Convert { what: Diagnostic::new(what).into() });
+        }
+        let policy = if kept.len() < candidates.len() { allowed.why } else { String::new() };
+        Ok(Choice {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            from: self.from.clone(),
+            candidates: kept,
+            chosen: 0,
+            outliers,
+            policy,
+        })
+    }
+}
+
+/// What is known of the inputs of a matrix, and of how much depends on it.
+struct Guide<'a> {
+    /// For each column; of a stack, one matrix after the other.
+    importance: Option<&'a [f32]>,
+    sensitivity: Option<crate::Sensitivity>,
+}
+
+impl<'a> Guide<'a> {
+    fn of(imatrix: Option<&'a Imatrix>, name: &str) -> Guide<'a> {
+        Guide {
+            importance: imatrix.and_then(|imatrix| imatrix.get(name)),
+            sensitivity: imatrix.and_then(|imatrix| imatrix.sensitivity(name)),
+        }
+    }
+}

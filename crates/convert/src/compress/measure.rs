@@ -1,0 +1,227 @@
+//! What each encoding would cost a matrix.
+
+use std::error::Error as StdError;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use load::{Destination, Place, Pool, Sink};
+use quant::Matrix;
+use tensor::{Scheme, Shape};
+
+use super::{Candidate, Guide};
+use crate::{Conversion, Error};
+
+/// Values of a matrix that are encoded to measure, at most, but for one row.
+const SAMPLE: usize = 1 << 20;
+
+/// Rows that one thread encodes at a time: a multiple of what any scheme has in common.
+const ROWS: usize = 128;
+
+/// How far the largest values stand out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outliers {
+    /// The largest magnitude of a row over the mean of the row: of the row where that is most.
+    pub row: f64,
+    /// The largest magnitude over the mean of all.
+    pub tensor: f64,
+}
+
+/// What was found.
+pub(super) struct Measured {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) outliers: Outliers,
+}
+
+/// Decodes the parameter called `name` of `decoded`, and encodes rows of it in each of `schemes`.
+pub(super) fn measure(
+    decoded: &Conversion<'_>,
+    name: &str,
+    schemes: &[Arc<Scheme>],
+    guide: &Guide<'_>,
+    pool: &mut Pool,
+) -> Result<Measured, Error> {
+    let plan = decoded.one(name).ok_or_else(|| not_there(name))?;
+    let param = plan.params().first().ok_or_else(|| not_there(name))?;
+    let own = param.stored().next().cloned();
+    let shape = param.shape.clone();
+    let mut rows = Rows::of(&shape);
+    plan.load_into(&mut rows, pool, load::Options::default())?;
+    let outliers = rows.outliers();
+    let sample = rows.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let sample = Sample { values: &sample, k: rows.k, step: rows.step, rows: rows.count, guide };
+    let mut candidates = vec![];
+    for scheme in schemes {
+        // What is kept as it is has no error.
+        let (lost, of, plain) = match &own {
+            Some(own) if own == scheme => (0.0, 1.0, 0.0),
+            _ => sample.lost(scheme, pool),
+        };
+        let scale = rows.count as f64 / sample.taken().max(1) as f64;
+        let cost = guide.sensitivity.map_or(0.0, |by| {
+            by.product * lost * scale + by.lookup * plain * scale / rows.count.max(1) as f64
+        });
+        candidates.push(Candidate {
+            scheme: Arc::clone(scheme),
+            bytes: scheme.byte_len(&shape).unwrap_or(u64::MAX),
+            error: if lost > 0.0 { (lost / of).sqrt() } else { 0.0 },
+            cost,
+        });
+    }
+    Ok(Measured { candidates, outliers })
+}
+
+fn not_there(name: &str) -> Error {
+    Error::Convert { what: tensor::Diagnostic::new(format!("`{name}` is not in the result")).into() }
+}
+
+/// Takes a matrix as floats: some of its rows, and what is largest in each.
+struct Rows {
+    k: usize,
+    count: usize,
+    /// The distance of rows that are taken.
+    step: usize,
+    taken: Mutex<Vec<f32>>,
+    /// The sum of the magnitudes of each row, and the largest.
+    magnitudes: Mutex<Vec<(f64, f32)>>,
+}
+
+impl Rows {
+    fn of(shape: &Shape) -> Rows {
+        let k = shape.last().and_then(|k| usize::try_from(*k).ok()).unwrap_or(1).max(1);
+        let all = shape.elements().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        let count = all / k;
+        let step = all.div_ceil(SAMPLE).max(1);
+        let taken = Mutex::new(vec![0.0; count.div_ceil(step) * k]);
+        Rows { k, count, step, taken, magnitudes: Mutex::new(vec![(0.0, 0.0); count]) }
+    }
+
+    fn outliers(&self) -> Outliers {
+        let all = self.magnitudes.lock().unwrap_or_else(PoisonError::into_inner);
+        let ratio = |largest: f32, sum: f64, n: usize| {
+            if sum > 0.0 { f64::from(largest) * n as f64 / sum } else { 0.0 }
+        };
+        let row = all.iter().map(|(sum, largest)| ratio(*largest, *sum, self.k)).fold(0.0, f64::max);
+        let sum = all.iter().map(|(sum, _)| sum).sum();
+        let largest = all.iter().map(|(_, largest)| *largest).fold(0.0, f32::max);
+        Outliers { row, tensor: ratio(largest, sum, self.k * self.count) }
+    }
+}
+
+impl Sink<'static> for Rows {
+    fn place(&mut self, _: &Place<'_>) -> Result<Destination<'static>, Box<dyn StdError + Send + Sync>> {
+        Ok(Destination::Write)
+    }
+
+    fn write(
+        &self,
+        _: &Place<'_>,
+        _: usize,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let mut at = usize::try_from(at)? / 4;
+        let mut values = bytes.as_chunks::<4>().0;
+        while !values.is_empty() {
+            let (row, column) = (at / self.k, at % self.k);
+            let (part, rest) = values.split_at(values.len().min(self.k - column));
+            let part: Vec<f32> = part.iter().map(|x| f32::from_le_bytes(*x)).collect();
+            let sum: f64 = part.iter().map(|x| f64::from(x.abs())).sum();
+            let largest = part.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            {
+                let mut all = self.magnitudes.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(of) = all.get_mut(row) {
+                    *of = (of.0 + sum, of.1.max(largest));
+                }
+            }
+            if row.is_multiple_of(self.step) {
+                let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+                let start = row / self.step * self.k + column;
+                if let Some(place) = taken.get_mut(start..start + part.len()) {
+                    place.copy_from_slice(&part);
+                }
+            }
+            at += part.len();
+            values = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Some rows of a matrix.
+struct Sample<'a> {
+    values: &'a [f32],
+    k: usize,
+    step: usize,
+    /// Of the whole.
+    rows: usize,
+    guide: &'a Guide<'a>,
+}
+
+impl Sample<'_> {
+    /// How many rows there are.
+    fn taken(&self) -> usize {
+        self.values.len() / self.k
+    }
+
+    /// The columns' importance for row `row` of the sample, if it is known.
+    fn importance(&self, row: usize) -> Option<&[f32]> {
+        let all = self.guide.importance?;
+        let matrices = (all.len() / self.k).max(1);
+        // Rows of a stack: as many of each matrix.
+        let of = (row * self.step) * matrices / self.rows.max(1);
+        all.get(of.min(matrices - 1) * self.k..)?.get(..self.k)
+    }
+
+    /// The sums of the squares of errors in `scheme`, weighted; of the values, weighted; and of the errors, unweighted.
+    fn lost(&self, scheme: &Arc<Scheme>, pool: &mut Pool) -> (f64, f64, f64) {
+        let codec = quant::codec(&scheme.name);
+        let encoder = codec.as_ref().and_then(|codec| Some((codec, codec.encoder()?)));
+        let Some((codec, encoder)) = encoder else {
+            return (f64::INFINITY, 1.0, f64::INFINITY);
+        };
+        let mut sums = vec![(0.0, 0.0, 0.0); self.taken().div_ceil(ROWS)];
+        let mut locals = vec![(); pool.threads()];
+        pool.chunks(&mut locals, &mut sums, 1, |(), i, sums| {
+            let first = i * ROWS;
+            let last = (first + ROWS).min(self.taken());
+            let mut row = first;
+            while row < last {
+                // Rows of one matrix of a stack have one importance.
+                let importance = self.importance(row);
+                let same = |other: &usize| {
+                    self.importance(*other).map(<[f32]>::as_ptr) == importance.map(<[f32]>::as_ptr)
+                };
+                let end = (row..last).take_while(same).last().unwrap_or(row) + 1;
+                let values = &self.values[row * self.k..end * self.k];
+                let shape = Shape::from([(end - row) as u64, self.k as u64]);
+                let len =
+                    |plane| usize::try_from(scheme.plane_bytes(plane, &shape).unwrap_or(0)).unwrap_or(0);
+                let mut planes: Vec<Vec<u8>> =
+                    scheme.planes.iter().map(|plane| vec![0; len(plane)]).collect();
+                let mut places: Vec<&mut [u8]> = planes.iter_mut().map(|plane| &mut plane[..]).collect();
+                encoder.encode(values, self.k, importance, &mut places);
+                let planes: Vec<&[u8]> = planes.iter().map(|plane| &plane[..]).collect();
+                let mut found = vec![0.0; values.len()];
+                codec.decode(
+                    Matrix { planes: &planes, rows: end - row, k: self.k },
+                    0..end - row,
+                    &mut found,
+                );
+                for (values, found) in values.chunks_exact(self.k).zip(found.chunks_exact(self.k)) {
+                    let (mut lost, mut of, mut plain) = (0.0f64, 0.0f64, 0.0f64);
+                    for (j, (x, y)) in values.iter().zip(found).enumerate() {
+                        let weight = importance.map_or(1.0, |importance| f64::from(importance[j]));
+                        let (square, own) = (f64::from(x - y).powi(2), f64::from(*x).powi(2));
+                        lost += weight * square;
+                        of += weight * own;
+                        plain += square;
+                    }
+                    let all = &mut sums[0];
+                    *all = (all.0 + lost, all.1 + of, all.2 + plain);
+                }
+                row = end;
+            }
+        });
+        let add = |a: (f64, f64, f64), b: &(f64, f64, f64)| (a.0 + b.0, a.1 + b.1, a.2 + b.2);
+        sums.iter().fold((0.0, 0.0, 0.0), add)
+    }
+}
