@@ -16,59 +16,66 @@ impl Item {
     pub(super) fn least(&self) -> u64 {
         self.options.iter().map(|option| option.0).min().unwrap_or(0)
     }
+}
 
-    /// The options on the lower convex hull, from the fewest bytes on: each costs less than the one before.
-    fn hull(&self) -> Vec<usize> {
-        let mut hull: Vec<usize> = vec![];
-        let mut order: Vec<usize> = (0..self.options.len()).collect();
-        order.sort_by(|a, b| {
-            let (a, b) = (self.options[*a], self.options[*b]);
-            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-        });
-        for i in order {
-            if hull.last().is_some_and(|last| self.options[i].1 >= self.options[*last].1) {
-                continue;
-            }
-            while let [.., a, b] = hull[..]
-                && self.gain(a, b) <= self.gain(b, i)
-            {
-                hull.pop();
-            }
-            hull.push(i);
-        }
-        hull
-    }
+/// States that are kept for all items together, at most: some tens of MB.
+const STATES: usize = 1 << 20;
 
-    /// What is won for each byte on the way from option `a` to the larger `b`.
-    fn gain(&self, a: usize, b: usize) -> f64 {
-        let (a, b) = (self.options[a], self.options[b]);
-        (a.1 - b.1) / (b.0 - a.0).max(1) as f64
-    }
+/// Options of the items so far: their bytes and cost, the state before the last of them, and its option.
+#[derive(Clone, Copy)]
+struct State {
+    bytes: u64,
+    cost: f64,
+    before: usize,
+    option: usize,
 }
 
 /// The option of each item; `None` if even the smallest ones are too large.
 ///
-/// Along the convex hulls the steps that win most for each byte are taken first, which is optimal but for the last bytes. Then single
-/// items are changed, and pairs of them, while that helps.
+/// Items are taken one after the other. Of all ways to choose so far it keeps, in each of some thousand ranges of bytes, the one that
+/// costs least, if no smaller one costs as little: all of them where there are few. Then single items are changed, and pairs of them,
+/// while that helps.
 pub(super) fn solve(items: &[Item], limit: u64) -> Option<Vec<usize>> {
-    let hulls: Vec<Vec<usize>> = items.iter().map(Item::hull).collect();
-    let mut chosen: Vec<usize> = hulls.iter().map(|hull| hull.first().copied().unwrap_or(0)).collect();
-    let size = |chosen: &[usize]| items.iter().zip(chosen).map(|(item, c)| item.options[*c].0).sum::<u64>();
-    let mut room = limit.checked_sub(size(&chosen))?;
-    let mut steps: Vec<(f64, usize, usize)> = vec![];
-    for (i, (item, hull)) in items.iter().zip(&hulls).enumerate() {
-        steps.extend(hull.windows(2).enumerate().map(|(at, pair)| (item.gain(pair[0], pair[1]), i, at)));
+    // The fewest bytes of the items that are left.
+    let mut left = items.iter().map(Item::least).sum::<u64>();
+    if left > limit {
+        return None;
     }
-    // Of equals the first.
-    steps.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let mut at = vec![0; items.len()];
-    for (_, i, step) in steps {
-        let (from, to) = (hulls[i][step], hulls[i][step + 1]);
-        let more = items[i].options[to].0 - items[i].options[from].0;
-        if at[i] == step && more <= room {
-            (at[i], chosen[i], room) = (step + 1, to, room - more);
+    let ranges = (STATES / items.len().max(1)).clamp(1 << 10, 1 << 14);
+    let range = |bytes: u64| {
+        let at = u128::from(bytes) * (ranges as u128 - 1) / u128::from(limit.max(1));
+        usize::try_from(at).unwrap_or(usize::MAX).min(ranges - 1)
+    };
+    let mut stages = vec![vec![State { bytes: 0, cost: 0.0, before: 0, option: 0 }]];
+    for item in items {
+        left -= item.least();
+        let mut best: Vec<Option<State>> = vec![None; ranges];
+        for (before, state) in stages.last().into_iter().flatten().enumerate() {
+            for (option, (bytes, cost)) in item.options.iter().enumerate() {
+                let next = State { bytes: state.bytes + bytes, cost: state.cost + cost, before, option };
+                let place = &mut best[range(next.bytes)];
+                let better = |old: &State| (next.cost, next.bytes) <= (old.cost, old.bytes);
+                if next.bytes + left <= limit && place.as_ref().is_none_or(better) {
+                    *place = Some(next);
+                }
+            }
         }
+        let mut kept: Vec<State> = vec![];
+        for state in best.into_iter().flatten() {
+            if kept.last().is_none_or(|smaller| state.cost < smaller.cost) {
+                kept.push(state);
+            }
+        }
+        stages.push(kept);
     }
+    // The last costs least.
+    let mut at = stages.last()?.len().checked_sub(1)?;
+    let mut chosen = vec![0; items.len()];
+    for (chosen, stage) in chosen.iter_mut().zip(&stages[1..]).rev() {
+        (*chosen, at) = (stage[at].option, stage[at].before);
+    }
+    let size: u64 = items.iter().zip(&chosen).map(|(item, c)| item.options[*c].0).sum();
+    let mut room = limit - size;
     // Each round wins something; the number is for costs that differ by rounding alone.
     for _ in 0..10_000 {
         let Some(moves) = better(items, &chosen, room) else { break };
