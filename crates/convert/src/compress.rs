@@ -18,9 +18,9 @@ use checkpoint::Checkpoint;
 use load::Pool;
 use plan::PlannedParam;
 use planner::{EncodeRule, LayoutKind, Preset};
-use tensor::{Bytes, Diagnostic, Scheme, Shape};
+use tensor::{Bytes, Diagnostic, Dtype, Scheme, Shape};
 
-use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat};
+use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat, requantize};
 
 pub use measure::Outliers;
 pub use policy::{Policy, PolicyRule};
@@ -46,7 +46,7 @@ pub struct Candidate {
     pub bytes: u64,
     /// The error of its results: the root of the mean square, as a share of that of the results.
     pub error: f64,
-    /// Its part of what is minimised: a divergence in nats a token if `Compression::is_divergence`.
+    /// Its part of the sum that is minimised: a divergence in nats a token if `Compression::is_divergence`.
     pub cost: f64,
 }
 
@@ -61,7 +61,7 @@ pub struct Choice {
     pub from: String,
     /// By size.
     pub candidates: Vec<Candidate>,
-    /// Which of them it becomes.
+    /// The index of the candidate that was chosen.
     pub chosen: usize,
     /// Values that stand out.
     pub outliers: Outliers,
@@ -70,7 +70,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What it becomes.
+    /// The candidate that was chosen.
     pub fn becomes(&self) -> &Candidate {
         &self.candidates[self.chosen]
     }
@@ -80,7 +80,7 @@ impl Choice {
         self.shape.elements().unwrap_or_default()
     }
 
-    /// Bits for each value of what it becomes.
+    /// Bits for each value, as chosen.
     pub fn bits(&self) -> f64 {
         self.becomes().bytes as f64 * 8.0 / self.elements().max(1) as f64
     }
@@ -97,9 +97,9 @@ pub struct Compression {
     pub limit: u64,
     /// Values of all tensors.
     pub elements: u64,
-    /// Whether costs are divergences: whether it is known how much predictions depend on the matrices.
+    /// Whether costs are divergences: the sensitivity of every matrix is known.
     pub is_divergence: bool,
-    /// What is minimised, of all matrices.
+    /// The sum of the costs, which is minimised.
     pub cost: f64,
 }
 
@@ -129,32 +129,27 @@ impl Compression {
         pool: &mut Pool,
         each: &mut dyn FnMut(&Measuring<'_>) -> ControlFlow<()>,
     ) -> Result<Compression, Error> {
-        let preset = ladder::preset(format).ok_or_else(|| Error::Convert {
-            what: Diagnostic::new(format!("{} has no encodings to choose from", format.name()))
-                .with_hint("gguf, mlx and hf have".to_owned())
-                .into(),
-        })?;
+        let preset = preset(format)?;
         let base = Base::of(checkpoint, format, preset, options)?;
-        let decoded = options_with(options, base.rules("f32")?, Some(preset));
+        base.check(options)?;
+        policy.used(base.matrices.iter().map(|matrix| matrix.name.as_str()))?;
+        let f32s =
+            base.matrices.iter().map(|matrix| EncodeRule::of(&matrix.name, &Scheme::plain(Dtype::F32)));
+        let decoded = options_with(options, f32s.collect(), preset);
         let decoded = Conversion::new(checkpoint, LayoutKind::Source, format, &decoded)?;
         let mut choices = vec![];
         let total = base.matrices.len();
-        let mut unknown = vec![];
+        let mut is_divergence = total > 0;
         for (index, matrix) in base.matrices.iter().enumerate() {
             if each(&Measuring { index, total, name: &matrix.name }).is_break() {
                 return Err(Error::Interrupted { kept: None, done: index, total });
             }
             let schemes = ladder::candidates(format, matrix);
             let guide = Guide::of(options.imatrix, decoded.known_as(&matrix.name));
-            if guide.sensitivity.is_none() {
-                unknown.push(matrix.name.clone());
-            }
-            let measured = measure::measure(&decoded, &matrix.name, &schemes, &guide, pool)?;
-            let choice = matrix.choice(measured, policy)?;
-            choices.push(choice);
+            is_divergence &= guide.sensitivity.is_some();
+            let measured = measure::measure(&decoded, &matrix.name, &schemes, &guide, options.memory, pool)?;
+            choices.push(matrix.choice(measured, policy)?);
         }
-        policy.used(choices.iter().map(|choice| choice.name.as_str()))?;
-        let is_divergence = unknown.is_empty() && !choices.is_empty();
         for choice in choices.iter_mut().filter(|_| !is_divergence) {
             // Without knowing better, a matrix counts by the square of the error of its results.
             for candidate in &mut choice.candidates {
@@ -180,49 +175,43 @@ impl Compression {
         Ok(Compression { choices, bytes, limit, elements: base.elements, is_divergence, cost })
     }
 
-    /// The rules that encode each matrix as it was chosen, and the preset for what is no matrix.
+    /// Returns the rules that encode each matrix as it was chosen, and the preset for all other tensors. A matrix that stays as it is
+    /// has a rule too: the preset would change it.
+    pub fn encoding(&self, format: OutputFormat) -> (Vec<EncodeRule>, Option<&'static Preset>) {
+        let rules = self.choices.iter().map(|choice| EncodeRule::of(&choice.name, &choice.becomes().scheme));
+        (rules.collect(), ladder::preset(format))
+    }
+
+    /// Checks what can be checked before a calibration, which may take long: that the format has encodings to choose from, and that
+    /// quantised weights may be quantised again if there are any.
     ///
     /// # Errors
-    /// If a name cannot be said in a rule.
-    pub fn encoding(
-        &self,
+    /// As [`Compression::new`].
+    pub fn check(
+        checkpoint: &Checkpoint,
         format: OutputFormat,
-    ) -> Result<(Vec<EncodeRule>, Option<&'static Preset>), Error> {
-        let changed = self.choices.iter().filter(|choice| *choice.becomes().scheme.name != choice.from);
-        let rules = changed.map(|c| rule(&c.name, &c.becomes().scheme.name));
-        let kept = self.choices.iter().filter(|choice| *choice.becomes().scheme.name == choice.from);
-        // What stays as it is, is said too: the preset would change it.
-        let kept = kept.map(|c| rule(&c.name, &c.from));
-        Ok((rules.chain(kept).collect::<Result<_, Error>>()?, ladder::preset(format)))
+        options: &ConvertOptions<'_>,
+    ) -> Result<(), Error> {
+        Base::of(checkpoint, format, preset(format)?, options)?.check(options)
     }
 }
 
-fn rule(name: &str, scheme: &str) -> Result<EncodeRule, Error> {
-    Ok(format!("{name}={scheme}").parse()?)
+/// The preset that says what is a matrix.
+fn preset(format: OutputFormat) -> Result<&'static Preset, Error> {
+    ladder::preset(format).ok_or_else(|| Error::Convert {
+        what: Diagnostic::new(format!("{} has no encodings to choose from", format.name()))
+            .with_hint("gguf, mlx and hf have".to_owned())
+            .into(),
+    })
 }
 
 /// The same options, with other encodings.
 fn options_with<'a>(
     options: &ConvertOptions<'a>,
     rules: Vec<EncodeRule>,
-    preset: Option<&'static Preset>,
+    preset: &'static Preset,
 ) -> ConvertOptions<'a> {
-    ConvertOptions {
-        adapter: options.adapter.clone(),
-        rules,
-        preset,
-        imatrix: options.imatrix,
-        allow_overflow: options.allow_overflow,
-        allow_requantize: true,
-        allow_loss: options.allow_loss.clone(),
-        overwrite: options.overwrite,
-        max_shard: options.max_shard,
-        split: options.split,
-        alignment: options.alignment,
-        mesh: options.mesh,
-        sync_every: options.sync_every,
-        memory: options.memory,
-    }
+    ConvertOptions { rules, preset: Some(preset), allow_requantize: true, ..options.clone() }
 }
 
 /// A tensor of the result that is chosen for.
@@ -232,7 +221,8 @@ struct Matrix {
     /// How it is stored; `None` if the format does not hold that.
     stored: Option<Arc<Scheme>>,
     from: String,
-    /// What the widest preset makes of it.
+    is_quantised: bool,
+    /// The scheme that the widest preset gives it.
     widest: Arc<Scheme>,
 }
 
@@ -255,7 +245,7 @@ impl Base {
         preset: &'static Preset,
         options: &ConvertOptions<'_>,
     ) -> Result<Base, Error> {
-        let widest = options_with(options, vec![], Some(preset));
+        let widest = options_with(options, vec![], preset);
         let widest = Conversion::new(checkpoint, LayoutKind::Source, format, &widest)?;
         let mut base = Base { matrices: vec![], beside: widest.bytes(), elements: 0, others: 0 };
         for param in widest.params() {
@@ -269,21 +259,27 @@ impl Base {
             base.beside -= bytes.min(base.beside);
             let mut stored = param.stored();
             let from = stored.next().unwrap_or(&param.moved);
-            // What is made of several encodings has none of its own.
+            // A tensor that is made of several encodings has none of its own.
             let own = stored.all(|other| other == from) && format.holds(from, shape);
             base.matrices.push(Matrix {
                 name: name.clone(),
                 shape: shape.clone(),
                 stored: own.then(|| Arc::clone(from)),
                 from: from.name.to_string(),
+                is_quantised: from.dtype().is_none(),
                 widest: Arc::clone(scheme),
             });
         }
         Ok(base)
     }
 
-    fn rules(&self, scheme: &str) -> Result<Vec<EncodeRule>, Error> {
-        self.matrices.iter().map(|matrix| rule(&matrix.name, scheme)).collect()
+    /// Checks that quantised matrices may be quantised again.
+    fn check(&self, options: &ConvertOptions<'_>) -> Result<(), Error> {
+        if options.allow_requantize {
+            return Ok(());
+        }
+        let quantised = self.matrices.iter().filter(|matrix| matrix.is_quantised);
+        requantize::refuse(quantised.map(|matrix| (&*matrix.name, &*matrix.from, "smaller encodings")))
     }
 
     /// The most bytes that `target` allows.
@@ -313,7 +309,7 @@ impl Base {
 }
 
 impl Matrix {
-    /// What of `measured` the policy allows.
+    /// Returns the candidates of `measured` that the policy allows.
     fn choice(&self, measured: measure::Measured, policy: &Policy) -> Result<Choice, Error> {
         let elements = self.shape.elements().unwrap_or_default();
         let bits = |c: &Candidate| c.bytes as f64 * 8.0 / elements.max(1) as f64;
@@ -343,7 +339,7 @@ impl Matrix {
     }
 }
 
-/// What is known of the inputs of a matrix, and of how much depends on it.
+/// The importance and the sensitivity of a matrix, as far as they are known.
 struct Guide<'a> {
     /// For each column; of a stack, one matrix after the other.
     importance: Option<&'a [f32]>,

@@ -265,9 +265,8 @@ impl<'a> Conversion<'a> {
 
     /// The tensors that will be written, each with its scheme.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &Scheme)> {
-        let own = self.plans.iter().flat_map(Plan::params).filter(|p| p.tied_to.is_none());
         let made = self.made.iter().map(|m| (m.outgoing.name.as_str(), &*m.outgoing.scheme));
-        own.map(|p| (p.name.as_str(), &*p.scheme)).chain(made)
+        self.params().map(|p| (p.name.as_str(), &*p.scheme)).chain(made)
     }
 
     /// The parameters that will be written, tied ones left out.

@@ -207,6 +207,9 @@ fn new(path: &Path, checkpoint: &Checkpoint, loaded: &Loaded) -> Result<Imatrix,
         if !value.is_finite() || *value < 0.0 {
             return Err(format!("`{}` is {value}, wanted a number from 0 on", entry.name));
         }
+        if product.is_some() && !columns.contains_key(name) {
+            return Err(format!("`{}` is of a weight that has no `{SUMS}`", entry.name));
+        }
         let of = sensitivities.entry(name.to_owned()).or_default();
         *(if product.is_some() { &mut of.product } else { &mut of.lookup }) = f64::from(*value);
     }

@@ -10,7 +10,7 @@ use tensor::Diagnostic;
 use crate::{Imatrix, OutputFormat};
 
 /// How to convert.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ConvertOptions<'a> {
     /// How the source is read: rules, and what may be absent.
     pub adapter: Adapter,

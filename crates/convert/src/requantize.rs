@@ -23,19 +23,23 @@ pub struct Requantized {
 /// Rejects conversions that quantise quantised weights again. Weights may be moved, decoded to plain floats or repacked
 /// exactly.
 pub(crate) fn check(params: &[&PlannedParam]) -> Result<(), Error> {
+    let own = params.iter().filter(|p| p.tied_to.is_none());
+    refuse(own.filter_map(|param| Some((&*param.name, &*again(param)?.name, &*param.scheme.name))))
+}
+
+/// Rejects `weights`, if there are any: the name of each, how it is quantised, and how it would be.
+pub(crate) fn refuse<'a>(weights: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> Result<(), Error> {
     let mut groups: Vec<(String, Requantized)> = vec![];
-    for param in params.iter().filter(|p| p.tied_to.is_none()) {
-        let Some(from) = again(param) else { continue };
-        let (pattern, to) = (Pattern::of(&param.name).to_string(), &*param.scheme.name);
-        let alike =
-            |g: &&mut (String, Requantized)| g.0 == pattern && g.1.from == *from.name && g.1.to == *to;
+    for (name, from, to) in weights {
+        let pattern = Pattern::of(name).to_string();
+        let alike = |g: &&mut (String, Requantized)| g.0 == pattern && g.1.from == from && g.1.to == to;
         match groups.iter_mut().find(alike) {
             Some((pattern, group)) => {
                 group.name.clone_from(pattern);
                 group.count += 1;
             }
             None => {
-                let (name, from) = (param.name.clone(), from.name.to_string());
+                let (name, from) = (name.to_owned(), from.to_owned());
                 groups.push((pattern, Requantized { name, count: 1, from, to: to.to_owned() }));
             }
         }

@@ -20,7 +20,7 @@ use super::{AdapterArgs, AlsoArgs};
     `--imatrix FILE`, made by `weighbridge calibrate`, says how strong the inputs of each matrix are and how much predictions depend on \
     it. `--text FILE` does that on the way: it runs the model on three quarters of the text, and at the end measures on the last quarter \
     what was lost. Without either, all inputs and all matrices count alike, which loses more.\n\n\
-    The policy says what a matrix may become; `--print-policy` prints the one that is used where `--policy` gives none.\n\n\
+    A policy limits the encodings of each matrix; `--print-policy` prints the one that is used without `--policy`.\n\n\
     Examples:\n  \
     weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
@@ -46,13 +46,13 @@ pub(crate) struct CompressArgs {
     /// A text, in UTF-8, to calibrate with and to measure the result on
     #[arg(long, value_name = "FILE", conflicts_with = "imatrix")]
     pub(crate) text: Option<PathBuf>,
-    /// What each matrix may become
+    /// Limit the encodings of each matrix by the rules in FILE.toml
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) policy: Option<PathBuf>,
-    /// Print the policy that is used where none is given
+    /// Print the policy that is used without `--policy`
     #[arg(long)]
     pub(crate) print_policy: bool,
-    /// Print what each matrix would become, and write nothing
+    /// Print the encoding of each matrix, and write nothing
     #[arg(long)]
     pub(crate) plan: bool,
     /// Allow quantised weights to be quantised again in another encoding, which loses more
@@ -91,7 +91,7 @@ impl CompressArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self, source: &Path, destination: &Path) -> Result<OutputFormat, String> {
-        format(self.to, source, destination)
+        format(self.to, source, destination, "gguf, mlx or hf")
     }
 }
 

@@ -125,28 +125,30 @@ impl ConvertArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        format(self.to, &self.source, &self.destination)
+        format(self.to, &self.source, &self.destination, "npz, safetensors, gguf, hf, mlx or npy-dir")
     }
 }
 
-/// The format that is asked for, or else that of the destination's extension.
+/// The format that is asked for, or else that of the destination's extension; `formats` lists those that there are.
 pub(super) fn format(
     to: Option<FormatArg>,
     source: &Path,
     destination: &Path,
+    formats: &str,
 ) -> Result<OutputFormat, String> {
     let shown = destination.display();
     let by_name = OutputFormat::of_path(destination);
     let asked = match to {
         None => {
             return by_name.ok_or_else(|| match shown.to_string() {
-                    name if Preset::named(&name).is_some() => {
-                        format!("no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`", source.display())
-                    }
-                    name => format!(
-                        "the name of `{name}` does not say its format\nhint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir"
-                    ),
-                });
+                name if Preset::named(&name).is_some() => {
+                    format!(
+                        "no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`",
+                        source.display()
+                    )
+                }
+                name => format!("the name of `{name}` does not say its format\nhint: add `--to` {formats}"),
+            });
         }
         Some(FormatArg::Npz) => OutputFormat::Npz,
         Some(FormatArg::Safetensors) => OutputFormat::Safetensors,

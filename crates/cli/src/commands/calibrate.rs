@@ -11,7 +11,7 @@ use weighbridge::engine::calibrate::{CalibrateOptions, Calibration, Inputs, Prog
 use weighbridge::tensor::{Pattern, counted};
 use weighbridge::{Pool, Runtime};
 
-use super::convert::stop_on_interrupt;
+use super::convert::{free, stop_on_interrupt};
 use super::eval::{LENGTH, text, tokens};
 use crate::args::{CacheArg, CalibrateArgs};
 use crate::failure::Failure;
@@ -21,13 +21,7 @@ use crate::style;
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let started = Instant::now();
-    // What takes minutes is not lost for a name that is taken.
-    if !args.force && args.output.exists() {
-        return Err(Failure::Usage(format!(
-            "`{}` exists\nhint: `--force` replaces it",
-            args.output.display()
-        )));
-    }
+    free(&args.output, args.force)?;
     let text = text(&args.file)?;
     let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
     let length = *options.context.get_or_insert(LENGTH);

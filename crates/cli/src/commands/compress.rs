@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weighbridge::checkpoint::Io;
 use weighbridge::convert::compress::{Choice, Compression, Policy};
 use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix};
-use weighbridge::engine::calibrate::{CalibrateOptions, calibrate};
+use weighbridge::engine::calibrate::{CalibrateOptions, Calibration, calibrate};
 use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
 use weighbridge::tensor::{Bytes, Pattern};
-use weighbridge::{Pool, Runtime, RuntimeOptions};
+use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
 use super::calibrate::now;
-use super::convert::{importance, left, now as converted, stop_on_interrupt};
+use super::convert::{free, importance, left, now as converted, stop_on_interrupt};
 use super::eval::{LENGTH, interval, pair, text, tokens};
 use crate::args::CompressArgs;
 use crate::failure::Failure;
@@ -28,26 +28,14 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         return Ok(std::io::stdout().lock().write_all(Policy::DEFAULT.as_bytes())?);
     };
     let format = args.format(source, destination).map_err(Failure::Usage)?;
-    // What takes minutes is not lost for a name that is taken.
-    if !args.force && !args.plan && destination.exists() {
-        let shown = destination.display();
-        return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
+    if !args.plan {
+        free(destination, args.force)?;
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose().map_err(weighbridge::Error::from)?;
     let threads = args.threads.map_or_else(Pool::available, usize::from);
     let checkpoint = weighbridge::open_with(source, &args.also.options(Io::Pread))?;
-    let stop = stop_on_interrupt();
-    let line = Line::new();
-    let held = args.text.as_deref().map(|path| Held::of(source, path, threads, &stop, &line)).transpose()?;
-    let imatrix = match &held {
-        Some(held) => {
-            Some(Imatrix::of(&checkpoint, &held.calibration, &held.name).map_err(weighbridge::Error::from)?)
-        }
-        None => args.imatrix.as_deref().map(importance).transpose()?,
-    };
     let mut options = ConvertOptions {
         adapter: args.adapter.adapter()?,
-        imatrix: imatrix.as_ref(),
         allow_requantize: args.allow_requantize,
         allow_loss: args.allow_loss.clone(),
         overwrite: args.force,
@@ -55,6 +43,18 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         memory: args.memory,
         ..ConvertOptions::default()
     };
+    Compression::check(&checkpoint, format, &options).map_err(weighbridge::Error::from)?;
+    let stop = stop_on_interrupt();
+    let line = Line::new();
+    let work = Work { checkpoint: &checkpoint, threads, stop: &stop, line: &line };
+    let held = args.text.as_deref().map(|path| Held::of(&work, path)).transpose()?;
+    let imatrix = match &held {
+        Some(held) => {
+            Some(Imatrix::of(&checkpoint, &held.calibration, &held.name).map_err(weighbridge::Error::from)?)
+        }
+        None => args.imatrix.as_deref().map(importance).transpose()?,
+    };
+    options.imatrix = imatrix.as_ref();
     let mut pool = Pool::new(threads);
     let compression = Compression::new(
         &checkpoint,
@@ -65,113 +65,142 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         &mut pool,
         &mut |now| {
             line.show(|| format!("[{}/{}] measured {}", now.index + 1, now.total, now.name));
-            flow(&stop)
+            work.flow()
         },
     );
     line.clear();
     let compression = compression.map_err(weighbridge::Error::from)?;
-    (options.rules, options.preset) = compression.encoding(format).map_err(weighbridge::Error::from)?;
+    (options.rules, options.preset) = compression.encoding(format);
     let layout = weighbridge::LayoutKind::Source;
     let conversion =
         Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
     if args.plan {
-        return shown(args, source, destination, &compression, None, None);
+        return shown(args, (source, destination), &compression, None);
     }
+    // Those of the tokenizer too.
+    let bytes = conversion.bytes();
     let report = conversion.run(destination, &mut pool, &mut |progress| {
         line.show(|| converted(progress));
-        flow(&stop)
+        work.flow()
     });
     line.clear();
     let report = report.map_err(weighbridge::Error::from)?;
     drop(pool);
-    let cost = held.map(|held| held.cost(source, &report.destination, threads, &line)).transpose()?;
-    shown(args, source, destination, &compression, Some(&report), cost.as_ref())
+    let cost = held.map(|held| held.cost(&work, &report.destination)).transpose()?;
+    let made = Made { report: &report, bytes, cost };
+    shown(args, (source, destination), &compression, Some(&made))
 }
 
-fn flow(stop: &AtomicBool) -> ControlFlow<()> {
-    if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// A result that was written.
+struct Made<'a> {
+    report: &'a ConvertReport,
+    /// Bytes of all its files.
+    bytes: u64,
+    /// How far it is from the source, on the text that was held back.
+    cost: Option<Agreement>,
+}
+
+/// The model, and the threads, the line and the key that stops it that all steps have in common.
+struct Work<'a> {
+    checkpoint: &'a Checkpoint,
+    threads: usize,
+    stop: &'a AtomicBool,
+    line: &'a Line,
+}
+
+impl Work<'_> {
+    fn flow(&self) -> ControlFlow<()> {
+        if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn interrupted(&self) -> Result<(), Failure> {
+        if self.flow().is_break() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// Starts the model in `checkpoint`.
+    fn start(&self, checkpoint: &Checkpoint) -> Result<Runtime, Failure> {
+        let (threads, context) = (Some(self.threads), Some(LENGTH));
+        let options = RuntimeOptions { threads, context, ..RuntimeOptions::default() };
+        Ok(Runtime::start_from(checkpoint.clone(), &options)?)
+    }
 }
 
 /// A text of which a part is held back.
 struct Held {
     name: String,
-    calibration: weighbridge::engine::calibrate::Calibration,
+    calibration: Calibration,
     /// The tokens of the last quarter.
     tokens: Vec<u32>,
     begin: Option<u32>,
 }
 
 impl Held {
-    /// Calibrates the model at `source` with three quarters of the text at `path`.
-    fn of(
-        source: &Path,
-        path: &Path,
-        threads: usize,
-        stop: &AtomicBool,
-        line: &Line,
-    ) -> Result<Held, Failure> {
+    /// Calibrates the model with three quarters of the text at `path`.
+    fn of(work: &Work<'_>, path: &Path) -> Result<Held, Failure> {
         let text = text(path)?;
-        let mut model = Runtime::start(source, &options(threads))?;
+        let mut model = work.start(work.checkpoint)?;
         let (tokens, begin) = tokens(&model, &text)?;
+        // Two chunks of the last quarter are compared.
+        let least = 8 * LENGTH;
+        if tokens.len() < least {
+            let (shown, found) = (path.display(), tokens.len());
+            return Err(Failure::Usage(format!(
+                "`{shown}` has {found} tokens, and at least {least} are needed\nhint: use a longer text, or `weighbridge calibrate`"
+            )));
+        }
         let cut = tokens.len() - tokens.len() / 4;
+        let threads = work.threads;
         let found = calibrate(
             &mut model.predictor(),
             &tokens[..cut],
             &CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed: Some(LENGTH), threads },
             &mut |progress| {
-                line.show(|| now(progress));
-                flow(stop)
+                work.line.show(|| now(progress));
+                work.flow()
             },
         );
-        line.clear();
+        work.line.clear();
         let calibration = found.map_err(weighbridge::Error::from)?;
-        if stop.load(Ordering::Relaxed) {
-            return Err(Failure::Interrupted);
-        }
+        work.interrupted()?;
         Ok(Held { name: path.display().to_string(), calibration, tokens: tokens[cut..].to_vec(), begin })
     }
 
-    /// How far the model at `made` is from the one at `source`, on the tokens that were held back.
-    fn cost(&self, source: &Path, made: &Path, threads: usize, line: &Line) -> Result<Agreement, Failure> {
-        let (mut model, mut reference) =
-            (Runtime::start(made, &options(threads))?, Runtime::start(source, &options(threads))?);
+    /// How far the model at `made` is from the source, on the tokens that were held back.
+    fn cost(&self, work: &Work<'_>, made: &Path) -> Result<Agreement, Failure> {
+        let mut model = work.start(&weighbridge::open(made)?)?;
+        let mut reference = work.start(work.checkpoint)?;
         let result = evaluate(
             &mut model.predictor(),
             Some(&mut reference.predictor()),
             &self.tokens,
-            &EvalOptions { length: LENGTH, chunks: None, begin: self.begin, threads },
+            &EvalOptions { length: LENGTH, chunks: None, begin: self.begin, threads: work.threads },
             &mut |so_far, total| {
-                line.show(|| format!("[{}/{total}] chunks compared", so_far.chunks));
-                ControlFlow::Continue(())
+                work.line.show(|| format!("[{}/{total}] chunks compared", so_far.chunks));
+                work.flow()
             },
         );
-        line.clear();
-        result
-            .map_err(weighbridge::Error::from)?
-            .against
-            .ok_or_else(|| Failure::Other("nothing was compared".to_owned()))
+        work.line.clear();
+        work.interrupted()?;
+        let result = result.map_err(weighbridge::Error::from)?;
+        result.against.ok_or_else(|| Failure::Other("nothing was compared".to_owned()))
     }
-}
-
-fn options(threads: usize) -> RuntimeOptions {
-    RuntimeOptions { threads: Some(threads), context: Some(LENGTH), ..RuntimeOptions::default() }
 }
 
 fn shown(
     args: &CompressArgs,
-    source: &Path,
-    destination: &Path,
+    (source, destination): (&Path, &Path),
     found: &Compression,
-    report: Option<&ConvertReport>,
-    cost: Option<&Agreement>,
+    made: Option<&Made<'_>>,
 ) -> Result<(), Failure> {
+    let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
+    let bytes = made.map_or(found.bytes, |made| made.bytes);
     if args.json {
-        return Ok(json::print(&json::Compress::of(source, destination, found, report, cost))?);
+        let document = json::Compress::of((source, destination), found, bytes, report, cost);
+        return Ok(json::print(&document)?);
     }
     let title = format!("{} → {}", source.display(), destination.display());
     let bits = |bytes: u64| bytes as f64 * 8.0 / found.elements.max(1) as f64;
     let mut out = style::heading(&title);
-    let bytes = report.map_or(found.bytes, |report| report.file_bytes);
     // Writing to a `String` cannot fail.
     let _ = write!(
         out,

@@ -74,6 +74,22 @@ pub(super) fn importance(path: &Path) -> Result<Imatrix, Failure> {
     Ok(Imatrix::open(path)?)
 }
 
+/// Checks that `destination` can be written, as far as can be told before: work that takes minutes is not lost for a name.
+pub(super) fn free(destination: &Path, force: bool) -> Result<(), Failure> {
+    let shown = destination.display();
+    if !force && destination.exists() {
+        return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
+    }
+    let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if !parent.is_dir() => Err(Failure::Usage(format!(
+            "cannot write `{shown}`: there is no directory `{}`",
+            parent.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Whether Ctrl-C was pressed: what is worth continuing is kept, and we go.
 pub(super) fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));

@@ -5,7 +5,7 @@ use weighbridge::engine::calibrate::Inputs;
 
 use super::{Real, real};
 
-/// What `weighbridge calibrate --json` prints.
+/// The document that `weighbridge calibrate --json` prints.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Calibrate<'a> {

@@ -10,7 +10,7 @@ use weighbridge::engine::eval::Agreement;
 use super::eval::Estimate;
 use super::{Real, real};
 
-/// What `weighbridge compress --json` prints.
+/// The document that `weighbridge compress --json` prints.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Compress<'a> {
@@ -18,17 +18,17 @@ pub(crate) struct Compress<'a> {
     destination: String,
     /// The most bytes that the files may have.
     limit: u64,
-    /// Bytes of the files; with `--plan`, as they would be, or a little more.
+    /// Bytes of all files; with `--plan`, an estimate that is a little more.
     bytes: u64,
     /// The number of values of all tensors.
     parameters: u64,
     /// Bits for each value.
     bits: Real,
-    /// Whether the result was written.
+    /// False with `--plan`.
     written: bool,
     /// The KL divergence from the source that is expected, in nats; null if it is not known how much predictions depend on each matrix.
     expected_kl: Real,
-    /// What was measured on the part of the text that was held back; null without a text.
+    /// The measurement on the part of the text that was held back; null without a text.
     measured: Option<MeasuredCost>,
     matrices: Vec<Matrix<'a>>,
     seconds: Real,
@@ -80,13 +80,12 @@ struct Candidate<'a> {
 
 impl<'a> Compress<'a> {
     pub(crate) fn of(
-        source: &Path,
-        destination: &Path,
+        (source, destination): (&Path, &Path),
         found: &'a Compression,
+        bytes: u64,
         report: Option<&ConvertReport>,
         cost: Option<&Agreement>,
     ) -> Compress<'a> {
-        let bytes = report.map_or(found.bytes, |report| report.file_bytes);
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
             source: source.display().to_string(),

@@ -68,10 +68,10 @@ fn divergence(small: &Path, source: &Path, text: &Path) -> f64 {
 fn what_is_compressed_fits_and_loses_less_than_any_preset_of_its_size() {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let text = fs::read_to_string(holmes()).unwrap();
-    let cut = text.floor_char_boundary(text.len() / 2);
-    fs::write(at("first.txt"), &text[..cut]).unwrap();
-    fs::write(at("second.txt"), &text[cut..]).unwrap();
+    let stories = fs::read_to_string(holmes()).unwrap();
+    let cut = stories.floor_char_boundary(stories.len() / 2);
+    fs::write(at("first.txt"), &stories[..cut]).unwrap();
+    fs::write(at("second.txt"), &stories[cut..]).unwrap();
     let (source, imatrix) = (model("smollm2"), at("imatrix.gguf"));
     let first = at("first.txt");
     let mut args = vec!["calibrate", path(&source), "-f", path(&first), "-o", path(&imatrix)];
@@ -113,6 +113,16 @@ fn what_is_compressed_fits_and_loses_less_than_any_preset_of_its_size() {
     // What cannot be is said with what can.
     let none = failure(&[&args[..4], &["1MB", "--allow-requantize", "--force"]].concat(), dir.path());
     assert!(none.contains("the smallest that there is has") && none.contains("allow at least"), "{none}");
+    let short = at("short.txt");
+    fs::write(&short, &stories[..5000]).unwrap();
+    let short = failure(
+        &[&args[..4], &["80MB", "--allow-requantize", "--force", "--text", path(&short)]].concat(),
+        dir.path(),
+    );
+    assert!(short.contains("tokens, and at least 4096 are needed"), "{short}");
+    let nowhere =
+        failure(&["compress", path(&source), "/nowhere/at/all.gguf", "--target", "80MB"], dir.path());
+    assert!(nowhere.contains("there is no directory `/nowhere/at`"), "{nowhere}");
     let quantised = failure(&[&args[..4], &["80MB", "--force"]].concat(), dir.path());
     assert!(quantised.contains("already quantised"), "{quantised}");
 }

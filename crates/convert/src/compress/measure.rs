@@ -16,6 +16,9 @@ const SAMPLE: usize = 1 << 20;
 /// Rows that one thread encodes at a time: a multiple of what any scheme has in common.
 const ROWS: usize = 128;
 
+/// Units of magnitudes in 1.
+const UNIT: f64 = (1u64 << 40) as f64;
+
 /// How far the largest values stand out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outliers {
@@ -25,7 +28,7 @@ pub struct Outliers {
     pub tensor: f64,
 }
 
-/// What was found.
+/// The result of measuring a matrix.
 pub(super) struct Measured {
     pub(super) candidates: Vec<Candidate>,
     pub(super) outliers: Outliers,
@@ -37,6 +40,7 @@ pub(super) fn measure(
     name: &str,
     schemes: &[Arc<Scheme>],
     guide: &Guide<'_>,
+    memory: Option<u64>,
     pool: &mut Pool,
 ) -> Result<Measured, Error> {
     let plan = decoded.one(name).ok_or_else(|| not_there(name))?;
@@ -44,7 +48,7 @@ pub(super) fn measure(
     let own = param.stored().next().cloned();
     let shape = param.shape.clone();
     let mut rows = Rows::of(&shape);
-    plan.load_into(&mut rows, pool, load::Options::default())?;
+    plan.load_into(&mut rows, pool, load::Options { memory, ..load::Options::default() })?;
     let outliers = rows.outliers();
     let sample = rows.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
     let sample = Sample { values: &sample, k: rows.k, step: rows.step, rows: rows.count, guide };
@@ -73,15 +77,15 @@ fn not_there(name: &str) -> Error {
     Error::Convert { what: tensor::Diagnostic::new(format!("`{name}` is not in the result")).into() }
 }
 
-/// Takes a matrix as floats: some of its rows, and what is largest in each.
+/// Takes a matrix as floats: keeps some of its rows, and the largest magnitude of each.
 struct Rows {
     k: usize,
     count: usize,
     /// The distance of rows that are taken.
     step: usize,
     taken: Mutex<Vec<f32>>,
-    /// The sum of the magnitudes of each row, and the largest.
-    magnitudes: Mutex<Vec<(f64, f32)>>,
+    /// The sum of the magnitudes of each row, in units of 2^-40, and the largest. Whole numbers have the same sum in any order.
+    magnitudes: Mutex<Vec<(u128, f32)>>,
 }
 
 impl Rows {
@@ -91,19 +95,28 @@ impl Rows {
         let count = all / k;
         let step = all.div_ceil(SAMPLE).max(1);
         let taken = Mutex::new(vec![0.0; count.div_ceil(step) * k]);
-        Rows { k, count, step, taken, magnitudes: Mutex::new(vec![(0.0, 0.0); count]) }
+        Rows { k, count, step, taken, magnitudes: Mutex::new(vec![(0, 0.0); count]) }
     }
 
     fn outliers(&self) -> Outliers {
         let all = self.magnitudes.lock().unwrap_or_else(PoisonError::into_inner);
-        let ratio = |largest: f32, sum: f64, n: usize| {
-            if sum > 0.0 { f64::from(largest) * n as f64 / sum } else { 0.0 }
+        let ratio = |largest: f32, sum: u128, n: usize| {
+            if sum > 0 { f64::from(largest) * n as f64 * UNIT / sum as f64 } else { 0.0 }
         };
         let row = all.iter().map(|(sum, largest)| ratio(*largest, *sum, self.k)).fold(0.0, f64::max);
-        let sum = all.iter().map(|(sum, _)| sum).sum();
+        let sum = all.iter().fold(0u128, |sum, (row, _)| sum.saturating_add(*row));
         let largest = all.iter().map(|(_, largest)| *largest).fold(0.0, f32::max);
         Outliers { row, tensor: ratio(largest, sum, self.k * self.count) }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a magnitude becomes the nearest whole number, the largest one if it is larger"
+)]
+fn units(x: f32) -> u128 {
+    (f64::from(x.abs()) * UNIT) as u128
 }
 
 impl Sink<'static> for Rows {
@@ -124,12 +137,12 @@ impl Sink<'static> for Rows {
             let (row, column) = (at / self.k, at % self.k);
             let (part, rest) = values.split_at(values.len().min(self.k - column));
             let part: Vec<f32> = part.iter().map(|x| f32::from_le_bytes(*x)).collect();
-            let sum: f64 = part.iter().map(|x| f64::from(x.abs())).sum();
+            let sum = part.iter().fold(0u128, |sum, x| sum.saturating_add(units(*x)));
             let largest = part.iter().fold(0.0f32, |most, x| most.max(x.abs()));
             {
                 let mut all = self.magnitudes.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(of) = all.get_mut(row) {
-                    *of = (of.0 + sum, of.1.max(largest));
+                    *of = (of.0.saturating_add(sum), of.1.max(largest));
                 }
             }
             if row.is_multiple_of(self.step) {

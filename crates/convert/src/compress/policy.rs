@@ -1,4 +1,4 @@
-//! What each tensor may become, as data.
+//! Limits on the encodings of each tensor, as data.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use tensor::Diagnostic;
 use super::Outliers;
 use crate::Error;
 
-/// What each tensor may become. Written in TOML; see [`Policy::DEFAULT`].
+/// Limits on the encodings of each tensor. Written in TOML; see [`Policy::DEFAULT`].
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// What values that stand out ask for.
+    /// The bits of tensors with values that stand out.
     #[serde(default)]
     pub outliers: OutlierPolicy,
     /// Rules by name; the first that matches decides.
@@ -34,7 +34,7 @@ pub struct OutlierPolicy {
     pub tensor_bits: f64,
 }
 
-/// What tensors of some names may become.
+/// Limits on tensors of some names.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyRule {
@@ -63,7 +63,7 @@ impl Default for Policy {
     }
 }
 
-/// What a policy says of one tensor.
+/// The limits on one tensor.
 pub(super) struct Allowed<'a> {
     rule: Option<&'a PolicyRule>,
     least: f64,
@@ -71,7 +71,7 @@ pub(super) struct Allowed<'a> {
 }
 
 impl Policy {
-    /// The policy where nobody says another.
+    /// The policy that is used without another.
     pub const DEFAULT: &'static str = include_str!("policy.toml");
 
     /// Reads the file at `path`.
@@ -109,7 +109,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// What it says of the tensor called `name`, stored in `from`.
+    /// Returns the limits on the tensor called `name`, stored in `from`.
     pub(super) fn allowed(&self, name: &str, outliers: Outliers, from: &str) -> Allowed<'_> {
         let rule = self.rules.iter().find(|rule| matches(&rule.pattern, name));
         let (mut least, mut why) = (0.0f64, vec![]);
@@ -135,11 +135,13 @@ impl Policy {
 
     /// Checks that every rule matches one of `names`.
     pub(super) fn used<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), Error> {
-        let unused = self.rules.iter().find(|rule| !names.clone().any(|name| matches(&rule.pattern, name)));
-        unused.map_or(Ok(()), |rule| {
-            let what = format!("the policy's rule for `{}` matches no matrix of the result", rule.pattern);
-            Err(Error::Convert { what: Diagnostic::new(what).into() })
-        })
+        let unused = self.rules.iter().filter(|rule| !names.clone().any(|name| matches(&rule.pattern, name)));
+        let unused: Vec<String> = unused.map(|rule| format!("`{}`", rule.pattern)).collect();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let what = format!("the policy's rule for {} matches no matrix of the result", unused.join(", "));
+        Err(Error::Convert { what: Diagnostic::new(what).into() })
     }
 }
 

@@ -44,6 +44,12 @@ impl std::fmt::Display for EncodeRule {
 }
 
 impl EncodeRule {
+    /// The rule that parameters whose names fit `pattern` become `scheme`. If nothing encodes it, only parameters that have it already
+    /// can be planned.
+    pub fn of(pattern: &str, scheme: &Arc<Scheme>) -> EncodeRule {
+        EncodeRule { pattern: pattern.to_owned(), scheme: Arc::clone(scheme) }
+    }
+
     /// The pattern.
     pub(super) fn pattern(&self) -> &str {
         &self.pattern
