@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::OutputFormat;
 use weighbridge::convert::compress::Target;
 
@@ -11,12 +11,23 @@ use super::number::whole;
 use super::size::{file_size, size};
 use super::{AdapterArgs, AlsoArgs};
 
+/// A format with encodings to choose from.
+#[derive(Clone, Copy, ValueEnum)]
+enum CompressFormatArg {
+    /// GGUF, with the configuration and the tokenizer
+    Gguf,
+    /// A directory for mlx-lm, with bits for each layer
+    Mlx,
+    /// A directory for Hugging Face transformers: int8, or as stored
+    Hf,
+}
+
 /// `compress`.
 #[derive(ClapArgs)]
 #[command(
     after_long_help = "Each matrix is encoded in every encoding that the format has for it, and the error of its results is measured. Then \
     each gets the encoding with which the whole fits into the target and loses least. A target is the size of the files (300MB, 2GiB), bits \
-    for each weight (4.5), or 8bit, 6bit, 5bit, 4bit, 3bit: as large as if every matrix had the smallest encoding of that many bits.\n\n\
+    for each weight (4.5), or 2bit to 8bit: as large as if every matrix had the smallest encoding of at least that many bits.\n\n\
     `--imatrix FILE`, made by `weighbridge calibrate`, says how strong the inputs of each matrix are and how much predictions depend on \
     it. `--text FILE` does that on the way: it runs the model on three quarters of the text, and at the end measures on the last quarter \
     what was lost. Without either, all inputs and all matrices count alike, which loses more.\n\n\
@@ -34,12 +45,12 @@ pub(crate) struct CompressArgs {
     /// The file or directory to write. It appears when it is complete
     #[arg(required_unless_present = "print_policy")]
     destination: Option<PathBuf>,
-    /// How large the result may be: a size, bits for each weight, or 3bit to 8bit
+    /// How large the result may be: a size, bits for each weight, or 2bit to 8bit
     #[arg(long, value_name = "TARGET", value_parser = target, required_unless_present = "print_policy")]
     target: Option<Target>,
-    /// The format to write: gguf, mlx or hf [default: by the extension of DESTINATION]
+    /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]
-    to: Option<FormatArg>,
+    to: Option<CompressFormatArg>,
     /// The importance matrix of the source
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
@@ -91,7 +102,12 @@ impl CompressArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self, source: &Path, destination: &Path) -> Result<OutputFormat, String> {
-        format(self.to, source, destination, "gguf, mlx or hf")
+        let to = self.to.map(|to| match to {
+            CompressFormatArg::Gguf => FormatArg::Gguf,
+            CompressFormatArg::Mlx => FormatArg::Mlx,
+            CompressFormatArg::Hf => FormatArg::Hf,
+        });
+        format(to, source, destination, "gguf, mlx or hf")
     }
 }
 
