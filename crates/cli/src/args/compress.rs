@@ -6,9 +6,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::OutputFormat;
 use weighbridge::convert::compress::Target;
 
-use super::convert::{FormatArg, format};
-use super::number::whole;
-use super::size::{file_size, size};
+use super::convert::{FormatArg, WriteArgs, format};
+use super::size::size;
 use super::{AdapterArgs, AlsoArgs};
 
 /// A format with encodings to choose from.
@@ -37,7 +36,6 @@ enum CompressFormatArg {
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
     weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
 )]
-#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct CompressArgs {
     /// A GGUF, safetensors or PyTorch file, or a model directory (Hugging Face, MLX)
     #[arg(required_unless_present = "print_policy")]
@@ -66,29 +64,12 @@ pub(crate) struct CompressArgs {
     /// Print the encoding of each matrix, and write nothing
     #[arg(long)]
     pub(crate) plan: bool,
-    /// Allow quantised weights to be quantised again in another encoding, which loses more
-    #[arg(long)]
-    pub(crate) allow_requantize: bool,
-    /// Allow configuration keys to be lost that the format cannot store. Repeat it, or separate keys with commas
-    #[arg(long, value_name = "KEY", value_delimiter = ',')]
-    pub(crate) allow_loss: Vec<String>,
-    /// hf and mlx: the most tensor bytes in a file [default: 50GB for hf and 5GiB for mlx, as in transformers and
-    /// mlx-lm]
-    #[arg(long, value_name = "SIZE", value_parser = file_size)]
-    pub(crate) max_shard_size: Option<u64>,
-    /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) memory: Option<u64>,
+    #[command(flatten)]
+    pub(crate) write: WriteArgs,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
-    /// Replace an existing destination
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
-    pub(crate) threads: Option<u16>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -32,7 +32,6 @@ pub(crate) enum FromArg {
     weighbridge convert big.gguf parts.gguf --split-max-size 2G       parts-00001-of-00007.gguf …\n  \
     weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'"
 )]
-#[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct ConvertArgs {
     /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) source: PathBuf,
@@ -60,18 +59,8 @@ pub(crate) struct ConvertArgs {
     /// Allow casts that turn finite values into infinities
     #[arg(long)]
     pub(crate) allow_overflow: bool,
-    /// Allow quantised weights to be quantised again in another encoding, which loses more
-    #[arg(long)]
-    pub(crate) allow_requantize: bool,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
-    /// Allow configuration keys to be lost that the format cannot store. Repeat it, or separate keys with commas
-    #[arg(long, value_name = "KEY", value_delimiter = ',')]
-    pub(crate) allow_loss: Vec<String>,
-    /// hf and mlx: the most tensor bytes in a file [default: 50GB for hf and 5GiB for mlx, as in transformers and
-    /// mlx-lm]
-    #[arg(long, value_name = "SIZE", value_parser = file_size)]
-    pub(crate) max_shard_size: Option<u64>,
     /// GGUF: the most tensor bytes in a file. DESTINATION.gguf becomes DESTINATION-00001-of-00003.gguf and so on
     #[arg(long, value_name = "SIZE", value_parser = file_size, conflicts_with = "split_max_tensors")]
     split_max_size: Option<u64>,
@@ -84,20 +73,37 @@ pub(crate) struct ConvertArgs {
     /// Flush to disk after each SIZE written. An interrupted conversion loses at most that much [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) sync_every: Option<u64>,
+    #[command(flatten)]
+    pub(crate) write: WriteArgs,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of every command that writes a checkpoint.
+#[derive(ClapArgs)]
+pub(crate) struct WriteArgs {
+    /// Allow quantised weights to be quantised again in another encoding, which loses more
+    #[arg(long)]
+    pub(crate) allow_requantize: bool,
+    /// Allow configuration keys to be lost that the format cannot store. Repeat it, or separate keys with commas
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub(crate) allow_loss: Vec<String>,
+    /// hf and mlx: the most tensor bytes in a file [default: 50GB for hf and 5GiB for mlx, as in transformers and
+    /// mlx-lm]
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    pub(crate) max_shard_size: Option<u64>,
     /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    #[command(flatten)]
-    pub(crate) adapter: AdapterArgs,
     /// Replace an existing destination
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads [default: all]
     #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     pub(crate) threads: Option<u16>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// A format to write by name.

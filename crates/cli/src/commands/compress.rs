@@ -29,18 +29,18 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     };
     let format = args.format(source, destination).map_err(Failure::Usage)?;
     if !args.plan {
-        free(destination, args.force)?;
+        free(destination, args.write.force)?;
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose().map_err(weighbridge::Error::from)?;
-    let threads = args.threads.map_or_else(Pool::available, usize::from);
+    let threads = args.write.threads.map_or_else(Pool::available, usize::from);
     let checkpoint = weighbridge::open_with(source, &args.also.options(Io::Pread))?;
     let mut options = ConvertOptions {
         adapter: args.adapter.adapter()?,
-        allow_requantize: args.allow_requantize,
-        allow_loss: args.allow_loss.clone(),
-        overwrite: args.force,
-        max_shard: args.max_shard_size,
-        memory: args.memory,
+        allow_requantize: args.write.allow_requantize,
+        allow_loss: args.write.allow_loss.clone(),
+        overwrite: args.write.force,
+        max_shard: args.write.max_shard_size,
+        memory: args.write.memory,
         ..ConvertOptions::default()
     };
     Compression::check(&checkpoint, format, &options).map_err(weighbridge::Error::from)?;

@@ -35,22 +35,22 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         preset,
         imatrix: imatrix.as_ref(),
         allow_overflow: args.allow_overflow,
-        allow_requantize: args.allow_requantize,
-        allow_loss: args.allow_loss.clone(),
-        overwrite: args.force,
-        max_shard: args.max_shard_size,
+        allow_requantize: args.write.allow_requantize,
+        allow_loss: args.write.allow_loss.clone(),
+        overwrite: args.write.force,
+        max_shard: args.write.max_shard_size,
         split: args.split(),
         alignment: args.alignment,
         mesh: args.mesh.mesh(),
         sync_every: args.sync_every,
-        memory: args.memory,
+        memory: args.write.memory,
     };
     if args.strict.strict {
         Doubts::of(&checkpoint, &weighbridge::describe(&checkpoint)?)?.unless(true)?;
     }
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
     let stop = stop_on_interrupt();
-    let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
+    let mut pool = Pool::new(args.write.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
     let report = conversion.run(&args.destination, &mut pool, &mut |progress| {
         line.show(|| now(progress));
