@@ -53,8 +53,8 @@ pub struct Draft {
     tensors: Vec<Outgoing>,
     kind: DestinationKind,
     files: Vec<OutFile>,
-    /// The place of each tensor: its file, and the offset of each of its planes.
-    spots: Vec<Spot>,
+    /// The place of each plane of each tensor.
+    spots: Vec<Vec<Spot>>,
 }
 
 impl fmt::Debug for Draft {
@@ -75,20 +75,20 @@ pub(crate) struct OutFile {
     pub(crate) frame: Option<Box<dyn Frame>>,
 }
 
-/// Where a tensor goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a plane goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     /// The file, as counted in the draft.
     pub(crate) file: usize,
-    /// Offsets in it, one a plane.
-    pub(crate) at: Vec<u64>,
+    /// The offset in it.
+    pub(crate) at: u64,
 }
 
 /// One of several files, and which tensors of the draft it holds.
 pub(crate) struct DraftFile {
     /// Its name; of GGUF only what tells it from others.
     pub(crate) name: String,
-    /// The tensors, in the order of `flat`.
+    /// The tensors, in the order of `flat`. One whose planes are in several files is in each of them, in the order of its planes.
     pub(crate) tensors: Vec<usize>,
     /// Its content.
     pub(crate) flat: Flat,
@@ -239,7 +239,8 @@ impl Draft {
     }
 
     /// Creates a draft of a directory of numpy arrays in squish's form: `tensors/KEY__pt.npy`, and a `manifest.json` of
-    /// names and keys, so that any name is possible. Plain dtypes only; bf16 is stored as in [`Draft::npz`]. With the
+    /// names and keys, so that any name is possible. Plain dtypes, of which bf16 is stored as in [`Draft::npz`], and squish's own
+    /// encodings, with an array for each plane. With the
     /// files `beside` the weights of an HF directory it is still a model.
     ///
     /// # Errors
@@ -247,7 +248,9 @@ impl Draft {
     pub fn npy_dir(tensors: Vec<Outgoing>, beside: Option<HfFiles>) -> Result<Draft, Error> {
         let (parts, mut others) = squish::form(&tensors)?;
         if let Some(beside) = beside {
-            others.extend(small_files(&tensors, beside, Flavour::Hf)?);
+            // How the others are encoded, the names of their files say.
+            let plain = tensors.iter().filter(|tensor| tensor.scheme.dtype().is_some()).cloned();
+            others.extend(small_files(&plain.collect::<Vec<_>>(), beside, Flavour::Hf)?);
         }
         let mut draft = Draft::several(tensors, DestinationKind::Folder, parts);
         draft.files.extend(others);
@@ -269,13 +272,13 @@ impl Draft {
 
     /// Files by name, each with the tensors that it holds.
     fn several(tensors: Vec<Outgoing>, kind: DestinationKind, parts: Vec<DraftFile>) -> Draft {
-        let mut spots = vec![Spot { file: 0, at: vec![] }; tensors.len()];
+        let mut spots = vec![vec![]; tensors.len()];
         let mut files = Vec::with_capacity(parts.len());
         for (file, DraftFile { name, tensors, flat }) in parts.into_iter().enumerate() {
             let Flat { head, offsets, len } = flat;
             for (tensor, at) in tensors.into_iter().zip(offsets) {
-                if let Some(spot) = spots.get_mut(tensor) {
-                    *spot = Spot { file, at };
+                if let Some(spots) = spots.get_mut(tensor) {
+                    spots.extend(at.into_iter().map(|at| Spot { file, at }));
                 }
             }
             files.push(OutFile { name, head, len, frame: None });
@@ -293,13 +296,13 @@ impl Draft {
         self.files.first().map_or(&[], |file| &file.head)
     }
 
-    /// The offsets of the planes of tensor `index` in its file.
+    /// The offset of each plane of tensor `index` in its file.
     ///
     /// # Panics
     /// If there is no such tensor.
-    pub fn offsets(&self, index: usize) -> &[u64] {
+    pub fn offsets(&self, index: usize) -> Vec<u64> {
         match self.spots.get(index) {
-            Some(spot) => &spot.at,
+            Some(spots) => spots.iter().map(|spot| spot.at).collect(),
             None => panic!("tensor {index} of {}", self.spots.len()),
         }
     }

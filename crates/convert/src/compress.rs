@@ -17,7 +17,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use load::Pool;
 use plan::PlannedParam;
-use planner::{EncodeRule, LayoutKind, Preset};
+use planner::{EncodeRule, Preset};
 use tensor::{Bytes, Diagnostic, Dtype, Scheme, Shape};
 
 use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat, requantize};
@@ -136,7 +136,7 @@ impl Compression {
         let f32s =
             base.matrices.iter().map(|matrix| EncodeRule::of(&matrix.name, &Scheme::plain(Dtype::F32)));
         let decoded = options_with(options, f32s.collect(), preset);
-        let decoded = Conversion::new(checkpoint, LayoutKind::Source, format, &decoded)?;
+        let decoded = Conversion::new(checkpoint, format.compressed_layout(), format, &decoded)?;
         let mut choices = vec![];
         let total = base.matrices.len();
         let mut is_divergence = total > 0;
@@ -200,7 +200,7 @@ impl Compression {
 fn preset(format: OutputFormat) -> Result<&'static Preset, Error> {
     ladder::preset(format).ok_or_else(|| Error::Convert {
         what: Diagnostic::new(format!("{} has no encodings to choose from", format.name()))
-            .with_hint("gguf, mlx and hf have".to_owned())
+            .with_hint("gguf, mlx, hf and npy-dir have".to_owned())
             .into(),
     })
 }
@@ -246,7 +246,7 @@ impl Base {
         options: &ConvertOptions<'_>,
     ) -> Result<Base, Error> {
         let widest = options_with(options, vec![], preset);
-        let widest = Conversion::new(checkpoint, LayoutKind::Source, format, &widest)?;
+        let widest = Conversion::new(checkpoint, format.compressed_layout(), format, &widest)?;
         let mut base = Base { matrices: vec![], beside: widest.bytes(), elements: 0, others: 0 };
         for param in widest.params() {
             let PlannedParam { name, shape, scheme, .. } = param;

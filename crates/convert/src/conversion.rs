@@ -23,7 +23,7 @@ use vllm::Rejoined;
 
 use crate::agreement::Agreement;
 use crate::carry::{self, Beside, Carried, Made};
-use crate::format::own_layout;
+use crate::format::{of_squish, own_layout};
 use crate::names::Names;
 use crate::report::{ConvertReport, Converted};
 use crate::{ConvertOptions, Error, Left, OutputFormat, gguf, requantize, resume};
@@ -460,20 +460,26 @@ fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
     counts.chunks(ranks).map(<[usize]>::to_vec).collect()
 }
 
-/// Decodes targets from another ecosystem that cannot be written as stored, or whose parts have different schemes.
+/// Decodes targets from another ecosystem that cannot be written as stored, or whose parts have different schemes. What the format
+/// has the same codes for gets these.
 fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
-    if !matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_)) {
-        return;
-    }
+    let decodes = matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_));
     let by_name: HashMap<&str, &ResolvedParam> =
         request.resolved.params.iter().map(|p| (p.name.as_str(), p)).collect();
     for target in request.targets.iter_mut().filter(|t| t.scheme.is_none()) {
         let mut parts: Vec<&ResolvedParam> = vec![];
         target.expr.for_each_source(&mut |name| parts.extend(by_name.get(name)));
         let alike = parts.windows(2).all(|p| p[0].scheme == p[1].scheme);
-        if !alike || parts.iter().any(|p| !format.holds(&p.scheme, &p.shape)) {
-            target.scheme = Some(Scheme::plain(Dtype::F32));
+        if alike && parts.iter().all(|p| format.holds(&p.scheme, &p.shape)) {
+            continue;
         }
+        // Squish's names may be those of the format, its encodings are no other's.
+        let foreign = || format.layout().is_some() && parts.iter().any(|p| of_squish(&p.scheme));
+        target.scheme = match &parts[..] {
+            [first, ..] if alike && let Some(like) = format.like(&first.scheme, &first.shape) => Some(like),
+            _ if decodes || foreign() => Some(Scheme::plain(Dtype::F32)),
+            _ => None,
+        };
     }
 }
 
@@ -508,6 +514,7 @@ fn choose(
         let PlannedParam { shape, scheme, moved, staged, .. } = param;
         match chosen {
             Some(choice) => choice,
+            None if quant::recasts(moved, scheme).is_some() => kept("the same codes"),
             None if (scheme != moved || !staged.is_empty())
                 && let Some(stored) = param.stored().find(|s| !format.holds(s, shape)) =>
             {

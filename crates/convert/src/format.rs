@@ -1,9 +1,11 @@
 //! The formats that can be written: names, encodings, and what each refuses.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use checkpoint::{Checkpoint, Flavour, Metadata};
 use model::DialectName;
+use planner::encoding::fits;
 use planner::{LayoutKind, describe};
 use tensor::{Diagnostic, Scheme, Shape};
 
@@ -60,14 +62,44 @@ impl OutputFormat {
         }
     }
 
+    /// The layout in which [`compress`](crate::compress) writes it: that of its readers. squish's are names of transformers.
+    pub fn compressed_layout(self) -> LayoutKind {
+        match self {
+            OutputFormat::NpyDir => LayoutKind::Named(DialectName::Hf),
+            _ => LayoutKind::Source,
+        }
+    }
+
     /// Whether it can hold tensors of a scheme.
     pub(crate) fn holds(self, scheme: &Scheme, shape: &Shape) -> bool {
         let parts = || quant::codec(&scheme.name).is_some_and(|codec| !codec.parts(shape).is_empty());
         match self {
             OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
-            OutputFormat::Hf | OutputFormat::Mlx => scheme.dtype().is_some() || parts(),
-            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => scheme.dtype().is_some(),
+            OutputFormat::Hf | OutputFormat::Mlx => {
+                scheme.dtype().is_some() || (parts() && !of_squish(scheme))
+            }
+            OutputFormat::NpyDir => {
+                scheme.dtype().is_some()
+                    || (of_squish(scheme) && shape.len() > 1 && fits(scheme, shape).is_ok())
+            }
+            OutputFormat::Npz | OutputFormat::Safetensors => scheme.dtype().is_some(),
         }
+    }
+
+    /// What it has for tensors of `scheme`, which it does not hold: the same codes, with scales of another dtype.
+    pub(crate) fn like(self, scheme: &Scheme, shape: &Shape) -> Option<Arc<Scheme>> {
+        let (family, params) = scheme.name.split_once(':')?;
+        let name = match (self, family) {
+            // In 16 bits, as mlx-lm has them.
+            (OutputFormat::Mlx, "squish-q4a") => format!("mlx-affine:b4,{params},f16"),
+            (OutputFormat::NpyDir, "mlx-affine") => {
+                let group = params.strip_prefix("b4,")?.split_once(',')?.0;
+                format!("squish-q4a:{group}")
+            }
+            _ => return None,
+        };
+        let like = quant::scheme(&name)?;
+        (fits(&like, shape).is_ok() && self.takes(&like, shape)).then_some(like)
     }
 
     /// Whether tensors may be encoded in a scheme for it: one that its readers know.
@@ -116,6 +148,11 @@ impl OutputFormat {
         };
         Some(Diagnostic::new(what).with_hint(hint))
     }
+}
+
+/// Whether a scheme is an encoding of squish.
+pub(crate) fn of_squish(scheme: &Scheme) -> bool {
+    scheme.name.starts_with("squish-")
 }
 
 /// Returns the ecosystem whose keys describe a checkpoint's model.

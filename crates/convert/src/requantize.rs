@@ -58,7 +58,9 @@ fn again(param: &PlannedParam) -> Option<&Arc<Scheme>> {
     if !lossy || param.scheme.dtype().is_some() || merged() {
         return None;
     }
-    param.stored().find(|from| from.dtype().is_none() && **from != param.scheme)
+    // The same codes with other scales are not quantised again.
+    let again = |from: &&Arc<Scheme>| quant::recasts(from, &param.scheme).is_none();
+    param.stored().find(|from| from.dtype().is_none() && **from != param.scheme && again(from))
 }
 
 /// All of them, with how many there are.

@@ -18,6 +18,8 @@ pub(crate) struct Change(Vec<Stage>);
 enum Stage {
     /// Rows interleaved or set apart again.
     Repack { from: Arc<Scheme>, to: Arc<Scheme> },
+    /// The same codes, with scales of another dtype.
+    Recast { from: Arc<Scheme>, to: Arc<Scheme>, exact: bool },
     /// Rows with a scale each get one in common.
     Merge { rows: &'static dyn Codec, to: Arc<Scheme>, merger: &'static dyn Merger },
     /// The way back.
@@ -68,6 +70,9 @@ impl Change {
                 (_, Step::To(to)) if is_repack(&now, to) => {
                     stages.push(Stage::Repack { from: now, to: Arc::clone(to) });
                 }
+                (_, Step::To(to)) if let Some(exact) = quant::recasts(&now, to) => {
+                    stages.push(Stage::Recast { from: now, to: Arc::clone(to), exact });
+                }
                 (_, Step::To(to)) if is_by_row(&now, to) || is_by_row(to, &now) => {
                     let stage = Stage::scaled(&now, to);
                     stages.push(stage.ok_or_else(|| (now.name.to_string(), text(step)))?);
@@ -114,7 +119,12 @@ impl Change {
 
     /// Values of f32 that changing `rows` rows of `k` takes beside what it reads and writes.
     pub(crate) fn values(&self, rows: u64, k: u64) -> u64 {
-        let coded = self.0.iter().any(|s| matches!(s, Stage::Convert(c) if c.encode.is_some()));
+        let compared = |stage: &Stage| match stage {
+            Stage::Convert(convert) => convert.encode.is_some(),
+            Stage::Recast { exact, .. } => !exact,
+            _ => false,
+        };
+        let coded = self.0.iter().any(compared);
         let own = if coded { rows.saturating_mul(k).saturating_mul(2) } else { 0 };
         let shape = Shape::from([rows, k]);
         let between = self.between().flat_map(|s| s.planes.iter().map(|p| s.plane_bytes(p, &shape)));
@@ -167,7 +177,10 @@ impl Stage {
     /// The scheme that it gives.
     fn to(&self) -> &Arc<Scheme> {
         match self {
-            Stage::Repack { to, .. } | Stage::Merge { to, .. } | Stage::Spread { to, .. } => to,
+            Stage::Repack { to, .. }
+            | Stage::Recast { to, .. }
+            | Stage::Merge { to, .. }
+            | Stage::Spread { to, .. } => to,
             Stage::Convert(convert) => &convert.to,
         }
     }
@@ -185,6 +198,22 @@ impl Stage {
                     quant::repack(from, to, src.k, src.planes, dst);
                 }
                 Ok(None)
+            }
+            Stage::Recast { from, to, exact } => {
+                let codec = |scheme: &Scheme| quant::codec(&scheme.name);
+                if let Some(codec) = codec(from) {
+                    codec.check(src).map_err(Failed::Data)?;
+                }
+                quant::recast(from, to, src, dst);
+                let (Some(before), Some(after)) = (codec(from), codec(to)) else { return Ok(None) };
+                if *exact {
+                    return Ok(None);
+                }
+                let planes: Vec<&[u8]> = dst.iter().map(|plane| &**plane).collect();
+                let (values, back) = room[..2 * src.rows * src.k].split_at_mut(src.rows * src.k);
+                before.decode(src, 0..src.rows, values);
+                after.decode(Matrix { planes: &planes, ..src }, 0..src.rows, back);
+                Ok(Some(Difference::of(values, back)))
             }
             Stage::Merge { rows, merger, .. } => {
                 rows.check(src).map_err(Failed::Data)?;

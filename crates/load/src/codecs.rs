@@ -15,6 +15,10 @@ impl plan::Codecs for Codecs {
         if from == to || is_repack(from, to) {
             return Some(Fidelity::Exact);
         }
+        if let Some(exact) = quant::recasts(from, to) {
+            let why = || format!("scales of {} are rounded to {}", from.name, to.name);
+            return Some(if exact { Fidelity::Exact } else { Fidelity::Lossy(why()) });
+        }
         if is_by_row(to, from) {
             // All rows have the one scale.
             return Some(Fidelity::Exact);

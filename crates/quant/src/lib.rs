@@ -43,6 +43,7 @@ mod lanes;
 mod packing;
 #[cfg(feature = "products")]
 mod quants;
+mod recast;
 mod registry;
 mod repack;
 mod scheme;
@@ -69,5 +70,6 @@ pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa, NeonDotprod};
 pub use kernel::{Kernel, kernel, kernel_with};
 #[cfg(feature = "products")]
 pub use quants::{Quant, quants};
+pub use recast::{recast, recasts};
 pub use registry::{codec, names, register, scheme};
 pub use repack::{repack, repack_with};

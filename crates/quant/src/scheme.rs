@@ -103,6 +103,7 @@ pub(crate) use q8_0::Q8_0;
 pub(crate) use q8_1::Q8_1;
 pub(crate) use q8_k::Q8K;
 pub use real::REALS;
+pub(crate) use real::Real;
 pub use scope::Scope;
 pub(crate) use small_float::{F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0};
 pub(crate) use squish::{SquishInt8, SquishQ4, SquishQ4a};

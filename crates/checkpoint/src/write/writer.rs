@@ -56,7 +56,7 @@ impl Default for WriteOptions {
 pub struct Writer {
     place: OutputPlace,
     tensors: Vec<Outgoing>,
-    spots: Vec<Spot>,
+    spots: Vec<Vec<Spot>>,
     files: Vec<OutFile>,
     sync_every: u64,
     compared_later: bool,
@@ -138,25 +138,26 @@ impl Writer {
 
     /// Whether the next tensor is on the disk as the journal says.
     fn is_there(&mut self, done: &Done) -> Result<bool, Error> {
-        let (Some(tensor), Some(spot)) = (self.tensors.get(self.next), self.spots.get(self.next).cloned())
+        let (Some(tensor), Some(spots)) = (self.tensors.get(self.next), self.spots.get(self.next).cloned())
         else {
             return Ok(false);
         };
         let bytes = tensor.scheme.planes.iter().map(|plane| tensor.scheme.plane_bytes(plane, &tensor.shape));
         let bytes: Vec<u64> = bytes.map(|bytes| bytes.unwrap_or(0)).collect();
         // A frame wants the planes themselves.
-        let whole = self.files.get(spot.file).is_some_and(|file| file.frame.is_some());
+        let framed = |spot: &Spot| self.files.get(spot.file).is_some_and(|file| file.frame.is_some());
+        let whole = spots.iter().any(framed);
         let longest = bytes.iter().copied().max().unwrap_or(0);
         let step = if whole { longest } else { longest.min(READ) };
-        let file = self.file(spot.file)?;
         let (mut hash, mut planes) = (blake3::Hasher::new(), vec![]);
         let mut buffer = vec![0; usize::try_from(step).unwrap_or(0)];
-        for (bytes, at) in bytes.iter().zip(&spot.at) {
+        for (bytes, spot) in bytes.iter().zip(&spots) {
+            let file = self.file(spot.file)?;
             let mut read = 0;
             while read < *bytes {
                 let part = usize::try_from(step.min(bytes - read)).unwrap_or(0);
                 let part = buffer.get_mut(..part).unwrap_or_default();
-                match read_exact_at(&file, part, at.saturating_add(read)) {
+                match read_exact_at(&file, part, spot.at.saturating_add(read)) {
                     Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
                     other => other.map_err(|e| Error::io(self.place.path(), "read", e))?,
                 }
@@ -171,7 +172,7 @@ impl Writer {
             return Ok(false);
         }
         let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
-        self.lead(&spot, &planes)?;
+        self.lead(&spots, &planes)?;
         Ok(true)
     }
 
@@ -235,20 +236,22 @@ impl Writer {
     }
 
     fn put(&mut self, planes: &[&[u8]]) -> Result<(), Error> {
-        let Some(spot) = self.spots.get(self.next).cloned() else { return Ok(()) };
-        self.lead(&spot, planes)?;
-        let file = self.file(spot.file)?;
-        let written = planes.iter().zip(&spot.at).try_for_each(|(plane, at)| write_all_at(&file, plane, *at));
-        written.map_err(|e| Error::io(self.place.path(), "write", e))
+        let Some(spots) = self.spots.get(self.next).cloned() else { return Ok(()) };
+        self.lead(&spots, planes)?;
+        for (plane, spot) in planes.iter().zip(&spots) {
+            let file = self.file(spot.file)?;
+            write_all_at(&file, plane, spot.at).map_err(|e| Error::io(self.place.path(), "write", e))?;
+        }
+        Ok(())
     }
 
     /// Writes what its file has right before the next tensor.
-    fn lead(&mut self, spot: &Spot, planes: &[&[u8]]) -> Result<(), Error> {
-        let index = self.next;
+    fn lead(&mut self, spots: &[Spot], planes: &[&[u8]]) -> Result<(), Error> {
+        let (index, Some(spot)) = (self.next, spots.first()) else { return Ok(()) };
         let lead =
             self.files.get_mut(spot.file).and_then(|f| f.frame.as_mut()).map(|f| f.lead(index, planes));
-        let (Some(lead), Some(at)) = (lead, spot.at.first()) else { return Ok(()) };
-        let at = at.saturating_sub(lead.len() as u64);
+        let Some(lead) = lead else { return Ok(()) };
+        let at = spot.at.saturating_sub(lead.len() as u64);
         let file = self.file(spot.file)?;
         let written = write_all_at(&file, &lead, at);
         written.map_err(|e| Error::io(self.place.path(), "write", e))
@@ -317,7 +320,7 @@ impl Writer {
         self.failed = true;
         self.place.commit()?;
         let mut holds = vec![self.tensors.is_empty(); self.files.len()];
-        for spot in &self.spots {
+        for spot in self.spots.iter().flatten() {
             holds.iter_mut().skip(spot.file).take(1).for_each(|holds| *holds = true);
         }
         Ok(self.files.iter().zip(holds).filter(|(_, holds)| *holds).map(|(file, _)| file.len).sum())
@@ -367,12 +370,14 @@ impl Draft {
             put(head);
             put(&len.to_le_bytes());
         }
-        for (Outgoing { name, shape, scheme }, spot) in self.tensors.iter().zip(&self.spots) {
+        for (Outgoing { name, shape, scheme }, spots) in self.tensors.iter().zip(&self.spots) {
             put(name.as_bytes());
             shape.iter().for_each(|n| put(&n.to_le_bytes()));
             put(scheme.name.as_bytes());
-            put(&(spot.file as u64).to_le_bytes());
-            spot.at.iter().for_each(|at| put(&at.to_le_bytes()));
+            for spot in spots {
+                put(&(spot.file as u64).to_le_bytes());
+                put(&spot.at.to_le_bytes());
+            }
         }
         hash.finalize().to_hex().to_string()
     }

@@ -19,6 +19,8 @@ enum CompressFormatArg {
     Mlx,
     /// A directory for Hugging Face transformers: int8, or as stored
     Hf,
+    /// A directory of .npy files, as squish reads it
+    NpyDir,
 }
 
 /// `compress`.
@@ -87,8 +89,9 @@ impl CompressArgs {
             CompressFormatArg::Gguf => FormatArg::Gguf,
             CompressFormatArg::Mlx => FormatArg::Mlx,
             CompressFormatArg::Hf => FormatArg::Hf,
+            CompressFormatArg::NpyDir => FormatArg::NpyDir,
         });
-        format(to, source, destination, "gguf, mlx or hf")
+        format(to, source, destination, "gguf, mlx, hf or npy-dir")
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) enum FormatArg {
     Hf,
     /// A directory for mlx-lm
     Mlx,
-    /// A directory of .npy files, plain dtypes only
+    /// A directory of .npy files, with the encodings of squish
     NpyDir,
 }
 

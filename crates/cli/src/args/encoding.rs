@@ -91,6 +91,7 @@ fn help() -> String {
             PresetGroup::Gguf => "gguf, as llama-quantize chooses",
             PresetGroup::Mlx => "mlx, as mlx-lm chooses",
             PresetGroup::Hf => "hf",
+            PresetGroup::Squish => "npy-dir, as squish reads it",
             PresetGroup::Any => "any format",
         };
         format!("For {whom}: {}.", presets.join(", "))

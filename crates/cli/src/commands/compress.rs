@@ -71,7 +71,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     line.clear();
     let compression = compression.map_err(weighbridge::Error::from)?;
     (options.rules, options.preset) = compression.encoding(format);
-    let layout = weighbridge::LayoutKind::Source;
+    let layout = format.compressed_layout();
     let conversion =
         Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
     if args.plan {

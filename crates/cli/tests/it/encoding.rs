@@ -153,7 +153,7 @@ fn what_cannot_be_encoded_is_refused() {
     ");
     assert_snapshot!(fails("plan", &["--tp", "2", "--encode", "layers.*.ffn.*.weight=q8_0"]), @"
     error: `layers.{n}.ffn.down.weight` (2 of them) [64, 48], a rank's share of [64, 96], cannot be `q8_0`: axis 1 has 48 elements, not a multiple of the 32 that a block packs
-    hint: `squish-int8:g64` would fit
+    hint: `bnb-int8` would fit
     exit code 2
     ");
     assert_snapshot!(fails("run", &["-p", "x", "--encode", "*=q4_kk"]), @"

@@ -16,13 +16,18 @@ const GGUF: &[&str] =
 /// Bits of mlx, in groups of 64.
 const MLX: &[u32] = &[2, 3, 4, 5, 6, 8];
 
+/// Encodings that squish reads.
+const SQUISH: &[&str] =
+    &["squish-q4a:g128", "squish-q4a:g64", "squish-q4a:g32", "squish-int8:row", "squish-int8:g64"];
+
 /// The preset of a format that quantises every matrix that may be quantised, with the most bits.
 pub(super) fn preset(format: OutputFormat) -> Option<&'static Preset> {
     Preset::named(match format {
         OutputFormat::Gguf => "q8_0",
         OutputFormat::Mlx => "mlx-8bit",
         OutputFormat::Hf => "int8",
-        OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => return None,
+        OutputFormat::NpyDir => "squish-int8",
+        OutputFormat::Npz | OutputFormat::Safetensors => return None,
     })
 }
 
@@ -34,6 +39,7 @@ pub(super) fn candidates(format: OutputFormat, matrix: &Matrix) -> Vec<Arc<Schem
             let widest = &*matrix.widest.name;
             MLX.iter().map(|bits| widest.replacen(":b8,", &format!(":b{bits},"), 1)).collect()
         }
+        OutputFormat::NpyDir => SQUISH.iter().map(ToString::to_string).collect(),
         _ => vec![matrix.widest.name.to_string()],
     };
     let mut schemes: Vec<Arc<Scheme>> = matrix.stored.iter().cloned().collect();

@@ -16,7 +16,7 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
 }
 
 /// Checks that a tensor of `shape` can be encoded in `scheme`. `mx.quantize` of mlx 0.32 takes whole groups alone,
-/// where a scheme by itself may end a row with a part of one.
+/// and squish computes the size of a group from the shapes of the arrays, where a scheme by itself may end a row with a part of one.
 ///
 /// # Errors
 /// The obstacle, as a message.
@@ -29,7 +29,7 @@ pub fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
         _ => None,
     });
     match group.filter(|per| columns % per != 0).max() {
-        Some(group) if scheme.name.starts_with("mlx-") => {
+        Some(group) if scheme.name.starts_with("mlx-") || scheme.name.starts_with("squish-") => {
             Err(format!("its {columns} columns are no whole groups of {group}"))
         }
         _ => Ok(()),

@@ -40,6 +40,8 @@ pub enum PresetGroup {
     Mlx,
     /// Directories of transformers.
     Hf,
+    /// Directories of numpy arrays: encodings of squish.
+    Squish,
     /// Any format: plain dtypes.
     Any,
 }
@@ -98,6 +100,8 @@ static FALLBACKS: &[(&str, &str)] = &[
     ("q5_0", "f16"),
     ("q5_1", "f16"),
     ("q8_0", "f16"),
+    ("squish-q4a:g32", "squish-int8:g64"),
+    ("squish-int8:g64", "squish-int8:row"),
 ];
 
 /// Why a matrix cannot have what a preset has for it.
@@ -112,8 +116,8 @@ impl std::fmt::Debug for Preset {
 
 impl PresetGroup {
     /// Every group.
-    pub const ALL: [PresetGroup; 4] =
-        [PresetGroup::Gguf, PresetGroup::Mlx, PresetGroup::Hf, PresetGroup::Any];
+    pub const ALL: [PresetGroup; 5] =
+        [PresetGroup::Gguf, PresetGroup::Mlx, PresetGroup::Hf, PresetGroup::Squish, PresetGroup::Any];
 
     /// The format that the group is for, if it is for one alone.
     pub fn format(self) -> Option<&'static str> {
@@ -121,6 +125,7 @@ impl PresetGroup {
             PresetGroup::Gguf => Some("gguf"),
             PresetGroup::Mlx => Some("mlx"),
             PresetGroup::Hf => Some("hf"),
+            PresetGroup::Squish => Some("npy-dir"),
             PresetGroup::Any => None,
         }
     }

@@ -11,7 +11,7 @@ pub const REALS: &[Dtype] = &[Dtype::F16, Dtype::BF16, Dtype::F32];
 
 /// How real numbers are stored, little-endian: as F16, BF16, F32, E8M0 or E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Real(pub(super) Dtype);
+pub(crate) struct Real(pub(crate) Dtype);
 
 impl Real {
     pub(super) const F32: Real = Real(Dtype::F32);
@@ -23,7 +23,7 @@ impl Real {
 
     /// Number `i` of `plane`.
     #[inline(always)]
-    pub(super) fn get(self, plane: &[u8], i: usize) -> f32 {
+    pub(crate) fn get(self, plane: &[u8], i: usize) -> f32 {
         match self.0 {
             Dtype::F16 => Half::from_le_bytes(two(plane, i)).to_f32(),
             Dtype::BF16 => bfloat_from_le_bytes(two(plane, i)),
@@ -51,7 +51,7 @@ impl Real {
     }
 
     /// Stores `x`, rounded, as number `i` of `plane`.
-    pub(super) fn put(self, plane: &mut [u8], i: usize, x: f32) {
+    pub(crate) fn put(self, plane: &mut [u8], i: usize, x: f32) {
         match self.0 {
             Dtype::F16 => plane[2 * i..][..2].copy_from_slice(&Half::from_f32(x).to_le_bytes()),
             Dtype::BF16 => plane[2 * i..][..2].copy_from_slice(&bfloat_to_le_bytes(x)),

@@ -26,6 +26,7 @@ mod said;
 mod sessions;
 mod several;
 mod shares;
+mod squish;
 mod staged;
 #[cfg(unix)]
 mod store;

@@ -1,10 +1,11 @@
-//! Directories of squish, written: plain arrays, and the manifest that gives any name a file.
+//! Directories of squish, written: arrays, and the manifest that gives any name a file.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
+use tensor::{Dtype, Shape};
 
-use super::{MANIFEST, PLAIN, READY, TENSORS};
+use super::{MANIFEST, PLAIN, READY, SHAPE, TENSORS, WAYS};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::npy::{SUFFIX, header};
@@ -13,39 +14,75 @@ use crate::write::{DraftFile, Flat, OutFile, Outgoing, Refusals};
 /// Keys are at most this long in bytes, so that with what comes after them they are names on any file system.
 const MAX_KEY: usize = 200;
 
-/// One array a tensor, by name and content, and the manifest with the mark that it is complete.
+/// One array a tensor, or one for each of its planes and one for its shape, by name and content; and the manifest with the mark that
+/// it is complete.
 pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<DraftFile>, Vec<OutFile>), Error> {
     let mut refused = Refusals::default();
     let (mut arrays, mut manifest, mut keys) =
         (Vec::with_capacity(tensors.len()), Map::new(), HashSet::new());
+    let mut shapes = vec![];
     for (index, tensor) in tensors.iter().enumerate() {
         let Outgoing { name, shape, scheme } = tensor;
-        let Some(head) = scheme.dtype().and_then(|dtype| header::build(dtype, shape)) else {
+        let Some(planes) = planes(tensor) else {
             refused.scheme(tensor);
             continue;
         };
         if let Some(fault) = Fault::of_name(name.as_bytes(), "tensor name") {
             refused.push(tensor, fault);
         }
-        match scheme.byte_len(shape) {
-            Ok(data) => {
-                let at = head.len() as u64;
-                let key = key(name, &mut keys);
-                let flat = Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data) };
-                let file = format!("{TENSORS}/{key}{PLAIN}{SUFFIX}");
-                arrays.push(DraftFile { name: file, tensors: vec![index], flat });
-                if manifest.insert(name.clone(), Value::String(key)).is_some() {
-                    refused.push(tensor, Fault::Twice);
-                }
-            }
-            Err(why) => refused.push(tensor, Fault::geometry(shape, scheme, why)),
+        if let Err(why) = scheme.byte_len(shape) {
+            refused.push(tensor, Fault::geometry(shape, scheme, why));
+            continue;
+        }
+        let key = key(name, &mut keys);
+        for ((suffix, head), plane) in planes.into_iter().zip(scheme.planes.iter()) {
+            let at = head.len() as u64;
+            let data = scheme.plane_bytes(plane, shape).unwrap_or(0);
+            let flat = Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data) };
+            let file = format!("{TENSORS}/{key}{suffix}{SUFFIX}");
+            arrays.push(DraftFile { name: file, tensors: vec![index], flat });
+        }
+        if scheme.dtype().is_none() {
+            shapes.extend(shape_file(&key, shape));
+        }
+        if manifest.insert(name.clone(), Value::String(key)).is_some() {
+            refused.push(tensor, Fault::Twice);
         }
     }
-    refused.check("npy-dir", "a numpy dtype")?;
+    refused.check("npy-dir", "a numpy dtype or an encoding of squish")?;
     // A map of strings cannot fail to be JSON.
     let manifest = serde_json::to_vec_pretty(&manifest).unwrap_or_default();
     let ready = OutFile::whole(format!("{TENSORS}/{READY}"), vec![]);
-    Ok((arrays, vec![OutFile::whole(MANIFEST, manifest), ready]))
+    shapes.extend([OutFile::whole(MANIFEST, manifest), ready]);
+    Ok((arrays, shapes))
+}
+
+/// The suffix and the header of the array of each plane: plain values in their own shape, codes and scales as matrices, as squish has
+/// them. `None` if squish has no such encoding.
+fn planes(tensor: &Outgoing) -> Option<Vec<(&'static str, Vec<u8>)>> {
+    let Outgoing { shape, scheme, .. } = tensor;
+    if let Some(dtype) = scheme.dtype() {
+        return Some(vec![(PLAIN, header::build(dtype, shape)?)]);
+    }
+    let (family, _) = scheme.name.split_once(':')?;
+    let way = WAYS.iter().find(|way| way.scheme == family)?;
+    let rows = Shape::from(shape.split_last()?.1.to_vec()).elements()?;
+    let parts = quant::codec(&scheme.name)?.parts(shape);
+    let array = |(part, suffix): (quant::PlaneTensor, &&'static str)| {
+        let columns = part.shape.elements()?.checked_div(rows)?;
+        // A scale a row is an array of one axis.
+        let by_row = columns == 1 && scheme.name.ends_with(":row");
+        let of = if by_row { Shape::from([rows]) } else { Shape::from([rows, columns]) };
+        Some((*suffix, header::build(part.dtype, &of)?))
+    };
+    parts.into_iter().zip(way.planes).map(array).collect()
+}
+
+/// The array that says the shape of a tensor.
+fn shape_file(key: &str, shape: &Shape) -> Option<OutFile> {
+    let mut content = header::build(Dtype::I64, &Shape::from([shape.len() as u64]))?;
+    content.extend(shape.iter().flat_map(|n| n.to_le_bytes()));
+    Some(OutFile::whole(format!("{TENSORS}/{key}{SHAPE}{SUFFIX}"), content))
 }
 
 /// Returns a prefix of file names for `name`, unique even on file systems that ignore case.

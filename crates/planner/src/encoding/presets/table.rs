@@ -36,6 +36,8 @@ const MLX4: To = To::Scheme("mlx-affine:b4,g64,{}");
 const MLX5: To = To::Scheme("mlx-affine:b5,g64,{}");
 const MLX6: To = To::Scheme("mlx-affine:b6,g64,{}");
 const MLX8: To = To::Scheme("mlx-affine:b8,g64,{}");
+const SQUISH4: To = To::Scheme("squish-q4a:g32");
+const SQUISH8: To = To::Scheme("squish-int8:g64");
 const INT8: To = To::Scheme("bnb-int8");
 const FP8: To = To::Scheme("fp8:e4m3,b128x128,f32");
 
@@ -67,6 +69,9 @@ const ROUTERS: &[Rule] =
 
 const RECIPE_4: &[Rule] = &[Rule(&[Output], &[], MLX4), Rule(&[Value, Latent, Down], &[MoreBits], MLX4)];
 const RECIPE_6: &[Rule] = &[Rule(&[Output], &[], MLX6), Rule(&[Value, Latent, Down], &[MoreBits], MLX6)];
+
+/// Matrices and embeddings; squish keeps the rest in floats.
+const SQUISH: &[Rule] = &[Rule(&[Vector, Router, Position, Unused], &[], KEPT)];
 
 /// All but the matrices of the layers.
 const HF: &[Rule] = &[Rule(&[Vector, Router, Position, Unused, Output, TiedEmbedding, Embedding], &[], KEPT)];
@@ -154,6 +159,8 @@ pub static PRESETS: &[Preset] = &[
     mlx("mlx-8bit", 8.5, "8 bits", MLX8).rules(ROUTERS),
     hf("fp8-block", 8.0, "the matrices of the layers, a scale for 128 × 128", FP8),
     hf("int8", 8.0, "the matrices of the layers, a scale a row (bitsandbytes)", INT8),
+    squish("squish-4bit", 6.0, "4 bits, a scale and an offset for 32", SQUISH4),
+    squish("squish-int8", 8.5, "8 bits, a scale for 64", SQUISH8),
     floats("f16", 1, 16.0, F16),
     floats("bf16", 32, 16.0, BF16),
     floats("f32", 0, 32.0, F32),
@@ -176,6 +183,12 @@ const fn mlx(name: &'static str, bits: f32, about: &'static str, base: To) -> Pr
 const fn hf(name: &'static str, bits: f32, about: &'static str, base: To) -> Preset {
     let group = PresetGroup::Hf;
     Preset { group, file_type: None, ..ggml(name, 0, bits, about, base) }.shared(HF)
+}
+
+/// What squish reads in directories of arrays.
+const fn squish(name: &'static str, bits: f32, about: &'static str, base: To) -> Preset {
+    let group = PresetGroup::Squish;
+    Preset { group, file_type: None, ..ggml(name, 0, bits, about, base) }.shared(SQUISH)
 }
 
 /// A plain dtype for what llama-quantize touches.
