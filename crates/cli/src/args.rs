@@ -356,7 +356,8 @@ pub(crate) struct ModelArgs {
     /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
-    /// Limit parameters, buffers and KV cache together to SIZE [default: what the system has available]
+    /// Limit weights, buffers and KV cache together to SIZE. Layers that do not fit are read again for each token [default: what the
+    /// system has available]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor::Diagnostics;
+use tensor::{Bytes, Diagnostics};
 
 /// Errors of running a model.
 #[derive(thiserror::Error)]
@@ -87,6 +87,14 @@ pub enum Error {
         /// Its scheme.
         scheme: String,
     },
+    /// The largest layer is larger than what may be in memory.
+    #[error("one layer has {} of weights, and {} may be in memory", Bytes(*.wanted), Bytes(*.limit))]
+    LayerTooLarge {
+        /// Bytes of the largest layer.
+        wanted: u64,
+        /// Bytes of weights that may be in memory.
+        limit: u64,
+    },
     /// The tokenizer or the chat template is wrong.
     #[error("`{path}`: {source}")]
     Text {
@@ -155,6 +163,7 @@ impl Error {
     pub fn diagnostics(&self) -> Diagnostics {
         let hint = match self {
             Error::ShortText { .. } => "use a longer text, or shorter chunks",
+            Error::LayerTooLarge { .. } => "allow more memory, or ask for fewer positions",
             Error::Torn => "update all of the weights, or load them again",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
             Error::ContextFull { .. } => "ask for more positions",

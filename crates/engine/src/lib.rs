@@ -46,6 +46,7 @@ pub mod sampler;
 pub mod sampling;
 mod session;
 mod state;
+mod stream;
 pub mod text;
 mod weights;
 
@@ -56,4 +57,5 @@ pub use generate::{Limits, Stats, Stop, generate};
 pub use runner::{BATCH, Runner};
 pub use session::{Session, Snapshot, session_bytes};
 pub use state::KvCache;
+pub use stream::Streaming;
 pub use weights::{Linear, NormWeights, Projection};

@@ -7,7 +7,8 @@ use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
 use crate::layer::{Pass, Rotation, Segment};
-use crate::{Batch, Error, Logits, Model, Session};
+use crate::stream::Stream;
+use crate::{Batch, Error, Logits, Model, Session, Streaming};
 
 /// Rows that one pass takes through the layers at most: prompts go in passes of this.
 pub const BATCH: usize = 256;
@@ -23,6 +24,8 @@ pub struct Runner {
     backend: Box<dyn Backend>,
     /// What looks on while a calibration runs.
     pub(crate) probe: Option<Probe>,
+    /// Brings in layers that are not all in memory.
+    stream: Option<Stream>,
     buffers: Buffers,
     /// For each rotary embedding of the model.
     rotations: Vec<Rotation>,
@@ -72,7 +75,15 @@ impl Runner {
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
         // A pass has no more segments than rows.
         let segments = Vec::with_capacity(BATCH);
-        Ok(Runner { model: Arc::clone(model), backend, probe: None, buffers, rotations, segments })
+        Ok(Runner {
+            model: Arc::clone(model),
+            backend,
+            probe: None,
+            stream: None,
+            buffers,
+            rotations,
+            segments,
+        })
     }
 
     /// The model that it runs.
@@ -83,6 +94,21 @@ impl Runner {
     /// The backend's name.
     pub fn backend(&self) -> String {
         self.backend.name()
+    }
+
+    /// Holds at most `room` bytes of the weights that lie in a map in memory from here on: each pass reads the others again, ahead of
+    /// their use. Returns what stays and what is read, or `None` if all may stay. Results are the same.
+    ///
+    /// # Errors
+    /// If the largest layer is larger than `room`.
+    pub fn stream(&mut self, room: u64) -> Result<Option<Streaming>, Error> {
+        self.stream = Stream::new(&self.model, room)?;
+        Ok(self.streaming())
+    }
+
+    /// What stays in memory and what each pass reads; `None` if all weights stay.
+    pub fn streaming(&self) -> Option<Streaming> {
+        self.stream.as_ref().map(Stream::about)
     }
 
     /// Runs all parts of `batch`, and calls `each` with the number of a part, that of one of its tokens, and the logits after
@@ -123,13 +149,17 @@ impl Runner {
         let Buffers { wide, narrow, h, logits, .. } = &mut self.buffers;
         for start in (0..tokens).step_by(BATCH) {
             let rows = (tokens - start).min(BATCH);
-            for projection in self.model.branches().iter().flat_map(|branch| branch.layer.projections()) {
-                let x = &narrow[..rows * projection.input];
-                self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
+            for (n, branch) in self.model.branches().iter().enumerate() {
+                during(self.stream.as_ref(), n, || {
+                    for projection in branch.layer.projections() {
+                        let x = &narrow[..rows * projection.input];
+                        self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
+                    }
+                });
             }
         }
         let (hidden, vocab) = (self.model.hidden(), self.model.vocab());
-        self.backend.linear(&self.model.output, &h[..hidden], 1, &mut logits[..vocab]);
+        output(&self.model, self.stream.as_ref(), &mut *self.backend, &h[..hidden], 1, &mut logits[..vocab]);
     }
 
     /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
@@ -179,7 +209,7 @@ impl Runner {
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
-        let Runner { model, backend, probe, buffers, rotations, segments } = self;
+        let Runner { model, backend, probe, stream, buffers, rotations, segments } = self;
         let (hidden, mut probed) = (model.hidden(), Probed::new(&mut **backend, probe.as_mut()));
         let backend = probed.backend();
         let Buffers { x, h, added, wide, narrow, .. } = buffers;
@@ -202,12 +232,14 @@ impl Runner {
                 rotation.fill(frequencies, segment.row, position, count);
             }
         }
+        let stream = stream.as_ref();
+        stream.into_iter().for_each(Stream::embedded);
         let sessions = &mut parts;
         let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow };
         for (n, branch) in model.branches().iter().enumerate() {
             pass.branch = n;
             pass.backend.norm(&branch.norm, x, h);
-            branch.layer.run(&mut pass, h, added);
+            during(stream, n, || branch.layer.run(&mut pass, h, added));
             match &branch.post_norm {
                 Some(post) => {
                     pass.backend.norm(post, added, h);
@@ -224,7 +256,7 @@ impl Runner {
 
     /// Hands on the logits of the rows of the last pass that some are wanted of.
     fn outputs(&mut self, parts: &[BatchItem<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
-        let Runner { model, backend, probe, buffers, segments, .. } = self;
+        let Runner { model, backend, probe, stream, buffers, segments, .. } = self;
         let (hidden, vocab) = (model.hidden(), model.vocab());
         let mut probed = Probed::new(&mut **backend, probe.as_mut());
         let backend = probed.backend();
@@ -245,7 +277,7 @@ impl Runner {
                 count += 1;
             }
             let logits = &mut logits[..count * vocab];
-            backend.linear(&model.output, &h[..count * hidden], count, logits);
+            output(model, stream.as_ref(), backend, &h[..count * hidden], count, logits);
             if let Some(cap) = model.architecture().decoder.logit_soft_cap {
                 for l in logits.iter_mut() {
                     *l = cap * (*l / cap).tanh();
@@ -255,5 +287,28 @@ impl Runner {
                 each(part, token, logits);
             }
         }
+    }
+}
+
+/// Runs `run`, which uses the weights of unit `unit`, while these are in memory.
+fn during(stream: Option<&Stream>, unit: usize, run: impl FnOnce()) {
+    match stream {
+        Some(stream) => stream.during(unit, run),
+        None => run(),
+    }
+}
+
+/// The products of `rows` rows of `x` with the output matrix.
+fn output(
+    model: &Model,
+    stream: Option<&Stream>,
+    backend: &mut dyn Backend,
+    x: &[f32],
+    rows: usize,
+    logits: &mut [f32],
+) {
+    match stream {
+        Some(stream) => stream.output(backend, x, rows, logits),
+        None => backend.linear(&model.output, x, rows, logits),
     }
 }

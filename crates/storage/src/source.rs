@@ -36,6 +36,11 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     /// All bytes, if the source is mapped into memory, or is there already.
     fn mapped(&self) -> Option<&[u8]>;
 
+    /// Brings `range` of the map into memory: who touches it next waits for nothing.
+    fn prefetch(&self, range: Range<u64>) {
+        let _ = range;
+    }
+
     /// Says that nobody is about to use `range` of the map again: its pages need not count as this process's memory any
     /// more. They stay in the page cache, and what still looks there finds the same bytes.
     fn leave(&self, range: Range<u64>) {

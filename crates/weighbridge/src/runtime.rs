@@ -11,7 +11,7 @@ use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Batch, Limits, Runner, Session, Stats, session_bytes};
+use engine::{Batch, Limits, Runner, Session, Stats, Streaming, session_bytes};
 use load::{LoadReport, Loaded, Needs, Plan, Pool};
 use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
@@ -151,7 +151,7 @@ impl Runtime {
             let loaded = load(&checkpoint, &model, &arch, (layout, isa), context, &mut pool, options);
             (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (loaded, copy) = loaded?;
+        let (loaded, copy, layout) = loaded?;
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
         let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
@@ -161,7 +161,12 @@ impl Runtime {
                 Box::new(Cpu::new(pool, isa, access, &shared)?)
             }
         };
-        let runner = Runner::new(&shared, backend)?;
+        let mut runner = Runner::new(&shared, backend)?;
+        if let Some(available) = options.memory.or_else(load::available_memory) {
+            let state = session_bytes(shared.architecture(), context as u64, 1).unwrap_or(u64::MAX);
+            let held = loaded.report().owned_bytes.saturating_add(state);
+            runner.stream(available.saturating_sub(held))?;
+        }
         let template = text::chat_template(&checkpoint)?;
         let report = loaded.report().clone();
         let sampling = sampling(&checkpoint)?;
@@ -213,6 +218,11 @@ impl Runtime {
             ReadyCopy::Planned { builder, first: true } => Some(builder.bytes()),
             _ => None,
         }
+    }
+
+    /// What stays in memory and what each pass reads, if not all weights may be in memory at once.
+    pub fn streaming(&self) -> Option<Streaming> {
+        self.runner.streaming()
     }
 
     /// The layout that the slots have.
@@ -414,7 +424,7 @@ fn load(
     context: usize,
     pool: &mut Pool,
     options: &RuntimeOptions,
-) -> Result<(Loaded, ReadyCopy), Error> {
+) -> Result<(Loaded, ReadyCopy, LayoutKind), Error> {
     let planned = plan(checkpoint, model, layout, options)?;
     let fits = Fits { checkpoint, arch, context, limit: options.memory };
     let (cache, writes) = match &options.cache {
@@ -426,9 +436,19 @@ fn load(
     // A copy that cannot be read is as good as none.
     if let Some(ready) = entry.as_ref().and_then(|entry| entry.load().ok().flatten()) {
         fits.check(Needs::default())?;
-        return Ok((ready, ReadyCopy::Used));
+        return Ok((ready, ReadyCopy::Used, layout));
     }
-    let memory = fits.check(planned.needs(load::Options::default(), pool.threads())?)?;
+    let memory = match fits.check(planned.needs(load::Options::default(), pool.threads())?) {
+        Err(refused) if options.layout.is_none() && layout != LayoutKind::InPlace => {
+            // As the file has them, most weights stay in the map, and need not be in memory all at once.
+            let planned = plan(checkpoint, model, LayoutKind::InPlace, options)?;
+            let needs = planned.needs(load::Options::default(), pool.threads())?;
+            let memory = fits.check(needs).map_err(|_| refused)?;
+            let loaded = planned.load_with(pool, load::Options { memory, ..load::Options::default() })?;
+            return Ok((loaded, ReadyCopy::None, LayoutKind::InPlace));
+        }
+        fitted => fitted?,
+    };
     let loaded = planned.load_with(pool, load::Options { memory, ..load::Options::default() })?;
     let builder = entry.filter(|_| writes).and_then(|entry| {
         let first = entry.state() == State::Absent;
@@ -436,7 +456,7 @@ fn load(
         let is_taken = cache.is_some_and(|cache| cache.takes(builder.bytes()));
         is_taken.then(|| ReadyCopy::Planned { builder: Box::new(builder), first })
     });
-    Ok((loaded, builder.unwrap_or(ReadyCopy::None)))
+    Ok((loaded, builder.unwrap_or(ReadyCopy::None), layout))
 }
 
 /// Whether parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system

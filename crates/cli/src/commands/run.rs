@@ -48,6 +48,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             error.diagnostics()
         )));
     }
+    if let Some(streaming) = runtime.streaming() {
+        note(&format!(
+            "{} of weights stay in memory, {} are read for each token",
+            Bytes(streaming.kept),
+            Bytes(streaming.read)
+        ));
+    }
     if let Some(bytes) = runtime.first_copy() {
         let copy = Bytes(bytes);
         note(&format!(

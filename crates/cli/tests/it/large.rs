@@ -77,3 +77,49 @@ fn half_a_million_tensors_are_listed_in_little_memory() {
         }
     }
 }
+
+/// A model three times as large as its memory: the same text, and the program takes little more than it was given.
+#[test]
+fn layers_that_do_not_fit_into_memory_are_streamed() {
+    const GIVEN: u64 = 30;
+    let model = testkit::model("smollm2");
+    let run = |how: &[&str]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
+            .arg("run")
+            .arg(&model)
+            .args([
+                "-p",
+                "The capital of France is",
+                "--raw",
+                "-n",
+                "80",
+                "--temperature",
+                "0",
+                "--ctx",
+                "256",
+            ])
+            .args(["--layout", "in-place", "--cache", "off"])
+            .args(how)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        let mut text = vec![0; 150];
+        out.read_exact(&mut text).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        let peak: u64 = peak.unwrap().parse().unwrap();
+        out.read_to_end(&mut text).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success(), "{said}");
+        (text, peak / 1024, said)
+    };
+    let (wanted, whole, _) = run(&[]);
+    let (text, peak, said) = run(&["--memory", &format!("{GIVEN}MiB")]);
+    println!("{whole} MiB, and of {GIVEN} MiB {peak}");
+    assert_eq!(text, wanted);
+    assert!(said.contains(" of weights stay in memory, "), "{said}");
+    assert!(whole > 92 && peak < GIVEN + 64, "{whole} MiB, {peak} MiB");
+}

@@ -55,6 +55,36 @@ impl Slot {
         }
     }
 
+    /// Brings borrowed bytes into memory.
+    pub fn prefetch(&self) {
+        if let SlotMemory::Borrowed { source, range } = &self.0 {
+            source.prefetch(range.start as u64..range.end as u64);
+        }
+    }
+
+    /// Takes borrowed bytes out of this process's memory, until somebody touches them again.
+    pub fn release(&self) {
+        if let SlotMemory::Borrowed { source, range } = &self.0 {
+            source.leave(range.start as u64..range.end as u64);
+        }
+    }
+
+    /// Some of the bytes, in the same place; `None` if they are not there.
+    pub(crate) fn part(&self, part: Range<usize>) -> Option<Slot> {
+        let within = |range: &Range<usize>| {
+            let part = range.start.checked_add(part.start)?..range.start.checked_add(part.end)?;
+            (part.start <= part.end && part.end <= range.end).then_some(part)
+        };
+        Some(Slot(match &self.0 {
+            SlotMemory::Borrowed { source, range } => {
+                SlotMemory::Borrowed { source: Arc::clone(source), range: within(range)? }
+            }
+            SlotMemory::Owned { arena, range } => {
+                SlotMemory::Owned { arena: Arc::clone(arena), range: within(range)? }
+            }
+        }))
+    }
+
     /// Where in the arena the bytes lie, if they do.
     pub(crate) fn place(&self) -> Option<Range<usize>> {
         match &self.0 {

@@ -1,10 +1,11 @@
 //! A loaded parameter.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use quant::Matrix;
-use tensor::{Scheme, Shape};
+use tensor::{Bands, Scheme, Shape};
 
 use crate::memory::slot::Slot;
 
@@ -59,6 +60,34 @@ impl Tensor {
     pub fn rows(&self) -> usize {
         let rows = self.shape.iter().rev().skip(1).product::<u64>();
         usize::try_from(rows).unwrap_or(usize::MAX)
+    }
+
+    /// A matrix as matrices of some of its rows each, which lie where they lay: about `bytes` in each, in order. One alone if its rows
+    /// cannot be told apart.
+    pub fn bands(&self, bytes: u64) -> Vec<Tensor> {
+        let whole = || vec![self.clone()];
+        let ([rows, k], Some(bands)) = (&self.shape[..], Bands::of(&self.scheme, &self.shape)) else {
+            return whole();
+        };
+        // Each value of a plain tensor is a row to its scheme.
+        let each = if self.scheme.trailing == 0 { *k } else { 1 };
+        let cut: Vec<Range<u64>> = if each == 1 {
+            bands.cut(bytes).collect()
+        } else {
+            let row = self.slots.iter().map(|slot| slot.bytes().len() as u64).sum::<u64>() / rows;
+            let step = (bytes / row.max(1)).max(1);
+            (0..rows.div_ceil(step)).map(|i| i * step..((i + 1) * step).min(*rows)).collect()
+        };
+        let band = |rows: Range<u64>| {
+            let part = |(plane, slot): (usize, &Slot)| {
+                let bytes = bands.bytes(plane, 0, &(rows.start * each..rows.end * each));
+                slot.part(usize::try_from(bytes.start).ok()?..usize::try_from(bytes.end).ok()?)
+            };
+            let slots = self.slots.iter().enumerate().map(part).collect::<Option<_>>()?;
+            let shape = Shape::from([rows.end - rows.start, *k]);
+            Some(Tensor { shape, scheme: Arc::clone(&self.scheme), slots })
+        };
+        cut.into_iter().map(band).collect::<Option<_>>().unwrap_or_else(whole)
     }
 
     /// The values of an f32 tensor.

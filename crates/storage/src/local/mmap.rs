@@ -102,6 +102,15 @@ impl ByteSource for Mapped {
     }
 
     #[cfg(target_os = "linux")]
+    fn prefetch(&self, range: Range<u64>) {
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
+        let Some(part) = self.map.get(start..end) else { return };
+        // All of it is asked of the disk before any of it is waited for. Both are hints: what they leave out is read when it is touched.
+        let _ = self.map.advise_range(memmap2::Advice::WillNeed, start, part.len());
+        let _ = self.map.advise_range(memmap2::Advice::PopulateRead, start, part.len());
+    }
+
+    #[cfg(target_os = "linux")]
     fn leave(&self, range: Range<u64>) {
         let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
         let Some(part) = self.map.get(start..end) else { return };

@@ -30,6 +30,7 @@ mod squish;
 mod staged;
 #[cfg(unix)]
 mod store;
+mod streamed;
 mod vllm;
 mod wrappers;
 

@@ -1,0 +1,53 @@
+//! Models that are larger than the memory that they are given: layers are read again for each pass, and nothing else changes.
+
+use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
+
+use crate::{golden, model};
+
+fn start(path: &std::path::Path, memory: Option<u64>) -> Result<Runtime, weighbridge::Error> {
+    let (layout, threads) = (Some(LayoutKind::InPlace), Some(2));
+    let options = RuntimeOptions { layout, threads, memory, context: Some(400), ..RuntimeOptions::default() };
+    Runtime::start(path, &options)
+}
+
+/// Bits of all logits of a prompt that takes two passes, of some tokens after it, and of a shorter prompt instead.
+fn bits(runtime: &mut Runtime) -> Vec<u32> {
+    let prompt: Vec<u32> = (0..300).map(|i| 7 + i * 13 % 101).collect();
+    let mut bits = vec![];
+    let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
+    keep(runtime.forward(&prompt).unwrap());
+    for token in 20..24 {
+        keep(runtime.forward(&[token]).unwrap());
+    }
+    runtime.truncate(3);
+    runtime.forward_each(&prompt[..20], keep).unwrap();
+    bits
+}
+
+#[test]
+fn a_streamed_model_computes_the_same() {
+    for name in ["smollm2", "gpt2-124m"] {
+        let path = model(name);
+        let mut whole = start(&path, None).unwrap();
+        assert!(whole.streaming().is_none());
+        let wanted = bits(&mut whole);
+        let (weights, state) = (whole.reads(0).0, whole.shared().state_reads(399));
+        for share in [1, 2, 6, 9] {
+            let mut runtime =
+                start(&path, Some(whole.report().owned_bytes + state + weights * share / 10)).unwrap();
+            let streaming = runtime.streaming().unwrap();
+            assert!(streaming.kept <= weights * share / 10 && streaming.kept + streaming.read == weights);
+            assert!(streaming.kept > 0 || share < 6, "{name}: {streaming:?}");
+            assert!(bits(&mut runtime) == wanted, "{name} in {share} tenths");
+        }
+    }
+}
+
+#[test]
+fn a_layer_must_fit() {
+    let path = golden().join("llama-tiny/model.gguf");
+    let whole = start(&path, None).unwrap();
+    let state = whole.shared().state_reads(399);
+    let refused = start(&path, Some(whole.report().owned_bytes + state + 1000)).err().unwrap();
+    assert!(refused.to_string().contains("one layer has "), "{refused}");
+}
