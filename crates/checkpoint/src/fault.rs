@@ -344,6 +344,12 @@ pub enum Fault {
     /// A path that names no file.
     #[error("the path does not end in a name")]
     NoFileName,
+    /// A name of a file after which another cannot be named.
+    #[error("the file with its data cannot be named after it: {why}")]
+    Unnamed {
+        /// The reason.
+        why: &'static str,
+    },
     /// A source that lacks what the format to be written needs.
     #[error("wanted {wants}, found none")]
     Lacks {
@@ -391,6 +397,7 @@ impl Fault {
             | Fault::Source
             | Fault::Busy
             | Fault::NoFileName
+            | Fault::Unnamed { .. }
             | Fault::NoKey { .. }
             | Fault::Lacks { .. } => Blame::Misuse,
             _ => Blame::Malformed,
@@ -419,6 +426,7 @@ impl Fault {
                 Some("move it, or name another destination: files that may be yours are never removed")
             }
             Fault::NoFolder => Some("create it first"),
+            Fault::Unnamed { .. } => Some("name another destination"),
             Fault::Source => {
                 Some("write to another path, and replace the source when you have checked the result")
             }

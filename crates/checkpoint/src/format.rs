@@ -8,6 +8,7 @@ pub(crate) mod gguf;
 pub(crate) mod hf;
 pub(crate) mod npy;
 pub(crate) mod npz;
+pub(crate) mod onnx;
 pub(crate) mod pytorch;
 pub(crate) mod safetensors;
 pub(crate) mod squish;

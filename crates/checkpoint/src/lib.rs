@@ -42,7 +42,7 @@ pub use contents::{File, Ignored};
 pub use error::{Error, Problem, Report, Subject};
 pub use fault::Fault;
 pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, ValueType, gguf_holds};
-pub use format::hf::{HfFiles, HfMetadata, Member, RankFiles};
+pub use format::hf::{HfFiles, HfMetadata, Member, RankFiles, plain_config};
 pub use more::More;
 pub use open::{OpenOptions, open, open_from, open_with};
 pub use storage::{ByteSource, Changed, Identity, Io, Location, Name, Pace, Storage};

@@ -22,7 +22,7 @@ use tensor::{Dtype, Scheme, Shape};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::format::hf::HfFiles;
-use crate::format::{gguf, hf, npz, safetensors, squish};
+use crate::format::{gguf, hf, npz, onnx, safetensors, squish};
 pub(crate) use frame::Frame;
 use place::DestinationKind;
 pub use shards::Split;
@@ -55,6 +55,8 @@ pub struct Draft {
     files: Vec<OutFile>,
     /// The place of each plane of each tensor.
     spots: Vec<Vec<Spot>>,
+    /// The `metadata_props` of an ONNX model. The first file names the second, so it is made once the path is known.
+    metadata_props: Option<Vec<(String, String)>>,
 }
 
 impl fmt::Debug for Draft {
@@ -65,7 +67,7 @@ impl fmt::Debug for Draft {
 
 /// One file of the result, as far as it is known before its tensors.
 pub(crate) struct OutFile {
-    /// Its name in the directory; of no meaning where the caller's path is that of a file.
+    /// Its name in the directory; where the caller's path is that of a file, the end of its name.
     pub(crate) name: String,
     /// Its start; of a small file all of it.
     pub(crate) head: Vec<u8>,
@@ -86,7 +88,7 @@ pub(crate) struct Spot {
 
 /// One of several files, and which tensors of the draft it holds.
 pub(crate) struct DraftFile {
-    /// Its name; of GGUF only what tells it from others.
+    /// Its name; of GGUF and ONNX only what tells it from others.
     pub(crate) name: String,
     /// The tensors, in the order of `flat`. One whose planes are in several files is in each of them, in the order of its planes.
     pub(crate) tensors: Vec<usize>,
@@ -257,6 +259,35 @@ impl Draft {
         Ok(draft)
     }
 
+    /// An ONNX model of `tensors` as initializers, without nodes, and beside it a file with their data: `NAME.onnx` and
+    /// `NAME.onnx.data`. Plain dtypes only. Keys of `metadata_props` must be distinct.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn onnx(tensors: Vec<Outgoing>, metadata_props: Vec<(String, String)>) -> Result<Draft, Error> {
+        let data = onnx::data(&tensors)?;
+        let all = (0..tensors.len()).collect();
+        let model = Flat { head: vec![], offsets: vec![], len: 0 };
+        let files = vec![
+            DraftFile { name: String::new(), tensors: vec![], flat: model },
+            DraftFile { name: onnx::DATA.to_owned(), tensors: all, flat: data },
+        ];
+        let mut draft = Draft::several(tensors, DestinationKind::File, files);
+        draft.metadata_props = Some(metadata_props);
+        draft.name_data(onnx::LOCATION);
+        Ok(draft)
+    }
+
+    /// Makes the ONNX model anew, with its data in the file `location`.
+    fn name_data(&mut self, location: &str) {
+        let Some(metadata_props) = &self.metadata_props else { return };
+        let offsets = self.spots.iter().filter_map(|spot| spot.at.first().copied());
+        let model = onnx::model(&self.tensors, offsets, metadata_props, location);
+        if let Some(first) = self.files.first_mut() {
+            *first = OutFile::whole("", model);
+        }
+    }
+
     fn one(tensors: Vec<Outgoing>, flat: Flat, frame: Option<Box<dyn Frame>>) -> Draft {
         let all = (0..tensors.len()).collect();
         let mut draft = Draft::several(
@@ -283,7 +314,7 @@ impl Draft {
             }
             files.push(OutFile { name, head, len, frame: None });
         }
-        Draft { tensors, kind, files, spots }
+        Draft { tensors, kind, files, spots, metadata_props: None }
     }
 
     /// The tensors, in the order in which [`Writer::tensor`] wants them.
@@ -307,7 +338,7 @@ impl Draft {
         }
     }
 
-    /// Length of all files together in bytes.
+    /// Length of all files together in bytes; of ONNX nearly, because one file names the other.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
     }
@@ -331,7 +362,10 @@ impl Draft {
     ///
     /// # Errors
     /// As [`Draft::create`].
-    pub fn create_with(self, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
+    pub fn create_with(mut self, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
+        if self.metadata_props.is_some() {
+            self.name_data(&onnx::location(path)?);
+        }
         Writer::new(self, path, options)
     }
 }

@@ -38,6 +38,25 @@ static FOREIGN: &[Foreign] = &[
         hint: "get the model as GGUF",
     },
     Foreign {
+        // `ir_version`, then `producer_name`: onnx.proto of onnx 1.23.2, `ModelProto`.
+        what: "an ONNX model, which can be written but not read",
+        starts: &[
+            b"\x08\x03\x12",
+            b"\x08\x04\x12",
+            b"\x08\x05\x12",
+            b"\x08\x06\x12",
+            b"\x08\x07\x12",
+            b"\x08\x08\x12",
+            b"\x08\x09\x12",
+            b"\x08\x0a\x12",
+            b"\x08\x0b\x12",
+            b"\x08\x0c\x12",
+            b"\x08\x0d\x12",
+            b"\x08\x0e\x12",
+        ],
+        hint: "open the checkpoint that it was made from, or save its initializers as safetensors",
+    },
+    Foreign {
         what: "a Git LFS pointer, not the file it stands for",
         starts: &[b"version https://git-lfs"],
         hint: "fetch the content: `git lfs pull` in the clone, or download the file from its page",

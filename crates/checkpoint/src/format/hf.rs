@@ -21,7 +21,7 @@ pub use ranks::RankFiles;
 pub(crate) use ranks::rank_parts;
 pub(crate) use shards::{INDEX, shards};
 pub(crate) use weights::is_index;
-pub use write::HfFiles;
+pub use write::{HfFiles, plain_config};
 pub(crate) use write::{config_for, is_written, pairs, pretty};
 
 /// The HF directory format.

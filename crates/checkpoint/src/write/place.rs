@@ -23,7 +23,7 @@ use crate::numbered::Numbered;
 /// The meaning of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DestinationKind {
-    /// A file.
+    /// A file. Others of the same result are beside it, and their names are its own with an ending.
     File,
     /// A file `NAME.gguf`, or its parts `NAME-00001-of-00003.gguf`: one of the two replaces either.
     Parts,
@@ -70,8 +70,12 @@ impl OutputPlace {
         let (mut inner, mut names) = (vec![], vec![]);
         for file in files {
             let to = match kind {
-                DestinationKind::File => path.to_owned(),
-                DestinationKind::Parts if file.name.is_empty() => path.to_owned(),
+                DestinationKind::File | DestinationKind::Parts if file.name.is_empty() => path.to_owned(),
+                DestinationKind::File => {
+                    let mut beside = name.to_owned();
+                    beside.push(&file.name);
+                    path.with_file_name(beside)
+                }
                 DestinationKind::Parts => path.with_file_name(format!("{}{}{GGUF}", stem(path), file.name)),
                 DestinationKind::Folder => output.join(&file.name),
             };

@@ -85,7 +85,7 @@ impl fmt::Debug for Writer {
 impl Writer {
     pub(super) fn new(draft: Draft, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
         let fingerprint = draft.fingerprint(&options.identity);
-        let Draft { tensors, kind, files, spots } = draft;
+        let Draft { tensors, kind, files, spots, .. } = draft;
         let place = OutputPlace::open(path, kind, &files, tensors.len(), &fingerprint, options)?;
         let claimed = place.journal.done.len();
         let begun = vec![false; files.len()];

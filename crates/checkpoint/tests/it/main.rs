@@ -18,6 +18,7 @@ mod notations;
 mod npy;
 mod npy_zst;
 mod npz;
+mod onnx;
 mod own;
 mod packed_companions;
 mod pytorch;

@@ -91,6 +91,15 @@ pub(crate) fn pairs(source: &HfFiles, flavour: Flavour) -> Vec<(String, String)>
     std::iter::once(("format".to_owned(), format.to_owned())).chain(others).collect()
 }
 
+/// The same `config.json` for weights none of which is quantised.
+pub fn plain_config(config: &Map<String, Value>) -> Map<String, Value> {
+    let mut plain = config.clone();
+    for key in QUANTISATION {
+        plain.remove(key);
+    }
+    plain
+}
+
 /// The `config.json` of a directory with `tensors`: the source's, with what it must say so that weights of
 /// several planes are read back as they are meant, which is tried.
 pub(crate) fn config_for(
@@ -98,10 +107,7 @@ pub(crate) fn config_for(
     config: &Map<String, Value>,
     flavour: Flavour,
 ) -> Result<Vec<u8>, Error> {
-    let mut plain = config.clone();
-    for key in QUANTISATION {
-        plain.remove(key);
-    }
+    let plain = plain_config(config);
     let several: Vec<&Outgoing> = tensors.iter().filter(|t| t.scheme.dtype().is_none()).collect();
     if several.is_empty() {
         return Ok(pretty(&plain));
