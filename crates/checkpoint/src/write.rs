@@ -281,7 +281,7 @@ impl Draft {
     /// Makes the ONNX model anew, with its data in the file `location`.
     fn name_data(&mut self, location: &str) {
         let Some(metadata_props) = &self.metadata_props else { return };
-        let offsets = self.spots.iter().filter_map(|spot| spot.at.first().copied());
+        let offsets = self.spots.iter().filter_map(|spots| spots.first().map(|spot| spot.at));
         let model = onnx::model(&self.tensors, offsets, metadata_props, location);
         if let Some(first) = self.files.first_mut() {
             *first = OutFile::whole("", model);

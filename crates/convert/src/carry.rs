@@ -3,6 +3,7 @@
 
 mod to_gguf;
 mod to_hf;
+mod to_onnx;
 
 use std::collections::HashSet;
 
@@ -19,6 +20,7 @@ use crate::{Error, rope};
 
 use to_gguf::to_gguf;
 use to_hf::to_hf;
+pub(crate) use to_onnx::to_onnx;
 
 /// A tensor that no entry of the source holds.
 pub(crate) struct Made {

@@ -189,7 +189,7 @@ impl<'a> Conversion<'a> {
             scheme: Arc::clone(&p.scheme),
         });
         let mut tensors: Vec<Outgoing> = tensors.collect();
-        let Carried { beside, made, left, lost } = carried.unwrap_or_default();
+        let Carried { beside, made, mut left, lost } = carried.unwrap_or_default();
         tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
@@ -238,6 +238,11 @@ impl<'a> Conversion<'a> {
                 };
                 Draft::npy_dir(tensors, files)?
             }
+            (OutputFormat::Onnx, metadata) => {
+                let (metadata_props, more) = carry::to_onnx(&beside, metadata);
+                left.extend(more);
+                Draft::onnx(tensors, metadata_props)?
+            }
             (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
         let mut identity = resume::identity(checkpoint, layout, format, options);
@@ -258,7 +263,7 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// Length of what will be written, in bytes, or a little more.
+    /// Length of what will be written, in bytes, or nearly.
     pub fn bytes(&self) -> u64 {
         self.draft.bytes()
     }

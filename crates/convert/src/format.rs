@@ -16,6 +16,8 @@ pub enum OutputFormat {
     Npz,
     /// One safetensors file: plain dtypes.
     Safetensors,
+    /// An ONNX model of initializers without nodes, and a file with their data: plain dtypes.
+    Onnx,
     /// GGUF.
     Gguf,
     /// A directory as transformers reads it.
@@ -32,6 +34,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Npz => "npz",
             OutputFormat::Safetensors => "safetensors",
+            OutputFormat::Onnx => "onnx",
             OutputFormat::Gguf => "gguf",
             OutputFormat::Hf => "hf",
             OutputFormat::Mlx => "mlx",
@@ -48,7 +51,7 @@ impl OutputFormat {
     pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
         let path = path.as_ref();
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
-        let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Gguf];
+        let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Onnx, OutputFormat::Gguf];
         files.into_iter().find(|f| f.name() == extension)
     }
 
@@ -58,7 +61,7 @@ impl OutputFormat {
             OutputFormat::Gguf => Some(LayoutKind::Named(DialectName::Gguf)),
             OutputFormat::Hf => Some(LayoutKind::Named(DialectName::Hf)),
             OutputFormat::Mlx => Some(LayoutKind::Mlx),
-            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::NpyDir => None,
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx | OutputFormat::NpyDir => None,
         }
     }
 
@@ -82,7 +85,7 @@ impl OutputFormat {
                 scheme.dtype().is_some()
                     || (of_squish(scheme) && shape.len() > 1 && fits(scheme, shape).is_ok())
             }
-            OutputFormat::Npz | OutputFormat::Safetensors => scheme.dtype().is_some(),
+            OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx => scheme.dtype().is_some(),
         }
     }
 

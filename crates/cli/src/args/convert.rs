@@ -40,7 +40,7 @@ pub(crate) struct ConvertArgs {
     /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]
     to: Option<FormatArg>,
-    /// The names and shapes to write [default: those of the format; for npz and safetensors, those of the source]
+    /// The names and shapes to write [default: those of the format; for npz, safetensors, onnx and npy-dir, those of the source]
     #[arg(long, value_enum, default_value_t = LayoutArg::Source, hide_default_value = true)]
     pub(crate) layout: LayoutArg,
     /// Join a source that holds one file or more for each rank of ENGINE. Repeat `--whole-experts` and `--experts` as
@@ -113,6 +113,8 @@ pub(super) enum FormatArg {
     Npz,
     /// One safetensors file, plain dtypes only
     Safetensors,
+    /// The weights as initializers of an ONNX graph without nodes, and DESTINATION.data with their values, plain dtypes only
+    Onnx,
     /// GGUF, with the configuration and the tokenizer
     Gguf,
     /// A directory for Hugging Face transformers
@@ -131,7 +133,7 @@ impl ConvertArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        format(self.to, &self.source, &self.destination, "npz, safetensors, gguf, hf, mlx or npy-dir")
+        format(self.to, &self.source, &self.destination, "npz, safetensors, onnx, gguf, hf, mlx or npy-dir")
     }
 }
 
@@ -158,6 +160,7 @@ pub(super) fn format(
         }
         Some(FormatArg::Npz) => OutputFormat::Npz,
         Some(FormatArg::Safetensors) => OutputFormat::Safetensors,
+        Some(FormatArg::Onnx) => OutputFormat::Onnx,
         Some(FormatArg::Gguf) => OutputFormat::Gguf,
         Some(FormatArg::Hf) => OutputFormat::Hf,
         Some(FormatArg::Mlx) => OutputFormat::Mlx,

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::Pool;
 use weighbridge::checkpoint::Io;
-use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, Progress};
+use weighbridge::convert::{
+    Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, OutputFormat, Progress,
+};
 use weighbridge::planner::Encoding;
 use weighbridge::tensor::{Bytes, counted};
 
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     if args.json {
         return Ok(json::print(&json::Convert::of(&args.source, &report, &groups))?);
     }
-    Ok(std::io::stdout().lock().write_all(text(args, &report, groups).as_bytes())?)
+    Ok(std::io::stdout().lock().write_all(text(args, format, &report, groups).as_bytes())?)
 }
 
 /// The importance matrix in the file at `path`.
@@ -105,7 +107,7 @@ pub(super) fn now(p: &Progress<'_>) -> String {
     format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name)
 }
 
-fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> String {
+fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups: Vec<Group>) -> String {
     use std::fmt::Write;
     let (before, after) = report.bytes();
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
@@ -134,6 +136,9 @@ fn text(args: &ConvertArgs, report: &ConvertReport, groups: Vec<Group>) -> Strin
             out,
             "  note: the result is larger than its source: {after} of tensors, {before} before"
         );
+    }
+    if format == OutputFormat::Onnx {
+        out.push_str("  note: the graph has weights and no nodes: it computes nothing\n");
     }
     if let Some(d) = report.difference() {
         let (rmse, max, cosine) = (d.rmse(), d.max, d.cosine());

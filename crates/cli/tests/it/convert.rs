@@ -104,6 +104,59 @@ fn canonical_names_can_be_written_and_ties_are_said() {
     assert!(tensors(&target).iter().all(|t| t.0.starts_with("layers.") || !t.0.contains("h.")));
 }
 
+/// ONNX has room for the weights and the configuration: what else there is, is said.
+#[test]
+fn onnx_is_weights_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (golden().join("llama-tiny/model.gguf"), dir.path().join("m.onnx"));
+    let text = convert(&golden(), &[path(&source), path(&target), "--encode", "*=f16"]);
+    assert_snapshot!(text.replace(&format!("{}/", dir.path().display()), ""), @"
+    llama-tiny/model.gguf → m.onnx
+      21 tensors, 305 KiB → 153 KiB (16.00 bits a weight)
+      note: the graph has weights and no nodes: it computes nothing
+      changed values: rmse 6.334e-5, largest error 4.841e-4, cosine 1.000000
+           tensor                      from  to    bits     rmse  max error  cosine    by
+           output.weight               f32   f16  16.00  6.32e-5    4.69e-4  1.000000  *=f16
+           token_embd.weight           f32   f16  16.00  6.30e-5    3.04e-4  1.000000  *=f16
+      2 ×  blk.{n}.attn_norm.weight    f32   f16  16.00  1.99e-4    4.84e-4  1.000000  *=f16
+      2 ×  blk.{n}.ffn_down.weight     f32   f16  16.00  6.23e-5    4.60e-4  1.000000  *=f16
+      2 ×  blk.{n}.ffn_gate.weight     f32   f16  16.00  6.13e-5    3.94e-4  1.000000  *=f16
+      2 ×  blk.{n}.ffn_up.weight       f32   f16  16.00  6.24e-5    4.61e-4  1.000000  *=f16
+      2 ×  blk.{n}.ffn_norm.weight     f32   f16  16.00  2.07e-4    4.74e-4  1.000000  *=f16
+      2 ×  blk.{n}.attn_k.weight       f32   f16  16.00  6.17e-5    4.19e-4  1.000000  *=f16
+      2 ×  blk.{n}.attn_output.weight  f32   f16  16.00  6.12e-5    4.59e-4  1.000000  *=f16
+      2 ×  blk.{n}.attn_q.weight       f32   f16  16.00  6.12e-5    3.25e-4  1.000000  *=f16
+      2 ×  blk.{n}.attn_v.weight       f32   f16  16.00  6.07e-5    3.32e-4  1.000000  *=f16
+           output_norm.weight          f32   f16  16.00  2.42e-4    4.65e-4  1.000000  *=f16
+      not carried from metadata: general.file_type, general.quantization_version (it is about the GGUF file)
+      not carried from metadata: tokenizer.ggml.model (ONNX has no place for it)
+    ");
+    let mut names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["m.onnx", "m.onnx.data"]);
+    let again = failure(&["convert", path(&source), path(&target), "--encode", "*=f16"], dir.path());
+    assert_snapshot!(again, @"
+    error: `m.onnx`: already exists
+    hint: remove it, or name another destination; `--force` overwrites it
+    exit code 2
+    ");
+    let quantised = dir.path().join("q.gguf");
+    convert(dir.path(), &[path(&source), path(&quantised), "--encode", "*attn_q*=q8_0"]);
+    let other = dir.path().join("q.onnx");
+    assert_snapshot!(failure(&["convert", path(&quantised), path(&other)], dir.path()), @"
+    error: `onnx`: tensor `blk.0.attn_q.weight`: cannot store q8_0 (as in 1 more), wanted a plain dtype
+    hint: write another format, or encode them as f32, f16 or bf16 (`--encode '*=f16'`)
+    exit code 2
+    ");
+    assert_snapshot!(failure(&["convert", path(&quantised), path(&other), "--preset", "q8_0"], dir.path()), @"
+    error: the preset `q8_0` makes `q8_0`, which onnx cannot store (16 tensors)
+    hint: presets for onnx: `f16`, the nearest; also `bf16`, `f32`
+    exit code 2
+    ");
+    convert(dir.path(), &[path(&quantised), path(&other), "--encode", "*=f16"]);
+}
+
 /// The result is a model like any other.
 #[test]
 fn a_converted_model_runs() {
@@ -148,7 +201,7 @@ fn what_cannot_be_is_refused() {
     };
     assert_snapshot!(fails(&[from, &target("x")]), @"
     error: the name of `x` does not say its format
-    hint: add `--to` npz, safetensors, gguf, hf, mlx or npy-dir
+    hint: add `--to` npz, safetensors, onnx, gguf, hf, mlx or npy-dir
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--encode", "blk.*=f16", "--encode", "blk.0.*=f32", "--encode", "blk.0.attn_qq.weight=f32"]), @"

@@ -27,7 +27,7 @@ pub(super) fn preset(format: OutputFormat) -> Option<&'static Preset> {
         OutputFormat::Mlx => "mlx-8bit",
         OutputFormat::Hf => "int8",
         OutputFormat::NpyDir => "squish-int8",
-        OutputFormat::Npz | OutputFormat::Safetensors => return None,
+        OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx => return None,
     })
 }
 

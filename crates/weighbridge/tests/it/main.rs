@@ -16,6 +16,7 @@ mod judged;
 mod memory;
 mod modules;
 mod one_scale;
+mod onnx;
 mod own_family;
 mod perturbed;
 mod pipeline;
