@@ -6,10 +6,12 @@
 //! when it runs is read then.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use load::Slot;
+use tensor::Bytes;
 
 use crate::backend::Backend;
 use crate::weights::{Linear, Projection};
@@ -25,6 +27,13 @@ pub struct Streaming {
     pub kept: u64,
     /// Bytes of weights that each pass reads.
     pub read: u64,
+}
+
+impl fmt::Display for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Streaming { kept, read } = self;
+        write!(f, "{} of weights stay in memory, {} are read for each token", Bytes(*kept), Bytes(*read))
+    }
 }
 
 /// Matrices that run one after the other: those of a branch, or rows of the output matrix.

@@ -63,7 +63,7 @@ pub enum Error {
     Memory {
         /// The checkpoint.
         path: String,
-        /// Bytes of parameters that have memory of their own; those that stay in mapped files are not counted.
+        /// Bytes of parameters that have memory of their own. Of those that stay in mapped files, the largest layer is counted.
         parameters: u64,
         /// Bytes of buffers, at least.
         buffers: u64,

@@ -1,5 +1,6 @@
 //! A model that runs, and what it is started with.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -439,11 +440,12 @@ fn load(
         return Ok((ready, ReadyCopy::Used, layout));
     }
     let memory = match fits.check(planned.needs(load::Options::default(), pool.threads())?) {
-        Err(refused) if options.layout.is_none() && layout != LayoutKind::InPlace => {
-            // As the file has them, most weights stay in the map, and need not be in memory all at once.
+        Err(_) if options.layout.is_none() && layout != LayoutKind::InPlace => {
+            // As the file has them, most weights stay in the map, and no more than a layer need be in memory at once.
             let planned = plan(checkpoint, model, LayoutKind::InPlace, options)?;
-            let needs = planned.needs(load::Options::default(), pool.threads())?;
-            let memory = fits.check(needs).map_err(|_| refused)?;
+            let mut needs = planned.needs(load::Options::default(), pool.threads())?;
+            needs.owned = needs.owned.saturating_add(largest_layer(&planned)?);
+            let memory = fits.check(needs)?;
             let loaded = planned.load_with(pool, load::Options { memory, ..load::Options::default() })?;
             return Ok((loaded, ReadyCopy::None, LayoutKind::InPlace));
         }
@@ -457,6 +459,18 @@ fn load(
         is_taken.then(|| ReadyCopy::Planned { builder: Box::new(builder), first })
     });
     Ok((loaded, builder.unwrap_or(ReadyCopy::None), layout))
+}
+
+/// Bytes of the largest layer that stays in the map.
+fn largest_layer(planned: &Plan) -> Result<u64, Error> {
+    let mut layers: BTreeMap<&str, u64> = BTreeMap::new();
+    for (param, borrowed) in planned.params().iter().zip(planned.borrowed(load::Options::default())?) {
+        let layer = param.name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+        if let (Some((layer, _)), true) = (layer, borrowed) {
+            *layers.entry(layer).or_default() += param.scheme.byte_len(&param.shape).unwrap_or(u64::MAX);
+        }
+    }
+    Ok(layers.into_values().max().unwrap_or(0))
 }
 
 /// Whether parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system

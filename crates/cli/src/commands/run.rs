@@ -48,13 +48,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             error.diagnostics()
         )));
     }
-    if let Some(streaming) = runtime.streaming() {
-        note(&format!(
-            "{} of weights stay in memory, {} are read for each token",
-            Bytes(streaming.kept),
-            Bytes(streaming.read)
-        ));
-    }
+    streams(&runtime);
     if let Some(bytes) = runtime.first_copy() {
         let copy = Bytes(bytes);
         note(&format!(
@@ -386,6 +380,13 @@ fn shown(piece: &str, quiet: bool) -> std::io::Result<()> {
 
 pub(super) fn println() -> std::io::Result<()> {
     writeln!(std::io::stdout().lock())
+}
+
+/// Says that not all weights may be in memory, if that is so.
+pub(super) fn streams(runtime: &Runtime) {
+    if let Some(streaming) = runtime.streaming() {
+        note(&streaming.to_string());
+    }
 }
 
 /// Side information. If stderr is gone, it is not missed.

@@ -419,7 +419,7 @@ fn a_model_that_does_not_fit_is_refused_before_it_is_loaded() {
     let smollm2 = model("smollm2");
     let run =
         |more: &[&str]| weighbridge([&["run", path(&smollm2), "-p", "Say hello.", "-n", "4"], more].concat());
-    let refused = run(&["--memory", "90MB"]);
+    let refused = run(&["--memory", "90MB", "--layout", "packed"]);
     let said = stderr(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(
@@ -428,14 +428,15 @@ fn a_model_that_does_not_fit_is_refused_before_it_is_loaded() {
     );
     assert!(said.contains("hint: encode the parameters in fewer bits, as with `--preset q4_k_m`"), "{said}");
     // The hint about positions works when it is followed, and one position more does not.
-    let said = stderr(&run(&["--memory", "150MB"]));
+    let said = stderr(&run(&["--memory", "90MB"]));
     let hint = said.split("ask for at most ").nth(1).unwrap_or_else(|| panic!("{said}"));
     let fewer: u32 = hint.split(' ').next().unwrap().parse().unwrap();
     assert!(hint.contains("(`--ctx`)"), "{said}");
-    let fits = run(&["--memory", "150MB", "--ctx", &fewer.to_string()]);
+    let fits = run(&["--memory", "90MB", "--ctx", &fewer.to_string()]);
     assert!(fits.status.success(), "{}", stderr(&fits));
-    let more = run(&["--memory", "150MB", "--ctx", &(fewer + 1).to_string()]);
+    let more = run(&["--memory", "90MB", "--ctx", &(fewer + 1).to_string()]);
     assert_eq!(more.status.code(), Some(1), "{}", stderr(&more));
+    assert!(stderr(&fits).contains(" of weights stay in memory, "), "{}", stderr(&fits));
     // Buffers are smaller where that is enough, and the answer is the same.
     let temperature = ["--temperature", "0", "--ctx", "512"];
     let free = run(&temperature);
