@@ -1,9 +1,10 @@
-//! Progress on one line of a terminal.
+//! What goes on, on stderr: progress on one line of a terminal, and how a model runs.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use weighbridge::Runtime;
 use weighbridge::tensor::Bytes;
 
 use crate::style;
@@ -52,6 +53,13 @@ impl Line {
         if shown.is_some() {
             write("\r\x1b[K");
         }
+    }
+}
+
+/// Says that not all weights may be in memory at once, if that is so.
+pub(crate) fn streaming(runtime: &Runtime) {
+    if let Some(streaming) = runtime.streaming() {
+        write(&format!("{}\n", style::note(&streaming.to_string())));
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     options.context.get_or_insert(needed);
     let mut runtime = Runtime::start(args.model.path(), &options)?;
-    super::run::streams(&runtime);
+    crate::progress::streaming(&runtime);
     // Not beside what is measured.
     runtime.build_copy()?;
     let vocab = runtime.shared().vocab() as u64;

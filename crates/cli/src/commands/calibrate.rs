@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let threads = options.threads.unwrap_or_else(Pool::available);
     let mut model = Runtime::start(args.model.path(), &options)?;
-    super::run::streams(&model);
+    crate::progress::streaming(&model);
     let (tokens, begin) = tokens(&model, &text)?;
     let disturbed = (!args.no_sensitivity).then_some(args.sensitivity_tokens);
     let stop = stop_on_interrupt();

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));
     }
     let mut model = Runtime::start(args.model.path(), &options)?;
-    super::run::streams(&model);
+    crate::progress::streaming(&model);
     // Not beside what is measured.
     model.build_copy()?;
     let (tokens, begin) = tokens(&model, &text)?;
@@ -111,7 +111,7 @@ fn other(path: &Path, options: &RuntimeOptions, text: &str, wanted: &[u32]) -> R
     // It is run as it is stored.
     let options = RuntimeOptions { encoding: weighbridge::planner::Encoding::default(), ..options.clone() };
     let runtime = Runtime::start(path, &options)?;
-    super::run::streams(&runtime);
+    crate::progress::streaming(&runtime);
     let (found, _) = tokens(&runtime, text)?;
     if found == wanted {
         return Ok(runtime);

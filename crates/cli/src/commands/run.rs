@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::isolate;
 use crate::json;
 use crate::keys::Doubts;
+use crate::progress;
 use crate::style;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             error.diagnostics()
         )));
     }
-    streams(&runtime);
+    progress::streaming(&runtime);
     if let Some(bytes) = runtime.first_copy() {
         let copy = Bytes(bytes);
         note(&format!(
@@ -380,13 +381,6 @@ fn shown(piece: &str, quiet: bool) -> std::io::Result<()> {
 
 pub(super) fn println() -> std::io::Result<()> {
     writeln!(std::io::stdout().lock())
-}
-
-/// Says that not all weights may be in memory, if that is so.
-pub(super) fn streams(runtime: &Runtime) {
-    if let Some(streaming) = runtime.streaming() {
-        note(&streaming.to_string());
-    }
 }
 
 /// Side information. If stderr is gone, it is not missed.
