@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use tensor::{Bytes, Diagnostics};
+use tensor::{Bytes, Diagnostic, Diagnostics};
+
+use crate::eval::RowProblem;
 
 /// Errors of running a model.
 #[derive(thiserror::Error)]
@@ -61,6 +63,12 @@ pub enum Error {
         found: usize,
         /// Tokens of two chunks.
         wanted: usize,
+    },
+    /// Rows of tasks are wrong.
+    #[error("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Rows {
+        /// Each problem, in the order of the files and their rows.
+        problems: Vec<RowProblem>,
     },
     /// Models of different vocabularies are compared.
     #[error("the model has a vocabulary of {model} tokens, and the reference one of {reference}")]
@@ -172,6 +180,9 @@ impl Error {
             Error::Text { source, .. } => return Diagnostics::of(self, source.hints()),
             Error::Sampler(error) => return Diagnostics::of(self, error.hints()),
             Error::Checkpoint(error) => return error.diagnostics(),
+            Error::Rows { problems } => {
+                return problems.iter().map(|problem| Diagnostic::new(problem.to_string())).collect();
+            }
             _ => return Diagnostics::of(self, None),
         };
         Diagnostics::of(self, Some(hint.to_owned()))

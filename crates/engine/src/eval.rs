@@ -1,14 +1,23 @@
-//! How well a model predicts a text, and how far its predictions are from those of another model.
+//! How well a model predicts a text, and how far its predictions are from those of another model; how well it answers
+//! [multiple-choice tasks](parse).
 //!
 //! The text is cut and scored as llama.cpp's `llama-perplexity` does it (tools/perplexity/perplexity.cpp@0c1e57098,
 //! `perplexity`): chunks of equal length that share nothing, of which the first token is replaced by the one that begins
 //! texts, if the tokenizer adds one. In each chunk the tokens of the second half are scored, but for the first of them:
 //! half a chunk of context is there for each. What is left over at the end is not used.
 
+mod choice;
+mod problems;
+mod task;
+
 use std::ops::ControlFlow;
 
 use crate::sampler;
 use crate::{Error, Runner, Session};
+
+pub use choice::{Answer, EncodedTask, Score, encode, score};
+pub use problems::RowProblem;
+pub use task::{Choice, Question, Task, TaskKind, parse};
 
 /// Positions whose logits are held at one time, for each model.
 pub(crate) const ROWS: usize = 64;
@@ -21,7 +30,7 @@ const TOP: usize = 5;
 pub struct Predictor<'a> {
     /// Runs the model.
     pub runner: &'a mut Runner,
-    /// A session of that model with at least [`EvalOptions::length`] positions.
+    /// A session of that model with at least [`EvalOptions::length`] positions, or [`EncodedTask::positions`].
     pub session: &'a mut Session,
 }
 

@@ -6,7 +6,7 @@
 //! - A [`Batch`] is one step of many sessions: each takes its tokens, a prompt or a single one, and specifies after
 //!   which of them it wants logits. Each row comes out as if its session were alone, bit for bit.
 //! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
-//! - [`eval`] measures how well a model predicts a text, and how far it is from another model.
+//! - [`eval`] measures how well a model predicts a text and answers questions, and how far it is from another model.
 //! - [`calibrate`] measures what goes into each matrix, and how much the predictions depend on it.
 //! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`text`] converts between text and
 //!   tokens.

@@ -10,6 +10,7 @@ mod examples;
 mod exported;
 mod families;
 mod golden;
+mod harness;
 mod hints;
 mod importance;
 mod judged;
