@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
-    /// Measure how well a model predicts a text, and what a conversion cost: perplexity, KL divergence
+    /// Measure how well a model predicts a text and answers questions, and what a conversion cost
     Eval(EvalArgs),
     /// Measure what a text drives through each matrix, and how much each matters: an importance matrix
     Calibrate(CalibrateArgs),

@@ -1,21 +1,23 @@
-//! `weighbridge eval`: how well a model predicts a text, and how far it is from another.
+//! `weighbridge eval`: how well a model predicts a text and answers questions, and how far it is from another.
 
-use std::fmt::Write as _;
+pub(super) mod tasks;
+
 use std::io::{Read, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use weighbridge::engine::eval::{Agreement, EvalOptions, Evaluation, Mean, evaluate};
+use weighbridge::engine::eval::{Agreement, EncodedTask, EvalOptions, Evaluation, Mean, Task, evaluate};
 use weighbridge::engine::text::{EncodeOptions, Tokenizer};
 use weighbridge::tensor::counted;
 use weighbridge::{Pool, Runtime, RuntimeOptions};
 
-use super::gate::{Gates, Verdict};
+use self::tasks::Answered;
+use super::gate::{Gates, Scope, Verdict};
 use crate::args::{CacheArg, EvalArgs};
 use crate::failure::Failure;
 use crate::json::{self, real};
-use crate::progress::Line;
+use crate::progress::{self, Line};
 use crate::style;
 
 /// Tokens of a chunk where nobody says, as in llama-perplexity.
@@ -26,27 +28,108 @@ const CONFIDENCE: f64 = 1.96;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let started = Instant::now();
-    let text = text(&args.file)?;
-    let gates = args.gate.as_deref().map(|path| Gates::read(path, args.against.is_some())).transpose()?;
-    let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
-    let length = *options.context.get_or_insert(LENGTH);
-    if length < 16 {
+    let text = args.file.as_deref().map(text).transpose()?;
+    let tasks = tasks::read(&args.task)?;
+    let scope = Scope { text: text.is_some(), compared: args.against.is_some(), tasks: &tasks };
+    let gates = args.gate.as_deref().map(|path| Gates::read(path, &scope)).transpose()?;
+    let options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
+    let length = options.context.unwrap_or(LENGTH);
+    if text.is_some() && length < 16 {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));
     }
-    let mut model = Runtime::start(args.model.path(), &options)?;
-    crate::progress::streaming(&model);
+    let chunk = text.is_some().then_some(length);
+    let mut model = Side::start(args.model.path(), &options, chunk, &tasks)?;
     // Not beside what is measured.
-    model.build_copy()?;
-    let (tokens, begin) = tokens(&model, &text)?;
-    let mut reference = match &args.against {
-        Some(path) => Some(other(path, &options, &text, &tokens)?),
+    model.runtime.build_copy()?;
+    // The other model is run as it is stored.
+    let stored = RuntimeOptions { encoding: weighbridge::planner::Encoding::default(), ..options.clone() };
+    let against = args.against.as_deref();
+    let mut reference = against.map(|path| Side::start(path, &stored, chunk, &tasks)).transpose()?;
+    let predicted = match &text {
+        Some(text) => Some(predicted(args, text, &mut model, reference.as_mut(), (length, &options))?),
         None => None,
     };
+    let answered = tasks::answered(&tasks, &mut model, reference.as_mut())?;
+    let result = predicted.as_ref().map(|predicted| &predicted.result);
+    let verdicts = gates.map_or_else(Vec::new, |gates| gates.judge(result, &answered));
+    let passed = verdicts.iter().all(Verdict::passed);
+    if args.json {
+        json::print(&json::Eval {
+            model: args.model.path().display().to_string(),
+            against: against.map(|path| path.display().to_string()),
+            text: predicted.as_ref().map(Predicted::json),
+            tasks: answered.iter().map(Answered::json).collect(),
+            gates: verdicts.iter().map(Verdict::json).collect(),
+            passed,
+            seconds: started.elapsed().as_secs_f64(),
+        })?;
+    } else {
+        let mut lines = vec![style::heading(&args.model.path().display().to_string())];
+        lines.extend(predicted.as_ref().map(Predicted::shown));
+        lines.extend(answered.iter().map(Answered::shown));
+        if let Some(path) = against {
+            lines.push(style::heading(&format!("against {}", path.display())));
+            lines.extend(predicted.as_ref().and_then(Predicted::shown_against));
+            lines.extend(answered.iter().filter_map(Answered::shown_against));
+        }
+        lines.extend(verdicts.iter().map(|verdict| format!("  {verdict}")));
+        lines.push(String::new());
+        std::io::stdout().lock().write_all(lines.join("\n").as_bytes())?;
+    }
+    if passed { Ok(()) } else { Err(Failure::Found) }
+}
+
+/// A model, and the tasks in its tokens.
+struct Side {
+    runtime: Runtime,
+    tasks: Vec<EncodedTask>,
+}
+
+impl Side {
+    /// Starts a model with room for a chunk of `chunk` tokens and for the questions. Problems of the questions come first.
+    fn start(
+        path: &Path,
+        options: &RuntimeOptions,
+        chunk: Option<usize>,
+        tasks: &[Task],
+    ) -> Result<Side, Failure> {
+        let checkpoint = weighbridge::open_with(path, &options.open)?;
+        let tasks =
+            if tasks.is_empty() { vec![] } else { tasks::encoded(tasks, &checkpoint, options.context)? };
+        let context = tasks.iter().map(EncodedTask::positions).chain(chunk).max();
+        let options = RuntimeOptions { context, ..options.clone() };
+        let runtime = Runtime::start_from(checkpoint, &options)?;
+        progress::streaming(&runtime);
+        Ok(Side { runtime, tasks })
+    }
+}
+
+/// How a text was predicted.
+struct Predicted<'a> {
+    path: &'a Path,
+    tokens: usize,
+    /// Tokens of a chunk.
+    length: usize,
+    result: Evaluation,
+}
+
+fn predicted<'a>(
+    args: &'a EvalArgs,
+    text: &str,
+    model: &mut Side,
+    reference: Option<&mut Side>,
+    (length, options): (usize, &RuntimeOptions),
+) -> Result<Predicted<'a>, Failure> {
+    let (tokens, begin) = tokens(&model.runtime, text)?;
+    let mut reference = reference.map(|side| &mut side.runtime);
+    if let (Some(path), Some(reference)) = (&args.against, &reference) {
+        comparable(path, reference, text, &tokens)?;
+    }
     let threads = options.threads.unwrap_or_else(Pool::available);
     let line = Line::new();
     let result = evaluate(
-        &mut model.predictor(),
-        reference.as_mut().map(Runtime::predictor).as_mut(),
+        &mut model.runtime.predictor(),
+        reference.as_mut().map(|reference| reference.predictor()).as_mut(),
         &tokens,
         &EvalOptions { length, chunks: args.chunks, begin, threads },
         &mut |so_far, total| {
@@ -55,32 +138,12 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
         },
     );
     line.clear();
-    let result = result.map_err(weighbridge::Error::from)?;
-    let verdicts = gates.map_or_else(Vec::new, |gates| gates.judge(&result));
-    let passed = verdicts.iter().all(Verdict::passed);
-    if args.json {
-        json::print(&json::Eval {
-            model: args.model.path().display().to_string(),
-            text: args.file.display().to_string(),
-            text_tokens: tokens.len(),
-            chunk_tokens: length,
-            chunks: result.chunks,
-            tokens: result.nll.count(),
-            perplexity: result.perplexity().into(),
-            against: args.against.as_deref().zip(result.against.as_ref()).map(|(path, a)| against(path, a)),
-            gates: verdicts.iter().map(Verdict::json).collect(),
-            passed,
-            seconds: started.elapsed().as_secs_f64(),
-        })?;
-    } else {
-        let mut out = shown(args, &result, length);
-        for verdict in &verdicts {
-            // Writing to a `String` cannot fail.
-            let _ = writeln!(out, "  {verdict}");
-        }
-        std::io::stdout().lock().write_all(out.as_bytes())?;
-    }
-    if passed { Ok(()) } else { Err(Failure::Found) }
+    Ok(Predicted {
+        path: args.file.as_deref().unwrap_or(Path::new("-")),
+        tokens: tokens.len(),
+        length,
+        result: result.map_err(weighbridge::Error::from)?,
+    })
 }
 
 pub(super) fn text(path: &Path) -> Result<String, Failure> {
@@ -106,15 +169,11 @@ pub(super) fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<
     Ok((begin.into_iter().chain(encoded).collect(), begin))
 }
 
-/// The model that is compared with, if it has the same tokens.
-fn other(path: &Path, options: &RuntimeOptions, text: &str, wanted: &[u32]) -> Result<Runtime, Failure> {
-    // It is run as it is stored.
-    let options = RuntimeOptions { encoding: weighbridge::planner::Encoding::default(), ..options.clone() };
-    let runtime = Runtime::start(path, &options)?;
-    crate::progress::streaming(&runtime);
-    let (found, _) = tokens(&runtime, text)?;
+/// Refuses a reference that has other tokens than `wanted`.
+fn comparable(path: &Path, reference: &Runtime, text: &str, wanted: &[u32]) -> Result<(), Failure> {
+    let (found, _) = tokens(reference, text)?;
     if found == wanted {
-        return Ok(runtime);
+        return Ok(());
     }
     let same = found.iter().zip(wanted).take_while(|(a, b)| a == b).count();
     Err(Failure::Usage(format!(
@@ -123,9 +182,12 @@ fn other(path: &Path, options: &RuntimeOptions, text: &str, wanted: &[u32]) -> R
     )))
 }
 
-fn against(path: &Path, agreement: &Agreement) -> json::EvalAgainst {
+pub(super) fn pair(mean: &Mean) -> (f64, f64) {
+    (mean.mean(), mean.error())
+}
+
+fn against(agreement: &Agreement) -> json::EvalAgainst {
     json::EvalAgainst {
-        model: path.display().to_string(),
         perplexity: agreement.perplexity().into(),
         ratio: agreement.ratio().into(),
         kl: pair(&agreement.kl).into(),
@@ -137,31 +199,40 @@ fn against(path: &Path, agreement: &Agreement) -> json::EvalAgainst {
     }
 }
 
-pub(super) fn pair(mean: &Mean) -> (f64, f64) {
-    (mean.mean(), mean.error())
-}
-
 /// `15.92 ± 0.71`.
 pub(super) fn interval((value, error): (f64, f64), digits: usize, unit: f64) -> String {
     format!("{:.digits$} ± {:.digits$}", value * unit, error * unit * CONFIDENCE)
 }
 
-fn shown(args: &EvalArgs, result: &Evaluation, length: usize) -> String {
-    let mut out = format!(
-        "{}\n  {} of {} scored, in {} of {length}\n  perplexity {}\n",
-        style::heading(&args.model.path().display().to_string()),
-        counted(usize::try_from(result.nll.count()).unwrap_or(usize::MAX), "token"),
-        args.file.display(),
-        counted(result.chunks, "chunk"),
-        interval(result.perplexity(), 4, 1.0),
-    );
-    if let (Some(path), Some(agreement)) = (&args.against, &result.against) {
-        // Writing to a `String` cannot fail.
-        let _ = write!(
-            out,
-            "{}\n  perplexity {}, ratio {}\n  KL divergence {}; median {:.5}, 99 % {:.4}, largest {:.3}\n  \
-             same most likely token {} %, {} % of the five most likely\n",
-            style::heading(&format!("against {}", path.display())),
+impl Predicted<'_> {
+    fn json(&self) -> json::EvalText {
+        json::EvalText {
+            path: self.path.display().to_string(),
+            all_tokens: self.tokens,
+            chunk_tokens: self.length,
+            chunks: self.result.chunks,
+            tokens: self.result.nll.count(),
+            perplexity: self.result.perplexity().into(),
+            against: self.result.against.as_ref().map(against),
+        }
+    }
+
+    fn shown(&self) -> String {
+        format!(
+            "  {} of {} scored, in {} of {}\n  perplexity {}",
+            counted(usize::try_from(self.result.nll.count()).unwrap_or(usize::MAX), "token"),
+            self.path.display(),
+            counted(self.result.chunks, "chunk"),
+            self.length,
+            interval(self.result.perplexity(), 4, 1.0),
+        )
+    }
+
+    fn shown_against(&self) -> Option<String> {
+        let agreement = self.result.against.as_ref()?;
+        Some(format!(
+            "  perplexity {}, ratio {}\n  KL divergence {}; median {:.5}, 99 % {:.4}, largest {:.3}\n  \
+             same most likely token {} %, {} % of the five most likely",
             interval(agreement.perplexity(), 4, 1.0),
             interval(agreement.ratio(), 5, 1.0),
             interval(pair(&agreement.kl), 6, 1.0),
@@ -170,7 +241,6 @@ fn shown(args: &EvalArgs, result: &Evaluation, length: usize) -> String {
             agreement.quantile(1000),
             interval(pair(&agreement.top1), 2, 100.0),
             interval(pair(&agreement.top5), 2, 100.0),
-        );
+        ))
     }
-    out
 }

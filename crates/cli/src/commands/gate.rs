@@ -1,11 +1,13 @@
 //! Limits that an evaluation must keep.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use weighbridge::engine::eval::Evaluation;
+use weighbridge::engine::eval::{Evaluation, Task};
 
+use super::eval::tasks::{self, Answered};
 use crate::failure::Failure;
 use crate::json::{self, real};
 
@@ -25,48 +27,83 @@ pub(super) struct Gates {
     top1: Option<f64>,
     /// The least share of the five most likely tokens in common.
     top5: Option<f64>,
+    /// Limits of tasks, by name.
+    #[serde(default)]
+    task: BTreeMap<String, TaskGates>,
+}
+
+/// The limits of a task.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct TaskGates {
+    /// The least accuracy.
+    acc: Option<f64>,
+    /// The least accuracy by normalised log-likelihoods.
+    acc_norm: Option<f64>,
+    /// The least share of questions that the reference answers alike.
+    same: Option<f64>,
+}
+
+/// What an evaluation will find.
+pub(super) struct Scope<'a> {
+    /// Whether there is a text.
+    pub(super) text: bool,
+    /// Whether there is a reference.
+    pub(super) compared: bool,
+    pub(super) tasks: &'a [Task],
 }
 
 /// A limit beside what was found.
 pub(super) struct Verdict {
-    name: &'static str,
+    name: String,
     is_most: bool,
     limit: f64,
     found: f64,
 }
 
 impl Gates {
-    /// Reads the file at `path`; `compared` if there is a reference.
-    pub(super) fn read(path: &Path, compared: bool) -> Result<Gates, Failure> {
+    /// Reads the file at `path`.
+    pub(super) fn read(path: &Path, scope: &Scope<'_>) -> Result<Gates, Failure> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
-        Gates::parse(&text, compared).map_err(|what| Failure::Other(format!("`{shown}`: {what}")))
+        Gates::parse(&text, scope).map_err(|what| Failure::Other(format!("`{shown}`: {what}")))
     }
 
-    fn parse(text: &str, compared: bool) -> Result<Gates, String> {
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Gates, String> {
         let gates: Gates = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
-        let all = gates.limits();
-        let set: Vec<(&str, f64)> = all.iter().filter_map(|(name, limit)| Some((*name, (*limit)?))).collect();
-        if set.is_empty() {
-            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-            return Err(format!("no limit is given: wanted one of {}", names.join(", ")));
+        let of_tasks =
+            gates.task.iter().flat_map(|(task, limits)| set(limits.limits()).map(move |l| (task, l)));
+        let of_tasks: Vec<(&String, (&str, f64))> = of_tasks.collect();
+        if set(gates.limits()).next().is_none() && of_tasks.is_empty() {
+            let names = gates.limits().map(|(name, _)| name).join(", ");
+            return Err(format!("no limit is given: wanted one of {names}, or a table [task.NAME]"));
         }
-        for (name, limit) in set {
-            if !(limit.is_finite() && limit >= 0.0) {
-                return Err(format!("`{name}` is {limit}: wanted a number, 0 or more"));
+        for (name, limit) in set(gates.limits()) {
+            checked(name, limit)?;
+            if !scope.text {
+                return Err(format!("`{name}` needs a text\nhint: add `--file TEXT`"));
             }
-            if name != "perplexity" && !compared {
-                return Err(format!(
-                    "`{name}` needs another model to compare with\nhint: add `--against MODEL`"
-                ));
+            if name != "perplexity" && !scope.compared {
+                return Err(uncompared(name));
+            }
+        }
+        for (task, (name, limit)) in of_tasks {
+            let name_here = qualified(task, name);
+            checked(&name_here, limit)?;
+            let mut names = scope.tasks.iter().map(tasks::name);
+            if !names.any(|name| name == task) {
+                return Err(format!("`{name_here}` needs the task\nhint: add `--task {task}.jsonl`"));
+            }
+            if name == "same" && !scope.compared {
+                return Err(uncompared(&name_here));
             }
         }
         Ok(gates)
     }
 
     fn limits(&self) -> [(&'static str, Option<f64>); 6] {
-        let Gates { perplexity, ratio, kl, kl_99, top1, top5 } = *self;
+        let Gates { perplexity, ratio, kl, kl_99, top1, top5, task: _ } = *self;
         [
             ("perplexity", perplexity),
             ("ratio", ratio),
@@ -78,23 +115,62 @@ impl Gates {
     }
 
     /// Each limit beside what was found.
-    pub(super) fn judge(&self, result: &Evaluation) -> Vec<Verdict> {
-        let against = result.against.as_ref();
+    pub(super) fn judge(&self, text: Option<&Evaluation>, tasks: &[Answered<'_>]) -> Vec<Verdict> {
+        let against = text.and_then(|text| text.against.as_ref());
         let found = |name| match name {
-            "perplexity" => Some(result.perplexity().0),
+            "perplexity" => text.map(|text| text.perplexity().0),
             "ratio" => against.map(|a| a.ratio().0),
             "kl" => against.map(|a| a.kl.mean()),
             "kl_99" => against.map(|a| a.quantile(990).into()),
             "top1" => against.map(|a| a.top1.mean()),
             _ => against.map(|a| a.top5.mean()),
         };
-        let verdict = |(name, limit): (&'static str, Option<f64>)| {
+        let of_text = set(self.limits()).map(|(name, limit)| {
             let is_most = !matches!(name, "top1" | "top5");
             // What was not found passes nothing.
-            Some(Verdict { name, is_most, limit: limit?, found: found(name).unwrap_or(f64::NAN) })
-        };
-        self.limits().into_iter().filter_map(verdict).collect()
+            Verdict { name: name.to_owned(), is_most, limit, found: found(name).unwrap_or(f64::NAN) }
+        });
+        let mut verdicts: Vec<Verdict> = of_text.collect();
+        for task in tasks {
+            let limits = self.task.get(task.name()).map(TaskGates::limits);
+            verdicts.extend(limits.into_iter().flat_map(set).map(|(name, limit)| Verdict {
+                name: qualified(task.name(), name),
+                is_most: false,
+                limit,
+                found: task.figure(name),
+            }));
+        }
+        verdicts
     }
+}
+
+impl TaskGates {
+    fn limits(&self) -> [(&'static str, Option<f64>); 3] {
+        [("acc", self.acc), ("acc_norm", self.acc_norm), ("same", self.same)]
+    }
+}
+
+/// The limits that are given.
+fn set<const N: usize>(
+    limits: [(&'static str, Option<f64>); N],
+) -> impl Iterator<Item = (&'static str, f64)> {
+    limits.into_iter().filter_map(|(name, limit)| Some((name, limit?)))
+}
+
+/// A limit of a task, as a path into the file.
+fn qualified(task: &str, name: &str) -> String {
+    format!("task.{task}.{name}")
+}
+
+fn checked(name: &str, limit: f64) -> Result<(), String> {
+    if limit.is_finite() && limit >= 0.0 {
+        return Ok(());
+    }
+    Err(format!("`{name}` is {limit}: wanted a number, 0 or more"))
+}
+
+fn uncompared(name: &str) -> String {
+    format!("`{name}` needs another model to compare with\nhint: add `--against MODEL`")
 }
 
 impl Verdict {
@@ -104,7 +180,7 @@ impl Verdict {
 
     pub(super) fn json(&self) -> json::Gate<'_> {
         json::Gate {
-            name: self.name,
+            name: &self.name,
             is_most: self.is_most,
             limit: self.limit,
             found: real(self.found),
@@ -124,21 +200,35 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weighbridge::engine::eval::parse;
 
     #[test]
     fn gates_that_mean_nothing_are_refused() {
+        let row = r#"{"question":"","subject":"","choices":["","","",""],"answer":0}"#;
+        let tasks = parse(&[("a/t.jsonl".to_owned(), row.to_owned())]).unwrap();
         for (text, compared, says) in [
             ("", true, "no limit is given"),
+            ("[task.arc]", true, "no limit is given"),
+            ("[task.arc]\nacc = 0.5", true, "`task.arc.acc` needs the task"),
+            ("[task.t]\nsame = 0.5", false, "needs another model"),
+            ("[task.t]\nacc = -1", true, "`task.t.acc` is -1"),
+            ("[task.t]\nkl = 1", true, "unknown field"),
             ("perplexty = 3", true, "unknown field"),
             ("kl = 0.1", false, "needs another model"),
             ("top1 = nan", true, "wanted a number"),
             ("kl = -1", true, "wanted a number"),
             ("kl = 'x'", true, "invalid type"),
         ] {
-            let error = Gates::parse(text, compared).unwrap_err();
+            let scope = Scope { text: true, compared, tasks: &tasks };
+            let error = Gates::parse(text, &scope).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
-        assert_eq!(Gates::parse("perplexity = 20", false).unwrap().perplexity, Some(20.0));
+        let scope = Scope { text: true, compared: false, tasks: &tasks };
+        assert_eq!(Gates::parse("perplexity = 20", &scope).unwrap().perplexity, Some(20.0));
+        let acc = Gates::parse("[task.t]\nacc = 0.5", &scope).unwrap().task["t"].acc;
+        assert_eq!(acc, Some(0.5));
+        let scope = Scope { text: false, ..scope };
+        assert!(Gates::parse("perplexity = 20", &scope).unwrap_err().contains("needs a text"));
     }
 
     #[test]
@@ -152,7 +242,11 @@ mod tests {
             (true, 1.0, f64::NAN, false),
             (false, 0.0, f64::NAN, false),
         ] {
-            assert_eq!(verdict("kl", is_most, limit, found).passed(), passed, "{is_most} {limit} {found}");
+            assert_eq!(
+                verdict("kl".to_owned(), is_most, limit, found).passed(),
+                passed,
+                "{is_most} {limit} {found}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `eval --json`.
 
 use serde::Serialize;
+use weighbridge::engine::eval::TaskKind;
 
 use super::{Real, real};
 
@@ -10,10 +11,27 @@ use super::{Real, real};
 pub(crate) struct Eval<'a> {
     /// The path of the model.
     pub(crate) model: String,
+    /// The path of the model that it is compared with; null without one.
+    pub(crate) against: Option<String>,
+    /// How the text is predicted; null without a text.
+    pub(crate) text: Option<EvalText>,
+    /// How the tasks are answered; empty without tasks.
+    pub(crate) tasks: Vec<EvalTask<'a>>,
+    /// The limits of the gate; empty without one.
+    pub(crate) gates: Vec<Gate<'a>>,
+    /// Whether all limits are kept.
+    pub(crate) passed: bool,
+    pub(crate) seconds: f64,
+}
+
+/// How well a model predicts a text.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct EvalText {
     /// The path of the text.
-    pub(crate) text: String,
+    pub(crate) path: String,
     /// Tokens of the whole text.
-    pub(crate) text_tokens: usize,
+    pub(crate) all_tokens: usize,
     /// Tokens of a chunk.
     pub(crate) chunk_tokens: usize,
     /// Chunks that are scored.
@@ -23,20 +41,13 @@ pub(crate) struct Eval<'a> {
     pub(crate) perplexity: Estimate,
     /// The comparison with another model; null without one.
     pub(crate) against: Option<EvalAgainst>,
-    /// The limits of the gate; empty without one.
-    pub(crate) gates: Vec<Gate<'a>>,
-    /// Whether all limits are kept.
-    pub(crate) passed: bool,
-    pub(crate) seconds: f64,
 }
 
-/// How far a model is from another.
+/// How far the predictions of a text are from another model's.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct EvalAgainst {
-    /// The path of the other model.
-    pub(crate) model: String,
-    /// Its perplexity.
+    /// The other model's perplexity.
     pub(crate) perplexity: Estimate,
     /// The perplexity of the model divided by that.
     pub(crate) ratio: Estimate,
@@ -54,12 +65,71 @@ pub(crate) struct EvalAgainst {
     pub(crate) top5: Estimate,
 }
 
-/// A mean over tokens.
+/// How well a model answers a multiple-choice task.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct EvalTask<'a> {
+    /// The path of the questions.
+    pub(crate) path: &'a str,
+    /// The name in gates: that of the file, without its extension.
+    pub(crate) name: &'a str,
+    pub(crate) kind: EvalTaskKind,
+    pub(crate) questions: usize,
+    /// Questions that lost tokens at the front, because the context is too short for them.
+    pub(crate) truncated: usize,
+    /// The share of questions whose right choice is the most likely.
+    pub(crate) acc: Estimate,
+    /// The same with log-likelihoods divided by the characters of the choices; null for `winogrande` and `mmlu`.
+    pub(crate) acc_norm: Option<Estimate>,
+    /// Fields that the data set does not have. They have no effect.
+    pub(crate) unknown_fields: Vec<&'a str>,
+    /// The answers of the other model; null without one.
+    pub(crate) against: Option<EvalTaskAgainst>,
+}
+
+/// The data set that a task's rows are like.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EvalTaskKind {
+    Arc,
+    Hellaswag,
+    Winogrande,
+    Mmlu,
+}
+
+impl From<TaskKind> for EvalTaskKind {
+    fn from(kind: TaskKind) -> EvalTaskKind {
+        match kind {
+            TaskKind::Arc => EvalTaskKind::Arc,
+            TaskKind::HellaSwag => EvalTaskKind::Hellaswag,
+            TaskKind::WinoGrande => EvalTaskKind::Winogrande,
+            TaskKind::Mmlu => EvalTaskKind::Mmlu,
+        }
+    }
+}
+
+/// How another model answers a task.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct EvalTaskAgainst {
+    pub(crate) acc: Estimate,
+    /// Null where the task has no `acc_norm`.
+    pub(crate) acc_norm: Option<Estimate>,
+    /// Questions that lost tokens at the front.
+    pub(crate) truncated: usize,
+    /// The share of questions for which both models take the same choice, right or wrong.
+    pub(crate) same: Estimate,
+    /// The same by the choices of `acc_norm`; null where the task has none.
+    pub(crate) same_norm: Option<Estimate>,
+}
+
+/// A mean over tokens or questions.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Estimate {
     value: Real,
-    /// With tokens taken as independent. The 95 % confidence interval is 1.96 times as wide on either side.
+    /// With tokens and questions taken as independent. The 95 % confidence interval is 1.96 times as wide on either side.
     standard_error: Real,
 }
 

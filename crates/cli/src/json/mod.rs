@@ -37,7 +37,7 @@ pub(crate) use compress::Compress;
 pub(crate) use convert::Convert;
 pub(crate) use diff::Diff;
 pub(crate) use error::{Error, Problem};
-pub(crate) use eval::{Eval, EvalAgainst, Gate};
+pub(crate) use eval::{Eval, EvalAgainst, EvalTask, EvalTaskAgainst, EvalText, Gate};
 pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};

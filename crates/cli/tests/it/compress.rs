@@ -61,7 +61,7 @@ fn smollm2_is_calibrated_as_by_llama_imatrix() {
 /// The document of `eval --against` on two chunks that nothing was calibrated with.
 fn divergence(small: &Path, source: &Path, text: &Path) -> f64 {
     let args = ["eval", path(small), "-f", path(text), "--chunks", "2", "--against", path(source)];
-    json(&args)["against"]["kl"]["value"].as_f64().unwrap()
+    json(&args)["text"]["against"]["kl"]["value"].as_f64().unwrap()
 }
 
 #[test]

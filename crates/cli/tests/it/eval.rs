@@ -1,4 +1,4 @@
-//! Texts are predicted as llama.cpp's llama-perplexity finds it (golden/eval.py).
+//! Texts are predicted as llama.cpp's llama-perplexity finds it (golden/eval.py), and tasks answered with the words of the command.
 
 use std::fs;
 use std::path::Path;
@@ -44,6 +44,7 @@ fn smollm2_is_as_llama_perplexity_finds_it() {
     let wanted = fs::read(testkit::golden("eval").join("llama-perplexity.json")).unwrap();
     let wanted: Value = serde_json::from_slice(&wanted).unwrap();
     let found = eval(0, &[path(&small), "-f", &text, "--chunks", "8", "--against", path(&source)]);
+    let found = &found["text"];
     assert_eq!((&found["chunks"], &found["chunk_tokens"]), (&8.into(), &512.into()));
     assert_eq!(found["tokens"], 8 * 255);
     let against = &found["against"];
@@ -65,18 +66,19 @@ fn smollm2_is_as_llama_perplexity_finds_it() {
 fn a_model_is_as_near_to_itself_as_can_be() {
     let (smollm2, text) = (model("smollm2"), holmes());
     let args = [path(&smollm2), "-f", &text, "--chunks", "1", "--ctx", "64", "--against", path(&smollm2)];
-    let found = eval(0, &args);
+    let whole = eval(0, &args);
+    assert_eq!((&whole["passed"], &whole["against"]), (&true.into(), &path(&smollm2).into()));
+    let found = &whole["text"];
     let against = &found["against"];
     assert_eq!(found["perplexity"], against["perplexity"]);
     assert_eq!((value(&against["ratio"]), value(&against["kl"])), (1.0, 0.0));
     assert_eq!((value(&against["top1"]), value(&against["top5"])), (1.0, 1.0));
-    assert_eq!(found["passed"], true);
     assert_eq!(found["tokens"], 31);
     // Another number of threads, and another backend.
     let other = eval(0, &[&args[..7], &["-t", "1"]].concat());
-    assert_eq!(found["perplexity"], other["perplexity"]);
+    assert_eq!(found["perplexity"], other["text"]["perplexity"]);
     let reference = eval(0, &[&args[..7], &["--backend", "reference"]].concat());
-    let (found, reference) = (value(&found["perplexity"]), value(&reference["perplexity"]));
+    let (found, reference) = (value(&found["perplexity"]), value(&reference["text"]["perplexity"]));
     assert!((found / reference - 1.0).abs() < 0.02, "{found}, {reference}");
 }
 
@@ -125,4 +127,82 @@ fn what_cannot_be_scored_is_refused() {
             .status
             .success()
     );
+}
+
+fn task(name: &str) -> String {
+    path(&testkit::golden("tasks").join(format!("{name}.jsonl"))).to_owned()
+}
+
+#[test]
+fn tasks_are_answered_beside_a_text_and_another_model() {
+    let (smollm2, text, [arc, mmlu]) = (model("smollm2"), holmes(), ["arc", "mmlu"].map(task));
+    let of_tasks = [path(&smollm2), "--task", &arc, "--task", &mmlu];
+    let shown = weighbridge([&["eval"], &of_tasks[..], &["--ctx", "40"]].concat());
+    assert!(shown.status.success() && shown.stderr.is_empty());
+    let lines = stdout(&shown);
+    for (line, says) in lines.lines().skip(1).zip([
+        "arc.jsonl (ARC, 12 questions): acc 58.33 ± 29.13 %, acc_norm 41.67 ± 29.13 %, 1 question cut to the context",
+        "mmlu.jsonl (MMLU, 12 questions): acc 25.00 ± 25.59 %, 12 questions cut to the context",
+    ]) {
+        assert!(line.ends_with(says), "{line}");
+    }
+    assert_eq!(lines.lines().count(), 3);
+
+    let dir = TempDir::new().unwrap();
+    let gates = dir.path().join("gates.toml");
+    fs::write(&gates, "perplexity = 1000\n[task.arc]\nacc_norm = 0.4\nsame = 1\n[task.mmlu]\nacc = 0.9\n")
+        .unwrap();
+    let more =
+        ["-f", &text, "--chunks", "1", "--ctx", "256", "--against", path(&smollm2), "--gate", path(&gates)];
+    let found = eval(1, &[&of_tasks[..], &more].concat());
+    assert_eq!(found["text"]["chunks"], 1);
+    let [arc, mmlu] = [0, 1].map(|n| &found["tasks"][n]);
+    assert_eq!((&arc["name"], &arc["kind"], &arc["questions"]), (&"arc".into(), &"arc".into(), &12.into()));
+    assert_eq!((&mmlu["truncated"], &mmlu["acc_norm"]), (&0.into(), &Value::Null));
+    for name in ["acc", "acc_norm"] {
+        assert_eq!(arc[name], arc["against"][name]);
+    }
+    assert_eq!((value(&arc["against"]["same"]), value(&arc["against"]["same_norm"])), (1.0, 1.0));
+    let gate = |n: usize| {
+        (found["gates"][n]["name"].as_str().unwrap(), found["gates"][n]["passed"].as_bool().unwrap())
+    };
+    let judged = [
+        ("perplexity", true),
+        ("task.arc.acc_norm", true),
+        ("task.arc.same", true),
+        ("task.mmlu.acc", false),
+    ];
+    assert_eq!([0, 1, 2, 3].map(gate), judged);
+}
+
+#[test]
+fn rows_that_are_wrong_are_named_before_the_model_is_loaded() {
+    let dir = TempDir::new().unwrap();
+    let (rows, long) = (dir.path().join("rows.jsonl"), dir.path().join("long.jsonl"));
+    let arc = fs::read_to_string(task("arc")).unwrap();
+    let first = arc.lines().next().unwrap();
+    fs::write(&rows, format!("{first}\n{}\n{{", first.replace("\"B\"}", "\"E\"}"))).unwrap();
+    let error = eval(1, &["/nowhere/model.gguf", "--task", path(&rows)]);
+    let said: Vec<&str> =
+        error["problems"].as_array().unwrap().iter().map(|p| p["problem"].as_str().unwrap()).collect();
+    let at = |line: usize, what: &str| format!("`{}:{line}`: {what}", rows.display());
+    assert_eq!(
+        said,
+        [
+            at(2, "`answerKey` is \"E\": wanted one of A, B, C, D"),
+            at(3, "the row is not JSON, from column 1")
+        ]
+    );
+    // What only a tokenizer finds.
+    fs::write(&long, first.replace("the moon", &"moon ".repeat(9))).unwrap();
+    let error = eval(1, &[path(&model("smollm2")), "--task", path(&long), "--ctx", "8"]);
+    let wanted = format!("`{}:1`: choice 1 has 10 tokens, and the model 8 positions", long.display());
+    assert_eq!(error["error"], wanted);
+
+    // Unknown fields have no effect, and each is named once.
+    fs::write(&rows, first.replace("{\"id\"", "{\"level\": 3, \"id\"")).unwrap();
+    let output = weighbridge(["eval", path(&model("smollm2")), "--task", path(&rows)]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, format!("`{}:1`: the field `level` is unknown, and has no effect\n", rows.display()));
+    assert!(stdout(&output).contains("1 question"), "{}", stdout(&output));
 }

@@ -181,6 +181,8 @@ fn runs_and_what_measures_them() {
     let eval = ["eval", smollm2, "-f", path(&text), "--chunks", "1", "--ctx", "32"];
     schemas.take("eval", 0, &eval);
     schemas.take("eval", 0, &[&eval[..], &["--against", smollm2]].concat());
+    let task = testkit::golden("tasks").join("arc.jsonl");
+    schemas.take("eval", 0, &["eval", smollm2, "--task", path(&task), "--against", smollm2]);
     let dir = tempfile::TempDir::new().unwrap();
     let made = dir.path().join("imatrix.gguf");
     let calibrate =
