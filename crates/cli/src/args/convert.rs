@@ -70,9 +70,6 @@ pub(crate) struct ConvertArgs {
     /// GGUF: align tensors to this many bytes, a power of two, at least 8 [default: as in the source, or 32]
     #[arg(long, value_name = "BYTES")]
     pub(crate) alignment: Option<u32>,
-    /// Flush to disk after each SIZE written. An interrupted conversion loses at most that much [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) sync_every: Option<u64>,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
     #[command(flatten)]
@@ -98,6 +95,9 @@ pub(crate) struct WriteArgs {
     /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
+    /// Flush to disk after each SIZE written. A command that is interrupted loses at most that much [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) sync_every: Option<u64>,
     /// Replace an existing destination
     #[arg(long)]
     pub(crate) force: bool,

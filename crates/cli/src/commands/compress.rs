@@ -15,7 +15,7 @@ use weighbridge::tensor::{Bytes, Pattern};
 use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
 use super::calibrate::now;
-use super::convert::{free, importance, left, now as converted, stop_on_interrupt};
+use super::convert::{continued, free, importance, left, now as converted, stop_on_interrupt};
 use super::eval::{LENGTH, interval, pair, text, tokens};
 use crate::args::CompressArgs;
 use crate::failure::Failure;
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         overwrite: args.write.force,
         max_shard: args.write.max_shard_size,
         memory: args.write.memory,
+        sync_every: args.write.sync_every,
         ..ConvertOptions::default()
     };
     Compression::check(&checkpoint, format, &options).map_err(weighbridge::Error::from)?;
@@ -210,6 +211,7 @@ fn shown(
         bits(bytes),
         if report.is_some() { "" } else { "; nothing is written" }
     );
+    out.push_str(&report.map_or_else(String::new, continued));
     let _ = if found.is_divergence {
         writeln!(out, "  expected: a KL divergence of {:.4} nats from the source", found.cost)
     } else {

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         split: args.split(),
         alignment: args.alignment,
         mesh: args.mesh.mesh(),
-        sync_every: args.sync_every,
+        sync_every: args.write.sync_every,
         memory: args.write.memory,
     };
     if args.strict.strict {
@@ -122,14 +122,7 @@ fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups
         Bytes(report.peak_memory),
     );
     // Writing to a `String` cannot fail.
-    if report.continued > 0 {
-        let of = report.tensors.len();
-        let _ = if report.continued < of {
-            writeln!(out, "  continued at tensor {} of {of}", report.continued + 1)
-        } else {
-            writeln!(out, "  {} already written, nothing to do", counted(of, "tensor"))
-        };
-    }
+    out.push_str(&continued(report));
     if after > before {
         let (before, after) = (Bytes(before), Bytes(after));
         let _ = writeln!(
@@ -180,6 +173,15 @@ fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups
     }
     out.push_str(&left(&report.left));
     out
+}
+
+/// A line that says what an interrupted command had written before, if it had.
+pub(super) fn continued(report: &ConvertReport) -> String {
+    match (report.continued, report.tensors.len()) {
+        (0, _) => String::new(),
+        (before, of) if before < of => format!("  continued at tensor {} of {of}\n", before + 1),
+        (_, of) => format!("  {} already written, nothing to do\n", counted(of, "tensor")),
+    }
 }
 
 /// What is not said any more: a line for each file and reason.

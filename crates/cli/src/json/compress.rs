@@ -24,6 +24,8 @@ pub(crate) struct Compress<'a> {
     parameters: u64,
     /// Bits for each value.
     bits: Real,
+    /// Tensors of an interrupted command that were kept.
+    continued: usize,
     /// False with `--plan`.
     written: bool,
     /// The KL divergence from the source that is expected, in nats; null if it is not known how much predictions depend on each matrix.
@@ -94,6 +96,7 @@ impl<'a> Compress<'a> {
             bytes,
             parameters: found.elements,
             bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
+            continued: report.map_or(0, |report| report.continued),
             written: report.is_some(),
             expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
             measured: cost.map(|cost| MeasuredCost {
