@@ -4,6 +4,8 @@
 //! fit its tensor, and the format must hold all of it. Then it runs parameter by parameter, so that memory is bounded
 //! by the largest one.
 
+mod verify;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;

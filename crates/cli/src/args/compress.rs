@@ -66,6 +66,9 @@ pub(crate) struct CompressArgs {
     /// Print the encoding of each matrix, and write nothing
     #[arg(long)]
     pub(crate) plan: bool,
+    /// Delete the files with the source's weights, once the result was read back from the disk and compared with them
+    #[arg(long, conflicts_with_all = ["plan", "also"])]
+    pub(crate) delete_source: bool,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::checkpoint::Io;
@@ -86,9 +86,21 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     });
     line.clear();
     let report = report.map_err(weighbridge::Error::from)?;
+    if args.delete_source {
+        let again =
+            Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
+        let verified = again.verify(&report.destination, &mut pool, &mut |progress| {
+            line.show(|| format!("[{}/{}] compared {}", progress.index + 1, progress.total, progress.name));
+            work.flow()
+        });
+        line.clear();
+        verified.map_err(weighbridge::Error::from)?;
+    }
     drop(pool);
     let cost = held.map(|held| held.cost(&work, &report.destination)).transpose()?;
-    let made = Made { report: &report, bytes, cost };
+    // Last of all: whatever failed before has left the source.
+    let deleted = if args.delete_source { delete(&checkpoint)? } else { vec![] };
+    let made = Made { report: &report, bytes, cost, deleted };
     shown(args, (source, destination), &compression, Some(&made))
 }
 
@@ -99,6 +111,20 @@ struct Made<'a> {
     bytes: u64,
     /// How far it is from the source, on the text that was held back.
     cost: Option<Agreement>,
+    /// Files of the source that are gone.
+    deleted: Vec<PathBuf>,
+}
+
+/// Deletes the files that hold the weights of `checkpoint`, and nothing beside them.
+fn delete(checkpoint: &Checkpoint) -> Result<Vec<PathBuf>, Failure> {
+    checkpoint.unchanged().map_err(weighbridge::Error::from)?;
+    let files = checkpoint.files().iter().filter_map(|file| file.location.path().map(Path::to_owned));
+    let files: Vec<PathBuf> = files.collect();
+    for file in &files {
+        let failed = |e| Failure::Other(format!("cannot delete `{}`: {e}", file.display()));
+        std::fs::remove_file(file).map_err(failed)?;
+    }
+    Ok(files)
 }
 
 /// The model, and the threads, the line and the key that stops it that all steps have in common.
@@ -196,7 +222,8 @@ fn shown(
     let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
     let bytes = made.map_or(found.bytes, |made| made.bytes);
     if args.json {
-        let document = json::Compress::of((source, destination), found, bytes, report, cost);
+        let deleted = made.map_or(&[][..], |made| &made.deleted);
+        let document = json::Compress::of((source, destination), found, bytes, report, cost, deleted);
         return Ok(json::print(&document)?);
     }
     let title = format!("{} → {}", source.display(), destination.display());
@@ -230,8 +257,11 @@ fn shown(
         );
     }
     out.push_str(&table(&found.choices));
-    if let Some(report) = report {
-        out.push_str(&left(&report.left));
+    if let Some(made) = made {
+        out.push_str(&left(&made.report.left));
+        for file in &made.deleted {
+            let _ = writeln!(out, "  deleted {}", file.display());
+        }
     }
     Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
 }

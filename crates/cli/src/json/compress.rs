@@ -1,6 +1,6 @@
 //! `compress --json`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use weighbridge::convert::ConvertReport;
@@ -26,6 +26,8 @@ pub(crate) struct Compress<'a> {
     bits: Real,
     /// Tensors of an interrupted command that were kept.
     continued: usize,
+    /// Files with the source's weights that are gone, by `--delete-source`.
+    deleted: Vec<String>,
     /// False with `--plan`.
     written: bool,
     /// The KL divergence from the source that is expected, in nats; null if it is not known how much predictions depend on each matrix.
@@ -87,6 +89,7 @@ impl<'a> Compress<'a> {
         bytes: u64,
         report: Option<&ConvertReport>,
         cost: Option<&Agreement>,
+        deleted: &[PathBuf],
     ) -> Compress<'a> {
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
@@ -97,6 +100,7 @@ impl<'a> Compress<'a> {
             parameters: found.elements,
             bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
             continued: report.map_or(0, |report| report.continued),
+            deleted: deleted.iter().map(|file| file.display().to_string()).collect(),
             written: report.is_some(),
             expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
             measured: cost.map(|cost| MeasuredCost {

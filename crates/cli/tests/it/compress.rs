@@ -169,3 +169,34 @@ fn a_policy_is_followed_and_mlx_has_bits_of_its_own() {
     let wrong = failure(&[&args[..], &["--force", "--policy", path(&policy)]].concat(), dir.path());
     assert!(wrong.contains("policy.toml"), "{wrong}");
 }
+
+/// A small model of its own in `dir`: floats, with files beside the weights.
+fn own(dir: &Path) -> std::path::PathBuf {
+    let (from, to) = (testkit::golden("models").join("llama-tiny"), dir.join("model"));
+    fs::create_dir(&to).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+    fs::write(to.join("notes.txt"), "mine").unwrap();
+    to
+}
+
+#[test]
+fn the_source_is_deleted_once_the_result_was_compared() {
+    let dir = TempDir::new().unwrap();
+    let source = own(dir.path());
+    let (weights, made) = (source.join("model.safetensors"), dir.path().join("small.gguf"));
+    let args = ["compress", path(&source), path(&made), "--target", "4bit", "--delete-source"];
+    // Whatever cannot be done leaves all as it was.
+    fs::write(&made, "mine").unwrap();
+    assert_eq!(weighbridge(args).status.code(), Some(2));
+    fs::remove_file(&made).unwrap();
+    let too_small = ["compress", path(&source), path(&made), "--target", "1", "--delete-source"];
+    assert_eq!(weighbridge(too_small).status.code(), Some(2));
+    assert!(weights.exists() && !made.exists());
+    let report = json(&args);
+    assert_eq!(report["deleted"], serde_json::json!([path(&weights)]));
+    assert!(!weights.exists());
+    assert!(source.join("config.json").exists() && source.join("notes.txt").exists());
+    assert_eq!(weighbridge(["check", path(&made), "--deep"]).status.code(), Some(0));
+}

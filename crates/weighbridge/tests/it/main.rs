@@ -33,6 +33,7 @@ mod staged;
 #[cfg(unix)]
 mod store;
 mod streamed;
+mod verified;
 mod vllm;
 mod wrappers;
 

@@ -1,0 +1,72 @@
+//! What was written is read back and compared with what should have been.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use checkpoint::{Io, OpenOptions};
+use load::{Pool, Slot};
+use planner::plan_as_stored;
+use tensor::Diagnostic;
+
+use super::{Conversion, Progress};
+use crate::Error;
+use crate::carry::Made;
+
+impl Conversion<'_> {
+    /// Compares every tensor of the checkpoint at `path`, which a conversion like this one has written, with what this one makes of its
+    /// source, byte by byte. The files are read past the page cache where the system allows that. `each` is called before each
+    /// tensor, and may end it.
+    ///
+    /// # Errors
+    /// If a tensor is missing or another, or either side cannot be read.
+    pub fn verify(
+        &self,
+        path: &Path,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let written = checkpoint::open_with(path, &OpenOptions::with_io(Io::Direct))?;
+        let stored = plan_as_stored(&written)?;
+        let found = |name: &str, pool: &mut Pool| {
+            let (at, _) = stored.pieces().find(name)?;
+            Some(stored.one(at).load(pool).map_err(Error::from))
+        };
+        let other = |name: &str| {
+            let what = format!("`{name}` in `{}` is not what was written", path.display());
+            Error::Convert { what: Diagnostic::new(what).into() }
+        };
+        let (imatrix, names) = (self.options.imatrix, &self.names);
+        let importance = |name: &str| imatrix.and_then(|i| i.get(names.of(name)));
+        let options = load::Options {
+            importance: Some(&importance),
+            allow_overflow: self.options.allow_overflow,
+            ..load::Options::default()
+        };
+        let total = self.params().count();
+        for (index, param) in self.params().enumerate() {
+            let name = &param.name;
+            let progress = Progress { index, total, name, from: &param.moved.name, to: &param.scheme.name };
+            if each(&progress).is_break() {
+                return Err(Error::Interrupted { kept: None, done: index, total });
+            }
+            let wanted = self.one(name).ok_or_else(|| other(name))?.load_with(pool, options)?;
+            let found = found(name, pool).ok_or_else(|| other(name))??;
+            let slots = |loaded: &load::Loaded| loaded.get(name).map(|tensor| tensor.slots().to_vec());
+            let (wanted, found) = (slots(&wanted), slots(&found));
+            let same = |a: &Vec<Slot>, b: &Vec<Slot>| {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes() == b.bytes())
+            };
+            if !wanted.zip(found).is_some_and(|(wanted, found)| same(&wanted, &found)) {
+                return Err(other(name));
+            }
+        }
+        for Made { outgoing, bytes } in &self.made {
+            let loaded = found(&outgoing.name, pool).ok_or_else(|| other(&outgoing.name))??;
+            let tensor = loaded.get(&outgoing.name).ok_or_else(|| other(&outgoing.name))?;
+            if tensor.bytes() != bytes {
+                return Err(other(&outgoing.name));
+            }
+        }
+        Ok(())
+    }
+}
