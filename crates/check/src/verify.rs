@@ -74,7 +74,7 @@ fn observed(
     pool: &mut Pool,
     options: Options<'_>,
 ) -> Result<Loaded, Error> {
-    let Options { importance, allow_overflow, owned, memory, watch, observe: also } = options;
+    let Options { guide, allow_overflow, owned, memory, watch, observe: also } = options;
     let observe = |file: FileId, at: u64, bytes: &[u8]| {
         verifier.see(file, at, bytes);
         if let Some(also) = also {
@@ -83,7 +83,7 @@ fn observed(
     };
     // The caller's closures outlive `observe`, so they are wrapped to live as long.
     let options = Options {
-        importance: Some(&|name| importance.and_then(|of| of(name))),
+        guide: Some(&|name| guide.map(|of| of(name)).unwrap_or_default()),
         allow_overflow,
         owned,
         memory,

@@ -9,6 +9,7 @@
 mod ladder;
 mod measure;
 mod policy;
+mod scale;
 mod solve;
 
 use std::ops::ControlFlow;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
-use load::{Plan, Pool, Slot};
+use load::{Guide, Plan, Pool, Slot};
 use model::{DialectName, Loss, Mesh};
 use plan::{Codecs as _, PlannedParam, ResolvedParam};
 use planner::encoding::{Choice, Holder};
 use planner::{Encoding, LayoutKind, PlanBuilder, Ranks, Request, describe};
-use tensor::{Dtype, Scheme, Step};
+use tensor::{Dtype, Scheme, SharedStage, Step, Target};
 
 use vllm::Rejoined;
 
@@ -28,7 +28,7 @@ use crate::carry::{self, Beside, Carried, Made};
 use crate::format::{of_squish, own_layout};
 use crate::names::Names;
 use crate::report::{ConvertReport, Converted};
-use crate::{ConvertOptions, Error, Left, OutputFormat, gguf, requantize, resume};
+use crate::{ConvertOptions, Error, Left, OutputFormat, Scaling, gguf, requantize, resume};
 
 /// Checks that everything that is lost was allowed, and that something is lost under every key that was.
 fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
@@ -155,8 +155,9 @@ impl<'a> Conversion<'a> {
             }
         }
         let before = requests.iter().map(Request::compile).collect::<Result<Vec<Plan>, _>>()?;
-        let names = match (options.imatrix, &requests[..]) {
-            (Some(_), [request, ..]) => names(checkpoint, layout, model.as_ref(), request, options)?,
+        let guided = options.imatrix.is_some() || options.compensation.is_some() || options.scaling.is_some();
+        let names = match (guided, &requests[..]) {
+            (true, [request, ..]) => names(checkpoint, layout, model.as_ref(), request, options)?,
             _ => Names::default(),
         };
         let mut choices = choose(&shared, format, layout, &requests, &before, &names, options)?.into_iter();
@@ -171,6 +172,9 @@ impl<'a> Conversion<'a> {
                     is_changed = true;
                 }
                 rules.push(choice.rule);
+                if let Some(scaling) = options.scaling {
+                    is_changed |= scale(target, scaling, &names, &before);
+                }
             }
             if let (true, Some(model)) = (for_vllm, &model) {
                 vllm::rank_files::complete(request, &before, model, checkpoint)?;
@@ -336,9 +340,9 @@ impl<'a> Conversion<'a> {
             WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let limit = options.memory;
-        let importance = |name: &str| options.imatrix.and_then(|i| i.get(names.of(name)));
+        let guide = |name: &str| guide(options, names.of(name));
         let options = load::Options {
-            importance: Some(&importance),
+            guide: Some(&guide),
             allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
@@ -399,6 +403,27 @@ impl<'a> Conversion<'a> {
         report.file_bytes = writer.finish()?;
         report.seconds = started.elapsed().as_secs_f64();
         Ok(report)
+    }
+}
+
+/// Adds the stage that scales `target`, if one does; a norm keeps the scheme that it has in `before`.
+fn scale(target: &mut Target, scaling: &Scaling, names: &Names, before: &Plan) -> bool {
+    let gguf = names.of(&target.name);
+    let Some(stage) = scaling.stage(gguf, names.added(target)) else { return false };
+    if scaling.is_norm(gguf) {
+        let own = before.find(&target.name).map(|param| Arc::clone(&param.scheme));
+        target.scheme = target.scheme.take().or(own);
+    }
+    target.add_stage(SharedStage::new(stage));
+    true
+}
+
+/// What the encoder of the parameter that GGUF calls `name` heeds.
+fn guide<'a>(options: &ConvertOptions<'a>, name: &str) -> Guide<'a> {
+    let scaled = options.scaling.and_then(|scaling| scaling.importance(name));
+    Guide {
+        importance: scaled.or_else(|| options.imatrix.and_then(|imatrix| imatrix.get(name))),
+        feedback: options.compensation.and_then(|compensation| compensation.get(name)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod carry;
+mod compensation;
 pub mod compress;
 mod conversion;
 mod coverage;
@@ -19,9 +20,11 @@ mod report;
 mod requantize;
 mod resume;
 mod rope;
+mod scaling;
 
 pub use carry::Left;
 pub use checkpoint::Split;
+pub use compensation::Compensation;
 pub use conversion::{Conversion, Progress};
 pub use coverage::{Covered, coverage};
 pub use diff::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam, diff};
@@ -31,3 +34,4 @@ pub use imatrix::{Imatrix, Sensitivity, write_calibration};
 pub use options::ConvertOptions;
 pub use report::{ConvertReport, Converted, Group};
 pub use requantize::Requantized;
+pub use scaling::{ScaledNorm, Scaling};

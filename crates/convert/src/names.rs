@@ -5,12 +5,17 @@ use std::collections::HashMap;
 use checkpoint::Checkpoint;
 use model::{DialectName, Model};
 use planner::{Adapter, LayoutKind, PlanBuilder, Request};
+use tensor::{Expr, Step, Target};
 
 use crate::Error;
 
 /// Some names, and what GGUF calls the same weights.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<String, String>);
+pub(crate) struct Names {
+    gguf: HashMap<String, String>,
+    /// What some have more than the canonical parameter that is made of them.
+    added: HashMap<String, i32>,
+}
 
 impl Names {
     /// Those of canonical parameters.
@@ -34,7 +39,7 @@ impl Names {
                 names.insert(param.name.clone(), root);
             }
         }
-        Ok(Names(names))
+        Ok(Names { gguf: names, ..Names::default() })
     }
 
     /// Those of the targets of `request`, whose layout says how they are made of canonical parameters.
@@ -42,12 +47,12 @@ impl Names {
         let mut names = HashMap::new();
         for target in &request.targets {
             target.expr.for_each_source(&mut |name| {
-                if let Some(gguf) = self.0.get(name) {
+                if let Some(gguf) = self.gguf.get(name) {
                     names.entry(target.name.clone()).or_insert_with(|| gguf.clone());
                 }
             });
         }
-        Names(names)
+        Names { gguf: names, ..self }
     }
 
     /// Those of the entries that the canonical parameters are made of.
@@ -58,18 +63,35 @@ impl Names {
         adapter: &Adapter,
     ) -> Result<Names, Error> {
         let resolved = adapter.resolve(checkpoint, model)?;
-        let mut names = HashMap::new();
+        let (mut names, mut added) = (HashMap::new(), HashMap::new());
         for param in &resolved.params {
-            let Some(gguf) = self.0.get(&param.name) else { continue };
+            let Some(gguf) = self.gguf.get(&param.name) else { continue };
+            let sum: i32 = param.steps.iter().filter_map(added_by).sum();
             param.expr.for_each_source(&mut |entry| {
                 names.entry(entry.to_owned()).or_insert_with(|| gguf.clone());
+                added.entry(entry.to_owned()).or_insert(-sum);
             });
         }
-        Ok(Names(names))
+        Ok(Names { gguf: names, added })
     }
 
     /// What GGUF calls `name`: the same, if it is not known by another.
     pub(crate) fn of<'a>(&'a self, name: &'a str) -> &'a str {
-        self.0.get(name).map_or(name, String::as_str)
+        self.gguf.get(name).map_or(name, String::as_str)
     }
+
+    /// What `target` has more than the canonical parameter that it is made of, or that is made of it.
+    pub(crate) fn added(&self, target: &Target) -> i32 {
+        let mut sum = self.added.get(&target.name).copied().unwrap_or(0);
+        let mut expr = &target.expr;
+        while let Expr::Encode { step, of } = expr {
+            sum += added_by(step).unwrap_or(0);
+            expr = of;
+        }
+        sum
+    }
+}
+
+fn added_by(step: &Step) -> Option<i32> {
+    if let Step::Add(n) = step { Some(*n) } else { None }
 }

@@ -7,7 +7,7 @@ use model::Mesh;
 use planner::{Adapter, EncodeRule, LayoutKind, Preset};
 use tensor::Diagnostic;
 
-use crate::{Imatrix, OutputFormat};
+use crate::{Compensation, Imatrix, OutputFormat, Scaling};
 
 /// How to convert.
 #[derive(Clone, Default)]
@@ -20,6 +20,10 @@ pub struct ConvertOptions<'a> {
     pub preset: Option<&'static Preset>,
     /// How much columns matter.
     pub imatrix: Option<&'a Imatrix>,
+    /// How the errors of columns make each other good; takes the place of how much they matter.
+    pub compensation: Option<&'a Compensation>,
+    /// By how much columns are multiplied before they are encoded, and norms divided.
+    pub scaling: Option<&'a Scaling>,
     /// Finite values may become infinite in a cast.
     pub allow_overflow: bool,
     /// Quantised weights may be quantised again to another encoding, which loses more than quantising floats once.

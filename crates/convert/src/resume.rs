@@ -34,6 +34,12 @@ pub(crate) fn identity(
     if let Some(imatrix) = options.imatrix {
         text += &imatrix.digest();
     }
+    if let Some(scaling) = options.scaling {
+        text += &scaling.digest();
+    }
+    if let Some(compensation) = options.compensation {
+        text += &compensation.digest();
+    }
     text.into_bytes()
 }
 

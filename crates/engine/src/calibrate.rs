@@ -16,14 +16,16 @@
 mod hadamard;
 mod probe;
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
+use quant::Gram;
 use tensor::Pattern;
 
 use crate::eval::{self, Predictor, ROWS};
 use crate::{Error, Model};
 
-use probe::{Noise, Sums};
+use probe::{Grams, Noise, Sums};
 pub(crate) use probe::{Probe, Probed};
 
 /// The divergence that disturbances are made to have, in nats: small enough to grow with their squares, and large enough not to drown
@@ -52,7 +54,7 @@ pub struct CalibrateOptions {
     /// Tokens that each disturbed model is run on; `None` if sensitivities are not wanted. The text is used from its end: from its
     /// start, if it is no longer than that.
     pub disturbed: Option<usize>,
-    /// Threads that compare probabilities.
+    /// Threads that compare probabilities, and sum products.
     pub threads: usize,
 }
 
@@ -142,6 +144,72 @@ pub fn calibrate(
         disturbed?;
     }
     Ok(found)
+}
+
+/// The products of the columns of what goes into matrices that have it in common.
+#[derive(Debug)]
+pub struct Products {
+    /// The canonical names of the matrices.
+    pub names: Vec<String>,
+    /// Their rows, together.
+    pub rows: usize,
+    /// `Σ x xᵀ`.
+    pub gram: Gram,
+}
+
+/// Bytes of the products of the inputs of all matrices of `model`.
+pub fn products_bytes(model: &Model) -> u64 {
+    inputs(model).values().map(|input| Gram::bytes(input.k)).fold(0, u64::saturating_add)
+}
+
+/// What goes into one or more matrices.
+#[derive(Default)]
+struct Input {
+    k: usize,
+    names: Vec<String>,
+    rows: usize,
+}
+
+/// The inputs of all matrices, by the path of the projection.
+fn inputs(model: &Model) -> BTreeMap<String, Input> {
+    let mut inputs: BTreeMap<String, Input> = BTreeMap::new();
+    for part in parts(model) {
+        let Some(projection) = model.projections().find(|p| p.path == part.path) else { continue };
+        let input = inputs.entry(part.path).or_default();
+        (input.k, input.rows) = (projection.input, input.rows + part.out.len());
+        input.names.push(part.name);
+    }
+    inputs
+}
+
+/// Runs `tokens` by `model`, and sums how the columns of each input go together. [`products_bytes`] says what that takes. `each` is
+/// told how far it is, and may end it: what was run until then is summed.
+///
+/// # Errors
+/// As [`calibrate`], and if there is not enough memory.
+pub fn products(
+    model: &mut Predictor<'_>,
+    tokens: &[u32],
+    options: &CalibrateOptions,
+    each: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+) -> Result<Vec<Products>, Error> {
+    let length = options.length.max(4);
+    if tokens.len() < length {
+        return Err(Error::ShortText { found: tokens.len(), wanted: length });
+    }
+    let mut inputs = inputs(model.runner.model());
+    let empty = |(path, input): (&String, &Input)| Some((path.clone(), Gram::new(input.k)?));
+    let sums = inputs.iter().map(empty).collect::<Option<_>>().ok_or(Error::TooLarge)?;
+    model.runner.probe = Some(Probe::Grams(Grams { threads: options.threads, sums }));
+    let ran = sum(model, tokens, length, options, each);
+    let Some(Probe::Grams(grams)) = model.runner.probe.take() else { unreachable!("it was put there") };
+    // Whoever ended it has what was summed.
+    let _ = ran?;
+    let named = |(path, gram)| {
+        let Input { names, rows, .. } = inputs.remove(&path)?;
+        Some(Products { names, rows, gram })
+    };
+    Ok(grams.sums.into_iter().filter_map(named).collect())
 }
 
 /// A canonical matrix: its name, and where its results are among those of a projection.

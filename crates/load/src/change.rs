@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use quant::{BadData, Codec, Difference, Encoder, Matrix, Merger};
-use tensor::{Dtype, Scheme, Shape, Step, band_unit};
+use quant::{BadData, Codec, Difference, Encoder, Feedback, Matrix, Merger};
+use tensor::{Dtype, Scheme, Shape, SharedStage, StageInput, Step, band_unit, lcm};
 
-use crate::Error;
 use crate::codecs::{is_by_row, is_repack, merger};
 use crate::sizes::size;
+use crate::{Error, Guide};
 
 /// The changes to rows between the plan's movement and the slot: one stage after the other, none if movement fills the
 /// slot. Between two stages, only the rows of one band are held.
@@ -26,6 +26,8 @@ enum Stage {
     Spread { to: Arc<Scheme>, merger: &'static dyn Merger },
     /// Decoded to f32, plus a number, encoded again.
     Convert(Convert),
+    /// By a stage from outside.
+    By { stage: SharedStage, to: Arc<Scheme> },
 }
 
 /// A change of values.
@@ -67,6 +69,9 @@ impl Change {
         for step in steps {
             let now = Arc::clone(stages.last().map_or(moved, Stage::to));
             match (stages.last_mut(), step) {
+                (_, Step::By(stage)) => {
+                    stages.push(Stage::By { stage: stage.clone(), to: stage.gives() });
+                }
                 (_, Step::To(to)) if is_repack(&now, to) => {
                     stages.push(Stage::Repack { from: now, to: Arc::clone(to) });
                 }
@@ -114,7 +119,10 @@ impl Change {
 
     /// The unit of rows that can be changed from `moved` to `target` together, in a matrix of `rows` rows.
     pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
-        band_unit(moved, self.between().chain([target]), rows)
+        let unit = band_unit(moved, self.between().chain([target]), rows);
+        let own =
+            self.0.iter().map(|stage| if let Stage::By { stage, .. } = stage { stage.unit() } else { 1 });
+        own.map(|own| own.clamp(1, rows.max(1))).fold(unit, |unit, own| lcm(unit, own).min(rows))
     }
 
     /// Values of f32 that changing `rows` rows of `k` takes beside what it reads and writes.
@@ -135,7 +143,7 @@ impl Change {
     pub(crate) fn apply(
         &self,
         src: Matrix<'_>,
-        importance: Option<&[f32]>,
+        guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         scratch: &mut Vec<f32>,
     ) -> Result<Option<Difference>, Failed> {
@@ -155,11 +163,11 @@ impl Change {
                 room = rest;
                 planes.push(&mut bytemuck::cast_slice_mut(part)[..bytes]);
             }
-            let now = stage.apply(Matrix { planes: &before, rows, k }, importance, &mut planes, room)?;
+            let now = stage.apply(Matrix { planes: &before, rows, k }, guide, &mut planes, room)?;
             lost = lost.into_iter().chain(now).reduce(Difference::and);
             before = planes.into_iter().map(|plane| &*plane).collect();
         }
-        let now = last.apply(Matrix { planes: &before, rows, k }, importance, dst, room)?;
+        let now = last.apply(Matrix { planes: &before, rows, k }, guide, dst, room)?;
         Ok(lost.into_iter().chain(now).reduce(Difference::and))
     }
 }
@@ -180,7 +188,8 @@ impl Stage {
             Stage::Repack { to, .. }
             | Stage::Recast { to, .. }
             | Stage::Merge { to, .. }
-            | Stage::Spread { to, .. } => to,
+            | Stage::Spread { to, .. }
+            | Stage::By { to, .. } => to,
             Stage::Convert(convert) => &convert.to,
         }
     }
@@ -188,7 +197,7 @@ impl Stage {
     fn apply(
         &self,
         src: Matrix<'_>,
-        importance: Option<&[f32]>,
+        guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         room: &mut [f32],
     ) -> Result<Option<Difference>, Failed> {
@@ -223,7 +232,12 @@ impl Stage {
                 merger.spread(src, dst);
                 Ok(None)
             }
-            Stage::Convert(convert) => convert.apply(src, importance, dst, room),
+            Stage::Convert(convert) => convert.apply(src, guide, dst, room),
+            Stage::By { stage, .. } => {
+                let Matrix { planes, rows, k } = src;
+                stage.apply(StageInput { planes, rows, k }, dst);
+                Ok(None)
+            }
         }
     }
 }
@@ -239,6 +253,7 @@ impl Convert {
     fn then(&mut self, step: &Step) -> Result<(), (String, String)> {
         match step {
             Step::Add(n) => self.add += *n as f32,
+            Step::By(_) => unreachable!("a stage is a change of its own"),
             Step::To(to) if to.dtype() == Some(Dtype::F32) => {}
             Step::To(to) => {
                 let codec = quant::codec(&to.name);
@@ -254,7 +269,7 @@ impl Convert {
     fn apply(
         &self,
         src: Matrix<'_>,
-        importance: Option<&[f32]>,
+        guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         room: &mut [f32],
     ) -> Result<Option<Difference>, Failed> {
@@ -279,10 +294,11 @@ impl Convert {
             return Err(Failed::NotFinite(bad as u64));
         }
         if n > 0 {
+            let fed = |feedback: &Feedback| feedback.encode(codec, values, back, dst);
             if self.vector {
-                encoder.encode_vector(values, importance, dst);
-            } else {
-                encoder.encode(values, src.k, importance, dst);
+                encoder.encode_vector(values, guide.importance, dst);
+            } else if !guide.feedback.is_some_and(fed) {
+                encoder.encode(values, src.k, guide.importance, dst);
             }
             let planes: Vec<&[u8]> = dst.iter().map(|p| &**p).collect();
             codec.decode(Matrix { planes: &planes, ..src }, 0..src.rows, back);
@@ -294,6 +310,6 @@ impl Convert {
 fn text(step: &Step) -> String {
     match step {
         Step::To(to) => to.name.to_string(),
-        Step::Add(_) => format!("f32 {step}"),
+        Step::Add(_) | Step::By(_) => format!("f32 {step}"),
     }
 }

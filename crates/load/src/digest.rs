@@ -131,6 +131,11 @@ impl<'a> Sum<'a> {
             match step {
                 Step::To(scheme) => self.scheme(scheme),
                 Step::Add(n) => self.text(&format!("add {n}")),
+                Step::By(stage) => {
+                    self.text(&format!("by {}", stage.name()));
+                    self.text(&stage.gives().name);
+                    self.text(blake3::hash(&stage.identity()).to_hex().as_str());
+                }
             }
         }
         self.option(param.tied_to, Sum::count);

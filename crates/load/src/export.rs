@@ -10,7 +10,7 @@ use tensor::{Dtype, Scheme, Step, TensorEntry};
 
 use crate::change::Change;
 use crate::sizes::size;
-use crate::{Error, Loaded, Plan};
+use crate::{Error, Guide, Loaded, Plan};
 
 /// Rebuilds the entries of a checkpoint from the parameters of the ranks. Calls `each` for one entry after the other,
 /// in the checkpoint's order, with the bytes of its planes. Entries that the plans dropped are left out.
@@ -159,8 +159,15 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     // Additions are undone first, and the original scheme comes last.
     let added = |step: &Step| match step {
         Step::Add(n) => Some(*n),
-        Step::To(_) => None,
+        Step::To(_) | Step::By(_) => None,
     };
+    if let Some(Step::By(stage)) = param.steps.iter().find(|step| matches!(step, Step::By(_))) {
+        return Err(Error::Codec {
+            param: param.name.clone(),
+            from: param.scheme.name.to_string(),
+            to: format!("what was before {}", stage.name()),
+        });
+    }
     let sum: i32 = param.steps.iter().filter_map(added).sum();
     let mut steps: Vec<Step> = vec![];
     if sum != 0 {
@@ -191,7 +198,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
                 &mut p[range]
             })
             .collect();
-        let changed = change.apply(Matrix { planes: &src, rows, k }, None, &mut dst, &mut values);
+        let changed = change.apply(Matrix { planes: &src, rows, k }, Guide::default(), &mut dst, &mut values);
         let changed = changed.map_err(|why| why.of(&param.name, &param.moved))?;
         exact &= changed.is_none_or(|d| d.squares == 0.0 && d.overflowed == 0);
     }

@@ -36,7 +36,7 @@ pub use memory::sink::{Destination, Place, Sink};
 pub use memory::slot::Slot;
 pub use memory::tensor::Tensor;
 pub use obstacle::Obstacle;
-pub use options::{Importance, Observe, Options, Progress, Watch};
+pub use options::{Guide, Guides, Observe, Options, Progress, Watch};
 pub use pool::Pool;
 pub use pool::race::{Race, Task};
 pub use report::LoadReport;

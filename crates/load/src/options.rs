@@ -3,12 +3,22 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
+use quant::Feedback;
 use tensor::FileId;
 
-/// For a parameter's name, how much each of its columns matters: one number for each element of the last axis, or for
-/// each element of the last axis of each matrix in a stack.
-/// See [`quant::Encoder::encode`].
-pub type Importance<'a> = dyn Fn(&str) -> Option<&'a [f32]> + Sync + 'a;
+/// The errors that encoding a parameter should rather make.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guide<'a> {
+    /// How much each column matters: one number for each element of the last axis, or for each element of the last axis of each
+    /// matrix in a stack. See [`quant::Encoder::encode`].
+    pub importance: Option<&'a [f32]>,
+    /// How the errors of columns make each other good, in a matrix that is no stack; takes the place of the importance. Schemes whose
+    /// codes cannot be chosen one by one do without it.
+    pub feedback: Option<&'a Feedback>,
+}
+
+/// The guide of the parameter with this name.
+pub type Guides<'a> = dyn Fn(&str) -> Guide<'a> + Sync + 'a;
 
 /// Is told how far a load is, by any thread, after every read; ends it by breaking.
 pub type Watch<'a> = dyn Fn(Progress) -> ControlFlow<()> + Sync + 'a;
@@ -29,8 +39,8 @@ pub struct Progress {
 /// How to load.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// How much each column of a parameter matters.
-    pub importance: Option<&'a Importance<'a>>,
+    /// What encoders heed beside the values.
+    pub guide: Option<&'a Guides<'a>>,
     /// Finite values may become infinite in a cast.
     pub allow_overflow: bool,
     /// Nothing is borrowed from a map: every parameter has memory of its own, which may be updated.

@@ -67,6 +67,11 @@ impl Architecture {
         self.modules.get(path)
     }
 
+    /// The matrices that modules hold, by path.
+    pub fn matrices(&self) -> impl Iterator<Item = (&str, &MatrixNames)> {
+        self.matrices.iter().map(|(path, matrix)| (path.as_str(), matrix))
+    }
+
     /// The matrix that the module at `path` holds.
     pub fn matrix(&self, path: &str) -> Option<&MatrixNames> {
         self.matrices.get(path)

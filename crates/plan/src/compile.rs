@@ -440,7 +440,7 @@ impl Compiler<'_> {
         let goal = match steps {
             [] => target.scheme.as_ref(),
             [Step::To(first), ..] => Some(first),
-            [Step::Add(_), ..] => None,
+            [Step::Add(_) | Step::By(_), ..] => None,
         };
         // Straight into another scheme, if its cells mean the same.
         if let Some(goal) = goal.filter(|g| found.as_ref().ok().and_then(Option::as_ref) != Some(g)) {
@@ -518,6 +518,18 @@ impl Compiler<'_> {
         for step in steps {
             let to = match step {
                 Step::To(to) => to,
+                Step::By(stage) => {
+                    let refuse = |why| Problem::Stage {
+                        param: target.name.clone(),
+                        stage: stage.name().to_owned(),
+                        why,
+                    };
+                    stage.fits(shape).map_err(refuse)?;
+                    stage.gives().byte_len(shape).map_err(|why| refuse(why.to_string()))?;
+                    out.push(stage.loses().map_or(Fidelity::Exact, Fidelity::Lossy));
+                    now = stage.gives();
+                    continue;
+                }
                 Step::Add(n) => {
                     let sum = if *n < 0 { format!("w - {}", n.unsigned_abs()) } else { format!("{n} + w") };
                     out.push(Fidelity::Lossy(format!("{sum} is rounded to f32")));
@@ -571,6 +583,7 @@ fn is_small(steps: &[Step]) -> bool {
             sum.abs() <= 256
         }
         Step::To(to) => matches!(to.dtype(), Some(Dtype::F32 | Dtype::F16 | Dtype::BF16)),
+        Step::By(_) => false,
     })
 }
 

@@ -42,8 +42,10 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
             Fidelity::Lossy(why) => format!("lossy: {why}"),
         };
         _ = write!(out, "\n  then {now} {step} ({kind})");
-        if let tensor::Step::To(to) = step {
-            now = to.name.to_string();
+        match step {
+            tensor::Step::To(to) => now = to.name.to_string(),
+            tensor::Step::By(stage) => now = stage.gives().name.to_string(),
+            tensor::Step::Add(_) => {}
         }
     }
     for staged in p.staged.iter().filter(|staged| staged.moved != staged.scheme) {

@@ -123,6 +123,15 @@ pub enum Problem {
         /// Why their steps do not go together.
         clash: Clash,
     },
+    /// A stage cannot change this.
+    Stage {
+        /// Name of the target.
+        param: String,
+        /// Name of the stage.
+        stage: String,
+        /// Why not.
+        why: String,
+    },
     /// No codec does this, or not for this shape.
     Encoding {
         /// Name of the target.
@@ -230,6 +239,7 @@ impl Problem {
             Problem::Duplicate { what: "entry", .. } => Blame::Malformed,
             Problem::Duplicate { .. }
             | Problem::Steps { .. }
+            | Problem::Stage { .. }
             | Problem::Unknown { .. }
             | Problem::Torn { .. }
             | Problem::Align { .. }

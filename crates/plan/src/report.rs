@@ -221,6 +221,7 @@ fn subject(problem: &Problem) -> &str {
         | Problem::Expression { param, .. }
         | Problem::Mixed { param, .. }
         | Problem::Steps { param, .. }
+        | Problem::Stage { param, .. }
         | Problem::Encoding { param, .. }
         | Problem::Movement { param, .. }
         | Problem::TooFine { param, .. }
@@ -354,6 +355,9 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             }
             (format!("`{}`", name(param)), clash_text(clash))
         }
+        Problem::Stage { param, stage, why } => {
+            (format!("`{}`", name(param)), format!(": the stage `{stage}` cannot change it: {why}"))
+        }
         Problem::Encoding { param, from, to, why } => {
             let why = match why {
                 Some((shape, why)) => format!(": {shape}: {why}"),
@@ -480,6 +484,7 @@ fn clash_text(clash: &Clash) -> String {
         Clash::Differ(a, b) => {
             format!(": wanted the same codec steps for all parts, found {} and {}", steps(a), steps(b))
         }
+        Clash::Moved(stage) => format!(": what the stage `{stage}` changes cannot be moved afterwards"),
         Clash::ZeroPlus => ": adds to a part that is joined with padding, which would not stay 0".into(),
     }
 }

@@ -21,6 +21,8 @@ pub enum Clash {
     Differ(Vec<Step>, Vec<Step>),
     /// One part is padding and another adds a number, which would be added to the padding too.
     ZeroPlus,
+    /// What the stage of this name changes is moved afterwards.
+    Moved(String),
 }
 
 /// Hoists the elementwise steps of `expr` outwards through movement. `expr` must not nest too deep.
@@ -30,6 +32,7 @@ pub enum Clash {
 pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
     let through = |of: &Expr, wrap: &dyn Fn(Box<Expr>) -> Expr| {
         let inner = hoist(of)?;
+        movable(&inner)?;
         Ok(Hoisted { movement: wrap(Box::new(inner.movement)), ..inner })
     };
     match expr {
@@ -46,6 +49,11 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
         Expr::Encode { step, of } => {
             let mut inner = hoist(of)?;
             let Step::Add(more) = step else {
+                if let Step::By(stage) = step {
+                    inner.steps.push(Step::To(stage.takes()));
+                    // What it makes of zeros need not be zeros.
+                    inner.zero = false;
+                }
                 inner.steps.push(step.clone());
                 return Ok(inner);
             };
@@ -66,8 +74,17 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
     }
 }
 
+/// Checks that no stage changes what is moved afterwards: it was made for rows as they are.
+fn movable(of: &Hoisted) -> Result<(), Clash> {
+    match of.steps.iter().find_map(|step| if let Step::By(stage) = step { Some(stage) } else { None }) {
+        Some(stage) => Err(Clash::Moved(stage.name().to_owned())),
+        None => Ok(()),
+    }
+}
+
 fn together(parts: &[Expr], build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<Hoisted, Clash> {
     let parts = parts.iter().map(hoist).collect::<Result<Vec<_>, Clash>>()?;
+    parts.iter().try_for_each(movable)?;
     let zero = parts.iter().all(|p| p.zero);
     let first = parts.iter().find(|p| !p.zero).or(parts.first());
     let steps = first.map(|p| p.steps.clone()).unwrap_or_default();
@@ -120,7 +137,7 @@ fn sunk(expr: &Expr, after: &[Step], sources: &mut Vec<(String, Vec<Step>)>) -> 
         Expr::Split { axis, inner, of } => Expr::Split { axis: *axis, inner: *inner, of: one(of)? },
         Expr::Merge { axis, of } => Expr::Merge { axis: *axis, of: one(of)? },
         Expr::Permute { axes, of } => Expr::Permute { axes: axes.clone(), of: one(of)? },
-        Expr::Encode { step: Step::Add(_), .. } => return None,
+        Expr::Encode { step: Step::Add(_) | Step::By(_), .. } => return None,
         Expr::Encode { step, of } => {
             let steps: Vec<Step> = std::iter::once(step).chain(after).cloned().collect();
             sunk(of, &steps, sources)?
@@ -132,6 +149,7 @@ fn leaves_f32(step: &Step) -> bool {
     match step {
         Step::Add(_) => true,
         Step::To(scheme) => scheme.dtype() == Some(Dtype::F32),
+        Step::By(stage) => stage.gives().dtype() == Some(Dtype::F32),
     }
 }
 
@@ -149,6 +167,9 @@ pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
             }
             now = Arc::clone(to);
         }
+        if let Step::By(stage) = &step {
+            now = stage.gives();
+        }
         out.push(step);
     }
     out
@@ -158,6 +179,7 @@ pub(crate) fn effective(from: &Arc<Scheme>, steps: Vec<Step>) -> Vec<Step> {
 pub(crate) fn after(from: &Arc<Scheme>, steps: &[Step]) -> Arc<Scheme> {
     let to = |s: &Step| match s {
         Step::To(to) => Some(Arc::clone(to)),
+        Step::By(stage) => Some(stage.gives()),
         Step::Add(_) => None,
     };
     steps.iter().rev().find_map(to).unwrap_or_else(|| Arc::clone(from))

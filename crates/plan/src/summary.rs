@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use tensor::{Bytes, Step, TensorEntry, counted};
 
@@ -99,13 +100,18 @@ pub fn summary(plan: &LoadPlan, entries: &[TensorEntry]) -> Summary {
 
 /// Adds the changes of encoding of one parameter.
 fn uses(param: &PlannedParam, codecs: &mut BTreeMap<String, CodecUse>) {
-    let mut now = &param.moved;
+    let mut now = Arc::clone(&param.moved);
     for (step, fidelity) in param.steps.iter().zip(&param.step_fidelity) {
         let bytes_in = now.byte_len(&param.shape).unwrap_or(0);
         let what = match step {
             Step::To(to) => {
                 let what = format!("{now} -> {to}");
-                now = to;
+                now = Arc::clone(to);
+                what
+            }
+            Step::By(stage) => {
+                let what = format!("{now} {step}");
+                now = stage.gives();
                 what
             }
             Step::Add(_) => format!("{now} {step}"),

@@ -7,7 +7,7 @@ use checkpoint::Checkpoint;
 use load::Plan;
 use model::module::Declared;
 use model::{Axis, Mesh, Model, Module, Tree};
-use tensor::{Binding, Bindings, Diagnostic, DropRule, Expr, Mapping, Pattern};
+use tensor::{Binding, Bindings, Diagnostic, DropRule, Expr, Mapping, Pattern, SharedStage};
 
 use crate::ranks::{Of, Ranks};
 use crate::shared::Shared;
@@ -37,6 +37,7 @@ pub struct PlanBuilder<'a> {
     rank: u64,
     adapter: Adapter,
     encoding: Encoding,
+    stages: Vec<(Pattern, SharedStage)>,
 }
 
 impl fmt::Debug for PlanBuilder<'_> {
@@ -62,6 +63,7 @@ impl<'a> PlanBuilder<'a> {
             rank: 0,
             adapter: Adapter::default(),
             encoding: Encoding::default(),
+            stages: vec![],
         }
     }
 
@@ -142,6 +144,14 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
+    /// Adds a stage of one's own: it changes the runtime parameters that `pattern` matches, after all movement and some rows at a
+    /// time, and shows in the plan. Stages of one parameter run in the order in which they were added; each must match something.
+    #[must_use]
+    pub fn stage(mut self, pattern: &str, stage: SharedStage) -> PlanBuilder<'a> {
+        self.stages.push((Pattern::new(pattern), stage));
+        self
+    }
+
     /// Sets rules and preset at once, replacing earlier ones.
     #[must_use]
     pub fn encoding(self, encoding: Encoding) -> PlanBuilder<'a> {
@@ -171,7 +181,7 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
     pub fn ranks(self) -> Result<Ranks, Error> {
-        let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, .. } = self;
+        let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, stages, .. } = self;
         let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
         if self.rank >= count {
             let what = format!("there is no rank {} of {count}: ranks are counted from 0", self.rank);
@@ -200,7 +210,7 @@ impl<'a> PlanBuilder<'a> {
             (Of::Model(Shared::of(model.tree()), Box::new(model)), resolved)
         };
         let (checkpoint, resolved) = (checkpoint.clone(), Arc::new(resolved));
-        Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding })
+        Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding, stages })
     }
 }
 

@@ -103,6 +103,12 @@ pub enum Error {
         /// The problem.
         what: Diagnostic,
     },
+    /// A stage of one's own has nothing to change.
+    #[error("{}", what.what)]
+    Stage {
+        /// The problem.
+        what: Diagnostic,
+    },
     /// Two modules of one's own model own one name.
     #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
     Owners {
@@ -170,7 +176,7 @@ impl Error {
             Error::Rules(problems) => problems.diagnostics(),
             Error::Mapping { path, problems } => problems.diagnostics().under(&unmapped(path)),
             Error::AsStored { path, problems } => problems.diagnostics().under(&as_stored(path)),
-            Error::Mesh { what } => what.clone().into(),
+            Error::Mesh { what } | Error::Stage { what } => what.clone().into(),
             Error::Scheme { near, .. } => {
                 Diagnostics::of(self, near.iter().map(|near| format!("the nearest is `{near}`")))
             }
@@ -203,6 +209,7 @@ impl Error {
             Error::Isa(_)
             | Error::Undivided { .. }
             | Error::Mesh { .. }
+            | Error::Stage { .. }
             | Error::Owners { .. }
             | Error::Rules(_)
             | Error::Scheme { .. }

@@ -8,7 +8,7 @@ use checkpoint::Checkpoint;
 use load::Plan;
 use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
-use tensor::{Arrangement, Dtype, OneWay, RopeOrder, Scheme, Target};
+use tensor::{Arrangement, Diagnostic, Dtype, OneWay, Pattern, RopeOrder, Scheme, SharedStage, Target};
 
 use crate::encoding::{Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles};
 use crate::error::shown;
@@ -35,6 +35,7 @@ pub struct Ranks {
     pub(crate) mesh: Mesh,
     pub(crate) count: u64,
     pub(crate) encoding: Encoding,
+    pub(crate) stages: Vec<(Pattern, SharedStage)>,
 }
 
 impl fmt::Debug for Ranks {
@@ -75,11 +76,23 @@ impl Ranks {
     /// # Errors
     /// Every parameter that cannot be divided or encoded.
     pub fn request(&self, rank: u64) -> Result<Request, Error> {
-        match &self.of {
+        let mut request = match &self.of {
             Of::Model(shared, model) => self.of_model(shared, model, rank),
             Of::Module(shared, tree) => self.of_module(shared, tree, rank),
             Of::Stored { model, targets, adapter } => self.as_stored(model.as_deref(), targets, adapter),
+        }?;
+        for (pattern, stage) in &self.stages {
+            let mut used = false;
+            for target in request.targets.iter_mut().filter(|target| pattern.matches(&target.name)) {
+                target.add_stage(stage.clone());
+                used = true;
+            }
+            if !used {
+                let what = format!("the stage `{}` matches no parameter: `{pattern}`", stage.name());
+                return Err(Error::Stage { what: Diagnostic::new(what) });
+            }
         }
+        Ok(request)
     }
 
     fn of_model(&self, shared: &Shared, model: &Model, rank: u64) -> Result<Request, Error> {

@@ -93,6 +93,11 @@ pub trait Codec: Send + Sync {
         None
     }
 
+    /// How to replace codes in what is encoded, if each stands for a value of its own.
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        None
+    }
+
     /// How to assemble planes of integers that were chosen elsewhere, if it can.
     fn assembler(&self) -> Option<&dyn Assembler> {
         None
@@ -158,6 +163,32 @@ pub trait Encoder: Send + Sync {
     fn encode_vector(&self, values: &[f32], importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
         self.encode(values, values.len(), importance, planes);
     }
+}
+
+/// The places of a scheme's codes between the values of the lowest and of the highest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Levels {
+    /// This many codes, equally far apart.
+    Even(u32),
+    /// Codes at these places, which rise.
+    Listed(&'static [i8]),
+}
+
+/// How codes are replaced in rows that are encoded, where scales and minima stay: for a choice of codes that heeds more than the value
+/// of each.
+pub trait Recoder: Send + Sync {
+    /// The codes, from 0 up.
+    fn levels(&self) -> Levels;
+
+    /// Columns of a row of `k` that share nothing with the columns after them. Encoded alone they have the bytes that they have
+    /// in the row, one run in each plane.
+    fn columns(&self, k: usize) -> usize;
+
+    /// Replaces all codes of `planes`, which hold `[rows, k]` encoded, by `codes`, `[rows, k]`, a byte each.
+    ///
+    /// # Panics
+    /// If a length does not fit another.
+    fn put(&self, codes: &[u8], k: usize, planes: &mut [&mut [u8]]);
 }
 
 /// How matrices with a scale each are fused to one that has one scale: in a form with a scale for each row, into which they

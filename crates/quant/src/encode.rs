@@ -27,6 +27,20 @@ macro_rules! encode_row {
 }
 pub(crate) use encode_row;
 
+/// Makes the [`Recode`](crate::scheme::Recode) of a scheme from its levels and the function that puts codes into one block:
+/// `fn(&[u8; PER], &mut [u8; BYTES])`.
+macro_rules! recode {
+    ($scheme:ty, $levels:expr, $put:path) => {
+        Some(($levels, |codes, out| {
+            let blocks = out.as_chunks_mut::<{ <$scheme>::BYTES }>().0;
+            for (codes, out) in codes.as_chunks::<{ <$scheme>::PER }>().0.iter().zip(blocks) {
+                $put(codes, out);
+            }
+        }))
+    };
+}
+pub(crate) use recode;
+
 /// The first of the values that are farthest from 0; 0 if none is.
 #[inline(always)]
 pub(crate) fn peak<const N: usize>(x: &[f32; N]) -> f32 {

@@ -34,6 +34,7 @@ mod columns;
 mod decode;
 mod encode;
 mod error;
+mod feedback;
 mod float16;
 mod interleave;
 mod isa;
@@ -59,11 +60,14 @@ pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 #[cfg(feature = "products")]
 pub use attend::{Attention, attend};
-pub use codec::{BadData, Codec, Difference, Encoder, Matrix, Merger, PlaneTensor, SchemeFamily};
+pub use codec::{
+    BadData, Codec, Difference, Encoder, Levels, Matrix, Merger, PlaneTensor, Recoder, SchemeFamily,
+};
 #[cfg(feature = "products")]
 pub use columns::ColumnsMut;
 pub use decode::decode_row;
 pub use error::Error;
+pub use feedback::{Feedback, Gram};
 pub use interleave::interleaved;
 pub use isa::{Avx2, Avx512Vnni, AvxVnni, ISA_VARIABLE, Isa, NeonDotprod};
 #[cfg(feature = "products")]

@@ -117,13 +117,16 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Scheme};
 
-use crate::codec::{Codec, Encoder, Matrix};
+use crate::codec::{Codec, Encoder, Levels, Matrix, Recoder};
 use crate::float16::Half;
 use crate::isa::{Isa, per_isa};
 use crate::packing::Packing;
 
 /// Encodes one row of values, with the importance of each if that is known, to the row's blocks.
 pub(crate) type EncodeRow = fn(Isa, &[f32], Option<&[f32]>, &mut [u8]);
+
+/// The levels of the codes, and a function that puts codes, a byte each, into blocks that are encoded.
+pub(crate) type Recode = (Levels, fn(&[u8], &mut [u8]));
 
 /// A scheme of one plane whose cells are runs of `PER` elements along the last axis.
 pub(crate) trait Block: Send + Sync {
@@ -135,6 +138,8 @@ pub(crate) trait Block: Send + Sync {
     const BYTES: usize;
     /// How rows are encoded, if they can be.
     const ENCODE: Option<EncodeRow> = None;
+    /// How codes are replaced, if each stands for a value of its own.
+    const RECODE: Option<Recode> = None;
     /// How it is interleaved and multiplied, if it can be.
     const PACKING: Option<Packing> = None;
 
@@ -170,6 +175,10 @@ impl<B: Block> Codec for B {
 
     fn encoder(&self) -> Option<&dyn Encoder> {
         B::ENCODE.map(|_| self as &dyn Encoder)
+    }
+
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        B::RECODE.map(|_| self as &dyn Recoder)
     }
 
     fn packing(&self) -> Option<Packing> {
@@ -213,6 +222,22 @@ impl<B: Block> Encoder for B {
         for (values, blocks) in values.chunks_exact(k).zip(blocks.chunks_exact_mut(row)) {
             encode(isa, values, importance, blocks);
         }
+    }
+}
+
+impl<B: Block> Recoder for B {
+    fn levels(&self) -> Levels {
+        B::RECODE.map_or(Levels::Even(1), |(levels, _)| levels)
+    }
+
+    fn columns(&self, _: usize) -> usize {
+        B::PER
+    }
+
+    fn put(&self, codes: &[u8], _: usize, planes: &mut [&mut [u8]]) {
+        let (Some((_, put)), [blocks]) = (B::RECODE, planes) else { panic!("`{}` has no codes", B::NAME) };
+        assert_eq!(blocks.len(), codes.len() / B::PER * B::BYTES, "bytes of `{}`", B::NAME);
+        put(codes, blocks);
     }
 }
 

@@ -99,7 +99,8 @@ impl<'a> Bands<'a> {
     }
 }
 
-fn lcm(a: u64, b: u64) -> u64 {
+/// The least common multiple, at most the largest number.
+pub fn lcm(a: u64, b: u64) -> u64 {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);

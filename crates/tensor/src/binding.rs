@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Expr, Pattern, Scheme, Shape};
+use crate::{Expr, Pattern, Scheme, Shape, SharedStage, Step};
 
 /// What an absent parameter means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,4 +56,12 @@ pub struct Target {
     pub expr: Expr,
     /// The scheme it must have, or as stored.
     pub scheme: Option<Arc<Scheme>>,
+}
+
+impl Target {
+    /// Changes it by `stage` at last, before it is encoded in the scheme that it must have.
+    pub fn add_stage(&mut self, stage: SharedStage) {
+        let expr = std::mem::replace(&mut self.expr, Expr::Zero(Shape::from([])));
+        self.expr = expr.encode(Step::By(stage));
+    }
 }

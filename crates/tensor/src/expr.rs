@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Scheme, Shape};
+use crate::{Scheme, Shape, SharedStage};
 
 /// A change of value or of encoding, done by a codec. Everything else in [`Expr`] is exact movement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,15 @@ pub enum Step {
     To(Arc<Scheme>),
     /// Add this to each element. HF's Gemma stores `w` where the model multiplies by `1 + w`.
     Add(i32),
+    /// Changed by a stage from outside, after all movement.
+    By(SharedStage),
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::To(scheme) => write!(f, "-> {scheme}"),
+            Step::By(stage) => write!(f, "by {}", stage.name()),
             Step::Add(n) => write!(f, "{} {}", if *n < 0 { '-' } else { '+' }, n.unsigned_abs()),
         }
     }

@@ -208,6 +208,7 @@ impl<'a> Undone<'a> {
                     of
                 }
                 Expr::Encode { step: Step::To(_), .. } => return stuck("changes the encoding"),
+                Expr::Encode { step: Step::By(_), .. } => return stuck("is changed by a stage"),
                 Expr::Concat { axis, parts } => {
                     let mut start = 0;
                     for part in parts {

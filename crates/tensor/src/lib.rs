@@ -16,10 +16,11 @@ mod mapping;
 mod name;
 mod scheme;
 mod shape;
+mod stage;
 mod template;
 
 pub use arrangement::{Arrangement, MeshRank, RopeOrder};
-pub use bands::{Bands, band_unit};
+pub use bands::{Bands, band_unit, lcm};
 pub use binding::{Binding, Bindings, DropRule, Presence, Target};
 pub use bytes::Bytes;
 pub use counted::{Counted, counted};
@@ -32,4 +33,5 @@ pub use mapping::{MapOutcome, MapRule, MapStep, Mapping};
 pub use name::{Pattern, nearest, nearness};
 pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};
 pub use shape::Shape;
+pub use stage::{SharedStage, Stage, StageInput};
 pub use template::{Captures, Segment, Takes, Template};

@@ -31,13 +31,18 @@ enum CompressFormatArg {
     for each weight (4.5), or 2bit to 8bit: as large as if every matrix had the smallest encoding of at least that many bits.\n\n\
     `--imatrix FILE`, made by `weighbridge calibrate`, says how strong the inputs of each matrix are and how much predictions depend on \
     it. `--text FILE` does that on the way: it runs the model on three quarters of the text, and at the end measures on the last quarter \
-    what was lost. Without either, all inputs and all matrices count alike, which loses more.\n\n\
+    what was lost; with both, the text does not have to be calibrated with again. Without either, all inputs and all matrices count alike, which loses more.\n\n\
+    `--gptq` chooses the codes of each matrix from left to right, so that each column makes up for the errors of the columns before it, \
+    as far as their inputs go together on the text. Files have the same size and form.\n\n\
+    `--awq` multiplies the columns of matrices by what makes rounding lose least, and divides the norm before them by the same. It needs \
+    `--text` or `--imatrix`, and leaves a norm as it is where nothing is gained.\n\n\
     A policy limits the encodings of each matrix; `--print-policy` prints the one that is used without `--policy`.\n\n\
     Examples:\n  \
     weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
     weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct CompressArgs {
     /// A GGUF, safetensors or PyTorch file, or a model directory (Hugging Face, MLX)
     #[arg(required_unless_present = "print_policy")]
@@ -54,9 +59,15 @@ pub(crate) struct CompressArgs {
     /// The importance matrix of the source
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
-    /// A text, in UTF-8, to calibrate with and to measure the result on
-    #[arg(long, value_name = "FILE", conflicts_with = "imatrix")]
+    /// A text, in UTF-8, to calibrate with (unless there is an importance matrix) and to measure the result on
+    #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
+    /// Choose the codes of each matrix so that errors of columns make each other good on the text, as GPTQ does
+    #[arg(long, requires = "text", conflicts_with = "plan")]
+    pub(crate) gptq: bool,
+    /// Make columns with strong inputs larger before they are encoded, and the norm before them smaller, as AWQ does
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) awq: bool,
     /// Limit the encodings of each matrix by the rules in FILE.toml
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) policy: Option<PathBuf>,

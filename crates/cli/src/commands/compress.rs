@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::checkpoint::Io;
-use weighbridge::convert::compress::{Choice, Compression, Policy};
-use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, Imatrix};
-use weighbridge::engine::calibrate::{CalibrateOptions, Calibration, calibrate};
+use weighbridge::convert::compress::{Choice, Compression, Measuring, Policy};
+use weighbridge::convert::{
+    Compensation, Conversion, ConvertOptions, ConvertReport, Imatrix, OutputFormat, Scaling,
+};
+use weighbridge::engine::Model;
+use weighbridge::engine::calibrate::{
+    CalibrateOptions, Calibration, Products, Progress, calibrate, products, products_bytes,
+};
 use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
+use weighbridge::load::available_memory;
 use weighbridge::tensor::{Bytes, Pattern};
 use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
@@ -48,13 +54,12 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let stop = stop_on_interrupt();
     let line = Line::new();
     let work = Work { checkpoint: &checkpoint, threads, stop: &stop, line: &line };
-    let held = args.text.as_deref().map(|path| Held::of(&work, path)).transpose()?;
-    let imatrix = match &held {
-        Some(held) => {
-            Some(Imatrix::of(&checkpoint, &held.calibration, &held.name).map_err(weighbridge::Error::from)?)
-        }
-        None => args.imatrix.as_deref().map(importance).transpose()?,
-    };
+    let given = args.imatrix.as_deref().map(importance).transpose()?;
+    let wanted = Wanted { calibration: given.is_none(), products: args.gptq };
+    let mut held = args.text.as_deref().map(|path| Held::of(&work, path, wanted)).transpose()?;
+    let found = held.as_ref().and_then(|held| Some((held.calibration.as_ref()?, &held.name)));
+    let found = found.map(|(calibration, text)| Imatrix::of(&checkpoint, calibration, text));
+    let imatrix = found.transpose().map_err(weighbridge::Error::from)?.or(given);
     options.imatrix = imatrix.as_ref();
     let mut pool = Pool::new(threads);
     let compression = Compression::new(
@@ -71,6 +76,12 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     );
     line.clear();
     let compression = compression.map_err(weighbridge::Error::from)?;
+    let scaling =
+        if args.awq { Some(work.scaling(format, &compression, &options, &mut pool)?) } else { None };
+    options.scaling = scaling.as_ref();
+    let products = held.as_mut().and_then(|held| held.products.take());
+    let compensation = products.map(|products| work.compensation(products, &options)).transpose()?;
+    options.compensation = compensation.as_ref();
     (options.rules, options.preset) = compression.encoding(format);
     let layout = format.compressed_layout();
     let conversion =
@@ -144,6 +155,39 @@ impl Work<'_> {
         if self.flow().is_break() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
+    /// Factors `products`.
+    fn compensation(
+        &self,
+        products: Vec<Products>,
+        options: &ConvertOptions<'_>,
+    ) -> Result<Compensation, Failure> {
+        let ConvertOptions { imatrix, scaling, .. } = *options;
+        let mut show = |done: usize, total: usize| {
+            self.line.show(|| format!("[{}/{total}] factored", done + 1));
+            self.flow()
+        };
+        let found = Compensation::of(self.checkpoint, products, imatrix, scaling, self.threads, &mut show);
+        self.line.clear();
+        Ok(found.map_err(weighbridge::Error::from)?)
+    }
+
+    /// By how much columns are multiplied.
+    fn scaling(
+        &self,
+        format: OutputFormat,
+        compression: &Compression,
+        options: &ConvertOptions<'_>,
+        pool: &mut Pool,
+    ) -> Result<Scaling, Failure> {
+        let mut show = |now: &Measuring<'_>| {
+            self.line.show(|| format!("[{}/{}] scaled {}", now.index + 1, now.total, now.name));
+            self.flow()
+        };
+        let found = compression.scaling(self.checkpoint, format, options, pool, &mut show);
+        self.line.clear();
+        Ok(found.map_err(weighbridge::Error::from)?)
+    }
+
     /// Starts the model in `checkpoint`.
     fn start(&self, checkpoint: &Checkpoint) -> Result<Runtime, Failure> {
         let (threads, context) = (Some(self.threads), Some(LENGTH));
@@ -152,10 +196,35 @@ impl Work<'_> {
     }
 }
 
+/// Checks that there is memory for how the columns of all inputs go together, twice: while sums are factored, both are held.
+fn room_for_products(model: &Model) -> Result<(), Failure> {
+    let wanted = products_bytes(model).saturating_mul(2);
+    match available_memory() {
+        Some(available) if available < wanted => {
+            let (wanted, available) = (Bytes(wanted), Bytes(available));
+            Err(Failure::Usage(format!(
+                "`--gptq` needs {wanted} beside the model, and {available} are available\nhint: leave out `--gptq`"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a text is run for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// How strong inputs are, and how much predictions depend on each matrix.
+    calibration: bool,
+    /// How columns of inputs go together.
+    products: bool,
+}
+
 /// A text of which a part is held back.
 struct Held {
     name: String,
-    calibration: Calibration,
+    calibration: Option<Calibration>,
+    /// How columns of inputs go together, if that is wanted.
+    products: Option<Vec<Products>>,
     /// The tokens of the last quarter.
     tokens: Vec<u32>,
     begin: Option<u32>,
@@ -163,7 +232,7 @@ struct Held {
 
 impl Held {
     /// Calibrates the model with three quarters of the text at `path`.
-    fn of(work: &Work<'_>, path: &Path) -> Result<Held, Failure> {
+    fn of(work: &Work<'_>, path: &Path, wanted: Wanted) -> Result<Held, Failure> {
         let text = text(path)?;
         let mut model = work.start(work.checkpoint)?;
         let (tokens, begin) = tokens(&model, &text)?;
@@ -177,19 +246,31 @@ impl Held {
         }
         let cut = tokens.len() - tokens.len() / 4;
         let threads = work.threads;
-        let found = calibrate(
-            &mut model.predictor(),
-            &tokens[..cut],
-            &CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed: Some(LENGTH), threads },
-            &mut |progress| {
-                work.line.show(|| now(progress));
-                work.flow()
-            },
-        );
-        work.line.clear();
-        let calibration = found.map_err(weighbridge::Error::from)?;
-        work.interrupted()?;
-        Ok(Held { name: path.display().to_string(), calibration, tokens: tokens[cut..].to_vec(), begin })
+        let options =
+            CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed: Some(LENGTH), threads };
+        let mut show = |progress: Progress<'_>| {
+            work.line.show(|| now(progress));
+            work.flow()
+        };
+        let calibration = if wanted.calibration {
+            let found = calibrate(&mut model.predictor(), &tokens[..cut], &options, &mut show);
+            work.line.clear();
+            work.interrupted()?;
+            Some(found.map_err(weighbridge::Error::from)?)
+        } else {
+            None
+        };
+        let products = if wanted.products {
+            room_for_products(model.predictor().runner.model())?;
+            let found = products(&mut model.predictor(), &tokens[..cut], &options, &mut show);
+            work.line.clear();
+            work.interrupted()?;
+            Some(found.map_err(weighbridge::Error::from)?)
+        } else {
+            None
+        };
+        let (name, tokens) = (path.display().to_string(), tokens[cut..].to_vec());
+        Ok(Held { name, calibration, products, tokens, begin })
     }
 
     /// How far the model at `made` is from the source, on the tokens that were held back.
@@ -223,7 +304,8 @@ fn shown(
     let bytes = made.map_or(found.bytes, |made| made.bytes);
     if args.json {
         let deleted = made.map_or(&[][..], |made| &made.deleted);
-        let document = json::Compress::of((source, destination), found, bytes, report, cost, deleted);
+        let document =
+            json::Compress::of((source, destination), found, bytes, report, cost, deleted, args.gptq);
         return Ok(json::print(&document)?);
     }
     let title = format!("{} → {}", source.display(), destination.display());
@@ -240,7 +322,8 @@ fn shown(
     );
     out.push_str(&report.map_or_else(String::new, continued));
     let _ = if found.is_divergence {
-        writeln!(out, "  expected: a KL divergence of {:.4} nats from the source", found.cost)
+        let by = if args.gptq { ", by rounding alone" } else { "" };
+        writeln!(out, "  expected: a KL divergence of {:.4} nats from the source{by}", found.cost)
     } else {
         writeln!(
             out,

@@ -36,6 +36,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         rules,
         preset,
         imatrix: imatrix.as_ref(),
+        compensation: None,
+        scaling: None,
         allow_overflow: args.allow_overflow,
         allow_requantize: args.write.allow_requantize,
         allow_loss: args.write.allow_loss.clone(),

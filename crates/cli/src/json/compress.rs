@@ -30,7 +30,10 @@ pub(crate) struct Compress<'a> {
     deleted: Vec<String>,
     /// False with `--plan`.
     written: bool,
-    /// The KL divergence from the source that is expected, in nats; null if it is not known how much predictions depend on each matrix.
+    /// Whether errors make each other good, by `--gptq`.
+    gptq: bool,
+    /// The KL divergence from the source that is expected of rounding alone, in nats; null if it is not known how much predictions
+    /// depend on each matrix.
     expected_kl: Real,
     /// The measurement on the part of the text that was held back; null without a text.
     measured: Option<MeasuredCost>,
@@ -90,6 +93,7 @@ impl<'a> Compress<'a> {
         report: Option<&ConvertReport>,
         cost: Option<&Agreement>,
         deleted: &[PathBuf],
+        gptq: bool,
     ) -> Compress<'a> {
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
@@ -102,6 +106,7 @@ impl<'a> Compress<'a> {
             continued: report.map_or(0, |report| report.continued),
             deleted: deleted.iter().map(|file| file.display().to_string()).collect(),
             written: report.is_some(),
+            gptq,
             expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
             measured: cost.map(|cost| MeasuredCost {
                 kl: (cost.kl.mean(), cost.kl.error()).into(),

@@ -200,3 +200,35 @@ fn the_source_is_deleted_once_the_result_was_compared() {
     assert!(source.join("config.json").exists() && source.join("notes.txt").exists());
     assert_eq!(weighbridge(["check", path(&made), "--deep"]).status.code(), Some(0));
 }
+
+/// A text of `bytes` bytes of the stories.
+fn some(dir: &Path, bytes: usize) -> std::path::PathBuf {
+    let (stories, to) = (fs::read_to_string(holmes()).unwrap(), dir.join("text.txt"));
+    fs::write(&to, &stories[..stories.floor_char_boundary(bytes)]).unwrap();
+    to
+}
+
+#[test]
+fn errors_that_make_each_other_good_cost_less() {
+    let dir = TempDir::new().unwrap();
+    let (source, imatrix, text) = (model("smollm2"), dir.path().join("im.gguf"), some(dir.path(), 18_000));
+    let args = ["calibrate", path(&source), "-f", path(&text), "-o", path(&imatrix), "--chunks", "2"];
+    json(&[&args[..], &["--no-sensitivity"]].concat());
+    let made = dir.path().join("mlx");
+    let compressed = |more: &[&str]| {
+        let args = ["compress", path(&source), path(&made), "--to", "mlx", "--target", "4bit", "--imatrix"];
+        let args =
+            [&args[..], &[path(&imatrix), "--text", path(&text), "--allow-requantize", "--force"], more];
+        let report = json(&args.concat());
+        assert_eq!(report["gptq"], more.contains(&"--gptq"));
+        (report["measured"]["kl"]["value"].as_f64().unwrap(), report["bytes"].as_u64().unwrap())
+    };
+    let (alone, bytes) = compressed(&[]);
+    for (more, most) in [(&["--awq"][..], 0.95), (&["--gptq"], 0.8), (&["--awq", "--gptq"], 0.8)] {
+        let (found, of) = compressed(more);
+        assert_eq!(of, bytes, "{more:?}");
+        assert!(found < most * alone, "{more:?}: {found} and {alone}");
+    }
+    let without = ["compress", path(&source), "y.gguf", "--target", "76MB", "--gptq"];
+    assert!(failure(&without, dir.path()).contains("--text"));
+}

@@ -34,7 +34,65 @@ pub(super) struct Measured {
     pub(super) outliers: Outliers,
 }
 
-/// Decodes the parameter called `name` of `decoded`, and encodes rows of it in each of `schemes`.
+/// Some rows of a matrix as floats.
+pub(super) struct Taken {
+    /// `[rows taken, k]`.
+    pub(super) values: Vec<f32>,
+    pub(super) k: usize,
+    /// The distance of rows that are taken.
+    step: usize,
+    /// Rows of the whole.
+    rows: usize,
+    outliers: Outliers,
+    shape: Shape,
+    /// How it is stored.
+    own: Option<Arc<Scheme>>,
+}
+
+impl Taken {
+    /// Decodes the parameter called `name` of `decoded`.
+    pub(super) fn of(
+        decoded: &Conversion<'_>,
+        name: &str,
+        memory: Option<u64>,
+        pool: &mut Pool,
+    ) -> Result<Taken, Error> {
+        let plan = decoded.one(name).ok_or_else(|| not_there(name))?;
+        let param = plan.params().first().ok_or_else(|| not_there(name))?;
+        let own = param.stored().next().cloned();
+        let shape = param.shape.clone();
+        let mut rows = Rows::of(&shape);
+        plan.load_into(&mut rows, pool, load::Options { memory, ..load::Options::default() })?;
+        let outliers = rows.outliers();
+        let values = rows.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Taken { values, k: rows.k, step: rows.step, rows: rows.count, outliers, shape, own })
+    }
+
+    /// Rows of the whole for each that was taken.
+    pub(super) fn share(&self) -> f64 {
+        self.rows as f64 * self.k as f64 / self.values.len().max(1) as f64
+    }
+
+    /// The sum of the squares of errors in `scheme` if columns are multiplied by `scale` before, each times the importance of its
+    /// column.
+    pub(super) fn lost_scaled(
+        &self,
+        scheme: &Arc<Scheme>,
+        scale: &[f32],
+        importance: &[f32],
+        pool: &mut Pool,
+    ) -> f64 {
+        let scaled =
+            self.values.chunks_exact(self.k).flat_map(|row| row.iter().zip(scale).map(|(x, s)| x * s));
+        let scaled: Vec<f32> = scaled.collect();
+        let importance: Vec<f32> = importance.iter().zip(scale).map(|(w, s)| w / (s * s)).collect();
+        let guide = Guide { importance: Some(&importance), sensitivity: None };
+        let sample = Sample { values: &scaled, k: self.k, step: self.step, rows: self.rows, guide: &guide };
+        sample.lost(scheme, pool).0
+    }
+}
+
+/// Encodes rows of the parameter called `name` of `decoded` in each of `schemes`.
 pub(super) fn measure(
     decoded: &Conversion<'_>,
     name: &str,
@@ -43,15 +101,8 @@ pub(super) fn measure(
     memory: Option<u64>,
     pool: &mut Pool,
 ) -> Result<Measured, Error> {
-    let plan = decoded.one(name).ok_or_else(|| not_there(name))?;
-    let param = plan.params().first().ok_or_else(|| not_there(name))?;
-    let own = param.stored().next().cloned();
-    let shape = param.shape.clone();
-    let mut rows = Rows::of(&shape);
-    plan.load_into(&mut rows, pool, load::Options { memory, ..load::Options::default() })?;
-    let outliers = rows.outliers();
-    let sample = rows.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let sample = Sample { values: &sample, k: rows.k, step: rows.step, rows: rows.count, guide };
+    let Taken { values, k, step, rows, outliers, shape, own } = Taken::of(decoded, name, memory, pool)?;
+    let sample = Sample { values: &values, k, step, rows, guide };
     let mut candidates = vec![];
     for scheme in schemes {
         // What is kept as it is has no error.
@@ -59,10 +110,10 @@ pub(super) fn measure(
             Some(own) if own == scheme => (0.0, 1.0, 0.0),
             _ => sample.lost(scheme, pool),
         };
-        let scale = rows.count as f64 / sample.taken().max(1) as f64;
-        let cost = guide.sensitivity.map_or(0.0, |by| {
-            by.product * lost * scale + by.lookup * plain * scale / rows.count.max(1) as f64
-        });
+        let scale = rows as f64 / sample.taken().max(1) as f64;
+        let cost = guide
+            .sensitivity
+            .map_or(0.0, |by| by.product * lost * scale + by.lookup * plain * scale / rows.max(1) as f64);
         candidates.push(Candidate {
             scheme: Arc::clone(scheme),
             bytes: scheme.byte_len(&shape).unwrap_or(u64::MAX),

@@ -8,7 +8,7 @@ use load::{Pool, Slot};
 use planner::plan_as_stored;
 use tensor::Diagnostic;
 
-use super::{Conversion, Progress};
+use super::{Conversion, Progress, guide};
 use crate::Error;
 use crate::carry::Made;
 
@@ -35,11 +35,11 @@ impl Conversion<'_> {
             let what = format!("`{name}` in `{}` is not what was written", path.display());
             Error::Convert { what: Diagnostic::new(what).into() }
         };
-        let (imatrix, names) = (self.options.imatrix, &self.names);
-        let importance = |name: &str| imatrix.and_then(|i| i.get(names.of(name)));
+        let (options, names) = (self.options, &self.names);
+        let guide = |name: &str| guide(options, names.of(name));
         let options = load::Options {
-            importance: Some(&importance),
-            allow_overflow: self.options.allow_overflow,
+            guide: Some(&guide),
+            allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
         let total = self.params().count();

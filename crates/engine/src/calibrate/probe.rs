@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use load::Tensor;
 use model::Activation;
+use quant::Gram;
 
 use super::hadamard::{Signs, sign};
 use super::{Inputs, Part};
@@ -16,6 +17,8 @@ use crate::weights::{NormWeights, Projection};
 pub(crate) enum Probe {
     /// Squares are summed.
     Sums(Sums),
+    /// Products of columns are summed.
+    Grams(Grams),
     /// Something is added to the results.
     Noise(Noise),
 }
@@ -35,6 +38,13 @@ struct Sum {
     squares: Vec<f64>,
     /// `[out]`.
     results: Vec<f64>,
+}
+
+/// The products of the columns of what goes into some projections.
+pub(crate) struct Grams {
+    pub(super) threads: usize,
+    /// By the paths of projections: those that are not here are passed over.
+    pub(super) sums: BTreeMap<String, Gram>,
 }
 
 /// An error that is added to what one matrix does.
@@ -156,6 +166,11 @@ impl Backend for Probed<'_> {
                 sum.rows += rows as u64;
                 add_squares(&mut sum.squares, x, projection.input);
                 add_squares(&mut sum.results, y, projection.out);
+            }
+            Some(Probe::Grams(grams)) => {
+                if let Some(gram) = grams.sums.get_mut(&projection.path) {
+                    gram.add(x, grams.threads);
+                }
             }
             Some(Probe::Noise(Noise { sigma, place: Disturbed::Product { path, out, signs } }))
                 if *path == projection.path =>

@@ -385,10 +385,9 @@ impl Run<'_, '_, '_> {
             self.reader.agree(param, plane, range, part, read, own)?;
             planes.push(part);
         }
-        let importance = self.reader.options.importance.and_then(|i| i(param));
-        let importance = importance.and_then(|columns| item.columns(columns));
+        let guide = item.guide(self.reader.options.guide.map(|of| of(param)).unwrap_or_default());
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
-        let changed = item.change.apply(matrix, importance, targets, values);
+        let changed = item.change.apply(matrix, guide, targets, values);
         let changed = changed.map_err(|why| why.of(param, &item.param.scheme))?;
         scratch.encoded.extend(changed.map(|d| (item.index, at, param.as_str(), d)));
         scratch.bytes_encoded += bytes;

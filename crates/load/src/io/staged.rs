@@ -29,10 +29,10 @@ impl<'m> Later<'_, Slice<'m>> {
         let Later { param, targets, .. } = self;
         let staged = staged_bytes(param);
         let memory = options.memory.map(|limit| limit.saturating_sub(staged));
-        // The caller's `watch` runs between parameters only. Importance is looked up by the parameter's name, not by
-        // those of its entries.
-        let importance = |_: &str| options.importance.and_then(|of| of(&param.name));
-        let options = Options { owned: true, memory, watch: None, importance: Some(&importance), ..options };
+        // The caller's `watch` runs between parameters only. The guide is looked up by the parameter's name, not by those of its
+        // entries.
+        let guide = |_: &str| options.guide.map(|of| of(&param.name)).unwrap_or_default();
+        let options = Options { owned: true, memory, watch: None, guide: Some(&guide), ..options };
         let decoded = Allocated::new(&staging(param), checkpoint, None, options)?.fill(pool)?;
         let tensor = |staged: &PlannedParam| decoded.get(&staged.name).cloned();
         let memory = in_memory(param, |staged| Arc::new(Staged(tensor(staged))));

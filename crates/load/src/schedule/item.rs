@@ -6,12 +6,12 @@ use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
 use tensor::FileId;
 
-use crate::Error;
 use crate::change::Change;
 use crate::memory::ledger::Need;
 use crate::memory::region::Region;
 use crate::schedule::sources::{Ways, clip, extent, is_straight, place_of, ranges};
 use crate::sizes::{PAGE, SMALL, WINDOW};
+use crate::{Error, Guide};
 
 /// Bytes of a band that is changed, about: with what it is made from it fits in a second-level cache.
 const BAND: u64 = 1 << 20;
@@ -44,9 +44,17 @@ pub(crate) struct Item<'a, S> {
 }
 
 impl<S> Item<'_, S> {
+    /// Selects from `all`, the guide of the parameter, what is of this item's matrix.
+    pub(crate) fn guide<'g>(&self, all: Guide<'g>) -> Guide<'g> {
+        let importance = all.importance.and_then(|columns| self.columns(columns));
+        // Of a matrix alone.
+        let feedback = all.feedback.filter(|feedback| self.matrix.1 == 1 && feedback.k() == self.k);
+        Guide { importance, feedback }
+    }
+
     /// Selects from `all`, numbers for each column of the parameter, those of this item's matrix: all matrices share
     /// one list, or each has its own.
-    pub(crate) fn columns<'c>(&self, all: &'c [f32]) -> Option<&'c [f32]> {
+    fn columns<'c>(&self, all: &'c [f32]) -> Option<&'c [f32]> {
         let (matrix, matrices) = self.matrix;
         if all.len() == self.k {
             return Some(all);

@@ -57,6 +57,14 @@ pub(super) fn put_code(stream: &mut [u8], bits: usize, i: usize, code: u8) {
     }
 }
 
+/// Replaces a stream by one of `codes`: of rows that end with their bytes.
+pub(super) fn put_codes(stream: &mut [u8], bits: usize, codes: &[u8]) {
+    stream.fill(0);
+    for (i, code) in codes.iter().enumerate() {
+        put_code(stream, bits, i, *code);
+    }
+}
+
 /// Codes of some bits, packed from the lowest bit on into little-endian words of 32 bits: as few words as
 /// hold whole codes. Codes of three bits may lie across two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

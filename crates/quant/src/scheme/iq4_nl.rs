@@ -1,5 +1,6 @@
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, put_half, put_nibbles};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, put_nibbles, recode};
 use crate::packing::{At, Change, Field, Listed, Number, Packing, Plain};
 use crate::search::{Book, Parts, TRIES, Tries, nearest_of, one_scale, places_of};
 
@@ -63,6 +64,7 @@ impl Block for IQ4NL {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(IQ4NL, encode);
+    const RECODE: Option<Recode> = recode!(IQ4NL, Levels::Listed(&VALUES), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -74,7 +76,12 @@ impl Block for IQ4NL {
 fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
     let (d, codes) = one_scale::<Values, 32>(&Parts::new(x, importance));
     put_half(out, 0, d);
-    put_nibbles(&mut out[2..], &codes);
+    put(&codes, out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 18]) {
+    put_nibbles(&mut out[2..], codes);
 }
 
 /// The values `d * value of q` of bytes of nibbles: the low ones, then the high ones.

@@ -1,6 +1,7 @@
 use super::iq4_nl::{IQ4, VALUES, Values, looked_up};
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, put_half, put_nibbles};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, put_nibbles, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, scaled};
 
@@ -21,6 +22,7 @@ impl Block for IQ4XS {
         &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 33, Change::None)],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(IQ4XS, encode);
+    const RECODE: Option<Recode> = recode!(IQ4XS, Levels::Listed(&VALUES), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -45,7 +47,12 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 136]) 
         high |= u16::from(scale >> 4) << (2 * j);
     }
     out[2..4].copy_from_slice(&high.to_le_bytes());
-    for (out, codes) in out[8..].chunks_exact_mut(16).zip(&found.codes) {
+    put(found.codes.as_flattened(), out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 136]) {
+    for (out, codes) in out[8..].chunks_exact_mut(16).zip(codes.as_chunks().0) {
         put_nibbles(out, codes);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::bits::{put_code, unpack};
+use super::bits::{put_code, put_codes, unpack};
 use super::plane::{each, matrix, number, out_in, packed, part, plane, shared};
 use super::real::{REALS, Real};
 use crate::codec::PlaneTensor;
-use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
+use crate::codec::{BadData, Codec, Encoder, Levels, Matrix, Recoder, SchemeFamily};
 use crate::isa::{Isa, per_isa};
 use crate::packing::{Number, Packing, Plain};
 
@@ -106,6 +106,10 @@ impl Codec for Affine {
         Some(self)
     }
 
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        Some(self)
+    }
+
     /// Products are of what the codes stand for, not rounded to the dtype of the scales: so `mx.quantized_matmul`
     /// has it too.
     fn packing(&self) -> Option<Packing> {
@@ -193,6 +197,21 @@ impl Encoder for Affine {
                 }
             }
         }
+    }
+}
+
+impl Recoder for Affine {
+    fn levels(&self) -> Levels {
+        Levels::Even(1 << self.bits)
+    }
+
+    fn columns(&self, _: usize) -> usize {
+        self.group
+    }
+
+    fn put(&self, codes: &[u8], _: usize, planes: &mut [&mut [u8]]) {
+        let [weight, ..] = planes else { panic!("`{}` has three planes", self.name) };
+        put_codes(weight, self.bits, codes);
     }
 }
 

@@ -1,5 +1,6 @@
-use super::{Block, EncodeRow, at_once, bytes_at, half_at};
-use crate::encode::{encode_row, put_half, put_pairs};
+use super::{Block, EncodeRow, Recode, at_once, bytes_at, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, put_pairs, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
@@ -22,6 +23,7 @@ impl Block for Q2K {
         &[Field::Scales(At(0, 80), Some(At(0, 82))), Field::Words(At(0, 0), 20, Change::None)],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q2K, encode);
+    const RECODE: Option<Recode> = recode!(Q2K, Levels::Even(4), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -44,7 +46,12 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 84]) {
     for j in 0..16 {
         out[j] = found.scales[j] | found.mins[j] << 4;
     }
-    put_pairs(&mut out[16..80], found.codes.as_flattened());
     put_half(out, 80, found.d);
     put_half(out, 82, found.dmin);
+    put(found.codes.as_flattened(), out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 84]) {
+    put_pairs(&mut out[16..80], codes);
 }

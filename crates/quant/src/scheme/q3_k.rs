@@ -1,5 +1,6 @@
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, put_half, put_pairs};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, put_pairs, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, scaled};
 
@@ -31,6 +32,7 @@ impl Block for Q3K {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q3K, encode);
+    const RECODE: Option<Recode> = recode!(Q3K, Levels::Even(8), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -52,14 +54,7 @@ impl Block for Q3K {
 #[inline(always)]
 fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 110]) {
     let found = scaled::<Whole<-4, 3>, 16, 16, 32>(&Parts::new(x, importance));
-    let codes = found.codes.as_flattened();
-    out[..32].fill(0);
-    for (s, codes) in codes.chunks_exact(32).enumerate() {
-        for (out, code) in out[..32].iter_mut().zip(codes) {
-            *out |= code >> 2 << s;
-        }
-    }
-    put_pairs(&mut out[32..96], codes);
+    put(found.codes.as_flattened(), out);
     out[96..108].fill(0);
     for (j, scale) in found.scales.iter().enumerate() {
         let scale = (scale + 32) as u8;
@@ -67,4 +62,15 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 110]) 
         out[104 + j % 4] |= scale >> 4 << (j / 4 * 2);
     }
     put_half(out, 108, found.d);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 110]) {
+    out[..32].fill(0);
+    for (s, codes) in codes.chunks_exact(32).enumerate() {
+        for (out, code) in out[..32].iter_mut().zip(codes) {
+            *out |= code >> 2 << s;
+        }
+    }
+    put_pairs(&mut out[32..96], codes);
 }

@@ -1,7 +1,8 @@
 use crate::float16::Half;
 
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, peak, put_half, put_nibbles};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, peak, put_half, put_nibbles, recode};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
@@ -26,6 +27,7 @@ impl Block for Q4_0 {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4_0, encode);
+    const RECODE: Option<Recode> = recode!(Q4_0, Levels::Even(16), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -49,5 +51,10 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 18]) {
         }
     };
     put_half(out, 0, d);
-    put_nibbles(&mut out[2..], &codes);
+    put(&codes, out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 18]) {
+    put_nibbles(&mut out[2..], codes);
 }

@@ -1,7 +1,8 @@
 use crate::float16::Half;
 
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, put_half, put_nibbles, range};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, put_nibbles, range, recode};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_affine};
 
@@ -26,6 +27,7 @@ impl Block for Q4_1 {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4_1, encode);
+    const RECODE: Option<Recode> = recode!(Q4_1, Levels::Even(16), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -53,5 +55,10 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 20]) {
     };
     put_half(out, 0, d);
     put_half(out, 2, m);
-    put_nibbles(&mut out[4..], &codes);
+    put(&codes, out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 20]) {
+    put_nibbles(&mut out[4..], codes);
 }

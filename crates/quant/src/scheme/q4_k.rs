@@ -1,6 +1,7 @@
 use super::put_scales_mins;
-use super::{Block, EncodeRow, half_at, scales_mins};
-use crate::encode::{encode_row, put_half};
+use super::{Block, EncodeRow, Recode, half_at, scales_mins};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
@@ -22,6 +23,7 @@ impl Block for Q4K {
         &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 35, Change::None)],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q4K, encode);
+    const RECODE: Option<Recode> = recode!(Q4K, Levels::Even(16), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -42,9 +44,14 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 144]) 
     put_half(out, 0, found.d);
     put_half(out, 2, found.dmin);
     put_scales_mins(&mut out[4..16], &found.scales, &found.mins);
-    for (out, codes) in out[16..].chunks_exact_mut(32).zip(found.codes.chunks_exact(2)) {
+    put(found.codes.as_flattened(), out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 144]) {
+    for (out, codes) in out[16..].chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
         for i in 0..32 {
-            out[i] = codes[0][i] | codes[1][i] << 4;
+            out[i] = codes[i] | codes[32 + i] << 4;
         }
     }
 }

@@ -1,7 +1,8 @@
 use crate::float16::Half;
 
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, fifth_bits, peak, put_half, put_nibbles};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, fifth_bits, peak, put_half, put_nibbles, recode};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_scale};
 
@@ -28,6 +29,7 @@ impl Block for Q5_0 {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_0, encode);
+    const RECODE: Option<Recode> = recode!(Q5_0, Levels::Even(32), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -53,6 +55,11 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 22]) {
         }
     };
     put_half(out, 0, d);
-    out[2..6].copy_from_slice(&fifth_bits(&codes));
-    put_nibbles(&mut out[6..], &codes);
+    put(&codes, out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 22]) {
+    out[2..6].copy_from_slice(&fifth_bits(codes));
+    put_nibbles(&mut out[6..], codes);
 }

@@ -1,7 +1,8 @@
 use crate::float16::Half;
 
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, fifth_bits, put_half, put_nibbles, range};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, fifth_bits, put_half, put_nibbles, range, recode};
 use crate::packing::{At, Change, Field, Packing, Plain};
 use crate::search::{Parts, Whole, one_affine};
 
@@ -28,6 +29,7 @@ impl Block for Q5_1 {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5_1, encode);
+    const RECODE: Option<Recode> = recode!(Q5_1, Levels::Even(32), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -56,6 +58,11 @@ fn encode(x: &[f32; 32], importance: Option<&[f32; 32]>, out: &mut [u8; 24]) {
     };
     put_half(out, 0, d);
     put_half(out, 2, m);
-    out[4..8].copy_from_slice(&fifth_bits(&codes));
-    put_nibbles(&mut out[8..], &codes);
+    put(&codes, out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 24]) {
+    out[4..8].copy_from_slice(&fifth_bits(codes));
+    put_nibbles(&mut out[8..], codes);
 }

@@ -1,6 +1,7 @@
 use super::put_scales_mins;
-use super::{Block, EncodeRow, apart, half_at, scales_mins};
-use crate::encode::{encode_row, put_half};
+use super::{Block, EncodeRow, Recode, apart, half_at, scales_mins};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, affine};
 
@@ -21,6 +22,7 @@ impl Block for Q5K {
         &[Field::Scales(At(0, 0), Some(At(0, 2))), Field::Words(At(0, 4), 43, Change::None)],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q5K, encode);
+    const RECODE: Option<Recode> = recode!(Q5K, Levels::Even(32), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -43,15 +45,20 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 176]) 
     put_half(out, 0, found.d);
     put_half(out, 2, found.dmin);
     put_scales_mins(&mut out[4..16], &found.scales, &found.mins);
+    put(found.codes.as_flattened(), out);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 176]) {
     out[16..48].fill(0);
-    for (s, codes) in found.codes.iter().enumerate() {
+    for (s, codes) in codes.chunks_exact(32).enumerate() {
         for i in 0..32 {
             out[16 + i] |= codes[i] >> 4 << s;
         }
     }
-    for (out, codes) in out[48..].chunks_exact_mut(32).zip(found.codes.chunks_exact(2)) {
+    for (out, codes) in out[48..].chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
         for i in 0..32 {
-            out[i] = codes[0][i] & 15 | codes[1][i] << 4;
+            out[i] = codes[i] & 15 | codes[32 + i] << 4;
         }
     }
 }

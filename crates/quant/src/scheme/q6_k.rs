@@ -1,5 +1,6 @@
-use super::{Block, EncodeRow, at_once, bytes_at, half_at};
-use crate::encode::{encode_row, put_half};
+use super::{Block, EncodeRow, Recode, at_once, bytes_at, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, put_half, recode};
 use crate::packing::{At, Change, Codes, Field, Packing};
 use crate::search::{Parts, Whole, scaled};
 
@@ -39,6 +40,7 @@ impl Block for Q6K {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q6K, encode);
+    const RECODE: Option<Recode> = recode!(Q6K, Levels::Even(64), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -59,7 +61,15 @@ impl Block for Q6K {
 #[inline(always)]
 fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 210]) {
     let found = scaled::<Whole<-32, 31>, 16, 16, 128>(&Parts::new(x, importance));
-    let codes = found.codes.as_flattened();
+    put(found.codes.as_flattened(), out);
+    for (out, scale) in out[192..208].iter_mut().zip(found.scales) {
+        *out = (scale as i8).cast_unsigned();
+    }
+    put_half(out, 208, found.d);
+}
+
+#[inline(always)]
+fn put(codes: &[u8], out: &mut [u8; 210]) {
     for half in 0..2 {
         for i in 0..32 {
             let code = |s: usize| codes[128 * half + 32 * s + i];
@@ -69,8 +79,4 @@ fn encode(x: &[f32; 256], importance: Option<&[f32; 256]>, out: &mut [u8; 210]) 
                 code(0) >> 4 | code(1) >> 4 << 2 | code(2) >> 4 << 4 | code(3) >> 4 << 6;
         }
     }
-    for (out, scale) in out[192..208].iter_mut().zip(found.scales) {
-        *out = (scale as i8).cast_unsigned();
-    }
-    put_half(out, 208, found.d);
 }

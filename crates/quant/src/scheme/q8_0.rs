@@ -1,7 +1,8 @@
 use crate::float16::Half;
 
-use super::{Block, EncodeRow, half_at};
-use crate::encode::{encode_row, peak, put_half};
+use super::{Block, EncodeRow, Recode, half_at};
+use crate::codec::Levels;
+use crate::encode::{encode_row, peak, put_half, recode};
 use crate::packing::{At, Change, Field, Packing, Plain};
 
 /// 32 values `d * q`: `d` (Half), 32 signed bytes.
@@ -24,6 +25,7 @@ impl Block for Q8_0 {
         ],
     ));
     const ENCODE: Option<EncodeRow> = encode_row!(Q8_0, encode);
+    const RECODE: Option<Recode> = recode!(Q8_0, Levels::Even(255), put);
 
     #[inline(always)]
     fn block(b: &[u8], out: &mut [f32]) {
@@ -42,5 +44,13 @@ fn encode(x: &[f32; 32], _importance: Option<&[f32; 32]>, out: &mut [u8; 34]) {
     put_half(out, 0, Half::from_f32(d));
     for (out, x) in out[2..].iter_mut().zip(x) {
         *out = ((x * inverse).round() as i8).cast_unsigned();
+    }
+}
+
+/// -128 has a code, which ggml's products do not expect: code 0 is -127.
+#[inline(always)]
+fn put(codes: &[u8; 32], out: &mut [u8; 34]) {
+    for (out, code) in out[2..].iter_mut().zip(codes) {
+        *out = code.wrapping_sub(127);
     }
 }

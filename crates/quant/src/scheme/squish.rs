@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tensor::{Dtype, IN, OUT, Scheme, Shape};
 
-use super::bits::{code, put_code};
+use super::bits::{code, put_code, put_codes};
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane, shared};
 use super::real::Real;
 use crate::codec::PlaneTensor;
-use crate::codec::{BadData, Codec, Encoder, Matrix, SchemeFamily};
+use crate::codec::{BadData, Codec, Encoder, Levels, Matrix, Recoder, SchemeFamily};
 use crate::packing::{Number, Packing, Plain};
 
 /// `squish-int8:g64`: columns of a group; `squish-int8:row` has one scale a row.
@@ -159,6 +159,10 @@ impl Codec for Squish {
         Some(self)
     }
 
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        Some(self)
+    }
+
     fn packing(&self) -> Option<Packing> {
         let plain = match self.kind {
             SquishCodes::Int8 => Plain::symmetric(8, 128),
@@ -222,6 +226,31 @@ impl Squish {
                 F32.put(scales, at, scale);
                 at += 1;
             }
+        }
+    }
+}
+
+impl Recoder for Squish {
+    fn levels(&self) -> Levels {
+        Levels::Even(match self.kind {
+            SquishCodes::Int8 => 255,
+            SquishCodes::Q4 => 15,
+            SquishCodes::Q4a => 16,
+        })
+    }
+
+    fn columns(&self, k: usize) -> usize {
+        self.group_of(k)
+    }
+
+    fn put(&self, values: &[u8], _: usize, planes: &mut [&mut [u8]]) {
+        let [codes, ..] = planes else { panic!("`{}` has planes", self.name) };
+        if self.kind == SquishCodes::Int8 {
+            for (code, value) in codes.iter_mut().zip(values) {
+                *code = value.wrapping_sub(127);
+            }
+        } else {
+            put_codes(codes, 4, values);
         }
     }
 }

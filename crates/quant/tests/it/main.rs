@@ -12,6 +12,7 @@
 extern crate weighbridge_quant as quant;
 
 mod encode;
+mod feedback;
 mod golden;
 mod merge;
 mod packed_planes;

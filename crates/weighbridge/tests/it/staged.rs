@@ -200,13 +200,13 @@ fn parts_of_which_some_are_encoded_already_are_fused() {
             let parts = ["q", "k", "v"].map(|p| format!("layers.0.attention.{p}.weight"));
             let apart = parts.iter().filter_map(|p| Some(apart_of(&apart, p)?.squares)).sum::<f64>();
             assert!((lost.unwrap_or(0.0) - apart).abs() <= 1e-9 * apart, "{what}: {lost:?} {apart}");
-            // Importance is asked for by the name of the parameter.
+            // The guide is asked for by the name of the parameter.
             let asked = std::sync::Mutex::new(std::collections::BTreeSet::new());
-            let importance = |name: &str| -> Option<&[f32]> {
+            let guide = |name: &str| {
                 asked.lock().unwrap().insert(name.to_owned());
-                None
+                load::Guide::default()
             };
-            let options = load::Options { importance: Some(&importance), ..load::Options::default() };
+            let options = load::Options { guide: Some(&guide), ..load::Options::default() };
             fused.load_with(&mut Pool::new(2), options).unwrap();
             assert!(asked.lock().unwrap().iter().all(|name| fused.find(name).is_some()), "{what}: {asked:?}");
             let needs = fused.needs(load::Options::default(), 2).unwrap();

@@ -1,0 +1,98 @@
+//! Encoding that makes the errors of columns good by the columns after them, as GPTQ does.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use engine::calibrate::Products;
+use planner::{Adapter, describe};
+use quant::Feedback;
+use tensor::Diagnostic;
+
+use crate::names::Names;
+use crate::{Error, Imatrix, Scaling};
+
+/// What is added to the mean squares of inputs, as a share of their mean, so that columns that went together by chance do not make each
+/// other good: as in GPTQ.
+const DAMPING: f64 = 0.01;
+
+/// The canonical name of the table of tokens, which is the output matrix of some models.
+const TABLE: &str = "token_embedding.weight";
+
+/// How the errors of columns make each other good, for each matrix by the name of GGUF.
+pub struct Compensation {
+    matrices: HashMap<String, Arc<Feedback>>,
+}
+
+impl fmt::Debug for Compensation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compensation").field("matrices", &self.matrices.len()).finish_non_exhaustive()
+    }
+}
+
+impl Compensation {
+    /// Factors what a calibration of `checkpoint` summed. The rows of a matrix that is looked up too are results as well: `imatrix`
+    /// says how much predictions depend on those; if it does not, that matrix is encoded without. Columns are those of `scaling`. `each` is told the number of
+    /// matrices that are done and of all, and may end it.
+    ///
+    /// # Errors
+    /// If the family has no names in GGUF, memory runs out, inputs are not numbers, or `each` ends it.
+    pub fn of(
+        checkpoint: &Checkpoint,
+        products: Vec<Products>,
+        imatrix: Option<&Imatrix>,
+        scaling: Option<&Scaling>,
+        threads: usize,
+        each: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Compensation, Error> {
+        let names = Names::canonical(checkpoint, &describe(checkpoint)?, &Adapter::default())?;
+        let mut matrices = HashMap::new();
+        let total = products.len();
+        for (done, Products { names: of, rows, mut gram }) in products.into_iter().enumerate() {
+            if each(done, total).is_break() {
+                return Err(Error::Interrupted { kept: None, done, total });
+            }
+            let sensitivities = of.iter().filter_map(|name| imatrix?.sensitivity(names.of(name)));
+            let by = sensitivities.reduce(|a, b| if b.lookup > a.lookup { b } else { a });
+            let looked_up = of.iter().any(|name| names.of(name) == names.of(TABLE));
+            let lookup = match by {
+                _ if !looked_up => 0.0,
+                Some(by) if by.lookup > 0.0 && by.product > 0.0 => by.lookup / by.product / rows as f64,
+                _ => continue,
+            };
+            if let Some(factors) = of.iter().find_map(|name| scaling?.factors(names.of(name))) {
+                gram.divide(factors);
+            }
+            let feedback = Feedback::of(&gram, DAMPING, lookup, threads).ok_or_else(|| {
+                let of = of.join("`, `");
+                Error::Convert {
+                    what: Diagnostic::new(format!("the inputs of `{of}` cannot be factored")).into(),
+                }
+            })?;
+            let feedback = Arc::new(feedback);
+            matrices.extend(of.iter().map(|name| (names.of(name).to_owned(), Arc::clone(&feedback))));
+        }
+        Ok(Compensation { matrices })
+    }
+
+    /// That of the matrix that GGUF calls `name`.
+    pub fn get(&self, name: &str) -> Option<&Feedback> {
+        self.matrices.get(name).map(|feedback| &**feedback)
+    }
+
+    /// A digest of all that encoders heed.
+    pub(crate) fn digest(&self) -> String {
+        let mut names: Vec<&String> = self.matrices.keys().collect();
+        names.sort();
+        let mut hasher = blake3::Hasher::new();
+        for name in names {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+            for x in self.get(name).map(Feedback::weights).unwrap_or_default() {
+                hasher.update(&x.to_le_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+}

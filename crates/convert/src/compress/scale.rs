@@ -1,0 +1,143 @@
+//! Tries by how much columns are best made larger.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+
+use checkpoint::Checkpoint;
+use load::Pool;
+use model::{Computes, Model};
+use planner::{EncodeRule, describe};
+use tensor::{Diagnostic, Dtype, Scheme};
+
+use super::measure::Taken;
+use super::{Compression, Measuring};
+use crate::names::Names;
+use crate::{Conversion, ConvertOptions, Error, OutputFormat, ScaledNorm, Scaling};
+
+/// Powers that are tried, but 0, which changes nothing: tenths.
+const POWERS: RangeInclusive<u8> = 1..=10;
+
+/// The share of the error that may be left, at most: less is gained on other text.
+const GAINED: f64 = 0.97;
+
+/// The most that a column is made larger or smaller.
+const MOST: f32 = 64.0;
+
+impl Compression {
+    /// Tries by how much columns are best multiplied for the encodings that were chosen. `each` is told how far it is, and may end it.
+    ///
+    /// # Errors
+    /// If there is no importance matrix, the family is not one that is run, or a matrix cannot be read.
+    pub fn scaling(
+        &self,
+        checkpoint: &Checkpoint,
+        format: OutputFormat,
+        options: &ConvertOptions<'_>,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Measuring<'_>) -> ControlFlow<()>,
+    ) -> Result<Scaling, Error> {
+        let refuse = |what: String| Error::Convert { what: Diagnostic::new(what).into() };
+        let Some(imatrix) = options.imatrix else {
+            return Err(refuse(
+                "columns cannot be scaled: how strong their inputs are is not known".to_owned(),
+            ));
+        };
+        let model = describe(checkpoint)?;
+        let canonical = Names::canonical(checkpoint, &model, &options.adapter)?;
+        let (fed, without_norm) = fed(&model).map_err(refuse)?;
+        let f32s = self.choices.iter().map(|c| EncodeRule::of(&c.name, &Scheme::plain(Dtype::F32)));
+        let decoded = ConvertOptions { rules: f32s.collect(), allow_requantize: true, ..options.clone() };
+        let decoded = Conversion::new(checkpoint, format.compressed_layout(), format, &decoded)?;
+        let choices: HashMap<&str, _> =
+            self.choices.iter().map(|choice| (decoded.known_as(&choice.name), choice)).collect();
+        let mut found = Scaling::default();
+        found.without_norm = without_norm;
+        let total = fed.len();
+        for (index, (norm, feeds)) in fed.into_iter().enumerate() {
+            if each(&Measuring { index, total, name: &norm }).is_break() {
+                return Err(Error::Interrupted { kept: None, done: index, total });
+            }
+            let mut names: Vec<&str> = feeds.iter().map(|name| canonical.of(name)).collect();
+            names.sort_unstable();
+            names.dedup();
+            let group: Option<Vec<_>> = names.iter().map(|name| choices.get(name).copied()).collect();
+            let strengths = names.first().and_then(|name| imatrix.get(name));
+            let (Some(group), Some(strengths)) = (group, strengths) else {
+                return Err(refuse(format!("the matrices that `{norm}` feeds are not all known")));
+            };
+            let mut best = (0.0, 1.0f64, None);
+            // What is kept as it is would have to be quantised again.
+            if group.iter().all(|choice| *choice.becomes().scheme.name != choice.from) {
+                let mut taken = vec![];
+                for (choice, name) in group.iter().zip(&names) {
+                    let weight = imatrix.sensitivity(name).map_or(1.0, |by| by.product);
+                    let rows = Taken::of(&decoded, &choice.name, options.memory, pool)?;
+                    taken.push((rows, Arc::clone(&choice.becomes().scheme), weight));
+                }
+                let mut lost = |factors: &[f32]| -> f64 {
+                    let each = taken.iter().map(|(rows, scheme, weight)| {
+                        rows.share() * weight * rows.lost_scaled(scheme, factors, strengths, pool)
+                    });
+                    each.sum()
+                };
+                let alone = lost(&vec![1.0; strengths.len()]);
+                for tenths in POWERS {
+                    let power = f64::from(tenths) / 10.0;
+                    let factors = factors(strengths, power);
+                    let share = lost(&factors) / alone;
+                    if share < best.1.min(GAINED) {
+                        best = (power, share, Some(factors));
+                    }
+                }
+            }
+            let (power, share, factors) = best;
+            if let Some(factors) = factors {
+                let norms = [".weight", ".bias"].map(|end| format!("{norm}{end}"));
+                let norms = norms.iter().map(|name| canonical.of(name));
+                found.add(norms, names.iter().copied(), strengths, factors);
+            }
+            found.norm_results.push(ScaledNorm { name: norm, feeds, power, share });
+        }
+        Ok(found)
+    }
+}
+
+/// The strengths of columns, as roots of means of squares, to a power; their mean is 1, as orders of magnitude go.
+fn factors(strengths: &[f32], power: f64) -> Vec<f32> {
+    let logs = strengths.iter().map(|x| f64::from(*x).max(1e-12).ln());
+    let mean = logs.clone().sum::<f64>() / strengths.len().max(1) as f64;
+    #[expect(clippy::cast_possible_truncation, reason = "factors are f32")]
+    let factor = |log: f64| ((0.5 * power * (log - mean)).exp() as f32).clamp(1.0 / MOST, MOST);
+    logs.map(factor).collect()
+}
+
+/// What each norm of the residual stream feeds, and the matrices that none feeds: canonical names, the norms' without `.weight`.
+#[expect(clippy::type_complexity, reason = "two lists of names")]
+fn fed(model: &Model) -> Result<(Vec<(String, Vec<String>)>, Vec<String>), String> {
+    let Ok(architecture) = model.architecture() else {
+        return Err(format!("columns of a `{}` model cannot be scaled: it is not run", model.family.name()));
+    };
+    let mut groups: Vec<(String, Vec<String>)> = vec![];
+    let mut without = vec![];
+    let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, computes) in architecture.modules() {
+        let Computes::Residual(branches) = computes else { continue };
+        for branch in branches {
+            let (norm, layer) = (format!("{path}.{}", branch.norm), format!("{path}.{}.", branch.layer));
+            let inner = architecture.matrices().filter(|(at, _)| at.starts_with(&layer));
+            for (_, matrix) in inner {
+                for (stem, _) in &matrix.parts {
+                    let name = format!("{stem}.weight");
+                    let is_last = [".output", ".down"].iter().any(|end| stem.ends_with(end));
+                    let list = if is_last { &mut without } else { parts.entry(norm.clone()).or_default() };
+                    if !list.contains(&name) {
+                        list.push(name);
+                    }
+                }
+            }
+        }
+    }
+    groups.extend(parts);
+    Ok((groups, without))
+}
