@@ -213,10 +213,10 @@ fn errors_that_make_each_other_good_cost_less() {
     let dir = TempDir::new().unwrap();
     let (source, imatrix, text) = (model("smollm2"), dir.path().join("im.gguf"), some(dir.path(), 18_000));
     let args = ["calibrate", path(&source), "-f", path(&text), "-o", path(&imatrix), "--chunks", "2"];
-    json(&[&args[..], &["--no-sensitivity"]].concat());
+    json(&[&args[..], &["--sensitivity-tokens", "16"]].concat());
     let made = dir.path().join("mlx");
     let compressed = |more: &[&str]| {
-        let args = ["compress", path(&source), path(&made), "--to", "mlx", "--target", "4bit", "--imatrix"];
+        let args = ["compress", path(&source), path(&made), "--to", "mlx", "--target", "5", "--imatrix"];
         let args =
             [&args[..], &[path(&imatrix), "--text", path(&text), "--allow-requantize", "--force"], more];
         let report = json(&args.concat());

@@ -25,10 +25,12 @@ mod presets;
 mod quantised;
 mod real;
 mod said;
+mod scaled;
 mod sessions;
 mod several;
 mod shares;
 mod squish;
+mod stage;
 mod staged;
 #[cfg(unix)]
 mod store;
