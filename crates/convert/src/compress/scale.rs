@@ -64,7 +64,9 @@ impl Compression {
             let group: Option<Vec<_>> = names.iter().map(|name| choices.get(name).copied()).collect();
             let strengths = names.first().and_then(|name| imatrix.get(name));
             let (Some(group), Some(strengths)) = (group, strengths) else {
-                return Err(refuse(format!("the matrices that `{norm}` feeds are not all known")));
+                // One of them is not encoded: it stays as it is, and so does the norm.
+                found.norm_results.push(ScaledNorm { name: norm, feeds, power: 0.0, share: 1.0 });
+                continue;
             };
             let mut best = (0.0, 1.0f64, None);
             // What is kept as it is would have to be quantised again.

@@ -11,11 +11,11 @@ use weighbridge::{Pool, Runtime, RuntimeOptions, open};
 use crate::golden;
 
 fn tokens() -> Vec<u32> {
-    (0..96).map(|i| 3 + i * 7 % 61).collect()
+    (0..48).map(|i| 3 + i * 7 % 61).collect()
 }
 
 fn start(path: &Path) -> Runtime {
-    let options = RuntimeOptions { threads: Some(2), context: Some(128), ..RuntimeOptions::default() };
+    let options = RuntimeOptions { threads: Some(2), context: Some(64), ..RuntimeOptions::default() };
     Runtime::start(path, &options).unwrap()
 }
 
@@ -36,13 +36,15 @@ fn scaled_models_compute_the_same() {
     // Gemma's norms are stored as `w` and multiplied as `1 + w`; GPT-2's have biases; llama's are plain.
     for (name, format, ends) in [
         ("llama-tiny", OutputFormat::Mlx, "d"),
-        ("gemma3-tiny", OutputFormat::Mlx, "d"),
-        ("gemma3-tiny", OutputFormat::Gguf, "gguf"),
+        ("llama-tiny", OutputFormat::Gguf, "gguf"),
+        ("llama-tiny/model.gguf", OutputFormat::Gguf, "gguf"),
+        ("gemma3-tiny", OutputFormat::Hf, "d"),
+        ("gemma3-tiny/model.gguf", OutputFormat::Hf, "d"),
         ("gpt2-tiny", OutputFormat::Gguf, "gguf"),
     ] {
         let path = golden().join(name);
         let source = open(&path).unwrap();
-        let options = CalibrateOptions { length: 32, chunks: None, begin: None, disturbed: None, threads: 2 };
+        let options = CalibrateOptions { length: 24, chunks: None, begin: None, disturbed: None, threads: 2 };
         let found =
             calibrate(&mut start(&path).predictor(), &tokens(), &options, &mut |_| ControlFlow::Continue(()));
         // Inputs of very different strength: something is gained.
@@ -67,7 +69,7 @@ fn scaled_models_compute_the_same() {
         let mut distance = |scaling| {
             let options =
                 ConvertOptions { rules: rules.clone(), preset, scaling, overwrite: true, ..options.clone() };
-            let to = folder.path().join(format!("{name}.{}.{ends}", format.name()));
+            let to = folder.path().join(format!("{}.{}.{ends}", name.replace('/', "."), format.name()));
             let conversion = Conversion::new(&source, format.compressed_layout(), format, &options).unwrap();
             conversion.run(&to, &mut pool, &mut |_| ControlFlow::Continue(())).unwrap();
             apart(&logits(&to), &wanted)
