@@ -10,6 +10,7 @@ use checkpoint::{Checkpoint, Draft, Identity, WriteOptions};
 use load::{Plan, Tensor};
 
 use crate::entry::open;
+use crate::key::Parts;
 use crate::record::{Record, Verified};
 use crate::{Cache, Error, Key, State};
 
@@ -45,15 +46,16 @@ pub enum Built {
 pub struct Builder {
     cache: Cache,
     key: Key,
+    parts: Parts,
     checkpoint: Checkpoint,
     layout: String,
     image: Image,
 }
 
 impl Builder {
-    pub(crate) fn new(cache: Cache, key: Key, plan: &Plan, image: Image) -> Builder {
+    pub(crate) fn new(cache: Cache, (key, parts): (Key, Parts), plan: &Plan, image: Image) -> Builder {
         let (checkpoint, layout) = (plan.checkpoint().clone(), plan.arrangement().layout.to_string());
-        Builder { cache, key, checkpoint, layout, image }
+        Builder { cache, key, parts, checkpoint, layout, image }
     }
 
     /// Length of the copy in bytes.
@@ -155,6 +157,7 @@ impl Builder {
             source: self.checkpoint.location().to_string(),
             layout: self.layout.clone(),
             built,
+            parts: Some(self.parts.clone()),
         };
         record.write(&self.cache.record(self.key))?;
         Ok(Some(Built::Ready { bytes: self.image.bytes }))

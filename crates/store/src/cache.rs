@@ -82,7 +82,7 @@ impl Cache {
 
     /// The entry of what `plan` loads for an instruction set; `None` if it has none, as [`Key::of`] says.
     pub fn entry<'a>(&'a self, plan: &'a Plan, isa: &str) -> Option<Entry<'a>> {
-        Some(Entry::new(self, plan, Key::of(plan, isa)?))
+        Some(Entry::new(self, plan, Key::with_parts(plan, isa)?))
     }
 
     /// The limit in bytes.
@@ -103,7 +103,7 @@ impl Cache {
         let mut list = vec![];
         for key in self.keys()? {
             let record = Record::read(&self.record(key)).ok().flatten();
-            let bytes = bytes_of(&self.file(key)) + bytes_of(&self.partial(key));
+            let bytes = self.stored_bytes(key);
             let paths = [self.record(key), self.file(key), self.journal(key)];
             let used = paths.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).max();
             list.push(Listed {
@@ -236,7 +236,7 @@ impl Cache {
             return Ok(Some(limit));
         }
         // Used just now, so that it is not what goes.
-        let own = bytes_of(&self.partial(key)) + bytes_of(&self.file(key));
+        let own = self.stored_bytes(key);
         self.touch(key);
         self.prune(limit.saturating_sub(bytes.saturating_sub(own)))?;
         Ok(None)
@@ -248,6 +248,11 @@ impl Cache {
         for path in [self.record(key), self.journal(key)] {
             _ = File::options().append(true).open(path).and_then(|file| file.set_modified(now));
         }
+    }
+
+    /// Bytes on the disk, of what is unfinished too.
+    pub(crate) fn stored_bytes(&self, key: Key) -> u64 {
+        bytes_of(&self.file(key)) + bytes_of(&self.partial(key))
     }
 
     pub(crate) fn file(&self, key: Key) -> PathBuf {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use checkpoint::{Checkpoint, Identity};
 use load::Plan;
+use serde::{Deserialize, Serialize};
 
 /// Raised whenever the file of an entry is laid out in another way.
 const VERSION: u64 = 1;
@@ -32,6 +33,15 @@ impl Key {
         Some(Key(key))
     }
 
+    /// The key and what it was made of.
+    pub(crate) fn with_parts(plan: &Plan, isa: &str) -> Option<(Key, Parts)> {
+        let key = Key::of(plan, isa)?;
+        let mut hasher = blake3::Hasher::new();
+        sources(plan.checkpoint(), SystemTime::now(), &mut hasher)?;
+        let files = hasher.finalize().to_hex().to_string();
+        Some((key, Parts { files, isa: isa.to_owned() }))
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Key> {
         let mut bytes = [0; 16];
         if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -42,6 +52,15 @@ impl Key {
         }
         Some(Key(bytes))
     }
+}
+
+/// Parts of a key, which tell why a copy has another one. What differs beside them is the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parts {
+    /// Digest of the identities of the model's files.
+    pub(crate) files: String,
+    /// The instruction set.
+    pub(crate) isa: String,
 }
 
 impl fmt::Display for Key {

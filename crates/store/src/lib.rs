@@ -11,6 +11,9 @@
 //! | [`Ready`](State::Ready) | the file is whole, and it is the one that was verified | someone writes to it, or moves it |
 //! | [`Doubtful`](State::Doubtful) | it may be another file than the one that was verified | it is verified whole: then `Ready`, or removed |
 //!
+//! The entry is the last of a model's [`Tier`]s: [`Tiers`] has the steps between them, and [`State::start`] says what a start does
+//! with an entry.
+//!
 //! ```no_run
 //! # use weighbridge_store as store;
 //! # fn start(plan: &load::Plan, pool: &mut load::Pool) -> Result<load::Loaded, store::Error> {
@@ -39,9 +42,11 @@ mod entry;
 mod error;
 mod key;
 mod record;
+mod tier;
 
 pub use builder::{Builder, Built};
 pub use cache::{Cache, Listed};
-pub use entry::{Entry, State};
+pub use entry::{Entry, Stale};
 pub use error::Error;
 pub use key::Key;
+pub use tier::{Share, Start, State, Step, Tier, Tiers, Weights};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use storage::platform;
 
 use crate::Error;
+use crate::key::Parts;
 
 /// A longer record is not ours.
 const LONGEST: u64 = 1 << 16;
@@ -28,6 +29,9 @@ pub(crate) struct Record {
     pub(crate) layout: String,
     /// When it was built: seconds since 1970.
     pub(crate) built: u64,
+    /// What the key was made of; `None` in a record of an earlier version.
+    #[serde(default)]
+    pub(crate) parts: Option<Parts>,
 }
 
 /// What tells a file from another, and from what it was before.

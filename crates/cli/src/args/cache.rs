@@ -57,7 +57,7 @@ impl CacheArg {
     that the disk has lost.\n\n\
     Examples:\n  \
     weighbridge cache list                     all copies\n  \
-    weighbridge cache status model.gguf        whether the next `run` has one\n  \
+    weighbridge cache status model.gguf        the model's tier, and whether the next `run` has a copy\n  \
     weighbridge cache prune --max-size 4GiB    the least recently used go\n  \
     weighbridge run model.gguf --cache off     without"
 )]
@@ -71,7 +71,7 @@ pub(crate) struct CacheArgs {
 pub(crate) enum CacheCommand {
     /// List the copies, the last used first
     List(JsonArgs),
-    /// Show whether the next `run` of a model has a copy
+    /// Show the tiers of a model (source, compressed, runtime-ready), and what the next `run` uses
     Status(Box<StatusArgs>),
     /// Read copies whole, and remove those that are not what was built
     Verify(VerifyArgs),

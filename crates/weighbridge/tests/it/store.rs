@@ -3,13 +3,17 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use safetensors::SafeTensors;
 use tempfile::TempDir;
-use weighbridge::store::{Built, Cache, Entry, State};
-use weighbridge::{LayoutKind, Loaded, Plan, PlanBuilder, Pool};
+use weighbridge::store::{Built, Cache, Entry, Stale, Start, State, Step, Tier, Tiers, Weights};
+use weighbridge::tensor::{FileId, PlaneData};
+use weighbridge::{
+    Checkpoint, Dtype, LayoutKind, Loaded, Plan, PlanBuilder, Pool, Scheme, Shape, TensorEntry,
+};
 
 use crate::golden;
 
@@ -283,4 +287,94 @@ fn the_least_used_go_and_what_is_not_ours_stays() {
     let mut left: Vec<String> = foreign.iter().map(|name| (*name).to_owned()).collect();
     left.sort();
     assert_eq!(names(&folder), left);
+}
+
+#[test]
+fn events_move_a_model_as_the_table_of_tiers_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("ready"));
+    let source = own(&dir);
+    let plan = planned(&source);
+    let entry = cache.entry(&plan, "any").unwrap();
+    let weights = Weights::of(plan.checkpoint());
+    let tiers = || Tiers::new(&weights, entry.state());
+    let begin = tiers();
+    assert_eq!((begin.now(), entry.state().start()), (weights.tier(), Start::Loads));
+    let loaded = load(&plan);
+    built(&entry, &loaded);
+    assert_eq!(Some(tiers()), begin.after(Step::Keep));
+    assert_eq!((tiers().now(), entry.state().start()), (Tier::RuntimeReady, Start::Maps));
+    assert_eq!(begin.after(Step::Keep).unwrap().after(Step::Keep), None, "it is there");
+    // Each of these loses it.
+    let lost = tiers().after(Step::Lose);
+    assert_eq!(lost, Some(begin));
+    flip(&entry.path(), 5000);
+    assert_eq!((Some(tiers()), entry.state().start()), (lost, Start::Verifies));
+    built(&entry, &loaded);
+    cache.remove(entry.key()).unwrap();
+    assert_eq!((Some(tiers()), entry.state().start()), (lost, Start::Loads));
+    built(&entry, &loaded);
+    let bytes = fs::read(&source).unwrap();
+    fs::write(&source, &bytes).unwrap();
+    sleep(SETTLED);
+    let plan = planned(&source);
+    let now = cache.entry(&plan, "any").unwrap();
+    assert_eq!(Some(Tiers::new(&weights, now.state())), lost);
+    // The old one is named, with the reason.
+    let others = |entry: &Entry<'_>| -> Vec<_> {
+        entry.others().unwrap().into_iter().map(|(listed, why)| (listed.key, why)).collect()
+    };
+    assert_eq!(others(&now), [(entry.key(), Stale::FilesChanged)]);
+    built(&now, &load(&plan));
+    cache.remove(entry.key()).unwrap();
+    assert_eq!(others(&now), []);
+    let avx = cache.entry(&plan, "another").unwrap();
+    assert_eq!(others(&avx), [(now.key(), Stale::OtherIsa)]);
+    let checkpoint = weighbridge::open(&source).unwrap();
+    let canonical = PlanBuilder::new(&checkpoint).layout(LayoutKind::Canonical).build().unwrap();
+    assert_eq!(others(&cache.entry(&canonical, "any").unwrap()), [(now.key(), Stale::OtherLayout)]);
+}
+
+#[test]
+fn the_tier_of_files_is_that_of_their_encodings() {
+    type Tensors<'a> = &'a [(&'a str, Arc<Scheme>)];
+    let cases: [(Tensors<'_>, Tier, Option<f64>); 6] = [
+        (
+            &[("w", Scheme::plain(Dtype::BF16)), ("norm", Scheme::plain(Dtype::BF16))],
+            Tier::Source,
+            Some(16.0),
+        ),
+        (
+            &[("w", Scheme::plain(Dtype::F32)), ("positions", Scheme::plain(Dtype::I64))],
+            Tier::Source,
+            Some(32.0),
+        ),
+        (&[("mask", Scheme::plain(Dtype::U8))], Tier::Source, None),
+        (&[("w", Scheme::blocks("q8_0", 32, 34))], Tier::Compressed, Some(8.5)),
+        (&[("w", Scheme::plain(Dtype::F8E4M3))], Tier::Compressed, Some(8.0)),
+        // Most elements are floats, and it is compressed all the same.
+        (
+            &[
+                ("embedding", Scheme::plain(Dtype::F16)),
+                ("head", Scheme::plain(Dtype::F16)),
+                ("w", Scheme::blocks("q8_0", 32, 34)),
+            ],
+            Tier::Compressed,
+            Some(13.5),
+        ),
+    ];
+    // Nothing of it is read.
+    let any = weighbridge::open(tiny()).unwrap();
+    for (tensors, tier, bits) in cases {
+        let tensors = tensors.iter().map(|(name, scheme)| {
+            let shape = Shape::from(vec![4, 64]);
+            let plane = scheme.plane_bytes(&scheme.planes[0], &shape).unwrap();
+            let planes = vec![PlaneData { file: FileId(0), bytes: 0..plane }];
+            let name = (*name).to_owned();
+            let entry = TensorEntry { name, shape, scheme: Arc::clone(scheme), planes, strides: None };
+            (entry, Arc::clone(&any.files()[0].source))
+        });
+        let weights = Weights::of(&Checkpoint::in_memory(tensors.collect()));
+        assert_eq!((weights.tier(), weights.bits()), (tier, bits), "{weights:?}");
+    }
 }
