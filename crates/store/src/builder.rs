@@ -65,10 +65,7 @@ impl Builder {
 
     /// Builds on a thread of its own, which gives way to all others. If the process ends before, the next builder continues.
     pub fn spawn(self) -> JoinHandle<Result<Built, Error>> {
-        thread::spawn(move || {
-            give_way();
-            self.run()
-        })
+        background(move || self.run())
     }
 
     /// [Spawns](Builder::spawn) it, and waits for nothing. If it fails, the next start finds no copy, and loads as this one did.
@@ -226,6 +223,14 @@ fn read_only(_path: &std::path::Path) -> io::Result<()> {
 /// minute left nothing; at 10 it takes a tenth from decoding, for a second or two.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
+
+/// Runs `work` on a thread of its own, which gives way to all others. The end of the process does not wait for it.
+pub fn background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    thread::spawn(move || {
+        give_way();
+        work()
+    })
+}
 
 /// Lets all other threads go first. On Linux a thread has a priority of its own.
 fn give_way() {

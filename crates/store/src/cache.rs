@@ -10,6 +10,7 @@ use checkpoint::{ByteSource, Identity};
 use load::Plan;
 use storage::platform;
 
+use crate::digested::{self, Found};
 use crate::entry::{is_verified, open};
 use crate::record::{Record, Verified};
 use crate::{Entry, Error, Key, State};
@@ -120,7 +121,7 @@ impl Cache {
         Ok(list)
     }
 
-    /// Reads an entry whole: whether it is what was verified when it was built. One that is not is removed.
+    /// Reads an entry whole, with its [`Companion`](crate::Companion): whether both are what was written. One that is not is removed.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -128,7 +129,14 @@ impl Cache {
         let (Some(record), Some(source)) = (Record::read(&self.record(key))?, open(&self.file(key))?) else {
             return Ok(false);
         };
-        Ok(self.verified_whole(key, record, source)?.is_some())
+        if self.verified_whole(key, record, source)?.is_none() {
+            return Ok(false);
+        }
+        let is_broken = matches!(digested::read(&self.beside(key))?, Found::Broken);
+        if is_broken {
+            self.remove(key)?;
+        }
+        Ok(!is_broken)
     }
 
     /// Removes the entries that were used least lately until all others take at most `bytes`, and what was left unfinished a week
@@ -157,7 +165,7 @@ impl Cache {
     /// If a file cannot be removed.
     pub fn remove(&self, key: Key) -> Result<(), Error> {
         // The record first: without it the copy is not used.
-        for path in [self.record(key), self.file(key)] {
+        for path in [self.record(key), self.file(key), self.beside(key)] {
             ignore_absent(fs::remove_file(&path)).map_err(Error::io(&path, "remove"))?;
         }
         let partial = self.partial(key);
@@ -252,11 +260,16 @@ impl Cache {
 
     /// Bytes on the disk, of what is unfinished too.
     pub(crate) fn stored_bytes(&self, key: Key) -> u64 {
-        bytes_of(&self.file(key)) + bytes_of(&self.partial(key))
+        bytes_of(&self.file(key)) + bytes_of(&self.partial(key)) + bytes_of(&self.beside(key))
     }
 
     pub(crate) fn file(&self, key: Key) -> PathBuf {
         self.folder.join(format!("{key}{FILE}"))
+    }
+
+    /// Where its companion is.
+    pub(crate) fn beside(&self, key: Key) -> PathBuf {
+        self.folder.join(format!("{key}{BESIDE}"))
     }
 
     pub(crate) fn record(&self, key: Key) -> PathBuf {
@@ -283,7 +296,7 @@ impl Cache {
         let key = |name: String| {
             let unfinished = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
             let name = unfinished.unwrap_or(&name);
-            name.strip_suffix(FILE).or_else(|| name.strip_suffix(RECORD)).and_then(Key::parse)
+            [FILE, RECORD, BESIDE].into_iter().find_map(|end| name.strip_suffix(end)).and_then(Key::parse)
         };
         let mut keys: Vec<Key> = self.names()?.into_iter().filter_map(key).collect();
         keys.sort_unstable();
@@ -303,7 +316,8 @@ impl Cache {
     }
 }
 
-/// How the names of copies end, of records, and of the folders where copies are built.
+/// How the names of copies end, of their companions, of records, and of the folders where copies are built.
+const BESIDE: &str = ".tokenizer";
 const FILE: &str = ".safetensors";
 const RECORD: &str = ".json";
 const PARTIAL: &str = ".partial";

@@ -79,6 +79,10 @@ impl<'a> Entry<'a> {
         self.cache.stored_bytes(self.key)
     }
 
+    pub(crate) fn cache(&self) -> &Cache {
+        self.cache
+    }
+
     /// The other copies of this model, with why a start with this plan does not use them; the last used first.
     ///
     /// # Errors

@@ -72,28 +72,31 @@ impl fmt::Display for Key {
 /// Adds which files `checkpoint` reads.
 fn sources(checkpoint: &Checkpoint, now: SystemTime, hasher: &mut blake3::Hasher) -> Option<()> {
     hasher.update(&(checkpoint.files().len() as u64).to_le_bytes());
-    for file in checkpoint.files() {
-        match file.source.identity()? {
-            // A device's number may be another after the next start of the machine.
-            Identity::File { len, modified, changed, inode, .. } => {
-                if !is_settled(changed, now) {
-                    return None;
-                }
-                let numbers = [len, inode];
-                let times = [modified.0, modified.1, changed.0, changed.1];
-                hasher.update(b"file");
-                for bytes in numbers.map(u64::to_le_bytes).into_iter().chain(times.map(i64::to_le_bytes)) {
-                    hasher.update(&bytes);
-                }
+    checkpoint.files().iter().try_for_each(|file| add_identity(&file.source.identity()?, now, hasher))
+}
+
+/// Adds a file. `None` if it cannot be told from what it was before.
+pub(crate) fn add_identity(identity: &Identity, now: SystemTime, hasher: &mut blake3::Hasher) -> Option<()> {
+    match identity {
+        // A device's number may be another after the next start of the machine.
+        Identity::File { len, modified, changed, inode, .. } => {
+            if !is_settled(*changed, now) {
+                return None;
             }
-            Identity::Tagged { len, tag } => {
-                hasher.update(b"tagged");
-                hasher.update(&len.to_le_bytes());
-                hasher.update(&(tag.len() as u64).to_le_bytes());
-                hasher.update(tag.as_bytes());
+            let numbers = [*len, *inode];
+            let times = [modified.0, modified.1, changed.0, changed.1];
+            hasher.update(b"file");
+            for bytes in numbers.map(u64::to_le_bytes).into_iter().chain(times.map(i64::to_le_bytes)) {
+                hasher.update(&bytes);
             }
-            _ => return None,
         }
+        Identity::Tagged { len, tag } => {
+            hasher.update(b"tagged");
+            hasher.update(&len.to_le_bytes());
+            hasher.update(&(tag.len() as u64).to_le_bytes());
+            hasher.update(tag.as_bytes());
+        }
+        _ => return None,
     }
     Some(())
 }

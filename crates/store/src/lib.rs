@@ -34,18 +34,21 @@
 //! An entry's [`Key`] covers the plan (headers, layout, mesh, encodings and their revisions), each source file's length, times and
 //! inode, and the instruction set. A copy is used without reading it if its file's length, times and inode are still those of
 //! when it was verified. A program that writes to it changes these; a disk that loses bits by itself does not, and [`Cache::verify`]
-//! finds that.
+//! finds that. A [`Companion`] (the tokenizer beside the weights) is read whole, and its digest checked, each time.
 
 mod builder;
 mod cache;
+mod companion;
+mod digested;
 mod entry;
 mod error;
 mod key;
 mod record;
 mod tier;
 
-pub use builder::{Builder, Built};
+pub use builder::{Builder, Built, background};
 pub use cache::{Cache, Listed};
+pub use companion::Companion;
 pub use entry::{Entry, Stale};
 pub use error::Error;
 pub use key::Key;

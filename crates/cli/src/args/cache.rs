@@ -53,6 +53,7 @@ impl CacheArg {
     loading the model. The copies are in `ready` in the cache directory: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, \
     or ~/.cache/weighbridge. They take at most 20 GiB, or a tenth of the free disk if that is less; those used least \
     recently go first. A copy of a model that has changed is never used.\n\n\
+    The tables of the tokenizer lie beside the weights, and go with them.\n\n\
     A copy is used without reading it first if its file has not changed since it was verified. `verify` reads it, and so finds bits \
     that the disk has lost.\n\n\
     Examples:\n  \

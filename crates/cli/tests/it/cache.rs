@@ -277,6 +277,56 @@ fn status_shows_the_tiers_and_what_the_next_start_uses() {
 }
 
 #[test]
+fn the_tokenizer_lies_beside_the_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let smollm2 = settled();
+    let path = smollm2.to_str().unwrap();
+    let ask = |mode: &str| {
+        let prompt = "  na\u{ef}ve \u{1f469}\u{200d}\u{1f467} 1234\n<|im_end|>";
+        let args =
+            ["run", path, "-p", prompt, "--raw", "--temperature", "0", "-n", "20", "--json", "--cache", mode];
+        let output = at(dir.path(), &args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (answer["text"].clone(), answer["ids"].clone(), answer["prompt_tokens"].clone())
+    };
+    let wanted = ask("off");
+    let layout = json(dir.path(), &["cache", "status", path])["runtime_ready"]["layout"].clone();
+    json(dir.path(), &["load", path, "--layout", layout.as_str().unwrap(), "--cache", "write"]);
+    let form = || {
+        let entries = std::fs::read_dir(dir.path().join("ready")).unwrap().map(|entry| entry.unwrap().path());
+        entries.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "tokenizer"))
+    };
+    assert_eq!((ask("read"), form()), (wanted.clone(), None), "only `write` writes");
+    let written = || {
+        let began = Instant::now();
+        while form().is_none() {
+            assert_eq!(ask("write"), wanted);
+            assert!(began.elapsed() < Duration::from_mins(1));
+        }
+        form().unwrap()
+    };
+    let path_of_form = written();
+    let bytes = std::fs::read(&path_of_form).unwrap();
+    assert_eq!(ask("read"), wanted);
+    let flip = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x20;
+        std::fs::write(&path_of_form, bytes).unwrap();
+    };
+    for at in [0, 9, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
+        flip(at);
+        assert_eq!((ask("read"), form()), (wanted.clone(), None), "byte {at}");
+        written();
+    }
+    assert!(std::fs::read(&path_of_form).unwrap() == bytes, "the same tokenizer, the same bytes");
+    flip(bytes.len() / 2);
+    let verified = at(dir.path(), &["cache", "verify"]);
+    assert_eq!(verified.status.code(), Some(1), "{}", String::from_utf8_lossy(&verified.stdout));
+    assert_eq!((form(), state(dir.path(), path).as_str()), (None, "absent"));
+}
+
+#[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use safetensors::SafeTensors;
 use tempfile::TempDir;
-use weighbridge::store::{Built, Cache, Entry, Stale, Start, State, Step, Tier, Tiers, Weights};
+use weighbridge::store::{Built, Cache, Companion, Entry, Stale, Start, State, Step, Tier, Tiers, Weights};
 use weighbridge::tensor::{FileId, PlaneData};
 use weighbridge::{
     Checkpoint, Dtype, LayoutKind, Loaded, Plan, PlanBuilder, Pool, Scheme, Shape, TensorEntry,
@@ -377,4 +377,64 @@ fn the_tier_of_files_is_that_of_their_encodings() {
         let weights = Weights::of(&Checkpoint::in_memory(tensors.collect()));
         assert_eq!((weights.tier(), weights.bits()), (tier, bits), "{weights:?}");
     }
+}
+
+#[test]
+fn a_companion_is_what_was_written_or_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("ready"));
+    let beside = dir.path().join("tokenizer.json");
+    fs::write(&beside, "{}").unwrap();
+    let identity = || checkpoint_identity(&beside);
+    let plan = planned(&tiny());
+    let entry = cache.entry(&plan, "any").unwrap();
+    assert!(Companion::of(&entry, "form", &[("a", identity())]).is_none(), "it may change once more");
+    sleep(SETTLED);
+    let of = |form: &str, name: &str| Companion::of(&entry, form, &[(name, identity())]).unwrap();
+    let companion = of("form", "a");
+    assert!(!companion.write(b"bytes").unwrap(), "there is no copy");
+    assert_eq!((companion.read().unwrap(), names(cache.folder())), (None, vec![]));
+    let loaded = load(&plan);
+    built(&entry, &loaded);
+    let bare = cache.list().unwrap()[0].bytes;
+    let write = || assert!(companion.write(b"bytes").unwrap());
+    write();
+    assert_eq!(companion.read().unwrap().as_deref(), Some(&b"bytes"[..]));
+    assert_eq!(cache.list().unwrap()[0].bytes, bare + 5 + 64);
+    assert!(cache.verify(entry.key()).unwrap());
+    // Of another form, another file, or no file.
+    for other in [of("form 2", "a"), of("form", "b"), Companion::of(&entry, "form", &[]).unwrap()] {
+        assert_eq!(other.read().unwrap(), None);
+    }
+    // The same bytes in a file that has changed.
+    fs::write(&beside, "{}").unwrap();
+    sleep(SETTLED);
+    assert_eq!(of("form", "a").read().unwrap(), None);
+    let path = entry.path().with_extension("tokenizer");
+    let len = fs::read(&path).unwrap().len();
+    for at in 0..len {
+        flip(&path, at);
+        assert_eq!((companion.read().unwrap(), path.exists()), (None, false), "byte {at}");
+        write();
+    }
+    for len in 0..len {
+        fs::write(&path, &fs::read(&path).unwrap()[..len]).unwrap();
+        assert_eq!((companion.read().unwrap(), path.exists()), (None, false), "{len} bytes");
+        write();
+    }
+    // What no start has read yet is found all the same.
+    flip(&path, 2);
+    assert_eq!((cache.verify(entry.key()).unwrap(), names(cache.folder())), (false, vec![]));
+    // It goes with its copy, and alone if the copy is gone.
+    built(&entry, &loaded);
+    write();
+    fs::remove_file(entry.path()).unwrap();
+    fs::remove_file(entry.path().with_extension("json")).unwrap();
+    assert_eq!(cache.list().unwrap().len(), 1);
+    assert_eq!(cache.prune(0).unwrap().len(), 1);
+    assert_eq!(names(cache.folder()), [""; 0]);
+}
+
+fn checkpoint_identity(path: &Path) -> weighbridge::checkpoint::Identity {
+    weighbridge::checkpoint::Identity::now(&fs::File::open(path).unwrap()).unwrap()
 }
