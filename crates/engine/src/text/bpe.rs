@@ -12,7 +12,7 @@ use hashbrown::HashSet;
 use super::Error;
 use super::built::{Reader, Writer};
 use super::pretokenize::{Cutter, PreTokenizer};
-use super::store::{ByteTable, TokenStore};
+use super::store::{ByteTable, TokenStore, samples};
 use super::table::{Seed, Table, TableBuf, Words};
 
 /// The token that a pair of tokens merges into, and its rank.
@@ -187,6 +187,16 @@ impl Bpe {
             return None;
         }
         let merges = Merges { triples, seed: store.seed(), ranks };
+        // Of two equal merges the first is found.
+        let finds = |rank| {
+            let triple = merges.triple(rank);
+            triple.is_some_and(|[left, right, _]| {
+                merges.get((left, right)).is_some_and(|found| found.rank <= rank)
+            })
+        };
+        if !samples(merges.triples.len() / 3).all(finds) {
+            return None;
+        }
         let atoms = if is_chars { Atoms::chars(store) } else { Atoms::bytes(store) };
         Some(Bpe { pre, merges, atoms, whole, outside })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::table::{Shared, Strings, Words};
 
 /// Names the form of [`Tokenizer::built`](super::Tokenizer::built). Raise the number whenever a tokenizer is built in another way, even if the
-/// bytes have the same form: rules for words, names of tokens, what a token renders as.
+/// bytes have the same form: rules for words, names of tokens, what a token renders as, hashes.
 pub const BUILT: &str = concat!("weighbridge tokenizer 1, ", env!("CARGO_PKG_VERSION"));
 
 /// Appends sections.

@@ -121,8 +121,12 @@ impl TokenStore {
         let seed = Seed::of(&texts);
         let mut ids = TableBuf::new(tokens.len()).ok_or_else(too_many)?;
         // An empty token stands for nothing that a text could hold: it has no way back.
-        for (id, text) in (0u32..).zip(tokens).filter(|(_, text)| !text.is_empty()) {
-            if let Some(other) = ids.insert(seed.text(text), id, |other| texts.get(other) == Some(*text)) {
+        for id in (0u32..).take(texts.len()) {
+            let text = texts.get(id).unwrap_or_default();
+            if text.is_empty() {
+                continue;
+            }
+            if let Some(other) = ids.insert(seed.text(text), id, |other| texts.get(other) == Some(text)) {
                 let text = String::from_utf8_lossy(text);
                 let problem = format!("tokens {other} and {id} are both `{text}`");
                 return Err(Error::malformed(TOKENS, problem));
@@ -149,7 +153,13 @@ impl TokenStore {
         let (kinds, seed) = (kinds?, Seed::read(from.section()?.bytes())?);
         let ids = Table::over(from.words()?, texts.len())?;
         let agree = texts.len() == kinds.len() && rendered.len() == kinds.len();
-        agree.then_some(TokenStore { texts, rendered, kinds, seed, ids })
+        let store = TokenStore { texts, rendered, kinds, seed, ids };
+        // A table of other hashes than ours finds nothing: some tokens show that.
+        let finds = |id: u32| {
+            let text = store.text(id).unwrap_or_default();
+            text.is_empty() || store.id(text) == Some(id)
+        };
+        (agree && samples(store.len()).all(finds)).then_some(store)
     }
 
     /// The numbers that its hashes depend on.
@@ -230,6 +240,13 @@ impl TokenStore {
         let ids = (0u32..).zip(&self.kinds).filter(move |(_, kind)| cut(**kind));
         ids.map(|(id, _)| (id, self.texts.get(id).unwrap_or_default())).filter(|(_, text)| !text.is_empty())
     }
+}
+
+/// Some indexes of a list, the first and the last among them.
+pub(super) fn samples(len: usize) -> impl Iterator<Item = u32> {
+    let last = len.checked_sub(1).and_then(|last| u32::try_from(last).ok());
+    let step = usize::max(1, len / 64);
+    (0u32..).take(len).step_by(step).chain(last)
 }
 
 /// The byte that `<0xHH>` names.

@@ -80,10 +80,10 @@ impl Strings {
     }
 
     pub(super) fn get(&self, index: u32) -> Option<&[u8]> {
-        let index = index as usize;
-        let end = self.ends.get(index)? as usize;
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before))? as usize;
-        self.bytes.bytes().get(start..end)
+        let (ends, _) = self.ends.0.bytes().as_chunks();
+        let end = |index: usize| ends.get(index).map(|end| u32::from_le_bytes(*end) as usize);
+        let start = (index as usize).checked_sub(1).map_or(Some(0), end)?;
+        self.bytes.bytes().get(start..end(index as usize)?)
     }
 
     /// Bytes of the longest string.
@@ -153,22 +153,50 @@ impl Seed {
         bytes
     }
 
+    /// The hash of a text: 16 bytes at once, the last of which may be some of those before again.
     pub(super) fn text(self, text: &[u8]) -> u64 {
         let [first, factor] = self.0;
-        let (words, rest) = text.as_chunks::<8>();
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
+        let mut hash = first;
+        if let Some(last) = text.last_chunk::<16>() {
+            // The last, or all, are `last`.
+            let (pairs, _) = text[..text.len() - 1].as_chunks::<16>();
+            for pair in pairs.iter().chain([last]) {
+                let (low, high) = halves(pair);
+                hash = fold(low ^ hash, high ^ factor);
+            }
+        } else {
+            let (low, high) = match (text.first_chunk::<8>(), text.first_chunk::<4>()) {
+                (Some(low), _) => {
+                    (u64::from_le_bytes(*low), text.last_chunk().map_or(0, |high| u64::from_le_bytes(*high)))
+                }
+                (_, Some(low)) => (word(*low), text.last_chunk().map_or(0, |high| word(*high))),
+                _ => match *text {
+                    [] => (0, 0),
+                    [one] => (u64::from(one), 0),
+                    [one, two] => (u64::from(one), u64::from(two)),
+                    [one, two, three, ..] => (u64::from(one), u64::from(two) << 8 | u64::from(three)),
+                },
+            };
+            hash = fold(low ^ hash, high ^ factor);
         }
-        let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let hash = words.fold(first ^ text.len() as u64, |hash, word| fold(hash ^ word, factor));
-        fold(fold(hash ^ u64::from_le_bytes(last), factor), factor)
+        // A length belongs to one way of reading the text.
+        fold(hash ^ text.len() as u64, factor)
     }
 
     pub(super) fn pair(self, (left, right): (u32, u32)) -> u64 {
         let [first, factor] = self.0;
         fold(fold(first ^ (u64::from(left) << 32 | u64::from(right)), factor), factor)
     }
+}
+
+fn halves(pair: &[u8; 16]) -> (u64, u64) {
+    let pair = u128::from_le_bytes(*pair);
+    #[expect(clippy::cast_possible_truncation, reason = "each half is taken")]
+    (pair as u64, (pair >> 64) as u64)
+}
+
+fn word(bytes: [u8; 4]) -> u64 {
+    u64::from(u32::from_le_bytes(bytes))
 }
 
 /// Both halves of a product, mixed.
@@ -194,10 +222,14 @@ impl Table {
     }
 
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let mask = self.slots.len().checked_sub(1)?;
+        let (slots, _) = self.slots.0.bytes().as_chunks();
+        let mask = slots.len().checked_sub(1)?;
         let mut at = place(hash, mask);
         for _ in 0..=mask {
-            let slot = self.slots.get(at).filter(|slot| *slot != 0)?;
+            let slot = u32::from_le_bytes(*slots.get(at)?);
+            if slot == 0 {
+                return None;
+            }
             if (slot ^ tag(hash)) & !self.index == 0
                 && let Some(index) = (slot & self.index).checked_sub(1)
                 && is(index)
@@ -212,37 +244,41 @@ impl Table {
 
 /// A [`Table`] that is being made.
 pub(super) struct TableBuf {
-    slots: Vec<u32>,
+    /// Little-endian slots.
+    slots: Vec<u8>,
+    mask: usize,
     index: u32,
 }
 
 impl TableBuf {
     /// For a list of `len`; `None` if it is too long.
     pub(super) fn new(len: usize) -> Option<TableBuf> {
-        Some(TableBuf { slots: vec![0; slots_for(len)?], index: index_bits(len)? })
+        let slots = slots_for(len)?;
+        Some(TableBuf { slots: vec![0; slots.checked_mul(4)?], mask: slots - 1, index: index_bits(len)? })
     }
 
     /// Adds `index`, which is in the list. Returns the index that is there instead, if one `is` the same.
     pub(super) fn insert(&mut self, hash: u64, index: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let mask = self.slots.len().saturating_sub(1);
-        let mut at = place(hash, mask);
+        let (slots, _) = self.slots.as_chunks_mut();
+        let mut at = place(hash, self.mask);
         // At most half of the slots are taken.
-        while let Some(slot) = self.slots.get_mut(at) {
-            if *slot == 0 {
-                *slot = tag(hash) & !self.index | (index + 1);
+        while let Some(slot) = slots.get_mut(at) {
+            let now = u32::from_le_bytes(*slot);
+            if now == 0 {
+                *slot = (tag(hash) & !self.index | (index + 1)).to_le_bytes();
                 return None;
             }
-            let other = (*slot & self.index) - 1;
-            if (*slot ^ tag(hash)) & !self.index == 0 && is(other) {
+            let other = (now & self.index) - 1;
+            if (now ^ tag(hash)) & !self.index == 0 && is(other) {
                 return Some(other);
             }
-            at = (at + 1) & mask;
+            at = (at + 1) & self.mask;
         }
         None
     }
 
     pub(super) fn finish(self) -> Table {
-        Table { slots: Words::from(&*self.slots), index: self.index }
+        Table { slots: Words(self.slots.into()), index: self.index }
     }
 }
 
