@@ -64,6 +64,7 @@ impl Companion {
         if cache.state(*key) != State::Ready || cache.make_room(*key, all)?.is_some() {
             return Ok(false);
         }
+        cache.remove_left(*key)?;
         digested::write(&cache.beside(*key), bytes, of)?;
         // The copy was removed meanwhile: this goes too.
         if cache.state(*key) == State::Absent {

@@ -7,6 +7,7 @@ use std::path::Path;
 use storage::platform;
 
 use crate::Error;
+use crate::record::partial;
 
 /// Bytes of a digest.
 pub(crate) const DIGEST: usize = 32;
@@ -52,8 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<Found, Error> {
 
 /// Writes a file, whole or not at all. It is durable then.
 pub(crate) fn write(path: &Path, bytes: &[u8], of: &[u8; DIGEST]) -> Result<(), Error> {
-    let extension = path.extension().unwrap_or_default().display();
-    let partial = path.with_extension(format!("{}.{extension}.partial", std::process::id()));
+    let partial = partial(path);
     let digest = blake3::Hasher::new().update(bytes).update(of).finalize();
     let write = || {
         let mut file = File::create(&partial)?;

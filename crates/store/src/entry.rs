@@ -11,6 +11,7 @@ use tensor::{Dtype, Scheme, Shape};
 
 use crate::builder::Image;
 use crate::key::Parts;
+use crate::manifest::Manifest;
 use crate::record::{Record, Verified};
 use crate::{Builder, Cache, Error, Key, Listed, Start, State};
 
@@ -79,6 +80,10 @@ impl<'a> Entry<'a> {
         self.cache.stored_bytes(self.key)
     }
 
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
     pub(crate) fn cache(&self) -> &Cache {
         self.cache
     }
@@ -95,7 +100,9 @@ impl<'a> Entry<'a> {
             if listed.key == self.key || listed.source.as_ref() != Some(&location) {
                 continue;
             }
-            let parts = Record::read(&self.cache.record(listed.key))?.and_then(|record| record.parts);
+            let of_set = || Manifest::read(&self.cache.manifest(listed.key), listed.key).map(|set| set.parts);
+            let record = Record::read(&self.cache.record(listed.key))?;
+            let parts = record.and_then(|record| record.parts).or_else(of_set);
             let why = match parts {
                 Some(parts) if parts.files != self.parts.files => Stale::FilesChanged,
                 Some(parts) if parts.isa != self.parts.isa => Stale::OtherIsa,

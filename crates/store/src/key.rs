@@ -42,6 +42,13 @@ impl Key {
         Some((key, Parts { files, isa: isa.to_owned() }))
     }
 
+    /// The key of a text.
+    pub(crate) fn named(text: &str) -> Key {
+        let mut key = [0; 16];
+        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut key);
+        Key(key)
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Key> {
         let mut bytes = [0; 16];
         if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {

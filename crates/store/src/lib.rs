@@ -11,6 +11,8 @@
 //! | [`Ready`](State::Ready) | the file is whole, and it is the one that was verified | someone writes to it, or moves it |
 //! | [`Doubtful`](State::Doubtful) | it may be another file than the one that was verified | it is verified whole: then `Ready`, or removed |
 //!
+//! The entries of all ranks of one mesh are a [`RankSet`], which is ready when all of them are.
+//!
 //! The entry is the last of a model's [`Tier`]s: [`Tiers`] has the steps between them, and [`State::start`] says what a start does
 //! with an entry.
 //!
@@ -43,13 +45,16 @@ mod digested;
 mod entry;
 mod error;
 mod key;
+mod manifest;
 mod record;
+mod set;
 mod tier;
 
 pub use builder::{Builder, Built, background};
-pub use cache::{Cache, Listed};
+pub use cache::{Cache, Listed, Ranks};
 pub use companion::Companion;
 pub use entry::{Entry, Stale};
 pub use error::Error;
 pub use key::Key;
+pub use set::RankSet;
 pub use tier::{Share, Start, State, Step, Tier, Tiers, Weights};

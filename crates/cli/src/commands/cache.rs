@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use weighbridge::runtime::{CopyStatus, copy_status};
-use weighbridge::store::{Cache, Listed, Share, Stale, Start, State, Tier, Weights};
+use weighbridge::store::{Cache, Listed, Ranks, Share, Stale, Start, State, Tier, Weights};
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::{CacheArg, CacheArgs, CacheCommand, StatusArgs};
@@ -49,7 +49,8 @@ fn verify(cache: &Cache, keys: &[String]) -> Result<Vec<Listed>, Failure> {
         )));
     }
     let asked = |entry: &Listed| keys.is_empty() || keys.iter().any(|key| begins(entry, key));
-    let whole = |entry: &Listed| matches!(entry.state, State::Ready | State::Doubtful);
+    let whole =
+        |entry: &Listed| entry.ranks.is_some() || matches!(entry.state, State::Ready | State::Doubtful);
     let mut wrong = vec![];
     for entry in list.into_iter().filter(|entry| whole(entry) && asked(entry)) {
         if !cache.verify(entry.key).map_err(weighbridge::Error::from)? {
@@ -66,7 +67,7 @@ fn list(cache: &Cache, limit: u64, entries: &[Listed]) -> String {
         .map(|entry| {
             vec![
                 short(entry),
-                said(entry.state).to_owned(),
+                stands(entry),
                 Bytes(entry.bytes).to_string(),
                 ago(entry.used),
                 entry.source.clone().unwrap_or_else(|| "?".to_owned()),
@@ -121,7 +122,13 @@ fn status(cache: &Cache, args: &StatusArgs) -> Result<(), Failure> {
     let is_off = copy.start != copy.state.start();
     lines.push(("next start", next(copy.start, copy.state, is_off).to_owned()));
     for (index, (listed, stale)) in copy.others.iter().enumerate() {
-        let line = format!("{} ({}): {}", short(listed), Bytes(listed.bytes), unused(*stale));
+        let ranks = listed.ranks.map_or_else(String::new, |_| format!("; {}", stands(listed)));
+        let line = format!(
+            "{} ({}): {}{ranks}",
+            short(listed),
+            Bytes(listed.bytes),
+            unused(*stale, listed.ranks.is_some())
+        );
         lines.push((if index == 0 { "not used" } else { "" }, line));
     }
     let mut out = std::io::stdout().lock();
@@ -172,13 +179,22 @@ fn next(start: Start, state: State, is_off: bool) -> &'static str {
     }
 }
 
-/// Why a start does not use a copy of the same model.
-fn unused(stale: Stale) -> &'static str {
+/// Why a start does not use a copy of the same model, or a set of copies.
+fn unused(stale: Stale, is_set: bool) -> &'static str {
     match stale {
         Stale::FilesChanged => "stale, the model's files have changed since it was built",
         Stale::OtherIsa => "for another instruction set",
+        Stale::OtherLayout | Stale::OtherPlan if is_set => "for the ranks of a mesh",
         Stale::OtherLayout => "for another layout",
         _ => "for another version of weighbridge, other encodings or another rank",
+    }
+}
+
+/// Where a copy stands; of a set, with how many ranks have theirs: `unfinished, 2 of 4 ranks`.
+fn stands(entry: &Listed) -> String {
+    match entry.ranks {
+        Some(Ranks { ready, of }) => format!("{}, {ready} of {of} ranks", said(entry.state)),
+        None => said(entry.state).to_owned(),
     }
 }
 

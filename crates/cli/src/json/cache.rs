@@ -38,6 +38,24 @@ struct Entry {
     built_seconds: Option<u64>,
     /// When it was last used or worked on, in seconds since 1970.
     used_seconds: u64,
+    /// The copies of all ranks of one mesh, if it is such a set; otherwise null.
+    ranks: Option<Ranks>,
+}
+
+/// The copies of a set.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Ranks {
+    /// The copies that are ready. None is used before all are.
+    ready: usize,
+    /// All of them.
+    of: usize,
+}
+
+impl From<store::Ranks> for Ranks {
+    fn from(store::Ranks { ready, of }: store::Ranks) -> Ranks {
+        Ranks { ready, of }
+    }
 }
 
 /// Where a copy stands.
@@ -92,6 +110,7 @@ impl Entry {
             layout: entry.layout.clone(),
             built_seconds: entry.built.map(seconds),
             used_seconds: seconds(entry.used),
+            ranks: entry.ranks.map(Ranks::from),
         }
     }
 }
@@ -204,6 +223,8 @@ struct Other {
     key: String,
     bytes: u64,
     why: Why,
+    /// The copies of all ranks of one mesh, if it is such a set; otherwise null.
+    ranks: Option<Ranks>,
 }
 
 /// Why a copy is not used.
@@ -242,6 +263,7 @@ impl CacheStatus {
             key: listed.key.to_string(),
             bytes: listed.bytes,
             why: (*stale).into(),
+            ranks: listed.ranks.map(Ranks::from),
         };
         CacheStatus {
             tier: copy.tiers.now().into(),

@@ -327,6 +327,53 @@ fn the_tokenizer_lies_beside_the_weights() {
 }
 
 #[test]
+fn the_copies_of_all_ranks_are_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let model = dir.path().join("model.gguf");
+    std::fs::copy(testkit::golden("models/llama-tiny/model.gguf"), &model).unwrap();
+    std::thread::sleep(Duration::from_millis(2100));
+    let path = model.to_str().unwrap();
+    let load = |rank: &str, mode: &str| {
+        let mesh = ["load", path, "--layout", "vllm", "--tp", "2", "--rank", rank, "--cache", mode];
+        let report = json(&cache, &mesh);
+        report["bytes_owned"].as_u64().unwrap()
+    };
+    let owned = [load("0", "off"), load("1", "off")];
+    assert!(owned.iter().all(|bytes| *bytes > 0));
+    assert_eq!(load("0", "write"), owned[0]);
+    let ranks = |key: &str| json(&cache, &["cache", "list"])["entries"][0]["ranks"][key].clone();
+    assert_eq!((ranks("ready"), ranks("of")), (Value::from(1), Value::from(2)));
+    assert_eq!([load("0", "read"), load("1", "read")], owned, "half a set is not used");
+    let list = String::from_utf8(at(&cache, &["cache", "list"]).stdout).unwrap();
+    assert!(list.contains("unfinished, 1 of 2 ranks") && list.contains("1 copy"), "{list}");
+    assert!(
+        status(&cache, &model).contains(": for the ranks of a mesh; unfinished, 1 of 2 ranks"),
+        "{}",
+        status(&cache, &model)
+    );
+    assert_eq!(load("1", "write"), owned[1]);
+    assert_eq!([load("0", "read"), load("1", "read")], [0, 0], "each maps its own");
+    assert!(status(&cache, &model).contains("; ready, 2 of 2 ranks"), "{}", status(&cache, &model));
+    let list = json(&cache, &["cache", "list"]);
+    assert_eq!(
+        (list["entries"].as_array().unwrap().len(), &list["entries"][0]["source"]),
+        (1, &Value::from(path))
+    );
+    assert_eq!(json(&cache, &["cache", "verify"])["removed"], Value::Array(vec![]));
+    // One bit of one rank: verify removes all.
+    let copy = std::fs::read_dir(cache.join("ready")).unwrap().map(|entry| entry.unwrap().path());
+    let copy = copy.into_iter().find(|path| path.extension().is_some_and(|e| e == "safetensors")).unwrap();
+    let mut bytes = std::fs::read(&copy).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::write(&copy, bytes).unwrap();
+    assert_eq!(at(&cache, &["cache", "verify"]).status.code(), Some(1));
+    assert_eq!(std::fs::read_dir(cache.join("ready")).unwrap().count(), 0);
+}
+
+#[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| {

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use safetensors::SafeTensors;
 use tempfile::TempDir;
-use weighbridge::store::{Built, Cache, Companion, Entry, Stale, Start, State, Step, Tier, Tiers, Weights};
+use weighbridge::store::{
+    Built, Cache, Companion, Entry, RankSet, Ranks, Stale, Start, State, Step, Tier, Tiers, Weights,
+};
 use weighbridge::tensor::{FileId, PlaneData};
 use weighbridge::{
-    Checkpoint, Dtype, LayoutKind, Loaded, Plan, PlanBuilder, Pool, Scheme, Shape, TensorEntry,
+    Checkpoint, Dtype, LayoutKind, Loaded, Mesh, Plan, PlanBuilder, Pool, Scheme, Shape, TensorEntry,
 };
 
 use crate::golden;
@@ -422,6 +424,14 @@ fn a_companion_is_what_was_written_or_is_not_used() {
         assert_eq!((companion.read().unwrap(), path.exists()), (None, false), "{len} bytes");
         write();
     }
+    // What a killed process has left goes, and what another writes now stays.
+    let left = ["1.0", "2.0"].map(|number| entry.path().with_extension(format!("{number}.partial")));
+    for path in &left {
+        fs::write(path, "x").unwrap();
+    }
+    fs::File::open(&left[0]).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    write();
+    assert_eq!((left[0].exists(), left[1].exists()), (false, true));
     // What no start has read yet is found all the same.
     flip(&path, 2);
     assert_eq!((cache.verify(entry.key()).unwrap(), names(cache.folder())), (false, vec![]));
@@ -437,4 +447,113 @@ fn a_companion_is_what_was_written_or_is_not_used() {
 
 fn checkpoint_identity(path: &Path) -> weighbridge::checkpoint::Identity {
     weighbridge::checkpoint::Identity::now(&fs::File::open(path).unwrap()).unwrap()
+}
+
+/// The plans of `n` ranks.
+fn ranked(path: &Path, n: u64) -> Vec<Plan> {
+    let checkpoint = weighbridge::open(path).unwrap();
+    let mesh = Mesh { tp: n, ..Mesh::default() };
+    let ranks =
+        PlanBuilder::new(&checkpoint).layout(LayoutKind::Packed { rows: 16 }).mesh(mesh).ranks().unwrap();
+    (0..n).map(|rank| ranks.plan(rank).unwrap()).collect()
+}
+
+#[test]
+fn a_set_is_ready_when_all_its_ranks_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plans = ranked(&tiny(), 2);
+    let set = RankSet::of(&cache, &plans, "any").unwrap().unwrap();
+    assert!(RankSet::of(&cache, &plans[..1], "any").unwrap().is_none(), "one rank is no set");
+    let entries: Vec<_> = plans.iter().map(|plan| cache.entry(plan, "any").unwrap()).collect();
+    let bytes: u64 = entries.iter().map(|entry| entry.bytes().unwrap()).sum();
+    assert_eq!(
+        (set.bytes(), set.ranks(), set.is_ready().unwrap()),
+        (bytes, Ranks { ready: 0, of: 2 }, false)
+    );
+    let loaded: Vec<_> = plans.iter().map(load).collect();
+    let small = RankSet::of(&cache.clone().limited(bytes - 1), &plans, "any").unwrap().unwrap();
+    assert_eq!((small.begin().unwrap(), names(dir.path())), (Some(bytes - 1), vec![]));
+    // One after the other.
+    for (ready, (entry, loaded)) in (1..).zip(entries.iter().zip(&loaded)) {
+        assert_eq!(set.begin().unwrap(), None);
+        built(entry, loaded);
+        let list = cache.list().unwrap();
+        let state = if ready == 2 { State::Ready } else { State::Partial };
+        assert_eq!(list.len(), 1);
+        let listed = &list[0];
+        assert_eq!(
+            (listed.key, listed.state, listed.ranks),
+            (set.key(), state, Some(Ranks { ready, of: 2 }))
+        );
+        assert_eq!(set.is_ready().unwrap(), ready == 2);
+    }
+    assert_eq!(cache.list().unwrap()[0].bytes, bytes);
+    for (entry, loaded) in entries.iter().zip(&loaded) {
+        assert!(same(loaded, &entry.load().unwrap().unwrap()), "each rank has its own");
+    }
+    // Other ranks, and another instruction set, are other sets.
+    assert_ne!(RankSet::of(&cache, &plans, "another").unwrap().unwrap().key(), set.key());
+    // One is missing.
+    cache.remove(entries[1].key()).unwrap();
+    assert_eq!((set.ranks(), set.is_ready().unwrap()), (Ranks { ready: 1, of: 2 }, false));
+    built(&entries[1], &loaded[1]);
+    // One was touched: it is verified first.
+    fs::File::open(entries[0].path()).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!((cache.list().unwrap()[0].state, set.is_ready().unwrap()), (State::Doubtful, true));
+    // One is wrong: all go.
+    flip(&entries[1].path(), 5000);
+    assert_eq!((cache.verify(set.key()).unwrap(), names(dir.path())), (false, vec![]));
+    // A manifest that was changed names nothing, and goes.
+    set.begin().unwrap();
+    built(&entries[0], &loaded[0]);
+    let manifest = dir.path().join(format!("{}.ranks", set.key()));
+    flip(&manifest, 20);
+    assert_eq!(cache.list().unwrap()[0].ranks, None);
+    cache.prune(0).unwrap();
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_set_goes_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path());
+    let plans = ranked(&tiny(), 2);
+    let set = RankSet::of(&cache, &plans, "any").unwrap().unwrap();
+    let entries: Vec<_> = plans.iter().map(|plan| cache.entry(plan, "any").unwrap()).collect();
+    let loaded: Vec<_> = plans.iter().map(load).collect();
+    for _ in 0..10 {
+        // Both at the same time, from the first file on.
+        std::thread::scope(|scope| {
+            let begins: Vec<_> = (0..4).map(|_| scope.spawn(|| set.begin())).collect();
+            for begin in begins {
+                assert_eq!(begin.join().unwrap().unwrap(), None);
+            }
+        });
+        let builders: Vec<_> = entries
+            .iter()
+            .zip(&loaded)
+            .map(|(entry, loaded)| entry.builder(loaded).unwrap().spawn())
+            .collect();
+        for builder in builders {
+            assert!(builder.join().unwrap().is_ok());
+        }
+        assert!(set.is_ready().unwrap());
+        // One byte too much, and all of them go.
+        let removed = cache.prune(set.bytes() - 1).unwrap();
+        assert_eq!((removed.len(), removed[0].key, names(dir.path())), (1, set.key(), vec![]));
+    }
+    // Room for another copy is made by the whole set; room for one of its own ranks is not.
+    set.begin().unwrap();
+    built(&entries[0], &loaded[0]);
+    let exact = cache.clone().limited(set.bytes());
+    let second = exact.entry(&plans[1], "any").unwrap();
+    built(&second, &loaded[1]);
+    assert!(set.is_ready().unwrap());
+    sleep(Duration::from_millis(20));
+    let other = planned(&tiny());
+    let entry = exact.entry(&other, "any").unwrap();
+    built(&entry, &load(&other));
+    let kept: Vec<_> = cache.list().unwrap().iter().map(|listed| listed.key).collect();
+    assert_eq!((kept, set.ranks()), (vec![entry.key()], Ranks { ready: 0, of: 2 }));
 }
