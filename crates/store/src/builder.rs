@@ -10,6 +10,7 @@ use checkpoint::{Checkpoint, Draft, Identity, WriteOptions};
 use load::{Plan, Tensor};
 
 use crate::entry::open;
+use crate::key::Parts;
 use crate::record::{Record, Verified};
 use crate::{Cache, Error, Key, State};
 
@@ -45,15 +46,16 @@ pub enum Built {
 pub struct Builder {
     cache: Cache,
     key: Key,
+    parts: Parts,
     checkpoint: Checkpoint,
     layout: String,
     image: Image,
 }
 
 impl Builder {
-    pub(crate) fn new(cache: Cache, key: Key, plan: &Plan, image: Image) -> Builder {
+    pub(crate) fn new(cache: Cache, (key, parts): (Key, Parts), plan: &Plan, image: Image) -> Builder {
         let (checkpoint, layout) = (plan.checkpoint().clone(), plan.arrangement().layout.to_string());
-        Builder { cache, key, checkpoint, layout, image }
+        Builder { cache, key, parts, checkpoint, layout, image }
     }
 
     /// Length of the copy in bytes.
@@ -63,10 +65,7 @@ impl Builder {
 
     /// Builds on a thread of its own, which gives way to all others. If the process ends before, the next builder continues.
     pub fn spawn(self) -> JoinHandle<Result<Built, Error>> {
-        thread::spawn(move || {
-            give_way();
-            self.run()
-        })
+        background(move || self.run())
     }
 
     /// [Spawns](Builder::spawn) it, and waits for nothing. If it fails, the next start finds no copy, and loads as this one did.
@@ -155,6 +154,7 @@ impl Builder {
             source: self.checkpoint.location().to_string(),
             layout: self.layout.clone(),
             built,
+            parts: Some(self.parts.clone()),
         };
         record.write(&self.cache.record(self.key))?;
         Ok(Some(Built::Ready { bytes: self.image.bytes }))
@@ -223,6 +223,14 @@ fn read_only(_path: &std::path::Path) -> io::Result<()> {
 /// minute left nothing; at 10 it takes a tenth from decoding, for a second or two.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
+
+/// Runs `work` on a thread of its own, which gives way to all others. The end of the process does not wait for it.
+pub fn background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    thread::spawn(move || {
+        give_way();
+        work()
+    })
+}
 
 /// Lets all other threads go first. On Linux a thread has a priority of its own.
 fn give_way() {

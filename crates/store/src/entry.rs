@@ -10,24 +10,10 @@ use storage::LocalFiles;
 use tensor::{Dtype, Scheme, Shape};
 
 use crate::builder::Image;
+use crate::key::Parts;
+use crate::manifest::Manifest;
 use crate::record::{Record, Verified};
-use crate::{Builder, Cache, Error, Key};
-
-/// Where an entry stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// Nothing is there.
-    Absent,
-    /// A builder is at work.
-    Building,
-    /// A builder was ended on the way; the next one continues.
-    Partial,
-    /// The file is whole, and it is the one that was verified.
-    Ready,
-    /// It may be another file than the one that was verified: it is verified whole before it is used.
-    Doubtful,
-}
+use crate::{Builder, Cache, Error, Key, Listed, Start, State};
 
 /// The copy of what one plan loads: there, or to be built.
 #[derive(Debug)]
@@ -35,6 +21,21 @@ pub struct Entry<'a> {
     cache: &'a Cache,
     plan: &'a Plan,
     key: Key,
+    parts: Parts,
+}
+
+/// Why a copy of a model is not the one that a start looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stale {
+    /// The model's files have changed since it was built.
+    FilesChanged,
+    /// It is for another instruction set.
+    OtherIsa,
+    /// It has another layout.
+    OtherLayout,
+    /// It was planned otherwise: by another version, for other encodings, or for another rank.
+    OtherPlan,
 }
 
 /// A plane of a parameter, as a tensor of the file.
@@ -47,8 +48,8 @@ pub(crate) struct Part {
 }
 
 impl<'a> Entry<'a> {
-    pub(crate) fn new(cache: &'a Cache, plan: &'a Plan, key: Key) -> Entry<'a> {
-        Entry { cache, plan, key }
+    pub(crate) fn new(cache: &'a Cache, plan: &'a Plan, (key, parts): (Key, Parts)) -> Entry<'a> {
+        Entry { cache, plan, key, parts }
     }
 
     /// What it is a copy of.
@@ -74,12 +75,54 @@ impl<'a> Entry<'a> {
         Ok(self.draft()?.1.bytes())
     }
 
+    /// Bytes on the disk, of what is unfinished too.
+    pub fn stored_bytes(&self) -> u64 {
+        self.cache.stored_bytes(self.key)
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        self.cache
+    }
+
+    /// The other copies of this model, with why a start with this plan does not use them; the last used first.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub fn others(&self) -> Result<Vec<(Listed, Stale)>, Error> {
+        let location = self.plan.checkpoint().location().to_string();
+        let layout = self.plan.arrangement().layout.to_string();
+        let mut others = vec![];
+        for listed in self.cache.list()? {
+            if listed.key == self.key || listed.source.as_ref() != Some(&location) {
+                continue;
+            }
+            let of_set = || Manifest::read(&self.cache.manifest(listed.key), listed.key).map(|set| set.parts);
+            let record = Record::read(&self.cache.record(listed.key))?;
+            let parts = record.and_then(|record| record.parts).or_else(of_set);
+            let why = match parts {
+                Some(parts) if parts.files != self.parts.files => Stale::FilesChanged,
+                Some(parts) if parts.isa != self.parts.isa => Stale::OtherIsa,
+                _ if listed.layout.as_ref() != Some(&layout) => Stale::OtherLayout,
+                _ => Stale::OtherPlan,
+            };
+            others.push((listed, why));
+        }
+        Ok(others)
+    }
+
     /// The parameters, mapped; `None` if there is no copy. One that may be another file than was verified is verified whole first;
     /// one that is not what was verified is removed.
     ///
     /// # Errors
     /// If the copy is there and cannot be read.
     pub fn load(&self) -> Result<Option<Loaded>, Error> {
+        if self.state().start() == Start::Loads {
+            return Ok(None);
+        }
         let Some(source) = self.cache.verified(self.key)? else { return Ok(None) };
         let (parts, draft) = self.draft()?;
         let begins = source.mapped().is_some_and(|bytes| bytes.starts_with(draft.head()));
@@ -117,7 +160,7 @@ impl<'a> Entry<'a> {
             .collect();
         planes.sort_by_key(|(_, _, at)| *at);
         let image = Image { head: draft.head().to_vec(), planes, bytes: draft.bytes() };
-        Ok(Builder::new(self.cache.clone(), self.key, self.plan, image))
+        Ok(Builder::new(self.cache.clone(), (self.key, self.parts.clone()), self.plan, image))
     }
 
     /// The tensors of the file, and the file before its tensors.

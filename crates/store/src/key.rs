@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use checkpoint::{Checkpoint, Identity};
 use load::Plan;
+use serde::{Deserialize, Serialize};
 
 /// Raised whenever the file of an entry is laid out in another way.
 const VERSION: u64 = 1;
@@ -32,6 +33,22 @@ impl Key {
         Some(Key(key))
     }
 
+    /// The key and what it was made of.
+    pub(crate) fn with_parts(plan: &Plan, isa: &str) -> Option<(Key, Parts)> {
+        let key = Key::of(plan, isa)?;
+        let mut hasher = blake3::Hasher::new();
+        sources(plan.checkpoint(), SystemTime::now(), &mut hasher)?;
+        let files = hasher.finalize().to_hex().to_string();
+        Some((key, Parts { files, isa: isa.to_owned() }))
+    }
+
+    /// The key of a text.
+    pub(crate) fn named(text: &str) -> Key {
+        let mut key = [0; 16];
+        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut key);
+        Key(key)
+    }
+
     pub(crate) fn parse(text: &str) -> Option<Key> {
         let mut bytes = [0; 16];
         if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -44,6 +61,15 @@ impl Key {
     }
 }
 
+/// Parts of a key, which tell why a copy has another one. What differs beside them is the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Parts {
+    /// Digest of the identities of the model's files.
+    pub(crate) files: String,
+    /// The instruction set.
+    pub(crate) isa: String,
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -53,28 +79,31 @@ impl fmt::Display for Key {
 /// Adds which files `checkpoint` reads.
 fn sources(checkpoint: &Checkpoint, now: SystemTime, hasher: &mut blake3::Hasher) -> Option<()> {
     hasher.update(&(checkpoint.files().len() as u64).to_le_bytes());
-    for file in checkpoint.files() {
-        match file.source.identity()? {
-            // A device's number may be another after the next start of the machine.
-            Identity::File { len, modified, changed, inode, .. } => {
-                if !is_settled(changed, now) {
-                    return None;
-                }
-                let numbers = [len, inode];
-                let times = [modified.0, modified.1, changed.0, changed.1];
-                hasher.update(b"file");
-                for bytes in numbers.map(u64::to_le_bytes).into_iter().chain(times.map(i64::to_le_bytes)) {
-                    hasher.update(&bytes);
-                }
+    checkpoint.files().iter().try_for_each(|file| add_identity(&file.source.identity()?, now, hasher))
+}
+
+/// Adds a file. `None` if it cannot be told from what it was before.
+pub(crate) fn add_identity(identity: &Identity, now: SystemTime, hasher: &mut blake3::Hasher) -> Option<()> {
+    match identity {
+        // A device's number may be another after the next start of the machine.
+        Identity::File { len, modified, changed, inode, .. } => {
+            if !is_settled(*changed, now) {
+                return None;
             }
-            Identity::Tagged { len, tag } => {
-                hasher.update(b"tagged");
-                hasher.update(&len.to_le_bytes());
-                hasher.update(&(tag.len() as u64).to_le_bytes());
-                hasher.update(tag.as_bytes());
+            let numbers = [*len, *inode];
+            let times = [modified.0, modified.1, changed.0, changed.1];
+            hasher.update(b"file");
+            for bytes in numbers.map(u64::to_le_bytes).into_iter().chain(times.map(i64::to_le_bytes)) {
+                hasher.update(&bytes);
             }
-            _ => return None,
         }
+        Identity::Tagged { len, tag } => {
+            hasher.update(b"tagged");
+            hasher.update(&len.to_le_bytes());
+            hasher.update(&(tag.len() as u64).to_le_bytes());
+            hasher.update(tag.as_bytes());
+        }
+        _ => return None,
     }
     Some(())
 }

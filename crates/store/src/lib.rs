@@ -11,6 +11,11 @@
 //! | [`Ready`](State::Ready) | the file is whole, and it is the one that was verified | someone writes to it, or moves it |
 //! | [`Doubtful`](State::Doubtful) | it may be another file than the one that was verified | it is verified whole: then `Ready`, or removed |
 //!
+//! The entries of all ranks of one mesh are a [`RankSet`], which is ready when all of them are.
+//!
+//! The entry is the last of a model's [`Tier`]s: [`Tiers`] has the steps between them, and [`State::start`] says what a start does
+//! with an entry.
+//!
 //! ```no_run
 //! # use weighbridge_store as store;
 //! # fn start(plan: &load::Plan, pool: &mut load::Pool) -> Result<load::Loaded, store::Error> {
@@ -31,17 +36,25 @@
 //! An entry's [`Key`] covers the plan (headers, layout, mesh, encodings and their revisions), each source file's length, times and
 //! inode, and the instruction set. A copy is used without reading it if its file's length, times and inode are still those of
 //! when it was verified. A program that writes to it changes these; a disk that loses bits by itself does not, and [`Cache::verify`]
-//! finds that.
+//! finds that. A [`Companion`] (the tokenizer beside the weights) is read whole, and its digest checked, each time.
 
 mod builder;
 mod cache;
+mod companion;
+mod digested;
 mod entry;
 mod error;
 mod key;
+mod manifest;
 mod record;
+mod set;
+mod tier;
 
-pub use builder::{Builder, Built};
-pub use cache::{Cache, Listed};
-pub use entry::{Entry, State};
+pub use builder::{Builder, Built, background};
+pub use cache::{Cache, Listed, Ranks};
+pub use companion::Companion;
+pub use entry::{Entry, Stale};
 pub use error::Error;
 pub use key::Key;
+pub use set::RankSet;
+pub use tier::{Share, Start, State, Step, Tier, Tiers, Weights};

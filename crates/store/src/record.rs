@@ -2,13 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use checkpoint::Identity;
 use serde::{Deserialize, Serialize};
 use storage::platform;
 
 use crate::Error;
+use crate::key::Parts;
 
 /// A longer record is not ours.
 const LONGEST: u64 = 1 << 16;
@@ -28,6 +30,9 @@ pub(crate) struct Record {
     pub(crate) layout: String,
     /// When it was built: seconds since 1970.
     pub(crate) built: u64,
+    /// What the key was made of; `None` in a record of an earlier version.
+    #[serde(default)]
+    pub(crate) parts: Option<Parts>,
 }
 
 /// What tells a file from another, and from what it was before.
@@ -65,16 +70,28 @@ impl Record {
 
     /// Writes it to `path`, whole or not at all. It is durable then.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
-        let failed = || Error::io(path, "write");
-        let partial = path.with_extension(format!("{}.partial", std::process::id()));
-        let text = serde_json::to_vec_pretty(self).map_err(io::Error::from).map_err(failed())?;
-        let write = || {
-            let mut file = File::create(&partial)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&partial, path)?;
-            path.parent().map_or(Ok(()), platform::sync)
-        };
-        write().inspect_err(|_| _ = fs::remove_file(&partial)).map_err(failed())
+        write_whole(path, self)
     }
+}
+
+/// Writes a document to `path`, whole or not at all. It is durable then.
+pub(crate) fn write_whole(path: &Path, document: &impl Serialize) -> Result<(), Error> {
+    let failed = || Error::io(path, "write");
+    let partial = partial(path);
+    let text = serde_json::to_vec_pretty(document).map_err(io::Error::from).map_err(failed())?;
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
+        path.parent().map_or(Ok(()), platform::sync)
+    };
+    write().inspect_err(|_| _ = fs::remove_file(&partial)).map_err(failed())
+}
+
+/// A name of its own for what becomes `path`: no other process and no other thread has it.
+pub(crate) fn partial(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    path.with_extension(format!("{process}.{number}.partial"))
 }

@@ -1,9 +1,11 @@
 //! A model that runs, and what it is started with.
 
+mod status;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
@@ -17,9 +19,11 @@ use load::{LoadReport, Loaded, Needs, Plan, Pool};
 use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
 use quant::{Access, Isa};
-use store::{Builder, Built, Cache, Key, State};
+use store::{Builder, Built, Cache, Companion, State};
 
 use crate::Error;
+
+pub use status::{CopyStatus, copy_status};
 
 /// Which backend runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,15 @@ pub enum CacheMode {
     /// The same; if there is none, one is built beside what follows the first tokens. The end of the process does not wait for it,
     /// and the next start continues it.
     Write(Cache),
+}
+
+impl CacheMode {
+    fn cache(&self) -> Option<&Cache> {
+        match self {
+            CacheMode::Off => None,
+            CacheMode::Read(cache) | CacheMode::Write(cache) => Some(cache),
+        }
+    }
 }
 
 /// How to start.
@@ -85,6 +98,8 @@ pub struct Runtime {
     template: Option<ChatTemplate>,
     sampling: Sampling,
     copy: ReadyCopy,
+    /// Where the tokenizer's built form is to be written.
+    form: Option<(Companion, Arc<Tokenizer>)>,
 }
 
 /// Where the parameters' copy in the cache stands.
@@ -109,6 +124,35 @@ impl ReadyCopy {
                 None
             }
         }
+    }
+}
+
+/// What a start leaves for the next.
+struct Keeping {
+    builder: Option<Builder>,
+    form: Option<(Companion, Arc<Tokenizer>)>,
+}
+
+impl Keeping {
+    /// `None` if nothing is left to do.
+    fn begin(copy: &mut ReadyCopy, form: &mut Option<(Companion, Arc<Tokenizer>)>) -> Option<Keeping> {
+        let (builder, form) = (copy.begin(), form.take());
+        (builder.is_some() || form.is_some()).then_some(Keeping { builder, form })
+    }
+
+    fn run(self) -> Result<Option<Built>, store::Error> {
+        let built = self.builder.map(Builder::run).transpose()?;
+        if let Some((companion, tokenizer)) = self.form
+            && let Some(bytes) = tokenizer.built()
+        {
+            companion.write(&bytes)?;
+        }
+        Ok(built)
+    }
+
+    /// Does it beside what follows. If it fails, the next start does as this one did.
+    fn leave(self) {
+        drop(store::background(|| self.run()));
     }
 }
 
@@ -146,13 +190,21 @@ impl Runtime {
             .context
             .unwrap_or_else(|| usize::try_from(arch.decoder.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
         let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
+        let planned = plan(&checkpoint, &model, layout, options)?;
+        let entry = options.cache.cache().and_then(|cache| cache.entry(&planned, isa.name()));
+        let form = entry.as_ref().and_then(|entry| form(&checkpoint, entry));
+        let fits = Fits { checkpoint: &checkpoint, arch: &arch, context, limit: options.memory };
         // The tokenizer needs no weights, and the weights no tokenizer.
-        let (loaded, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| text::tokenizer(&checkpoint).map(Arc::new));
-            let loaded = load(&checkpoint, &model, &arch, (layout, isa), context, &mut pool, options);
+        let (loaded, (tokenizer, form)) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| tokenizer(&checkpoint, form));
+            let loaded = load(&planned, entry, &model, &fits, layout, &mut pool, options);
             (loaded, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (loaded, copy, layout) = loaded?;
+        let form = match (&options.cache, &tokenizer) {
+            (CacheMode::Write(_), Ok(tokenizer)) => form.map(|form| (form, Arc::clone(tokenizer))),
+            _ => None,
+        };
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
         let session = Session::new(&shared, context)?;
         let backend: Box<dyn Backend> = match options.backend {
@@ -182,6 +234,7 @@ impl Runtime {
             template,
             sampling,
             copy,
+            form,
         })
     }
 
@@ -210,7 +263,7 @@ impl Runtime {
     /// # Errors
     /// If it cannot be written.
     pub fn build_copy(&mut self) -> Result<Option<Built>, Error> {
-        self.copy.begin().map(|builder| Ok(builder.run()?)).transpose()
+        Ok(Keeping::begin(&mut self.copy, &mut self.form).map_or(Ok(None), Keeping::run)?)
     }
 
     /// Bytes of the copy that will be built beside what follows; `None` if an earlier process began it.
@@ -285,7 +338,7 @@ impl Runtime {
     /// If a token is outside the vocabulary, or the context is full.
     pub fn forward(&mut self, tokens: &[u32]) -> Result<&[f32], Error> {
         if self.session.position() > 0 {
-            self.copy.begin().into_iter().for_each(Builder::leave);
+            Keeping::begin(&mut self.copy, &mut self.form).into_iter().for_each(Keeping::leave);
         }
         Ok(self.runner.forward(&mut self.session, tokens)?)
     }
@@ -346,54 +399,16 @@ impl Runtime {
         limits: &Limits<'_>,
         each: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Stats, Error> {
-        let copy = &mut self.copy;
+        let (copy, form) = (&mut self.copy, &mut self.form);
         let mut each = |token| {
             let flow = each(token);
             // There is a token: who waits for the first does not wait for the copy.
-            copy.begin().into_iter().for_each(Builder::leave);
+            Keeping::begin(copy, form).into_iter().for_each(Keeping::leave);
             flow
         };
         let stats = engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, &mut each);
         Ok(stats?)
     }
-}
-
-/// Where the copy of what a start with `options` loads stands, in a cache.
-#[derive(Debug)]
-pub struct CopyStatus {
-    /// `None` if there cannot be one, as [`store::Key::of`] says.
-    pub key: Option<Key>,
-    /// Where it stands.
-    pub state: State,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// The layout of its parameters.
-    pub layout: LayoutKind,
-    /// Where it is, or will be.
-    pub path: Option<PathBuf>,
-}
-
-/// Looks at the copy of what a start with `options` loads. Reads headers alone.
-///
-/// # Errors
-/// If the model cannot be planned.
-pub fn copy_status(
-    checkpoint: &Checkpoint,
-    cache: &Cache,
-    options: &RuntimeOptions,
-) -> Result<CopyStatus, Error> {
-    let model = describe(checkpoint)?;
-    let (layout, isa) = layout(options)?;
-    let planned = plan(checkpoint, &model, layout, options)?;
-    let entry = cache.entry(&planned, isa.name());
-    let bytes = entry.as_ref().map_or(Ok(0), store::Entry::bytes)?;
-    Ok(CopyStatus {
-        key: entry.as_ref().map(store::Entry::key),
-        state: entry.as_ref().map_or(State::Absent, store::Entry::state),
-        bytes,
-        layout,
-        path: entry.map(|entry| entry.path()),
-    })
 }
 
 /// The layout of a start, and the instruction set that it is for.
@@ -416,24 +431,34 @@ fn plan(
     Ok(planned.encoding(options.encoding.clone()).build()?)
 }
 
+/// Where the built form of the checkpoint's tokenizer lies, beside a copy.
+fn form(checkpoint: &Checkpoint, entry: &store::Entry<'_>) -> Option<Companion> {
+    Companion::of(entry, text::BUILT, &text::tokenizer_files(checkpoint)?)
+}
+
+/// Reads the built `form` of the tokenizer, or builds the tokenizer. Returns where its form is to be written, if there is none.
+fn tokenizer(
+    checkpoint: &Checkpoint,
+    form: Option<Companion>,
+) -> (Result<Arc<Tokenizer>, engine::Error>, Option<Companion>) {
+    // A form that cannot be read is as good as none.
+    let kept = form.as_ref().and_then(|form| form.read().ok().flatten()).and_then(Tokenizer::from_built);
+    match kept {
+        Some(tokenizer) => (Ok(Arc::new(tokenizer)), None),
+        None => (text::tokenizer(checkpoint).map(Arc::new), form),
+    }
+}
+
 /// Maps the parameters of a copy, or loads them.
 fn load(
-    checkpoint: &Checkpoint,
+    planned: &Plan,
+    entry: Option<store::Entry<'_>>,
     model: &Model,
-    arch: &Architecture,
-    (layout, isa): (LayoutKind, Isa),
-    context: usize,
+    fits: &Fits<'_>,
+    layout: LayoutKind,
     pool: &mut Pool,
     options: &RuntimeOptions,
 ) -> Result<(Loaded, ReadyCopy, LayoutKind), Error> {
-    let planned = plan(checkpoint, model, layout, options)?;
-    let fits = Fits { checkpoint, arch, context, limit: options.memory };
-    let (cache, writes) = match &options.cache {
-        CacheMode::Off => (None, false),
-        CacheMode::Read(cache) => (Some(cache), false),
-        CacheMode::Write(cache) => (Some(cache), true),
-    };
-    let entry = cache.and_then(|cache| cache.entry(&planned, isa.name()));
     // A copy that cannot be read is as good as none.
     if let Some(ready) = entry.as_ref().and_then(|entry| entry.load().ok().flatten()) {
         fits.check(Needs::default())?;
@@ -442,7 +467,7 @@ fn load(
     let memory = match fits.check(planned.needs(load::Options::default(), pool.threads())?) {
         Err(_) if options.layout.is_none() && layout != LayoutKind::InPlace => {
             // As the file has them, most weights stay in the map, and no more than a layer need be in memory at once.
-            let planned = plan(checkpoint, model, LayoutKind::InPlace, options)?;
+            let planned = plan(fits.checkpoint, model, LayoutKind::InPlace, options)?;
             let mut needs = planned.needs(load::Options::default(), pool.threads())?;
             needs.owned = needs.owned.saturating_add(largest_layer(&planned)?);
             let memory = fits.check(needs)?;
@@ -452,6 +477,8 @@ fn load(
         fitted => fitted?,
     };
     let loaded = planned.load_with(pool, load::Options { memory, ..load::Options::default() })?;
+    let cache = options.cache.cache();
+    let writes = matches!(options.cache, CacheMode::Write(_));
     let builder = entry.filter(|_| writes).and_then(|entry| {
         let first = entry.state() == State::Absent;
         let builder = entry.builder(&loaded).ok()?;

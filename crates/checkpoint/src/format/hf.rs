@@ -220,6 +220,11 @@ impl Member {
         self.storage.location(&self.name)
     }
 
+    /// Which file it was when the checkpoint was opened; `None` where storage does not say.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.was.as_ref()
+    }
+
     /// Its content.
     ///
     /// # Errors

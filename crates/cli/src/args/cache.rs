@@ -53,11 +53,12 @@ impl CacheArg {
     loading the model. The copies are in `ready` in the cache directory: $WEIGHBRIDGE_CACHE, or weighbridge in $XDG_CACHE_HOME, \
     or ~/.cache/weighbridge. They take at most 20 GiB, or a tenth of the free disk if that is less; those used least \
     recently go first. A copy of a model that has changed is never used.\n\n\
+    The tables of the tokenizer lie beside the weights, and go with them.\n\n\
     A copy is used without reading it first if its file has not changed since it was verified. `verify` reads it, and so finds bits \
     that the disk has lost.\n\n\
     Examples:\n  \
     weighbridge cache list                     all copies\n  \
-    weighbridge cache status model.gguf        whether the next `run` has one\n  \
+    weighbridge cache status model.gguf        the model's tier, and whether the next `run` has a copy\n  \
     weighbridge cache prune --max-size 4GiB    the least recently used go\n  \
     weighbridge run model.gguf --cache off     without"
 )]
@@ -71,7 +72,7 @@ pub(crate) struct CacheArgs {
 pub(crate) enum CacheCommand {
     /// List the copies, the last used first
     List(JsonArgs),
-    /// Show whether the next `run` of a model has a copy
+    /// Show the tiers of a model (source, compressed, runtime-ready), and what the next `run` uses
     Status(Box<StatusArgs>),
     /// Read copies whole, and remove those that are not what was built
     Verify(VerifyArgs),

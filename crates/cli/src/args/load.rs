@@ -22,7 +22,7 @@ use super::{AdapterArgs, CacheArg, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
     weighbridge load model/ --layout source --owned         any checkpoint, all of it copied\n  \
     weighbridge load model/ --owned --memory 64MiB --json   with bounded buffers\n  \
     weighbridge load model/ --encode 'layers.*=q8_0'        re-encoded while it loads\n  \
-    weighbridge load model/ --layout vllm --tp 4 --rank 2   one rank's share\n  \
+    weighbridge load model/ --layout vllm --tp 4 --rank 2   one rank's share; with --cache write, one copy of a set of four\n  \
     weighbridge load model.gguf --verify                    against the manifest beside it"
 )]
 #[expect(

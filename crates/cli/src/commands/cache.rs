@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::SystemTime;
 
-use weighbridge::runtime::copy_status;
-use weighbridge::store::{Cache, Listed, State};
+use weighbridge::runtime::{CopyStatus, copy_status};
+use weighbridge::store::{Cache, Listed, Ranks, Share, Stale, Start, State, Tier, Weights};
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::{CacheArg, CacheArgs, CacheCommand, StatusArgs};
@@ -49,7 +49,8 @@ fn verify(cache: &Cache, keys: &[String]) -> Result<Vec<Listed>, Failure> {
         )));
     }
     let asked = |entry: &Listed| keys.is_empty() || keys.iter().any(|key| begins(entry, key));
-    let whole = |entry: &Listed| matches!(entry.state, State::Ready | State::Doubtful);
+    let whole =
+        |entry: &Listed| entry.ranks.is_some() || matches!(entry.state, State::Ready | State::Doubtful);
     let mut wrong = vec![];
     for entry in list.into_iter().filter(|entry| whole(entry) && asked(entry)) {
         if !cache.verify(entry.key).map_err(weighbridge::Error::from)? {
@@ -66,7 +67,7 @@ fn list(cache: &Cache, limit: u64, entries: &[Listed]) -> String {
         .map(|entry| {
             vec![
                 short(entry),
-                said(entry.state).to_owned(),
+                stands(entry),
                 Bytes(entry.bytes).to_string(),
                 ago(entry.used),
                 entry.source.clone().unwrap_or_else(|| "?".to_owned()),
@@ -87,35 +88,114 @@ fn list(cache: &Cache, limit: u64, entries: &[Listed]) -> String {
     format!("{table}{summary}\n")
 }
 
-/// `cache status`: from the files of the model to what a start maps.
+/// `cache status`: the tiers of a model, and what the next start uses.
 fn status(cache: &Cache, args: &StatusArgs) -> Result<(), Failure> {
     let options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
     let copy = copy_status(&checkpoint, cache, &options)?;
-    let source: u64 = checkpoint.files().iter().map(|file| file.source.len()).sum();
+    let bytes: u64 = checkpoint.files().iter().map(|file| file.source.len()).sum();
     if args.json.json {
-        return Ok(json::print(&json::CacheStatus::of(&checkpoint, source, &copy))?);
+        return Ok(json::print(&json::CacheStatus::of(&checkpoint, bytes, &copy))?);
     }
-    let mut out = std::io::stdout().lock();
-    let files = counted(checkpoint.files().len(), "file");
-    writeln!(
-        out,
-        "source         {}: {}, {files}, {}",
+    let files = format!(
+        "{}: {}, {}, {}; {}",
         checkpoint.location(),
         checkpoint.format(),
-        Bytes(source)
-    )?;
-    let why =
-        if copy.key.is_none() { ": its files are not in a file system, or are two seconds old" } else { "" };
-    let size = match copy.state {
-        State::Absent => format!("it would take {}", Bytes(copy.bytes)),
-        _ => Bytes(copy.bytes).to_string(),
+        counted(checkpoint.files().len(), "file"),
+        Bytes(bytes),
+        encodings(&copy.weights)
+    );
+    let none = |tier: Tier| match tier {
+        Tier::Source => "none here: these files are compressed",
+        _ => "none: `weighbridge compress` makes one",
     };
-    writeln!(out, "runtime-ready  {}{why}; {}, {size}", said(copy.state), copy.layout.name())?;
-    if let Some(path) = copy.path.filter(|_| copy.state != State::Absent) {
-        writeln!(out, "               {}", path.display())?;
+    let tier = |tier: Tier| if copy.tiers.files() == tier { files.clone() } else { none(tier).to_owned() };
+    let mut lines = vec![
+        ("tier", copy.tiers.now().to_string()),
+        ("source", tier(Tier::Source)),
+        ("compressed", tier(Tier::Compressed)),
+        ("runtime-ready", ready(&copy)),
+    ];
+    lines.extend(
+        copy.path.iter().filter(|_| copy.state != State::Absent).map(|path| ("", path.display().to_string())),
+    );
+    let is_off = copy.start != copy.state.start();
+    lines.push(("next start", next(copy.start, copy.state, is_off).to_owned()));
+    for (index, (listed, stale)) in copy.others.iter().enumerate() {
+        let ranks = listed.ranks.map_or_else(String::new, |_| format!("; {}", stands(listed)));
+        let line = format!(
+            "{} ({}): {}{ranks}",
+            short(listed),
+            Bytes(listed.bytes),
+            unused(*stale, listed.ranks.is_some())
+        );
+        lines.push((if index == 0 { "not used" } else { "" }, line));
     }
+    let mut out = std::io::stdout().lock();
+    lines.iter().try_for_each(|(name, line)| writeln!(out, "{name:<14} {line}"))?;
     Ok(())
+}
+
+/// The bits of a weight, and the encodings with their tensors: `4.85 bits a weight (q4_0 211, f32 61)`.
+fn encodings(weights: &Weights) -> String {
+    let share = |share: &Share| format!("{} {}", share.encoding, share.tensors);
+    let shares: Vec<String> = weights.encodings.iter().map(share).collect();
+    match weights.bits() {
+        Some(bits) => format!("{bits:.2} bits a weight ({})", shares.join(", ")),
+        None => "no weights".to_owned(),
+    }
+}
+
+/// Where the copy stands, with its layout, its size, and why it is not ready.
+fn ready(copy: &CopyStatus) -> String {
+    let (state, layout, all) = (said(copy.state), copy.layout.name(), Bytes(copy.bytes));
+    if copy.key.is_none() {
+        return format!(
+            "{state}: the model's files are not in a file system, or changed less than two seconds ago"
+        );
+    }
+    match copy.state {
+        State::Absent => format!("{state}; {layout}, it would take {all}"),
+        State::Building => format!("{state}; {layout}, {} of {all} on the disk", Bytes(copy.stored)),
+        State::Partial => format!(
+            "{state}: the process that built it has ended; {layout}, {} of {all} on the disk",
+            Bytes(copy.stored)
+        ),
+        State::Doubtful => {
+            format!("{state}: its file has changed since it was verified; {layout}, {}", Bytes(copy.stored))
+        }
+        _ => format!("{state}; {layout}, {all}"),
+    }
+}
+
+/// What the next start does; `is_off` if the options forbid copies.
+fn next(start: Start, state: State, is_off: bool) -> &'static str {
+    match (start, state) {
+        _ if is_off => "loads the model's files, because of `--cache off`",
+        (Start::Maps, _) => "maps the copy",
+        (Start::Verifies, _) => "reads the copy whole, and maps it if the digest matches",
+        (Start::Loads, State::Partial) => "loads the model's files; `run` continues the copy",
+        (Start::Loads, _) => "loads the model's files",
+    }
+}
+
+/// Why a start does not use a copy of the same model, or a set of copies.
+fn unused(stale: Stale, is_set: bool) -> &'static str {
+    match stale {
+        Stale::FilesChanged => "stale, the model's files have changed since it was built",
+        Stale::OtherIsa => "for another instruction set",
+        Stale::OtherLayout | Stale::OtherPlan if is_set => "for the ranks of a mesh",
+        Stale::OtherLayout => "for another layout",
+        _ => "for another version of weighbridge, other encodings or another rank",
+    }
+}
+
+/// Where a copy stands; of a set, with how many ranks have theirs: `unfinished, 2 of 4 ranks`.
+fn stands(entry: &Listed) -> String {
+    match entry.ranks {
+        Some(Ranks { ready, of }) => format!("{}, {ready} of {of} ranks", said(entry.state)),
+        None => said(entry.state).to_owned(),
+    }
 }
 
 /// A state as the list names it.

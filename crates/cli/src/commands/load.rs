@@ -12,7 +12,7 @@ use weighbridge::load::{self, LoadReport};
 use weighbridge::plan::Whole;
 use weighbridge::quant::Isa;
 use weighbridge::runtime::CacheMode;
-use weighbridge::store::{self, Built};
+use weighbridge::store::{self, Built, RankSet};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Checkpoint, Loaded, PlanBuilder, Pool};
 
@@ -67,17 +67,30 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let checkpoint = weighbridge::open_with(&path, &args.open.options())?;
     let opened = started.elapsed().as_secs_f64();
-    let planned = PlanBuilder::new(&checkpoint)
+    let mesh = args.share.mesh();
+    let builder = PlanBuilder::new(&checkpoint)
         .layout(layout)
-        .mesh(args.share.mesh())
+        .mesh(mesh)
         .rank(args.share.rank)
         .adapter(args.adapter.adapter()?)
-        .encoding(args.encoding.encoding())
-        .build()?;
+        .encoding(args.encoding.encoding());
+    let (planned, set) = match cache.as_ref().filter(|_| mesh.is_many()) {
+        None => (builder.build()?, None),
+        Some(cache) => {
+            let ranks = builder.ranks()?;
+            let plans = (0..ranks.count()).map(|rank| ranks.plan(rank)).collect::<Result<Vec<_>, _>>()?;
+            let set = RankSet::of(cache, &plans, isa.name()).map_err(weighbridge::Error::from)?;
+            (ranks.plan(args.share.rank)?, set)
+        }
+    };
     let planning = started.elapsed().as_secs_f64();
     let entry = cache.as_ref().and_then(|cache| cache.entry(&planned, isa.name()));
-    let ready =
-        entry.as_ref().map(store::Entry::load).transpose().map_err(weighbridge::Error::from)?.flatten();
+    // Never a part of a set.
+    let is_whole = set.as_ref().map_or(Ok(true), RankSet::is_ready).map_err(weighbridge::Error::from)?;
+    let ready = match &entry {
+        Some(entry) if is_whole => entry.load().map_err(weighbridge::Error::from)?,
+        _ => None,
+    };
     let loaded = match (ready, &manifest) {
         (Some(ready), _) => Ok((ready, None)),
         (None, Some(manifest)) => weighbridge::check::load_verified(&planned, &mut pool, options, manifest)
@@ -90,7 +103,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     line.clear();
     let (loaded, verified) = loaded?;
     if let Some(entry) = entry.filter(|_| writes) {
-        keep(&entry, &loaded)?;
+        keep(&entry, set.as_ref(), &loaded)?;
     }
     let phases = Phases { open: opened, plan: planning - opened, execute: all - planning };
     let mut whole = Whole::default();
@@ -132,8 +145,17 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     })?)
 }
 
-/// Builds the copy of `loaded` that the next start maps, if there is none.
-fn keep(entry: &store::Entry<'_>, loaded: &Loaded) -> Result<(), Failure> {
+/// Builds the copy of `loaded` that the next start maps, if there is none; of a rank, as one of its set.
+fn keep(entry: &store::Entry<'_>, set: Option<&RankSet>, loaded: &Loaded) -> Result<(), Failure> {
+    let limit = set.map_or(Ok(None), RankSet::begin).map_err(weighbridge::Error::from)?;
+    if let (Some(set), Some(limit)) = (set, limit) {
+        return Err(Failure::Other(format!(
+            "the copies of all {} ranks would take {}, and the limit of the cache is {}\nhint: free space on its disk, or leave `--cache` out",
+            set.ranks().of,
+            Bytes(set.bytes()),
+            Bytes(limit)
+        )));
+    }
     let built = entry.builder(loaded).and_then(store::Builder::run).map_err(weighbridge::Error::from)?;
     match built {
         Built::TooLong { bytes, limit } => Err(Failure::Other(format!(

@@ -7,11 +7,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
 use super::Error;
+use super::built::{Reader, Writer};
 use super::pretokenize::{Cutter, PreTokenizer};
-use super::store::{ByteTable, TokenStore};
+use super::store::{ByteTable, TokenStore, samples};
+use super::table::{Seed, Table, TableBuf, Words};
 
 /// The token that a pair of tokens merges into, and its rank.
 #[derive(Clone, Copy)]
@@ -20,12 +22,55 @@ struct Merge {
     merged: u32,
 }
 
+/// All merges, by rank.
+struct Merges {
+    /// Left, right and merged token of each rank.
+    triples: Words,
+    seed: Seed,
+    ranks: Table,
+}
+
+impl Merges {
+    fn triple(&self, rank: u32) -> Option<[u32; 3]> {
+        let bytes: &[u8; 12] = self.triples.0.bytes().get(12 * rank as usize..)?.first_chunk()?;
+        let [left, right, merged] = bytes.as_chunks().0 else { return None };
+        Some([left, right, merged].map(|word| u32::from_le_bytes(*word)))
+    }
+
+    fn get(&self, pair: (u32, u32)) -> Option<Merge> {
+        let is = |rank| self.triple(rank).is_some_and(|[left, right, _]| (left, right) == pair);
+        let rank = self.ranks.find(self.seed.pair(pair), is)?;
+        let [_, _, merged] = self.triple(rank)?;
+        Some(Merge { rank, merged })
+    }
+}
+
 /// The parts of a word before any merge.
 enum Atoms {
     /// Bytes: the token of each, where it has one.
     Bytes { ids: Box<[Option<u32>; 256]>, table: Box<ByteTable> },
     /// Characters; one without a token falls back to the tokens of its bytes.
     Chars { fallback: Box<[Option<u32>; 256]> },
+}
+
+impl Atoms {
+    fn bytes(store: &TokenStore) -> Atoms {
+        let table = Box::new(ByteTable::new());
+        let mut ids = Box::new([None; 256]);
+        for byte in 0..=255u8 {
+            let spelled = table.char(byte);
+            ids[usize::from(byte)] = store.id(spelled.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        Atoms::Bytes { ids, table }
+    }
+
+    fn chars(store: &TokenStore) -> Atoms {
+        let mut fallback = Box::new([None; 256]);
+        for byte in 0..=255u8 {
+            fallback[usize::from(byte)] = store.id(format!("<0x{byte:02X}>").as_bytes());
+        }
+        Atoms::Chars { fallback }
+    }
 }
 
 /// Which words are taken for a token without merging.
@@ -42,7 +87,7 @@ pub(super) enum Whole {
 /// A BPE model.
 pub(super) struct Bpe {
     pub(super) pre: PreTokenizer,
-    merges: HashMap<(u32, u32), Merge>,
+    merges: Merges,
     atoms: Atoms,
     whole: Whole,
     /// Tokens that only stand for themselves: no word and no atom is one of them.
@@ -90,15 +135,10 @@ impl Bpe {
         pre: PreTokenizer,
         merges: impl ExactSizeIterator<Item = Option<(&'a [u8], &'a [u8])>>,
     ) -> Result<Bpe, Error> {
-        let table = Box::new(ByteTable::new());
-        let mut ids = Box::new([None; 256]);
-        for byte in 0..=255u8 {
-            let spelled = table.char(byte);
-            ids[usize::from(byte)] = store.id(spelled.encode_utf8(&mut [0; 4]).as_bytes());
-        }
+        let atoms = Atoms::bytes(store);
         let whole = if pre.whole_words { Whole::Always } else { Whole::Never };
         let (merges, outside) = (read_merges(store, merges)?, HashSet::new());
-        Ok(Bpe { pre, merges, atoms: Atoms::Bytes { ids, table }, whole, outside })
+        Ok(Bpe { pre, merges, atoms, whole, outside })
     }
 
     /// A model whose atoms are characters.
@@ -107,13 +147,58 @@ impl Bpe {
         pre: PreTokenizer,
         merges: impl ExactSizeIterator<Item = Option<(&'a [u8], &'a [u8])>>,
     ) -> Result<Bpe, Error> {
-        let mut fallback = Box::new([None; 256]);
-        for byte in 0..=255u8 {
-            fallback[usize::from(byte)] = store.id(format!("<0x{byte:02X}>").as_bytes());
-        }
+        let atoms = Atoms::chars(store);
         let whole = if pre.whole_words { Whole::Always } else { Whole::LineEnds };
         let (merges, outside) = (read_merges(store, merges)?, HashSet::new());
-        Ok(Bpe { pre, merges, atoms: Atoms::Chars { fallback }, whole, outside })
+        Ok(Bpe { pre, merges, atoms, whole, outside })
+    }
+
+    /// Appends all but how words are cut and what atoms are.
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.words(&self.merges.triples);
+        out.words(&self.merges.ranks.slots);
+        out.section(&[match self.whole {
+            Whole::Never => 0,
+            Whole::LineEnds => 1,
+            Whole::Always => 2,
+        }]);
+        let mut outside: Vec<u32> = self.outside.iter().copied().collect();
+        outside.sort_unstable();
+        out.words(&outside.into_iter().collect());
+    }
+
+    /// Reads it back; `None` if it is not whole.
+    pub(super) fn read(
+        from: &mut Reader,
+        store: &TokenStore,
+        pre: PreTokenizer,
+        is_chars: bool,
+    ) -> Option<Bpe> {
+        let triples = from.words()?;
+        let ranks = Table::over(from.words()?, triples.len() / 3)?;
+        let whole = match from.section()?.bytes() {
+            [0] => Whole::Never,
+            [1] => Whole::LineEnds,
+            [2] => Whole::Always,
+            _ => return None,
+        };
+        let outside = from.words()?.iter().collect();
+        if triples.len() % 3 != 0 || triples.iter().any(|id| id as usize >= store.len()) {
+            return None;
+        }
+        let merges = Merges { triples, seed: store.seed(), ranks };
+        // Of two equal merges the first is found.
+        let finds = |rank| {
+            let triple = merges.triple(rank);
+            triple.is_some_and(|[left, right, _]| {
+                merges.get((left, right)).is_some_and(|found| found.rank <= rank)
+            })
+        };
+        if !samples(merges.triples.len() / 3).all(finds) {
+            return None;
+        }
+        let atoms = if is_chars { Atoms::chars(store) } else { Atoms::bytes(store) };
+        Some(Bpe { pre, merges, atoms, whole, outside })
     }
 
     /// Returns the model with another rule for whole words, and with tokens `outside` it.
@@ -217,7 +302,7 @@ impl Bpe {
     ) {
         let ids = |at: usize| symbols.get(at).and_then(|symbol| symbol.id);
         let Some(pair) = ids(left).zip(ids(right)) else { return };
-        if let Some(&Merge { rank, merged }) = self.merges.get(&pair) {
+        if let Some(Merge { rank, merged }) = self.merges.get(pair) {
             queue.push(Reverse(Candidate { rank, left, right, pair, merged }));
         }
     }
@@ -248,11 +333,11 @@ pub(super) fn split_merge(merge: &[u8]) -> Option<(&[u8], &[u8])> {
 fn read_merges<'a>(
     store: &TokenStore,
     merges: impl ExactSizeIterator<Item = Option<(&'a [u8], &'a [u8])>>,
-) -> Result<HashMap<(u32, u32), Merge>, Error> {
-    if u32::try_from(merges.len()).is_err() {
-        return Err(Error::malformed(MERGES, "more merges than 32-bit ranks"));
-    }
-    let mut table = HashMap::with_capacity(merges.len());
+) -> Result<Merges, Error> {
+    let too_many = || Error::malformed(MERGES, "more merges than 32-bit ranks");
+    let mut ranks = TableBuf::new(merges.len()).ok_or_else(too_many)?;
+    let mut triples: Vec<[u32; 3]> = Vec::with_capacity(merges.len());
+    let seed = store.seed();
     let mut whole = Vec::new();
     let mut guess = 0;
     for (rank, merge) in (0u32..).zip(merges) {
@@ -274,8 +359,11 @@ fn read_merges<'a>(
         // Most vocabularies number the tokens as the merges made them: look there first.
         let merged = if store.text(guess) == Some(&whole) { guess } else { find(&whole)? };
         guess = merged.saturating_add(1);
+        let pair = (find(left)?, find(right)?);
+        triples.push([pair.0, pair.1, merged]);
+        let is = |other: u32| triples.get(other as usize).is_some_and(|t| (t[0], t[1]) == pair);
         // The first of two equal merges counts.
-        table.entry((find(left)?, find(right)?)).or_insert(Merge { rank, merged });
+        ranks.insert(seed.pair(pair), rank, is);
     }
-    Ok(table)
+    Ok(Merges { triples: Words::from(triples.as_flattened()), seed, ranks: ranks.finish() })
 }

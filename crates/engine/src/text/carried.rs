@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Metadata, OpenOptions};
+use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Identity, Metadata, OpenOptions};
 
 use super::{ChatTemplate, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 use crate::Error;
@@ -35,6 +35,18 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
         }
         _ => Err(absent("any that this version knows", "use a GGUF file or an HF directory")),
     }
+}
+
+/// The files that [`tokenizer`] reads beside those of the weights. `None` if one of them cannot be told from what it was before.
+pub fn tokenizer_files(checkpoint: &Checkpoint) -> Option<Vec<(&'static str, Identity)>> {
+    let Metadata::Hf(hf) = checkpoint.metadata() else { return Some(vec![]) };
+    let members = [
+        ("tokenizer_config.json", hf.tokenizer_config()),
+        ("tokenizer.json", hf.tokenizer()),
+        ("tokenizer.model", hf.sentencepiece()),
+    ];
+    let there = members.into_iter().filter_map(|(name, member)| Some((name, member?)));
+    there.map(|(name, member)| Some((name, member.identity()?.clone()))).collect()
 }
 
 /// The tokenizer of a checkpoint, or of a `tokenizer.json` without one; the `tokenizer_config.json` beside that is read too.

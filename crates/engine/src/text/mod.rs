@@ -5,6 +5,7 @@
 //! text that is always whole UTF-8, and [`ChatTemplate`] writes a conversation as the model's prompt.
 
 mod bpe;
+mod built;
 mod carried;
 mod chat;
 mod error;
@@ -20,11 +21,15 @@ mod special;
 mod spm;
 mod store;
 mod stream;
+mod table;
 mod tojson;
 mod tokenizer;
 mod vocabulary;
 
-pub use carried::{chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, vocabulary};
+pub use built::BUILT;
+pub use carried::{
+    chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, tokenizer_files, vocabulary,
+};
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Note, TokenizerLoss};
 pub use options::{EncodeOptions, SpecialText};

@@ -1,6 +1,7 @@
 //! The tokenizer that a GGUF file describes: it gives the tokens that llama.cpp gives.
 
 use super::bpe::{self, Bpe};
+use super::built::{Reader, Writer};
 use super::pretokenize::{Cutter, LINES, PreTokenizer};
 use super::special::{Specials, TextOrToken, find_ends};
 use super::spm::Spm;
@@ -75,6 +76,42 @@ impl Own {
         store.render(if by_bytes { Spelling::ByteLevel } else { Spelling::SpaceMark });
         let specials = Specials::new(&store);
         Ok(Own { name, store, model, specials, roles, mark_spaces, ends })
+    }
+
+    /// Appends all that cannot be found again faster.
+    pub(super) fn write(&self, out: &mut Writer) {
+        let (kind, pre) = match &self.model {
+            Model::Spm(_) => (0, ""),
+            Model::Bpe(bpe) => (if self.mark_spaces { 2 } else { 1 }, bpe.pre.name),
+        };
+        out.section(&[kind]);
+        out.section(pre.as_bytes());
+        out.section(self.name.as_bytes());
+        self.roles.write(out);
+        out.words(&self.ends.iter().copied().collect());
+        self.store.write(out);
+        match &self.model {
+            Model::Bpe(bpe) => bpe.write(out),
+            Model::Spm(spm) => spm.write(out),
+        }
+    }
+
+    /// Reads it back; `None` if it is not whole.
+    pub(super) fn read(from: &mut Reader) -> Option<Own> {
+        let (kind, pre, name) = (from.section()?, from.text()?, from.text()?);
+        let roles = Roles::read(from)?;
+        let ends: Vec<u32> = from.words()?.iter().collect();
+        let store = TokenStore::read(from)?;
+        let model = match kind.bytes() {
+            [0] => Model::Spm(Spm::read(from, &store, roles.unk)?),
+            [1] => Model::Bpe(Bpe::read(from, &store, PreTokenizer::named(&pre).ok()?, false)?),
+            [2] => Model::Bpe(Bpe::read(from, &store, LINES, true)?),
+            _ => return None,
+        };
+        roles.check(store.len()).ok()?;
+        let mark_spaces = matches!(&model, Model::Bpe(bpe) if bpe.atoms_are_chars());
+        let specials = Specials::new(&store);
+        ends.is_sorted().then_some(Own { name, store, model, specials, roles, mark_spaces, ends })
     }
 
     /// The tokens of `text`.
@@ -160,6 +197,22 @@ impl Roles {
         let Vocabulary { bos, eos, eot, eom, unk, pad, add_bos, add_eos, .. } = *vocabulary;
         let (add_bos, add_eos) = (add_bos.unwrap_or(false), add_eos.unwrap_or(false));
         Roles { bos, eos, eot, eom, unk, pad, add_bos, add_eos }
+    }
+
+    fn write(&self, out: &mut Writer) {
+        let Roles { bos, eos, eot, eom, unk, pad, add_bos, add_eos } = *self;
+        // No id is the greatest number: a vocabulary has fewer tokens.
+        let ids = [bos, eos, eot, eom, unk, pad].map(|id| id.unwrap_or(u32::MAX));
+        out.words(&ids.into_iter().chain([u32::from(add_bos), u32::from(add_eos)]).collect());
+    }
+
+    fn read(from: &mut Reader) -> Option<Roles> {
+        let words: Vec<u32> = from.words()?.iter().collect();
+        let [bos, eos, eot, eom, unk, pad, add_bos, add_eos] = words[..] else { return None };
+        let [bos, eos, eot, eom, unk, pad] =
+            [bos, eos, eot, eom, unk, pad].map(|id| Some(id).filter(|id| *id != u32::MAX));
+        let (add_bos, add_eos) = (add_bos != 0, add_eos != 0);
+        Some(Roles { bos, eos, eot, eom, unk, pad, add_bos, add_eos })
     }
 
     /// Every id must name one of `tokens` tokens, and what is to be added must exist.

@@ -160,6 +160,11 @@ pub(super) mod json {
     pub(crate) static DIGITS: PreTokenizer = plain("smollm", SMOLLM);
     pub(crate) static LLAMA3: PreTokenizer = llama3("llama-bpe", 3);
     pub(crate) static QWEN2: PreTokenizer = llama3("qwen2", 1);
+
+    /// The one with a name.
+    pub(crate) fn named(name: &str) -> Option<PreTokenizer> {
+        [UNCUT, BYTES, DIGITS, LLAMA3, QWEN2].into_iter().find(|known| known.name == name)
+    }
 }
 
 impl PreTokenizer {

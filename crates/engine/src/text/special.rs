@@ -13,6 +13,8 @@ pub(super) enum TextOrToken<'a> {
 pub(super) struct Specials {
     /// Lengths of tokens, the longest first, by their first byte.
     lengths: Box<[Vec<usize>; 256]>,
+    /// Whether a token begins with two bytes: vocabularies have tokens of 2 to 31 line ends, and most lines end with one.
+    begins: Box<[[bool; 256]]>,
 }
 
 /// One place where a special token stands.
@@ -26,13 +28,17 @@ struct Occurrence {
 impl Specials {
     pub(super) fn new(store: &TokenStore) -> Specials {
         let mut lengths: Box<[Vec<usize>; 256]> = Box::new([const { Vec::new() }; 256]);
+        let mut begins = vec![[false; 256]; 256].into_boxed_slice();
         for (_, text) in store.specials() {
+            if let [first, second, ..] = text {
+                begins[usize::from(*first)][usize::from(*second)] = true;
+            }
             let lengths = &mut lengths[usize::from(text[0])];
             if let Err(at) = lengths.binary_search_by(|len| text.len().cmp(len)) {
                 lengths.insert(at, text.len());
             }
         }
-        Specials { lengths }
+        Specials { lengths, begins }
     }
 
     /// Cuts `text`. A longer token goes before a shorter one wherever it stands, then the one further left;
@@ -43,7 +49,10 @@ impl Specials {
         let bytes = text.as_bytes();
         let mut places = Vec::new();
         for (start, first) in bytes.iter().enumerate() {
-            for &len in &self.lengths[usize::from(*first)] {
+            let second = bytes.get(start + 1);
+            let is_longer =
+                second.is_some_and(|second| self.begins[usize::from(*first)][usize::from(*second)]);
+            for &len in self.lengths[usize::from(*first)].iter().filter(|len| is_longer || **len == 1) {
                 let Some(id) = bytes.get(start..start + len).and_then(|text| store.id(text)) else {
                     continue;
                 };

@@ -8,13 +8,16 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::Error;
+use super::built::{Reader, Writer};
 use super::store::{SPACE_MARK, TokenStore};
+use super::table::Words;
 
 const SCORES: &str = "tokenizer.ggml.scores";
 
 /// A SentencePiece model.
 pub(super) struct Spm {
-    scores: Vec<f32>,
+    /// Bits of the score of each token.
+    scores: Words,
     /// Whether a text that opens a sequence, or follows a special token, gets a space before it.
     pub(super) space_prefix: bool,
     bytes: Box<[Option<u32>; 256]>,
@@ -89,8 +92,29 @@ impl Spm {
             bytes[usize::from(byte)] = id;
         }
         // -0.0 and 0.0 are one score.
-        let scores = scores.iter().map(|score| score + 0.0).collect();
+        let scores = scores.iter().map(|score| (score + 0.0).to_bits()).collect();
         Ok(Spm { scores, space_prefix, bytes, unknown })
+    }
+
+    /// Appends the scores and whether a space is put before a text.
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.words(&self.scores);
+        out.section(&[u8::from(self.space_prefix)]);
+    }
+
+    /// Reads them back; `None` if they are not whole.
+    pub(super) fn read(from: &mut Reader, store: &TokenStore, unknown: Option<u32>) -> Option<Spm> {
+        let scores = from.words()?;
+        let space_prefix = match from.section()?.bytes() {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let mut bytes = Box::new([None; 256]);
+        for byte in 0..=255u8 {
+            bytes[usize::from(byte)] = store.byte_id(byte);
+        }
+        (scores.len() == store.len()).then_some(Spm { scores, space_prefix, bytes, unknown })
     }
 
     /// Appends the tokens of `text`, which holds no special tokens. `opens`: it begins a sequence or follows
@@ -154,7 +178,8 @@ impl Spm {
         let (Some(first), Some(second)) = (symbols.get(left), symbols.get(right)) else { return };
         let len = first.len + second.len;
         if let Some(id) = store.id(&text[first.start..first.start + len]) {
-            queue.push(Candidate { score: self.scores[id as usize], left, right, len });
+            let score = self.scores.get(id as usize).map_or(f32::NEG_INFINITY, f32::from_bits);
+            queue.push(Candidate { score, left, right, len });
         }
     }
 }

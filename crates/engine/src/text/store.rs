@@ -1,9 +1,8 @@
 //! The tokens themselves: text, kind, what they render as, and the way from text to id.
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::BuildHasher;
-
 use super::Error;
+use super::built::{Reader, Writer};
+use super::table::{Seed, Strings, StringsBuf, Table, TableBuf};
 
 /// The word boundary of SentencePiece vocabularies, U+2581.
 pub(super) const SPACE_MARK: &str = "\u{2581}";
@@ -36,6 +35,21 @@ impl TokenType {
         })
     }
 
+    fn to_u8(self) -> u8 {
+        match self {
+            TokenType::Normal => 1,
+            TokenType::Unknown => 2,
+            TokenType::Control => 3,
+            TokenType::UserDefined => 4,
+            TokenType::Unused => 5,
+            TokenType::Byte => 6,
+        }
+    }
+
+    fn from_u8(value: u8) -> Option<TokenType> {
+        TokenType::from_gguf(i32::from(value)).filter(|_| value > 0)
+    }
+
     /// Whether the token steers the model and is not text: hidden from a reader, and recognised in a
     /// prompt only where that is asked for.
     pub(super) fn steers(self) -> bool {
@@ -57,62 +71,32 @@ pub(super) enum Spelling {
     AnySpaceMark,
 }
 
-/// Strings one after the other: `n` strings, one allocation for all their bytes.
-#[derive(Default)]
-struct Strings {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl Strings {
-    fn with_capacity(strings: usize, bytes: usize) -> Strings {
-        Strings { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(strings) }
-    }
-
-    /// Closes the string made of all the bytes since the last close. `None` past 4 GiB.
-    fn close(&mut self) -> Option<()> {
-        self.ends.push(u32::try_from(self.bytes.len()).ok()?);
-        Some(())
-    }
-
-    fn get(&self, index: u32) -> Option<&[u8]> {
-        let index = index as usize;
-        let end = *self.ends.get(index)?;
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        self.bytes.get(start as usize..end as usize)
-    }
-}
-
 /// All tokens of a vocabulary.
 pub(super) struct TokenStore {
     texts: Strings,
     rendered: Strings,
     kinds: Vec<TokenType>,
-    ids: HashTable<u32>,
-    hasher: DefaultHashBuilder,
+    seed: Seed,
+    ids: Table,
 }
 
 impl TokenStore {
     /// Checks and indexes `tokens`; `types` as in [`Vocabulary::types`](super::Vocabulary::types).
     pub(super) fn new(tokens: &[&[u8]], types: Option<&[i32]>) -> Result<TokenStore, Error> {
+        let too_many = || Error::malformed(TOKENS, "more tokens than a 32-bit id can name");
         if tokens.is_empty() {
             return Err(Error::malformed(TOKENS, "no tokens"));
         }
         if u32::try_from(tokens.len()).is_err() {
-            return Err(Error::malformed(TOKENS, "more tokens than a 32-bit id can name"));
+            return Err(too_many());
         }
         if let Some(types) = types.filter(|types| types.len() != tokens.len()) {
             let problem = format!("{} types for {} tokens", types.len(), tokens.len());
             return Err(Error::malformed(TYPES, problem));
         }
         let total = tokens.iter().map(|token| token.len()).sum();
-        let mut store = TokenStore {
-            texts: Strings::with_capacity(tokens.len(), total),
-            rendered: Strings::default(),
-            kinds: Vec::with_capacity(tokens.len()),
-            ids: HashTable::with_capacity(tokens.len()),
-            hasher: DefaultHashBuilder::default(),
-        };
+        let mut texts = StringsBuf::with_capacity(tokens.len(), total);
+        let mut kinds = Vec::with_capacity(tokens.len());
         for (id, text) in (0u32..).zip(tokens) {
             if std::str::from_utf8(text).is_err() {
                 let text = String::from_utf8_lossy(text);
@@ -129,33 +113,63 @@ impl TokenStore {
                 let problem = format!("token {id} `{text}` is a byte token, whose text must be `<0xHH>`");
                 return Err(Error::malformed(TYPES, problem));
             }
-            store.kinds.push(kind);
-            store.texts.bytes.extend_from_slice(text);
-            let closed = store.texts.close();
-            closed.ok_or_else(|| Error::malformed(TOKENS, "more than 4 GiB of text"))?;
-            // An empty token stands for nothing that a text could hold: it has no way back.
-            if !text.is_empty() {
-                store.index(id, text)?;
+            kinds.push(kind);
+            texts.bytes.extend_from_slice(text);
+            texts.close().ok_or_else(|| Error::malformed(TOKENS, "more than 4 GiB of text"))?;
+        }
+        let texts = texts.finish();
+        let seed = Seed::of(&texts);
+        let mut ids = TableBuf::new(tokens.len()).ok_or_else(too_many)?;
+        // An empty token stands for nothing that a text could hold: it has no way back.
+        for id in (0u32..).take(texts.len()) {
+            let text = texts.get(id).unwrap_or_default();
+            if text.is_empty() {
+                continue;
+            }
+            if let Some(other) = ids.insert(seed.text(text), id, |other| texts.get(other) == Some(text)) {
+                let text = String::from_utf8_lossy(text);
+                let problem = format!("tokens {other} and {id} are both `{text}`");
+                return Err(Error::malformed(TOKENS, problem));
             }
         }
-        Ok(store)
+        Ok(TokenStore { texts, rendered: Strings::default(), kinds, seed, ids: ids.finish() })
     }
 
-    fn index(&mut self, id: u32, text: &[u8]) -> Result<(), Error> {
-        if let Some(other) = self.id(text) {
-            let text = String::from_utf8_lossy(text);
-            let problem = format!("tokens {other} and {id} are both `{text}`");
-            return Err(Error::malformed(TOKENS, problem));
-        }
-        let TokenStore { texts, ids, hasher, .. } = self;
-        let hash_of = |id: &u32| hasher.hash_one(texts.get(*id).unwrap_or_default());
-        ids.insert_unique(hasher.hash_one(text), id, hash_of);
-        Ok(())
+    /// Appends all of it.
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.strings(&self.texts);
+        out.strings(&self.rendered);
+        out.section(&self.kinds.iter().map(|kind| kind.to_u8()).collect::<Vec<u8>>());
+        out.section(&self.seed.bytes());
+        out.words(&self.ids.slots);
+    }
+
+    /// Reads it back; `None` if it is not whole.
+    pub(super) fn read(from: &mut Reader) -> Option<TokenStore> {
+        let (texts, rendered) = (from.strings()?, from.strings()?);
+        let kinds = from.section()?;
+        let kinds: Option<Vec<TokenType>> =
+            kinds.bytes().iter().map(|kind| TokenType::from_u8(*kind)).collect();
+        let (kinds, seed) = (kinds?, Seed::read(from.section()?.bytes())?);
+        let ids = Table::over(from.words()?, texts.len())?;
+        let agree = texts.len() == kinds.len() && rendered.len() == kinds.len();
+        let store = TokenStore { texts, rendered, kinds, seed, ids };
+        // A table of other hashes than ours finds nothing: some tokens show that.
+        let finds = |id: u32| {
+            let text = store.text(id).unwrap_or_default();
+            text.is_empty() || store.id(text) == Some(id)
+        };
+        (agree && samples(store.len()).all(finds)).then_some(store)
+    }
+
+    /// The numbers that its hashes depend on.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
     }
 
     /// Works out what each token renders as. Kinds are final from here on.
     pub(super) fn render(&mut self, spelling: Spelling) {
-        let mut rendered = Strings::with_capacity(self.kinds.len(), self.texts.bytes.len());
+        let mut rendered = StringsBuf::with_capacity(self.kinds.len(), self.texts.bytes.bytes().len());
         let table = ByteTable::new();
         for (id, kind) in (0u32..).zip(&self.kinds) {
             let text = self.texts.get(id).unwrap_or_default();
@@ -177,7 +191,7 @@ impl TokenStore {
             // Never longer than the texts, whose ends fit.
             let _ = rendered.close();
         }
-        self.rendered = rendered;
+        self.rendered = rendered.finish();
     }
 
     /// The number of tokens.
@@ -187,8 +201,7 @@ impl TokenStore {
 
     /// The token spelled `text`.
     pub(super) fn id(&self, text: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one(text);
-        self.ids.find(hash, |&id| self.texts.get(id) == Some(text)).copied()
+        self.ids.find(self.seed.text(text), |id| self.texts.get(id) == Some(text))
     }
 
     /// The token of a byte where bytes are spelled `<0xHH>`, or by themselves.
@@ -208,9 +221,7 @@ impl TokenStore {
 
     /// Bytes of the longest token.
     pub(super) fn longest(&self) -> usize {
-        let mut start = 0;
-        let len = |end: &u32| (end - std::mem::replace(&mut start, *end)) as usize;
-        self.rendered.ends.iter().map(len).max().unwrap_or(0)
+        self.rendered.longest()
     }
 
     pub(super) fn kind(&self, id: u32) -> Option<TokenType> {
@@ -229,6 +240,13 @@ impl TokenStore {
         let ids = (0u32..).zip(&self.kinds).filter(move |(_, kind)| cut(**kind));
         ids.map(|(id, _)| (id, self.texts.get(id).unwrap_or_default())).filter(|(_, text)| !text.is_empty())
     }
+}
+
+/// Some indexes of a list, the first and the last among them.
+pub(super) fn samples(len: usize) -> impl Iterator<Item = u32> {
+    let last = len.checked_sub(1).and_then(|last| u32::try_from(last).ok());
+    let step = usize::max(1, len / 64);
+    (0u32..).take(len).step_by(step).chain(last)
 }
 
 /// The byte that `<0xHH>` names.

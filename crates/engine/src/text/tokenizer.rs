@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::built::{Reader, Writer};
 use super::json::{Fast, File};
 use super::options::{EncodeOptions, SpecialText};
 use super::own::Own;
@@ -20,6 +21,10 @@ enum Inner {
     #[cfg(feature = "tokenizers")]
     Reference(Box<Reference>),
 }
+
+/// The kinds of built forms.
+const OWN: &[u8] = b"own";
+const FAST: &[u8] = b"tokenizer.json";
 
 /// A tokenizer with its vocabulary.
 pub struct Tokenizer {
@@ -42,8 +47,11 @@ impl Tokenizer {
     /// [`Error::Malformed`] where lists disagree in length, an id is out of range, a merge names something that is not
     /// a token, a token is listed twice; [`Error::Unsupported`] for a model or pre-tokenizer that is not known.
     pub fn from_vocabulary(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Error> {
-        let own = Own::new(vocabulary)?;
-        Ok(Tokenizer {
+        Ok(Tokenizer::own(Own::new(vocabulary)?))
+    }
+
+    fn own(own: Own) -> Tokenizer {
+        Tokenizer {
             name: own.name.clone(),
             bos: own.roles.bos,
             eos: own.roles.eos,
@@ -51,7 +59,67 @@ impl Tokenizer {
             ends: own.ends.clone(),
             notes: vec![],
             inner: Inner::Own(Box::new(own)),
-        })
+        }
+    }
+
+    /// The tokenizer's tables as bytes, for [`Tokenizer::from_built`]. `None` if the library `tokenizers` has them.
+    pub fn built(&self) -> Option<Vec<u8>> {
+        let mut out = Writer::default();
+        match &self.inner {
+            Inner::Own(own) => {
+                out.section(OWN);
+                own.write(&mut out);
+            }
+            Inner::Fast(fast) => {
+                out.section(FAST);
+                let id = |id: Option<u32>| id.unwrap_or(u32::MAX);
+                out.words(&[id(self.bos), id(self.eos), u32::from(self.adds_bos)].into_iter().collect());
+                out.words(&self.ends.iter().copied().collect());
+                for Note { file, field, why } in &self.notes {
+                    for text in [file, field.as_str(), why.as_str()] {
+                        out.section(text.as_bytes());
+                    }
+                }
+                out.section(b"");
+                fast.write(&mut out);
+            }
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(_) => return None,
+        }
+        Some(out.finish())
+    }
+
+    /// The tokenizer of bytes that [`Tokenizer::built`] returned, without working anything out again. `None` if another version wrote
+    /// them, or if they contradict themselves. The caller checks that they are the same bytes: a changed letter in a token is not
+    /// found here.
+    pub fn from_built(bytes: Vec<u8>) -> Option<Tokenizer> {
+        let mut from = Reader::new(bytes)?;
+        let tokenizer = match from.section()?.bytes() {
+            OWN => Tokenizer::own(Own::read(&mut from)?),
+            FAST => Tokenizer::read_fast(&mut from)?,
+            _ => return None,
+        };
+        from.is_at_end().then_some(tokenizer)
+    }
+
+    fn read_fast(from: &mut Reader) -> Option<Tokenizer> {
+        let roles: Vec<u32> = from.words()?.iter().collect();
+        let [bos, eos, adds_bos] = roles[..] else { return None };
+        let [bos, eos] = [bos, eos].map(|id| Some(id).filter(|id| *id != u32::MAX));
+        let ends: Vec<u32> = from.words()?.iter().collect();
+        let mut notes = vec![];
+        loop {
+            let file = from.text()?;
+            if file.is_empty() {
+                break;
+            }
+            let file =
+                ["tokenizer.json", "tokenizer_config.json"].into_iter().find(|known| *known == file)?;
+            notes.push(Note { file, field: from.text()?, why: from.text()? });
+        }
+        let tokenizer = Tokenizer::fast(Fast::read(from)?);
+        let is_whole = ends.is_sorted();
+        is_whole.then_some(Tokenizer { bos, eos, adds_bos: adds_bos != 0, ends, notes, ..tokenizer })
     }
 
     pub(super) fn fast(fast: Fast) -> Tokenizer {

@@ -1,6 +1,7 @@
 //! How the engine behaves, seen from outside.
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod built;
 mod chat;
 mod json;
 mod models;

@@ -5,6 +5,7 @@
 
 use hashbrown::HashMap;
 
+use super::super::built::{Reader, Writer};
 use super::super::special::TextOrToken;
 use super::file::Added;
 
@@ -38,6 +39,42 @@ impl AddedTokens {
             }
         }
         all
+    }
+
+    /// Appends all tokens, in the order of their ids.
+    pub(super) fn write(&self, out: &mut Writer) {
+        let mut all: Vec<(u32, &[u8], bool, bool)> = vec![];
+        for (set, normalized) in [(&self.before, false), (&self.after, true)] {
+            all.extend(set.tokens.iter().map(|(text, (id, special))| (*id, &**text, *special, normalized)));
+        }
+        all.sort_unstable();
+        out.words(&all.iter().map(|token| token.0).collect());
+        out.section(&all.iter().map(|token| u8::from(token.2) | u8::from(token.3) << 1).collect::<Vec<u8>>());
+        for (_, text, ..) in all {
+            out.section(text);
+        }
+    }
+
+    /// Reads them back; `None` if they are not whole.
+    pub(super) fn read(from: &mut Reader) -> Option<AddedTokens> {
+        let (ids, flags) = (from.words()?, from.section()?);
+        if ids.len() != flags.bytes().len() {
+            return None;
+        }
+        let mut added = Vec::with_capacity(ids.len());
+        for (id, flags) in ids.iter().zip(flags.bytes()) {
+            let (content, special, normalized) = (from.text()?, flags & 1 != 0, flags & 2 != 0);
+            added.push(Added {
+                id,
+                content,
+                special,
+                normalized,
+                single_word: false,
+                lstrip: false,
+                rstrip: false,
+            });
+        }
+        Some(AddedTokens::new(&added))
     }
 
     /// Cuts `text`. Where special tokens are not wanted, they are text.

@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use serde_json::{Value, json};
 
 use super::super::bpe::{Bpe, Whole};
+use super::super::built::{Reader, Writer};
 use super::super::pretokenize::{Cutter, PreTokenizer, json as cuts};
 use super::super::special::TextOrToken;
 use super::super::store::{SPACE_MARK, Spelling, TokenStore, TokenType, byte_of};
@@ -31,6 +32,9 @@ enum Marks {
     /// The same, only where a text begins.
     First,
 }
+
+/// All of them. Their places are in built forms.
+const MARKS: [Marks; 5] = [Marks::None, Marks::Replaced, Marks::Prepended, Marks::Always, Marks::First];
 
 /// A tokenizer of one of the shapes.
 pub(in super::super) struct Fast {
@@ -90,6 +94,33 @@ impl Fast {
         let added = AddedTokens::new(&file.added);
         let (marks, strip) = (shape.marks, shape.strip);
         Ok(Ok(Fast { store, bpe: bpe.with(whole, outside), added, marks, frame, strip }))
+    }
+
+    /// Appends all that cannot be found again faster.
+    pub(in super::super) fn write(&self, out: &mut Writer) {
+        let marks = MARKS.iter().position(|marks| *marks == self.marks).and_then(|at| u32::try_from(at).ok());
+        // A number that is too great reads back as none.
+        let strip = u32::try_from(self.strip).unwrap_or(u32::MAX);
+        out.words(&[marks.unwrap_or(u32::MAX), strip].into_iter().collect());
+        out.section(self.bpe.pre.name.as_bytes());
+        out.words(&self.frame.0.iter().copied().collect());
+        out.words(&self.frame.1.iter().copied().collect());
+        self.added.write(out);
+        self.store.write(out);
+        self.bpe.write(out);
+    }
+
+    /// Reads it back; `None` if it is not whole.
+    pub(in super::super) fn read(from: &mut Reader) -> Option<Fast> {
+        let settings: Vec<u32> = from.words()?.iter().collect();
+        let [marks, strip] = settings[..] else { return None };
+        let marks = *MARKS.get(marks as usize)?;
+        let strip = usize::try_from(strip).ok().filter(|_| strip != u32::MAX)?;
+        let pre = cuts::named(&from.text()?)?;
+        let frame = (from.words()?.iter().collect(), from.words()?.iter().collect());
+        let (added, store) = (AddedTokens::read(from)?, TokenStore::read(from)?);
+        let bpe = Bpe::read(from, &store, pre, marks != Marks::None)?;
+        Some(Fast { store, bpe, added, marks, frame, strip })
     }
 
     /// The algorithm and its variant.
