@@ -12,10 +12,9 @@ use quant::Feedback;
 use tensor::Diagnostic;
 
 use crate::names::Names;
-use crate::{Error, Imatrix, Scaling};
+use crate::{Error, Imatrix, Scaling, resume};
 
-/// What is added to the mean squares of inputs, as a share of their mean, so that columns that went together by chance do not make each
-/// other good: as in GPTQ.
+/// The share of the mean square of all inputs that is added to the square of each. GPTQ adds the same.
 const DAMPING: f64 = 0.01;
 
 /// The canonical name of the table of tokens, which is the output matrix of some models.
@@ -33,9 +32,9 @@ impl fmt::Debug for Compensation {
 }
 
 impl Compensation {
-    /// Factors what a calibration of `checkpoint` summed. The rows of a matrix that is looked up too are results as well: `imatrix`
-    /// says how much predictions depend on those; if it does not, that matrix is encoded without. Columns are those of `scaling`. `each` is told the number of
-    /// matrices that are done and of all, and may end it.
+    /// Factors the sums that a calibration of `checkpoint` made, with their columns divided as `scaling` says. The output matrix of
+    /// some models is their table of tokens too: an error in it also counts alone, as much as `imatrix` says. If `imatrix` does not say
+    /// it, that matrix is left out. `each` gets the number of inputs that are factored and of all, and may end it.
     ///
     /// # Errors
     /// If the family has no names in GGUF, memory runs out, inputs are not numbers, or `each` ends it.
@@ -84,15 +83,6 @@ impl Compensation {
 
     /// A digest of all that encoders heed.
     pub(crate) fn digest(&self) -> String {
-        let mut names: Vec<&String> = self.matrices.keys().collect();
-        names.sort();
-        let mut hasher = blake3::Hasher::new();
-        for name in names {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-            for x in self.get(name).map(Feedback::weights).unwrap_or_default() {
-                hasher.update(&x.to_le_bytes());
-            }
-        }
-        hasher.finalize().to_hex().to_string()
+        resume::digest(self.matrices.iter().map(|(name, feedback)| (name.as_str(), feedback.weights())))
     }
 }

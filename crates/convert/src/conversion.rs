@@ -418,7 +418,7 @@ fn scale(target: &mut Target, scaling: &Scaling, names: &Names, before: &Plan) -
     true
 }
 
-/// What the encoder of the parameter that GGUF calls `name` heeds.
+/// The guide for encoding the parameter that GGUF calls `name`.
 fn guide<'a>(options: &ConvertOptions<'a>, name: &str) -> Guide<'a> {
     let scaled = options.scaling.and_then(|scaling| scaling.importance(name));
     Guide {

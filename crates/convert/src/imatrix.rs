@@ -20,8 +20,8 @@ use plan::PlannedParam;
 use planner::encoding::Misfits;
 use planner::plan_as_stored;
 
-use crate::Error;
 use crate::names::Names;
+use crate::{Error, resume};
 
 /// A file of the old form is at most this long; real ones have some tens of MB.
 const MOST: u64 = 4 << 30;
@@ -113,18 +113,7 @@ impl Imatrix {
 
     /// A digest of all that encoders heed.
     pub(crate) fn digest(&self) -> String {
-        let mut names: Vec<&String> = self.columns.keys().collect();
-        names.sort();
-        let mut hasher = blake3::Hasher::new();
-        for name in names {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-            let columns = self.get(name).unwrap_or_default();
-            hasher.update(&(columns.len() as u64).to_le_bytes());
-            for x in columns {
-                hasher.update(&x.to_le_bytes());
-            }
-        }
-        hasher.finalize().to_hex().to_string()
+        resume::digest(self.columns.iter().map(|(name, columns)| (name.as_str(), &columns[..])))
     }
 
     /// How many weights it is about.

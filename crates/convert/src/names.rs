@@ -13,7 +13,7 @@ use crate::Error;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     gguf: HashMap<String, String>,
-    /// What some have more than the canonical parameter that is made of them.
+    /// The number that an entry holds added to its canonical parameter: −1 for a norm that is stored as `w` and used as `1 + w`.
     added: HashMap<String, i32>,
 }
 
@@ -80,7 +80,7 @@ impl Names {
         self.gguf.get(name).map_or(name, String::as_str)
     }
 
-    /// What `target` has more than the canonical parameter that it is made of, or that is made of it.
+    /// The number that `target` holds added to its canonical parameter.
     pub(crate) fn added(&self, target: &Target) -> i32 {
         let mut sum = self.added.get(&target.name).copied().unwrap_or(0);
         let mut expr = &target.expr;

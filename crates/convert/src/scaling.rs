@@ -11,18 +11,20 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Scheme, Shape, Stage, StageInput};
 
+use crate::resume;
+
 /// By how much the columns of matrices are multiplied, and the factors of norms divided, by the names of GGUF.
 #[derive(Debug, Default)]
 pub struct Scaling {
     matrices: HashMap<String, Arc<Scaled>>,
     norms: HashMap<String, Arc<Scaled>>,
-    /// Each norm, and what came of it, in the order of the model.
+    /// The result for each norm, by name.
     pub norm_results: Vec<ScaledNorm>,
-    /// Matrices whose inputs are no norm's, which keep their columns.
+    /// The matrices that no norm feeds: they keep their columns.
     pub without_norm: Vec<String>,
 }
 
-/// A norm whose factors are divided, or are not.
+/// A norm, and the power that was chosen for it.
 #[derive(Clone, Debug)]
 pub struct ScaledNorm {
     /// Its canonical name.
@@ -35,7 +37,7 @@ pub struct ScaledNorm {
     pub share: f64,
 }
 
-/// What the columns of a group of matrices are multiplied by.
+/// The factors of the columns of matrices that one norm feeds.
 #[derive(Debug)]
 struct Scaled {
     factors: Vec<f32>,
@@ -44,6 +46,11 @@ struct Scaled {
 }
 
 impl Scaling {
+    /// Scales nothing yet; no norm feeds `matrices`.
+    pub(crate) fn without_norm(matrices: Vec<String>) -> Scaling {
+        Scaling { without_norm: matrices, ..Scaling::default() }
+    }
+
     /// Adds a norm whose results feed `matrices`, all by the names of GGUF: columns of strength `strengths` are multiplied by
     /// `factors`.
     pub(crate) fn add<'n>(
@@ -82,23 +89,14 @@ impl Scaling {
         Some(Columns { factors, terms })
     }
 
-    /// Whether the parameter that GGUF calls `name` is a norm that changes.
+    /// Returns true if the parameter that GGUF calls `name` is a norm that changes.
     pub(crate) fn is_norm(&self, name: &str) -> bool {
         self.norms.contains_key(name)
     }
 
     /// A digest of all factors.
     pub(crate) fn digest(&self) -> String {
-        let mut names: Vec<&String> = self.matrices.keys().collect();
-        names.sort();
-        let mut hasher = blake3::Hasher::new();
-        for name in names {
-            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-            for x in self.factors(name).unwrap_or_default() {
-                hasher.update(&x.to_le_bytes());
-            }
-        }
-        hasher.finalize().to_hex().to_string()
+        resume::digest(self.matrices.iter().map(|(name, scaled)| (name.as_str(), &scaled.factors[..])))
     }
 }
 

@@ -125,18 +125,27 @@ impl Change {
         own.map(|own| own.clamp(1, rows.max(1))).fold(unit, |unit, own| lcm(unit, own).min(rows))
     }
 
-    /// Values of f32 that changing `rows` rows of `k` takes beside what it reads and writes.
-    pub(crate) fn values(&self, rows: u64, k: u64) -> u64 {
+    /// The number of f32 values that changing `rows` rows of `k` takes beside what it reads and writes.
+    pub(crate) fn values(&self, rows: u64, k: u64, feedback: Option<&Feedback>) -> u64 {
         let compared = |stage: &Stage| match stage {
             Stage::Convert(convert) => convert.encode.is_some(),
             Stage::Recast { exact, .. } => !exact,
             _ => false,
         };
+        let fed = |stage: &Stage| match (stage, feedback) {
+            (Stage::Convert(Convert { encode: Some((codec, _)), .. }), Some(feedback)) => {
+                feedback.scratch(*codec, rows)
+            }
+            _ => 0,
+        };
+        let fed = self.0.iter().map(fed).max().unwrap_or(0);
         let coded = self.0.iter().any(compared);
         let own = if coded { rows.saturating_mul(k).saturating_mul(2) } else { 0 };
         let shape = Shape::from([rows, k]);
         let between = self.between().flat_map(|s| s.planes.iter().map(|p| s.plane_bytes(p, &shape)));
-        between.fold(own, |sum, bytes| sum.saturating_add(bytes.unwrap_or(u64::MAX).div_ceil(4)))
+        between.fold(own.saturating_add(fed), |sum, bytes| {
+            sum.saturating_add(bytes.unwrap_or(u64::MAX).div_ceil(4))
+        })
     }
 
     /// Changes rows, whose planes are `src` and become `dst`; their sizes match. Says what encoding them loses.
@@ -148,7 +157,8 @@ impl Change {
         scratch: &mut Vec<f32>,
     ) -> Result<Option<Difference>, Failed> {
         let Matrix { rows, k, .. } = src;
-        scratch.resize(size(self.values(rows as u64, k as u64)).max(scratch.len()), 0.0);
+        // The feedback allocates its own.
+        scratch.resize(size(self.values(rows as u64, k as u64, None)).max(scratch.len()), 0.0);
         let mut room = &mut scratch[..];
         let mut before: Vec<&[u8]> = src.planes.to_vec();
         let mut lost: Option<Difference> = None;

@@ -36,7 +36,7 @@ pub enum Step {
     Lose,
 }
 
-/// What the next start does with a copy.
+/// The use that the next start makes of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// It maps the copy.

@@ -168,7 +168,7 @@ fn ready(copy: &CopyStatus) -> String {
     }
 }
 
-/// What the next start does; `is_off` if the options forbid copies.
+/// Describes the next start; `is_off` if the options forbid copies.
 fn next(start: Start, state: State, is_off: bool) -> &'static str {
     match (start, state) {
         _ if is_off => "loads the model's files, because of `--cache off`",

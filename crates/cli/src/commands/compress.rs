@@ -50,12 +50,18 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         sync_every: args.write.sync_every,
         ..ConvertOptions::default()
     };
+    if args.awq && args.imatrix.is_none() && args.text.is_none() {
+        return Err(Failure::Usage(
+            "`--awq` needs to know how strong inputs are\nhint: add `--text FILE` or `--imatrix FILE`"
+                .to_owned(),
+        ));
+    }
     Compression::check(&checkpoint, format, &options).map_err(weighbridge::Error::from)?;
     let stop = stop_on_interrupt();
     let line = Line::new();
     let work = Work { checkpoint: &checkpoint, threads, stop: &stop, line: &line };
     let given = args.imatrix.as_deref().map(importance).transpose()?;
-    let wanted = Wanted { calibration: given.is_none(), products: args.gptq };
+    let wanted = Wanted { calibration: given.is_none(), products: args.gptq, memory: args.write.memory };
     let mut held = args.text.as_deref().map(|path| Held::of(&work, path, wanted)).transpose()?;
     let found = held.as_ref().and_then(|held| Some((held.calibration.as_ref()?, &held.name)));
     let found = found.map(|(calibration, text)| Imatrix::of(&checkpoint, calibration, text));
@@ -111,7 +117,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let cost = held.map(|held| held.cost(&work, &report.destination)).transpose()?;
     // Last of all: whatever failed before has left the source.
     let deleted = if args.delete_source { delete(&checkpoint)? } else { vec![] };
-    let made = Made { report: &report, bytes, cost, deleted };
+    let made = Made { report: &report, bytes, cost, deleted, scaling: scaling.as_ref() };
     shown(args, (source, destination), &compression, Some(&made))
 }
 
@@ -124,6 +130,8 @@ struct Made<'a> {
     cost: Option<Agreement>,
     /// Files of the source that are gone.
     deleted: Vec<PathBuf>,
+    /// Columns that were multiplied, with `--awq`.
+    scaling: Option<&'a Scaling>,
 }
 
 /// Deletes the files that hold the weights of `checkpoint`, and nothing beside them.
@@ -196,10 +204,11 @@ impl Work<'_> {
     }
 }
 
-/// Checks that there is memory for how the columns of all inputs go together, twice: while sums are factored, both are held.
-fn room_for_products(model: &Model) -> Result<(), Failure> {
+/// Checks that `limit`, or else the memory of the system, holds the products of `model` twice: sums become factors one by one, through
+/// f64.
+fn room_for_products(model: &Model, limit: Option<u64>) -> Result<(), Failure> {
     let wanted = products_bytes(model).saturating_mul(2);
-    match available_memory() {
+    match limit.or_else(available_memory) {
         Some(available) if available < wanted => {
             let (wanted, available) = (Bytes(wanted), Bytes(available));
             Err(Failure::Usage(format!(
@@ -210,13 +219,15 @@ fn room_for_products(model: &Model) -> Result<(), Failure> {
     }
 }
 
-/// What a text is run for.
+/// The measurements to make of a text.
 #[derive(Clone, Copy)]
 struct Wanted {
     /// How strong inputs are, and how much predictions depend on each matrix.
     calibration: bool,
     /// How columns of inputs go together.
     products: bool,
+    /// The memory for them [default: as much as the system has].
+    memory: Option<u64>,
 }
 
 /// A text of which a part is held back.
@@ -252,23 +263,23 @@ impl Held {
             work.line.show(|| now(progress));
             work.flow()
         };
-        let calibration = if wanted.calibration {
-            let found = calibrate(&mut model.predictor(), &tokens[..cut], &options, &mut show);
-            work.line.clear();
-            work.interrupted()?;
-            Some(found.map_err(weighbridge::Error::from)?)
-        } else {
-            None
-        };
-        let products = if wanted.products {
-            room_for_products(model.predictor().runner.model())?;
-            let found = products(&mut model.predictor(), &tokens[..cut], &options, &mut show);
-            work.line.clear();
-            work.interrupted()?;
-            Some(found.map_err(weighbridge::Error::from)?)
-        } else {
-            None
-        };
+        if wanted.products {
+            room_for_products(model.predictor().runner.model(), wanted.memory)?;
+        }
+        let mut predictor = model.predictor();
+        let calibration = wanted
+            .calibration
+            .then(|| calibrate(&mut predictor, &tokens[..cut], &options, &mut show))
+            .transpose()
+            .map_err(weighbridge::Error::from)?;
+        work.interrupted()?;
+        let products = wanted
+            .products
+            .then(|| products(&mut predictor, &tokens[..cut], &options, &mut show))
+            .transpose()
+            .map_err(weighbridge::Error::from)?;
+        work.line.clear();
+        work.interrupted()?;
         let (name, tokens) = (path.display().to_string(), tokens[cut..].to_vec());
         Ok(Held { name, calibration, products, tokens, begin })
     }
@@ -303,9 +314,9 @@ fn shown(
     let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
     let bytes = made.map_or(found.bytes, |made| made.bytes);
     if args.json {
+        let document = json::Compress::of((source, destination), found, bytes, report, cost);
         let deleted = made.map_or(&[][..], |made| &made.deleted);
-        let document =
-            json::Compress::of((source, destination), found, bytes, report, cost, deleted, args.gptq);
+        let document = document.made_by(args.gptq, made.and_then(|made| made.scaling), deleted);
         return Ok(json::print(&document)?);
     }
     let title = format!("{} → {}", source.display(), destination.display());
@@ -339,6 +350,9 @@ fn shown(
             interval(cost.ratio(), 4, 1.0),
         );
     }
+    if let Some(scaling) = made.and_then(|made| made.scaling) {
+        out.push_str(&scaled(scaling));
+    }
     out.push_str(&table(&found.choices));
     if let Some(made) = made {
         out.push_str(&left(&made.report.left));
@@ -347,6 +361,28 @@ fn shown(
         }
     }
     Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
+}
+
+/// How many norms were divided, and which matrices have none.
+fn scaled(scaling: &Scaling) -> String {
+    let norms = scaling.norm_results.len();
+    let chosen = scaling.norm_results.iter().filter(|norm| norm.power > 0.0);
+    let shares: Vec<f64> = chosen.map(|norm| norm.share).collect();
+    let mean = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    let gained = if shares.is_empty() {
+        "nothing is gained".to_owned()
+    } else {
+        format!("{:.0} % of the squared error is left, on average", 100.0 * mean)
+    };
+    let mut kinds: Vec<Pattern> = scaling.without_norm.iter().map(|name| Pattern::of(name)).collect();
+    kinds.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+    kinds.dedup();
+    let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
+    format!(
+        "  awq: {} of {norms} norms divided: {gained}; no norm feeds {}\n",
+        shares.len(),
+        kinds.join(", ")
+    )
 }
 
 /// A line for all matrices of a kind that become the same.

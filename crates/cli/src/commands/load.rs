@@ -78,9 +78,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         None => (builder.build()?, None),
         Some(cache) => {
             let ranks = builder.ranks()?;
-            let plans = (0..ranks.count()).map(|rank| ranks.plan(rank)).collect::<Result<Vec<_>, _>>()?;
+            let mut plans = (0..ranks.count()).map(|rank| ranks.plan(rank)).collect::<Result<Vec<_>, _>>()?;
             let set = RankSet::of(cache, &plans, isa.name()).map_err(weighbridge::Error::from)?;
-            (ranks.plan(args.share.rank)?, set)
+            // `ranks` rejects a rank that the mesh does not have.
+            let own = usize::try_from(args.share.rank).unwrap_or(usize::MAX);
+            (plans.swap_remove(own), set)
         }
     };
     let planning = started.elapsed().as_secs_f64();

@@ -193,7 +193,7 @@ struct RuntimeReady {
     path: Option<String>,
 }
 
-/// What the next start with the same options uses.
+/// The next start with the same options.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

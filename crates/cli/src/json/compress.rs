@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use weighbridge::convert::ConvertReport;
 use weighbridge::convert::compress::{Choice, Compression};
+use weighbridge::convert::{ConvertReport, Scaling};
 use weighbridge::engine::eval::Agreement;
 
 use super::eval::Estimate;
@@ -30,8 +30,10 @@ pub(crate) struct Compress<'a> {
     deleted: Vec<String>,
     /// False with `--plan`.
     written: bool,
-    /// Whether errors make each other good, by `--gptq`.
+    /// True with `--gptq`: codes were chosen so that errors make each other good.
     gptq: bool,
+    /// The columns that were multiplied, with `--awq`; null without.
+    awq: Option<Awq<'a>>,
     /// The KL divergence from the source that is expected of rounding alone, in nats; null if it is not known how much predictions
     /// depend on each matrix.
     expected_kl: Real,
@@ -39,6 +41,27 @@ pub(crate) struct Compress<'a> {
     measured: Option<MeasuredCost>,
     matrices: Vec<Matrix<'a>>,
     seconds: Real,
+}
+
+/// The columns that were multiplied.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Awq<'a> {
+    norms: Vec<ScaledNorm<'a>>,
+    /// The matrices that no norm feeds: they keep their columns.
+    without_norm: &'a [String],
+}
+
+/// A norm, and the columns of the matrices that it feeds.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ScaledNorm<'a> {
+    name: &'a str,
+    feeds: &'a [String],
+    /// The power of the strength of an input by which its column was multiplied; 0 if the norm and its matrices stay as they are.
+    power: Real,
+    /// The share of the squared error that is left.
+    error_left: Real,
 }
 
 /// How far the result is from the source.
@@ -86,14 +109,36 @@ struct Candidate<'a> {
 }
 
 impl<'a> Compress<'a> {
+    /// Adds the ways in which it was made, and the files that are gone.
+    pub(crate) fn made_by(
+        self,
+        gptq: bool,
+        scaling: Option<&'a Scaling>,
+        deleted: &[PathBuf],
+    ) -> Compress<'a> {
+        let awq = scaling.map(|scaling| Awq {
+            norms: scaling
+                .norm_results
+                .iter()
+                .map(|norm| ScaledNorm {
+                    name: &norm.name,
+                    feeds: &norm.feeds,
+                    power: real(norm.power),
+                    error_left: real(norm.share),
+                })
+                .collect(),
+            without_norm: &scaling.without_norm,
+        });
+        let deleted = deleted.iter().map(|file| file.display().to_string()).collect();
+        Compress { deleted, gptq, awq, ..self }
+    }
+
     pub(crate) fn of(
         (source, destination): (&Path, &Path),
         found: &'a Compression,
         bytes: u64,
         report: Option<&ConvertReport>,
         cost: Option<&Agreement>,
-        deleted: &[PathBuf],
-        gptq: bool,
     ) -> Compress<'a> {
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
@@ -104,9 +149,10 @@ impl<'a> Compress<'a> {
             parameters: found.elements,
             bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
             continued: report.map_or(0, |report| report.continued),
-            deleted: deleted.iter().map(|file| file.display().to_string()).collect(),
+            deleted: vec![],
             written: report.is_some(),
-            gptq,
+            gptq: false,
+            awq: None,
             expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
             measured: cost.map(|cost| MeasuredCost {
                 kl: (cost.kl.mean(), cost.kl.error()).into(),

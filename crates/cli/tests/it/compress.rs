@@ -221,6 +221,14 @@ fn errors_that_make_each_other_good_cost_less() {
             [&args[..], &[path(&imatrix), "--text", path(&text), "--allow-requantize", "--force"], more];
         let report = json(&args.concat());
         assert_eq!(report["gptq"], more.contains(&"--gptq"));
+        if more.contains(&"--awq") {
+            // Two norms a layer, and two matrices that none feeds.
+            let (norms, without) = (&report["awq"]["norms"], &report["awq"]["without_norm"]);
+            assert_eq!((norms.as_array().unwrap().len(), without.as_array().unwrap().len()), (60, 60));
+            assert!(norms.as_array().unwrap().iter().any(|norm| norm["power"].as_f64() > Some(0.0)));
+        } else {
+            assert_eq!(report["awq"], Value::Null);
+        }
         (report["measured"]["kl"]["value"].as_f64().unwrap(), report["bytes"].as_u64().unwrap())
     };
     let (alone, bytes) = compressed(&[]);
@@ -229,6 +237,12 @@ fn errors_that_make_each_other_good_cost_less() {
         assert_eq!(of, bytes, "{more:?}");
         assert!(found < most * alone, "{more:?}: {found} and {alone}");
     }
-    let without = ["compress", path(&source), "y.gguf", "--target", "76MB", "--gptq"];
-    assert!(failure(&without, dir.path()).contains("--text"));
+    for (what, missing) in [("--gptq", "--text"), ("--awq", "--imatrix FILE")] {
+        let without = ["compress", path(&source), "y.gguf", "--target", "76MB", "--allow-requantize", what];
+        assert!(failure(&without, dir.path()).contains(missing));
+    }
+    let mut little = vec!["compress", path(&source), "y.gguf", "--target", "76MB", "--allow-requantize"];
+    little.extend(["--imatrix", path(&imatrix), "--text", path(&text), "--gptq", "--memory", "40MB"]);
+    let refused = failure(&little, dir.path());
+    assert!(refused.contains("`--gptq` needs") && refused.contains("38.1 MiB are available"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Tries by how much columns are best made larger.
+//! Finds the factors of columns that lose least.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, RangeInclusive};
@@ -15,17 +15,17 @@ use super::{Compression, Measuring};
 use crate::names::Names;
 use crate::{Conversion, ConvertOptions, Error, OutputFormat, ScaledNorm, Scaling};
 
-/// Powers that are tried, but 0, which changes nothing: tenths.
+/// The powers to try, in tenths.
 const POWERS: RangeInclusive<u8> = 1..=10;
 
-/// The share of the error that may be left, at most: less is gained on other text.
+/// The largest share of the error that may be left. A smaller gain does not carry over to other text.
 const GAINED: f64 = 0.97;
 
-/// The most that a column is made larger or smaller.
+/// The largest factor of a column; its inverse is the smallest.
 const MOST: f32 = 64.0;
 
 impl Compression {
-    /// Tries by how much columns are best multiplied for the encodings that were chosen. `each` is told how far it is, and may end it.
+    /// Finds the factors of columns with which the chosen encodings lose least. `each` is told how far it is, and may end it.
     ///
     /// # Errors
     /// If there is no importance matrix, the family is not one that is run, or a matrix cannot be read.
@@ -45,16 +45,15 @@ impl Compression {
         };
         let model = describe(checkpoint)?;
         let canonical = Names::canonical(checkpoint, &model, &options.adapter)?;
-        let (fed, without_norm) = fed(&model).map_err(refuse)?;
+        let Fed { by_norm, by_none } = Fed::of(&model).map_err(refuse)?;
         let f32s = self.choices.iter().map(|c| EncodeRule::of(&c.name, &Scheme::plain(Dtype::F32)));
         let decoded = ConvertOptions { rules: f32s.collect(), allow_requantize: true, ..options.clone() };
         let decoded = Conversion::new(checkpoint, format.compressed_layout(), format, &decoded)?;
         let choices: HashMap<&str, _> =
             self.choices.iter().map(|choice| (decoded.known_as(&choice.name), choice)).collect();
-        let mut found = Scaling::default();
-        found.without_norm = without_norm;
-        let total = fed.len();
-        for (index, (norm, feeds)) in fed.into_iter().enumerate() {
+        let mut found = Scaling::without_norm(by_none);
+        let total = by_norm.len();
+        for (index, (norm, feeds)) in by_norm.into_iter().enumerate() {
             if each(&Measuring { index, total, name: &norm }).is_break() {
                 return Err(Error::Interrupted { kept: None, done: index, total });
             }
@@ -69,7 +68,7 @@ impl Compression {
                 continue;
             };
             let mut best = (0.0, 1.0f64, None);
-            // What is kept as it is would have to be quantised again.
+            // A matrix that keeps its encoding would be quantised again.
             if group.iter().all(|choice| *choice.becomes().scheme.name != choice.from) {
                 let mut taken = vec![];
                 for (choice, name) in group.iter().zip(&names) {
@@ -114,32 +113,41 @@ fn factors(strengths: &[f32], power: f64) -> Vec<f32> {
     logs.map(factor).collect()
 }
 
-/// What each norm of the residual stream feeds, and the matrices that none feeds: canonical names, the norms' without `.weight`.
-#[expect(clippy::type_complexity, reason = "two lists of names")]
-fn fed(model: &Model) -> Result<(Vec<(String, Vec<String>)>, Vec<String>), String> {
-    let Ok(architecture) = model.architecture() else {
-        return Err(format!("columns of a `{}` model cannot be scaled: it is not run", model.family.name()));
-    };
-    let mut groups: Vec<(String, Vec<String>)> = vec![];
-    let mut without = vec![];
-    let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (path, computes) in architecture.modules() {
-        let Computes::Residual(branches) = computes else { continue };
-        for branch in branches {
-            let (norm, layer) = (format!("{path}.{}", branch.norm), format!("{path}.{}.", branch.layer));
-            let inner = architecture.matrices().filter(|(at, _)| at.starts_with(&layer));
-            for (_, matrix) in inner {
-                for (stem, _) in &matrix.parts {
+/// The matrices that norms of the residual stream feed, and those that none feeds, by canonical name.
+#[derive(Default)]
+struct Fed {
+    /// By norm, without `.weight`.
+    by_norm: BTreeMap<String, Vec<String>>,
+    by_none: Vec<String>,
+}
+
+impl Fed {
+    fn of(model: &Model) -> Result<Fed, String> {
+        let Ok(architecture) = model.architecture() else {
+            return Err(format!(
+                "columns of a `{}` model cannot be scaled: it is not run",
+                model.family.name()
+            ));
+        };
+        let mut fed = Fed::default();
+        for (path, computes) in architecture.modules() {
+            let Computes::Residual(branches) = computes else { continue };
+            for branch in branches {
+                let (norm, layer) = (format!("{path}.{}", branch.norm), format!("{path}.{}.", branch.layer));
+                let inner = architecture.matrices().filter(|(at, _)| at.starts_with(&layer));
+                for (stem, _) in inner.flat_map(|(_, matrix)| &matrix.parts) {
                     let name = format!("{stem}.weight");
+                    // The last matrix of a layer gets heads, or what is activated.
                     let is_last = [".output", ".down"].iter().any(|end| stem.ends_with(end));
-                    let list = if is_last { &mut without } else { parts.entry(norm.clone()).or_default() };
+                    let list =
+                        if is_last { &mut fed.by_none } else { fed.by_norm.entry(norm.clone()).or_default() };
+                    // A fused matrix is there twice: by itself, and by its parts.
                     if !list.contains(&name) {
                         list.push(name);
                     }
                 }
             }
         }
+        Ok(fed)
     }
-    groups.extend(parts);
-    Ok((groups, without))
 }

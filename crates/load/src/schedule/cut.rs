@@ -50,7 +50,10 @@ impl<'a, S: Region> Cut<'a, S> {
             let before = items.len();
             match home {
                 Home::Own(_) if !param.staged.is_empty() => later.push(Later { index, param, targets }),
-                Home::Own(change) => cutter.cut(index, param, change, targets, &mut items)?,
+                Home::Own(change) => {
+                    let feedback = options.guide.and_then(|of| of(&param.name).feedback);
+                    cutter.cut(index, param, (change, feedback), targets, &mut items)?;
+                }
                 Home::Borrowed(_) | Home::Tied(_) => {}
             }
             parts.push(if param.staged.is_empty() { items.len() - before } else { 1 });
@@ -168,7 +171,9 @@ pub(crate) fn foresee_later<S: Region>(
 ) -> Result<Foreseen, Error> {
     let staged = staged_bytes(param);
     let memory = options.memory.map(|limit| limit.saturating_sub(staged));
-    let options = Options { owned: true, memory, ..options };
+    // As the load has it.
+    let guide = |_: &str| options.guide.map(|of| of(&param.name)).unwrap_or_default();
+    let options = Options { owned: true, memory, guide: Some(&guide), ..options };
     let plan = staging(param);
     let decoded = homes(&plan, checkpoint, false)?;
     let spaces = planned(places(&plan, checkpoint, &decoded)?);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
+use quant::Feedback;
 use tensor::FileId;
 
 use crate::change::Change;
@@ -86,7 +87,7 @@ impl<'a> Cutter<'a> {
         &mut self,
         index: usize,
         param: &'a PlannedParam,
-        change: &'a Change,
+        (change, feedback): (&'a Change, Option<&Feedback>),
         targets: Vec<S>,
         items: &mut Vec<Item<'a, S>>,
     ) -> Result<(), Error> {
@@ -95,7 +96,7 @@ impl<'a> Cutter<'a> {
             let planes = param.planes.iter().zip(targets);
             planes.map(|(plane, target)| self.moves(param, change, plane, target, items)).collect()
         } else {
-            self.changes(param, change, targets, items)
+            self.changes(param, (change, feedback), targets, items)
         };
         let () = cut.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
         for item in &mut items[before..] {
@@ -171,7 +172,7 @@ impl<'a> Cutter<'a> {
     fn changes<S: Region>(
         &self,
         param: &'a PlannedParam,
-        change: &'a Change,
+        (change, feedback): (&'a Change, Option<&Feedback>),
         mut targets: Vec<S>,
         items: &mut Vec<Item<'a, S>>,
     ) -> Option<()> {
@@ -195,7 +196,8 @@ impl<'a> Cutter<'a> {
             let parts = parts(0, band);
             let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
             let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
-            let values = change.values(band.end - band.start, k);
+            let feedback = feedback.filter(|feedback| matrices == 1 && feedback.k() as u64 == k);
+            let values = change.values(band.end - band.start, k, feedback);
             let written = |(i, bytes): (usize, &u64)| {
                 let range = target.band_bytes(i, *bytes, rows, band);
                 if is_written { range.end - range.start } else { 0 }

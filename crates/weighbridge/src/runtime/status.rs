@@ -20,7 +20,7 @@ pub struct CopyStatus {
     pub key: Option<Key>,
     /// Where the copy stands.
     pub state: State,
-    /// What the next start does with it.
+    /// The use that the next start makes of it.
     pub start: Start,
     /// The length in bytes that the copy has when it is complete.
     pub bytes: u64,

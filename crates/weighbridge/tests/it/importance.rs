@@ -4,9 +4,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::convert::{Conversion, ConvertOptions, Imatrix, OutputFormat};
-use weighbridge::{LayoutKind, Pool, open};
+use weighbridge::quant::{Feedback, Gram};
+use weighbridge::{LayoutKind, PlanBuilder, Pool, load, open};
 
 use crate::convert::imatrix;
+use crate::golden;
 
 /// llama-imatrix lists the experts of a layer one after the other; each expert gets its own part
 /// (llama_tensor_quantize_impl of llama-quant.cpp@0c1e57098: `imatrix_03`).
@@ -72,4 +74,32 @@ fn each_expert_has_its_own_importance() {
     let message = refused.map(|_| ()).unwrap_err().to_string();
     let wanted = format!("has {experts} × {k} columns, but the importance matrix {k} for it");
     assert!(message.contains(&wanted), "{message}");
+}
+
+/// Feedback takes buffers, which a limit covers, and gives the same bytes however rows are cut.
+#[test]
+fn feedback_fits_into_the_memory_of_a_load() {
+    const UP: &str = "layers.0.ffn.up.weight";
+    let source = open(golden().join("llama-tiny")).unwrap();
+    let plan = PlanBuilder::new(&source).layout(LayoutKind::Canonical);
+    let plan = plan.encode(["layers.0.ffn.up.weight=q4_0".parse().unwrap()]).build().unwrap();
+    let plan = plan.retain(|param| param.name == UP);
+    let mut random = testkit::Rng(9);
+    let mut gram = Gram::new(64).unwrap();
+    gram.add(&(0..64 * 200).map(|_| random.float()).collect::<Vec<f32>>(), 1);
+    let feedback = Feedback::of(&gram, 0.01, 0.0, 1).unwrap();
+    let guide = |_: &str| load::Guide { importance: None, feedback: Some(&feedback) };
+    let (plain, guided) =
+        (load::Options::default(), load::Options { guide: Some(&guide), ..load::Options::default() });
+    let (without, with) = (plan.needs(plain, 1).unwrap(), plan.needs(guided, 1).unwrap());
+    assert!(with.least_scratch > without.least_scratch && with.scratch > without.scratch);
+    let bytes = |options| {
+        let loaded = plan.load_with(&mut Pool::new(1), options).unwrap();
+        loaded.get(UP).unwrap().bytes().to_vec()
+    };
+    let whole = bytes(guided);
+    assert_ne!(whole, bytes(plain));
+    assert_eq!(whole, bytes(load::Options { memory: Some(with.least_scratch), ..guided }));
+    let short = load::Options { memory: Some(with.least_scratch - 1), ..guided };
+    assert!(plan.load_with(&mut Pool::new(1), short).is_err());
 }
