@@ -7,10 +7,10 @@ use load::{Pool, Race, Task};
 use quant::{Activations, ColumnsMut, Isa};
 
 use super::cpu::{FeatureRange, Kernels, PARTS};
-use crate::weights::Projection;
+use crate::weights::{Linear, Projection};
 
-/// Bytes of weights that one item reads, at least: some microseconds, so that a thread that is stopped holds little, and
-/// memory is still read in long runs.
+/// Bytes of weights that one item reads, about: some microseconds, so that a thread that is stopped holds little, and memory is
+/// still read in long runs.
 const ITEM: usize = 256 << 10;
 
 /// Products that are run one after the other.
@@ -23,6 +23,7 @@ pub(super) struct Products {
 struct Product {
     isa: Isa,
     kernels: Arc<Kernels>,
+    threads: usize,
     projection: Option<Arc<Projection>>,
     activations: Activations,
     /// Which part of the projection, which features of it, and where in the result these are.
@@ -40,12 +41,13 @@ impl Products {
         let (mut widest, mut values) = (0, 0);
         for projection in projections {
             widest = widest.max(projection.input);
-            values = values.max(step(projection, kernels));
+            values = values.max(step(projection, kernels, threads));
         }
         let race = || {
             let activations = Activations::new(1, widest);
             let items = Vec::with_capacity(PARTS);
-            let product = Product { isa, kernels: Arc::clone(kernels), projection: None, activations, items };
+            let kernels = Arc::clone(kernels);
+            let product = Product { isa, kernels, threads, projection: None, activations, items };
             Arc::new(Race::new(product, threads, PARTS, values))
         };
         Products { races: (0..threads).map(|_| race()).collect() }
@@ -70,7 +72,7 @@ impl Products {
 impl Product {
     fn set(&mut self, projection: &Arc<Projection>, x: &[f32]) {
         self.activations.fill(self.isa, x, 1, projection.input, self.kernels.forms(projection));
-        let step = step(projection, &self.kernels);
+        let step = step(projection, &self.kernels, self.threads);
         self.items.clear();
         let mut first = 0;
         for (part, linear) in projection.parts.iter().enumerate() {
@@ -105,16 +107,13 @@ impl Task for Product {
     }
 }
 
-/// Features that one item makes.
-fn step(projection: &Projection, kernels: &Kernels) -> usize {
+/// Features that one item makes: all threads get as many items of equal size if none is held up.
+fn step(projection: &Projection, kernels: &Kernels, threads: usize) -> usize {
     // A part that ends within an item costs one more.
     let most = PARTS - projection.parts.len().min(PARTS - 1);
-    let mut step = projection.out.div_ceil(most);
-    let mut grain = 16;
-    for linear in &projection.parts {
-        let bytes: usize = linear.weight.planes().iter().map(|plane| plane.len()).sum();
-        step = step.max(ITEM * linear.weight.rows() / bytes.max(1));
-        grain = grain.max(kernels.of(linear).grain);
-    }
-    step.next_multiple_of(grain)
+    let bytes = |linear: &Linear| linear.weight.planes().iter().map(|plane| plane.len()).sum::<usize>();
+    let bytes: usize = projection.parts.iter().map(bytes).sum();
+    let items = (bytes / ITEM).max(1).next_multiple_of(threads).min(most);
+    let grain = projection.parts.iter().fold(16, |grain, part| grain.max(kernels.of(part).grain));
+    projection.out.div_ceil(items).next_multiple_of(grain)
 }
