@@ -14,6 +14,7 @@ mod harness;
 mod hints;
 mod importance;
 mod judged;
+mod linear;
 mod memory;
 mod modules;
 mod one_scale;
