@@ -6,6 +6,7 @@
 
 mod family;
 mod layout;
+pub mod marlin;
 pub mod rank_files;
 mod rejoin;
 mod sharded_state;

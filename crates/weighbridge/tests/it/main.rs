@@ -15,6 +15,7 @@ mod hints;
 mod importance;
 mod judged;
 mod linear;
+mod marlin;
 mod memory;
 mod modules;
 mod one_scale;
