@@ -29,10 +29,8 @@ for name, module in model.named_modules():
     if not hasattr(module, "qweight"):
         continue
     kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
-    found = module.dequantize_weight()
+    found = module.dequantize_weight().t()
     own = wanted[f"{name}.weight"]
-    if found.shape != own.shape:
-        found = found.t()
     if not torch.equal(found.float(), own):
         wrong.append(name)
     compared += 1
@@ -51,7 +49,7 @@ with torch.no_grad():
     for chunk in range(min(chunks, len(tokens) // 512)):
         part = tokens[chunk * 512 : (chunk + 1) * 512]
         logits = model(part[None]).logits[0].float()
-        loss = torch.nn.functional.cross_entropy(logits[255:-1], part[256:], reduction="none")
+        loss = torch.nn.functional.cross_entropy(logits[256:-1], part[257:], reduction="none")
         losses.append(loss)
     loss = torch.cat(losses).double()
     print(f"perplexity {loss.mean().exp().item():.4f} of {len(losses)} chunks")

@@ -124,6 +124,7 @@ impl<'a> Chooser<'a> {
             if let Some(purposes) = &self.purposes
                 && of_linear_layers(rule.scheme())
                 && self.holder.is_some()
+                && fits(rule.scheme(), subject.shape).is_ok()
                 && let Some(what) = purposes.other_than_linear(subject.name, subject.shape)
             {
                 self.misfits.not_linear(subject.name, rule.scheme(), what);

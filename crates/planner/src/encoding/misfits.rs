@@ -66,6 +66,8 @@ fn legal(wanted: &Scheme, shape: &Shape, holder: Option<Holder<'_>>) -> Option<S
     let fits =
         |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok() && is_held(holder, s, shape));
     let fitting = encodable().into_iter().filter_map(|name| fits(&name).map(|s| (name, s)));
+    // Encodings of linear layers are suggested only where one was asked for.
+    let fitting = fitting.filter(|(_, s)| of_linear_layers(wanted) || !of_linear_layers(s));
     let distance = |s: &Scheme| (bits(s) - bits(wanted)).abs();
     fitting.min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1))).map(|(name, _)| name)
 }

@@ -42,7 +42,7 @@ fn a_directory_reads_back_as_it_was_encoded() {
     let folder = tempfile::tempdir().unwrap();
     for (name, preset, scheme) in [
         ("llama-tiny", "gptq-4bit", "gptq:b4,g32,f16"),
-        ("llama-tiny/model.gguf", "gptq-4bit", "gptq:b4,g32,bf16"),
+        ("llama-tiny/model.gguf", "gptq-4bit", "gptq:b4,g32,f16"),
         ("llama-tiny", "awq-4bit", "awq:g32,f16"),
     ] {
         let (source, to) = (open(golden().join(name)).unwrap(), folder.path().join("out"));
@@ -125,10 +125,50 @@ fn the_configuration_says_what_readers_look_for() {
     // Two sizes, and matrices of the layers that stay as they are.
     let mixed =
         ["*.up_proj.weight=gptq-v2:b8,row,f16", "*.o_proj.weight=f32", "*_proj.weight=gptq-v2:b4,g32,f16"];
-    assert_snapshot!(said(&mixed, None), @"");
+    assert_snapshot!(said(&mixed, None), @r#"
+    {
+      "bits": 4,
+      "checkpoint_format": "gptq_v2",
+      "desc_act": false,
+      "group_size": 32,
+      "lm_head": false,
+      "quant_method": "gptq",
+      "sym": false,
+      "dynamic": {
+        "-:^model\\.layers\\.0\\.self_attn\\.o_proj$": {},
+        "-:^model\\.layers\\.1\\.self_attn\\.o_proj$": {},
+        "+:^model\\.layers\\.0\\.mlp\\.up_proj$": {
+          "bits": 8,
+          "group_size": -1
+        },
+        "+:^model\\.layers\\.1\\.mlp\\.up_proj$": {
+          "bits": 8,
+          "group_size": -1
+        }
+      },
+      "modules_in_block_to_quantize": [
+        [
+          "mlp.down_proj",
+          "mlp.gate_proj",
+          "mlp.up_proj",
+          "self_attn.k_proj",
+          "self_attn.q_proj",
+          "self_attn.v_proj"
+        ]
+      ]
+    }
+    "#);
     // A matrix of the name is plain in one layer alone.
     let some = ["*.0.self_attn.o_proj.weight=f32", "*_proj.weight=gptq:b8,g32,f16"];
-    assert_snapshot!(said(&some, None), @"");
+    let said: Value = serde_json::from_str(&said(&some, None)).unwrap();
+    assert_eq!(
+        said["dynamic"],
+        serde_json::json!({"-:^model\\.layers\\.0\\.self_attn\\.o_proj$": {}}),
+        "{said}"
+    );
+    let named = said["modules_in_block_to_quantize"][0].as_array().unwrap();
+    assert_eq!(named.len(), 7 * 2 - 1, "{named:?}");
+    assert!(named.contains(&"model.layers.1.self_attn.o_proj".into()), "{named:?}");
 }
 
 /// Each problem is named, and all at once.
@@ -140,11 +180,19 @@ fn other_tensors_than_linear_layers_are_refused_by_name() {
         let error = convert(&source, &options(&[rule], None), to.path()).unwrap_err();
         error.to_string()
     };
-    assert_snapshot!(refused("llama-tiny", "*=gptq:b4,g32,f16"), @"");
+    assert_snapshot!(refused("llama-tiny", "*=gptq:b4,g32,f16"), @"
+    `lm_head.weight` cannot be `gptq:b4,g32,f16`, which readers know for linear layers alone: it is the output matrix
+    `model.embed_tokens.weight` cannot be `gptq:b4,g32,f16`, which readers know for linear layers alone: it is the token embedding
+    `model.layers.{n}.input_layernorm.weight` (2 of them) [64] cannot be `gptq:b4,g32,f16`: needs at least 2 axes, found 1
+    `model.layers.{n}.post_attention_layernorm.weight` (2 of them) [64] cannot be `gptq:b4,g32,f16`: needs at least 2 axes, found 1
+    `model.norm.weight` [64] cannot be `gptq:b4,g32,f16`: needs at least 2 axes, found 1
+    ");
     // GPT-2 of transformers has its matrices transposed.
-    assert_snapshot!(refused("gpt2-tiny", "*c_fc.weight=awq:g32,f16"), @"");
+    let transposed = refused("gpt2-tiny", "*c_fc.weight=awq:g32,f16");
+    assert!(transposed.contains("c_fc") && transposed.contains("it is stored `[in, out]`"), "{transposed}");
     // Groups that are not whole: AutoAWQ has none.
-    assert_snapshot!(refused("llama-tiny", "*.down_proj.weight=awq:g64,f16"), @"");
+    let ragged = refused("llama-tiny", "*.down_proj.weight=awq:g64,f16");
+    assert!(ragged.contains("its 96 columns are no whole groups of 64"), "{ragged}");
     // Two versions.
     let source = open(golden().join("llama-tiny")).unwrap();
     let both = ["*.up_proj.weight=gptq-v2:b4,g32,f16", "*.down_proj.weight=gptq:b4,g32,f16"];

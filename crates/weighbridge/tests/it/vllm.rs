@@ -336,7 +336,6 @@ fn absorbing_says_what_it_loses_and_what_it_cannot_do() {
     let param = plan.find(name).unwrap();
     assert_eq!(&*param.scheme.name, "bf16");
     assert!(matches!(param.fidelity, plan::Fidelity::Lossy(_)), "{:?}", param.fidelity);
-    plan.load(&mut Pool::new(2)).unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let other = checkpoint(&read("vllm/llama-bf16.json"), folder.path());
