@@ -221,7 +221,7 @@ impl Codec for Gptq {
         Some(self)
     }
 
-    /// Readers want `g_idx` where it is in order too: transformers 5.24 with optimum 2.3 leaves it without values if it is not there.
+    /// GPTQModel's layers have `g_idx` in their state, in order or not, and AutoGPTQ always writes it.
     fn facts(&self, shape: &Shape) -> Vec<Fact> {
         let ([_, inputs], 2) = (out_in(shape), shape.len()) else { return vec![] };
         if self.scope.indexed() {
