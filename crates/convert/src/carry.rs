@@ -5,6 +5,7 @@ mod to_gguf;
 mod to_hf;
 mod to_onnx;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
@@ -26,8 +27,39 @@ pub(crate) use to_onnx::to_onnx;
 pub(crate) struct Made {
     /// The tensor, of one plane.
     pub(crate) outgoing: Outgoing,
+    content: Content,
+}
+
+/// The bytes of a tensor.
+enum Content {
+    Bytes(Vec<u8>),
+    /// What readers want beside this one.
+    Beside(Box<Outgoing>),
+}
+
+impl Made {
+    /// The tensors that readers want beside `weight`.
+    pub(crate) fn beside(weight: &Outgoing) -> impl Iterator<Item = Made> {
+        let of = |(outgoing, _)| Made { outgoing, content: Content::Beside(Box::new(weight.clone())) };
+        weight.facts().into_iter().map(of)
+    }
+
+    /// Whether it only says again what the scheme of another says: a reader that heeds it has no tensor of its own for it.
+    pub(crate) fn is_fact(&self) -> bool {
+        matches!(self.content, Content::Beside(_))
+    }
+
     /// Its bytes.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) fn bytes(&self) -> Cow<'_, [u8]> {
+        match &self.content {
+            Content::Bytes(bytes) => Cow::Borrowed(bytes),
+            Content::Beside(weight) => {
+                let facts = weight.facts().into_iter();
+                let own = facts.filter(|(fact, _)| *fact == self.outgoing).map(|(_, bytes)| bytes).next();
+                Cow::Owned(own.unwrap_or_default())
+            }
+        }
+    }
 }
 
 /// Metadata stored beside the tensors.
@@ -187,7 +219,7 @@ fn scaled(model: &Model, scaling: RopeScaling) -> Result<Model, Error> {
 fn floats(name: &str, values: &[f32]) -> Made {
     let shape = Shape::from([values.len() as u64]);
     let outgoing = Outgoing { name: name.to_owned(), shape, scheme: Scheme::plain(Dtype::F32) };
-    Made { outgoing, bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect() }
+    Made { outgoing, content: Content::Bytes(values.iter().flat_map(|x| x.to_le_bytes()).collect()) }
 }
 
 /// The values of the factors called `name`.

@@ -102,6 +102,8 @@ pub struct Compression {
     pub is_divergence: bool,
     /// The sum of the costs, which is minimised.
     pub cost: f64,
+    /// For all tensors that are not chosen for.
+    preset: &'static Preset,
 }
 
 /// How far measuring is.
@@ -116,8 +118,10 @@ pub struct Measuring<'a> {
 }
 
 impl Compression {
-    /// Measures every matrix of `checkpoint`, and chooses what each becomes in a file of `format`. Of `options`, encodings are not
-    /// used: what is chosen takes their place. `each` is called before each matrix, and may end it.
+    /// Measures every matrix of `checkpoint`, and chooses what each becomes in a file of `format`. Of `options`, rules are not
+    /// used: what is chosen takes their place. A preset of `options` says which matrices are chosen for, and the encoding that has most
+    /// bits; without it, that is the format's own, and for hf of int8 and 4 bits of GPTQ the one that the target allows. `each` is
+    /// called before each matrix, and may end it.
     ///
     /// # Errors
     /// If the conversion cannot be done, or no assignment is small enough: then with the smallest size that there is.
@@ -130,8 +134,8 @@ impl Compression {
         pool: &mut Pool,
         each: &mut dyn FnMut(&Measuring<'_>) -> ControlFlow<()>,
     ) -> Result<Compression, Error> {
-        let preset = preset(format)?;
-        let base = Base::of(checkpoint, format, preset, options)?;
+        let base = Base::for_target(checkpoint, format, target, options)?;
+        let preset = base.preset;
         base.check(options)?;
         policy.used(base.matrices.iter().map(|matrix| matrix.name.as_str()))?;
         let f32s =
@@ -173,14 +177,14 @@ impl Compression {
         }
         let bytes = base.beside + choices.iter().map(|c| c.becomes().bytes).sum::<u64>();
         let cost = choices.iter().map(|c| c.becomes().cost).sum();
-        Ok(Compression { choices, bytes, limit, elements: base.elements, is_divergence, cost })
+        Ok(Compression { choices, bytes, limit, elements: base.elements, is_divergence, cost, preset })
     }
 
     /// Returns the rules that encode each matrix as it was chosen, and the preset for all other tensors. A matrix that stays as it is
     /// has a rule too: the preset would change it.
-    pub fn encoding(&self, format: OutputFormat) -> (Vec<EncodeRule>, Option<&'static Preset>) {
+    pub fn encoding(&self) -> (Vec<EncodeRule>, Option<&'static Preset>) {
         let rules = self.choices.iter().map(|choice| EncodeRule::of(&choice.name, &choice.becomes().scheme));
-        (rules.collect(), ladder::preset(format))
+        (rules.collect(), Some(self.preset))
     }
 
     /// Checks what can be checked before a calibration, which may take long: that the format has encodings to choose from, and that
@@ -193,13 +197,14 @@ impl Compression {
         format: OutputFormat,
         options: &ConvertOptions<'_>,
     ) -> Result<(), Error> {
-        Base::of(checkpoint, format, preset(format)?, options)?.check(options)
+        Base::of(checkpoint, format, presets(format, options)?[0], options)?.check(options)
     }
 }
 
-/// The preset that says what is a matrix.
-fn preset(format: OutputFormat) -> Result<&'static Preset, Error> {
-    ladder::preset(format).ok_or_else(|| Error::Convert {
+/// The presets that say what is a matrix: one, or several of which the target chooses one.
+fn presets(format: OutputFormat, options: &ConvertOptions<'_>) -> Result<Vec<&'static Preset>, Error> {
+    let presets = options.preset.map_or_else(|| ladder::presets(format), |preset| vec![preset]);
+    (!presets.is_empty()).then_some(presets).ok_or_else(|| Error::Convert {
         what: Diagnostic::new(format!("{} has no encodings to choose from", format.name()))
             .with_hint("gguf, mlx, hf and npy-dir have".to_owned())
             .into(),
@@ -236,9 +241,41 @@ struct Base {
     elements: u64,
     /// Bytes of other tensors.
     others: u64,
+    preset: &'static Preset,
 }
 
 impl Base {
+    /// That of the first preset with which the result is small enough, or else of the last.
+    fn for_target(
+        checkpoint: &Checkpoint,
+        format: OutputFormat,
+        target: Target,
+        options: &ConvertOptions<'_>,
+    ) -> Result<Base, Error> {
+        let presets = presets(format, options)?;
+        let last = presets.len() - 1;
+        for (at, preset) in presets.into_iter().enumerate() {
+            let base = Base::of(checkpoint, format, preset, options)?;
+            if at == last || base.suits(target) {
+                return Ok(base);
+            }
+        }
+        unreachable!("the last preset is taken")
+    }
+
+    /// Whether matrices with the widest encoding are as small as `target` wants.
+    fn suits(&self, target: Target) -> bool {
+        let bytes = |matrix: &Matrix| matrix.widest.byte_len(&matrix.shape).unwrap_or(u64::MAX);
+        match target {
+            // Of 5 bits and more, the smallest encoding is that of 8.
+            Target::Like(bits) => bits > 4,
+            _ => {
+                let all = self.matrices.iter().map(bytes).fold(self.beside, u64::saturating_add);
+                all <= self.limit(target, &[])
+            }
+        }
+    }
+
     /// The matrices are what the widest preset of the format quantises.
     fn of(
         checkpoint: &Checkpoint,
@@ -248,7 +285,7 @@ impl Base {
     ) -> Result<Base, Error> {
         let widest = options_with(options, vec![], preset);
         let widest = Conversion::new(checkpoint, format.compressed_layout(), format, &widest)?;
-        let mut base = Base { matrices: vec![], beside: widest.bytes(), elements: 0, others: 0 };
+        let mut base = Base { matrices: vec![], beside: widest.bytes(), elements: 0, others: 0, preset };
         for param in widest.params() {
             let PlannedParam { name, shape, scheme, .. } = param;
             base.elements += shape.elements().unwrap_or_default();
@@ -328,6 +365,10 @@ impl Matrix {
             return Err(Error::Convert { what: Diagnostic::new(what).into() });
         }
         let policy = if kept.len() < candidates.len() { allowed.why } else { String::new() };
+        let mut kept = kept;
+        if kept.iter().any(|c| ladder::is_uniform(&c.scheme)) {
+            kept.retain(|c| ladder::is_uniform(&c.scheme));
+        }
         Ok(Choice {
             name: self.name.clone(),
             shape: self.shape.clone(),

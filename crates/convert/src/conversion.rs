@@ -195,7 +195,12 @@ impl<'a> Conversion<'a> {
             scheme: Arc::clone(&p.scheme),
         });
         let mut tensors: Vec<Outgoing> = tensors.collect();
-        let Carried { beside, made, mut left, lost } = carried.unwrap_or_default();
+        let Carried { beside, mut made, mut left, lost } = carried.unwrap_or_default();
+        let mut identity = resume::identity(checkpoint, layout, format, options);
+        made.iter().for_each(|m| identity.extend(&*m.bytes()));
+        if format == OutputFormat::Hf && !for_vllm {
+            made.extend(tensors.iter().flat_map(Made::beside));
+        }
         tensors.extend(made.iter().map(|m| m.outgoing.clone()));
         let draft = match (format, checkpoint.metadata()) {
             (OutputFormat::Gguf, metadata) => {
@@ -251,8 +256,6 @@ impl<'a> Conversion<'a> {
             }
             (OutputFormat::Safetensors, _) => Draft::safetensors(tensors)?,
         };
-        let mut identity = resume::identity(checkpoint, layout, format, options);
-        identity.extend(made.iter().flat_map(|m| &m.bytes));
         let agreement = rejoined.map(|rejoined| Agreement::of(checkpoint, &rejoined)).transpose()?;
         Ok(Conversion {
             checkpoint,
@@ -393,9 +396,9 @@ impl<'a> Conversion<'a> {
             report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
             report.tensors.push(converted);
         }
-        for Made { bytes, .. } in &made {
+        for made in &made {
             if writer.again()?.is_none() {
-                writer.tensor(&[bytes])?;
+                writer.tensor(&[&made.bytes()])?;
             }
         }
         // Tensors copied before a file changed and after it are not of one model.

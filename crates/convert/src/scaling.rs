@@ -136,7 +136,7 @@ impl Stage for Columns {
         }
     }
 
-    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]) {
+    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]) -> Result<(), String> {
         let k = self.factors.len();
         let from = input.planes[0].as_chunks::<4>().0;
         let to = planes[0].as_chunks_mut::<4>().0;
@@ -146,5 +146,6 @@ impl Stage for Columns {
                 to[j] = (f32::from_le_bytes(from[j]) * self.factors[j] + term).to_le_bytes();
             }
         }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quant::{BadData, Codec, Difference, Encoder, Feedback, Matrix, Merger};
-use tensor::{Dtype, Scheme, Shape, SharedStage, StageInput, Step, band_unit, lcm};
+use tensor::{Dtype, Lines, Scheme, Shape, SharedStage, StageInput, Step, band_unit, lcm};
 
 use crate::codecs::{is_by_row, is_repack, merger};
 use crate::sizes::size;
@@ -49,6 +49,8 @@ pub(crate) enum Failed {
     Data(BadData),
     /// Values that are no numbers, in something that is to be encoded.
     NotFinite(u64),
+    /// A stage from outside, and why it cannot change this.
+    Stage(String, String),
 }
 
 impl Failed {
@@ -58,6 +60,7 @@ impl Failed {
         match self {
             Failed::Data(data) => Error::Data { param, data },
             Failed::NotFinite(count) => Error::NotFinite { param, to: to.name.to_string(), count },
+            Failed::Stage(stage, why) => Error::Stage { param, stage, why },
         }
     }
 }
@@ -117,12 +120,23 @@ impl Change {
         self.0.iter().any(|stage| matches!(stage, Stage::Convert(c) if quantises(c)))
     }
 
-    /// The unit of rows that can be changed from `moved` to `target` together, in a matrix of `rows` rows.
-    pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, rows: u64) -> u64 {
-        let unit = band_unit(moved, self.between().chain([target]), rows);
-        let own =
-            self.0.iter().map(|stage| if let Stage::By { stage, .. } = stage { stage.unit() } else { 1 });
-        own.map(|own| own.clamp(1, rows.max(1))).fold(unit, |unit, own| lcm(unit, own).min(rows))
+    /// Whether it changes bands of rows, or of columns.
+    pub(crate) fn lines(&self) -> Lines {
+        let columns =
+            |stage: &Stage| matches!(stage, Stage::By { stage, .. } if stage.lines() == Lines::Columns);
+        if !self.0.is_empty() && self.0.iter().all(columns) { Lines::Columns } else { Lines::Rows }
+    }
+
+    /// The unit of rows or columns that can be changed from `moved` to `target` together, in a matrix of `count` of them.
+    pub(crate) fn band(&self, moved: &Scheme, target: &Scheme, count: u64) -> u64 {
+        let lines = self.lines();
+        let unit = band_unit(lines, moved, self.between().chain([target]), count);
+        let own = self.0.iter().map(|stage| match stage {
+            Stage::By { stage, .. } if stage.lines() == lines => stage.unit(),
+            Stage::By { .. } => count,
+            _ => 1,
+        });
+        own.map(|own| own.clamp(1, count.max(1))).fold(unit, |unit, own| lcm(unit, own).min(count))
     }
 
     /// The number of f32 values that changing `rows` rows of `k` takes beside what it reads and writes.
@@ -148,10 +162,12 @@ impl Change {
         })
     }
 
-    /// Changes rows, whose planes are `src` and become `dst`; their sizes match. Says what encoding them loses.
+    /// Changes a band of a matrix of `whole`, whose planes are `src` and become `dst`; their sizes match. Says what encoding it
+    /// loses.
     pub(crate) fn apply(
         &self,
         src: Matrix<'_>,
+        whole: [usize; 2],
         guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         scratch: &mut Vec<f32>,
@@ -173,11 +189,11 @@ impl Change {
                 room = rest;
                 planes.push(&mut bytemuck::cast_slice_mut(part)[..bytes]);
             }
-            let now = stage.apply(Matrix { planes: &before, rows, k }, guide, &mut planes, room)?;
+            let now = stage.apply(Matrix { planes: &before, rows, k }, whole, guide, &mut planes, room)?;
             lost = lost.into_iter().chain(now).reduce(Difference::and);
             before = planes.into_iter().map(|plane| &*plane).collect();
         }
-        let now = last.apply(Matrix { planes: &before, rows, k }, guide, dst, room)?;
+        let now = last.apply(Matrix { planes: &before, rows, k }, whole, guide, dst, room)?;
         Ok(lost.into_iter().chain(now).reduce(Difference::and))
     }
 }
@@ -207,6 +223,7 @@ impl Stage {
     fn apply(
         &self,
         src: Matrix<'_>,
+        whole: [usize; 2],
         guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         room: &mut [f32],
@@ -245,8 +262,8 @@ impl Stage {
             Stage::Convert(convert) => convert.apply(src, guide, dst, room),
             Stage::By { stage, .. } => {
                 let Matrix { planes, rows, k } = src;
-                stage.apply(StageInput { planes, rows, k }, dst);
-                Ok(None)
+                let changed = stage.apply(StageInput { planes, rows, k, whole }, dst);
+                changed.map(|()| None).map_err(|why| Failed::Stage(stage.name().to_owned(), why))
             }
         }
     }

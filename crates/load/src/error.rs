@@ -103,6 +103,16 @@ pub enum Error {
         /// The problem.
         data: quant::BadData,
     },
+    /// A stage from outside cannot change these values.
+    #[error("`{param}`: the stage `{stage}` cannot change it: {why}")]
+    Stage {
+        /// The parameter.
+        param: String,
+        /// Name of the stage.
+        stage: String,
+        /// Why not.
+        why: String,
+    },
     /// A parameter to be encoded in blocks holds infinities or NaN.
     #[error("`{param}`: {count} of its values are not finite, which `{to}` cannot hold")]
     NotFinite {

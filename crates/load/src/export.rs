@@ -198,7 +198,13 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
                 &mut p[range]
             })
             .collect();
-        let changed = change.apply(Matrix { planes: &src, rows, k }, Guide::default(), &mut dst, &mut values);
+        let changed = change.apply(
+            Matrix { planes: &src, rows, k },
+            [rows, k],
+            Guide::default(),
+            &mut dst,
+            &mut values,
+        );
         let changed = changed.map_err(|why| why.of(&param.name, &param.moved))?;
         exact &= changed.is_none_or(|d| d.squares == 0.0 && d.overflowed == 0);
     }

@@ -8,12 +8,12 @@ mod rule;
 
 use std::sync::Arc;
 
-use tensor::{Scheme, Shape};
+use tensor::{Diagnostics, Scheme, Shape};
 
 use crate::Error;
 
-use misfits::is_floating;
 pub use misfits::{Holder, Misfits, fits};
+use misfits::{is_floating, of_linear_layers};
 pub(crate) use on_the_way::Encoded;
 pub use on_the_way::Encoding;
 pub use presets::{PRESETS, Preset, PresetGroup, floats_in};
@@ -51,10 +51,34 @@ pub(crate) enum Seen {
     Tied(String),
 }
 
+/// What depends on the purposes of parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker<'a> {
+    /// A preset.
+    Preset(&'static Preset),
+    /// A rule with a scheme of linear layers.
+    Rule(&'a EncodeRule),
+}
+
+impl Asker<'_> {
+    /// The error where purposes are unknown.
+    pub(crate) fn unknown(self, source: &Error) -> Error {
+        match self {
+            Asker::Preset(preset) => preset.unknown(source),
+            Asker::Rule(rule) => {
+                let what = format!(
+                    "the rule `{rule}` is for linear layers, and which tensors these are is unknown: {source}"
+                );
+                Error::Encoding { what: Diagnostics::of(&what, source.hints()) }
+            }
+        }
+    }
+}
+
 /// Decides for one parameter after the other, and finds out what is wrong.
 pub(crate) struct Chooser<'a> {
     encoding: &'a Encoding,
-    preset: Option<(&'static Preset, Purposes)>,
+    purposes: Option<Purposes>,
     holder: Option<Holder<'a>>,
     /// Whether each rule decides something.
     used: Vec<bool>,
@@ -63,19 +87,18 @@ pub(crate) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    /// Calls `purposes` only if there is a preset.
+    /// Calls `purposes` only if something depends on them: a preset, or with a `holder`, which holds some schemes and not
+    /// others, a rule with a scheme of linear layers.
     pub(crate) fn new(
         encoding: &'a Encoding,
-        purposes: impl FnOnce(&Preset) -> Result<Purposes, Error>,
+        holder: Option<Holder<'a>>,
+        purposes: impl FnOnce(Asker<'_>) -> Result<Purposes, Error>,
     ) -> Result<Chooser<'a>, Error> {
         let used = vec![false; encoding.rules.len()];
-        let preset = encoding.preset.map(|preset| Ok::<_, Error>((preset, purposes(preset)?))).transpose()?;
-        Ok(Chooser { encoding, preset, holder: None, used, seen: vec![], misfits: Misfits::default() })
-    }
-
-    /// The same, for a format that holds some schemes and not others.
-    pub(crate) fn held_by(self, holder: Holder<'a>) -> Chooser<'a> {
-        Chooser { holder: Some(holder), ..self }
+        let linear = encoding.rules.iter().find(|rule| holder.is_some() && of_linear_layers(rule.scheme()));
+        let asker = encoding.preset.map(Asker::Preset).or(linear.map(Asker::Rule));
+        let purposes = asker.map(purposes).transpose()?;
+        Ok(Chooser { encoding, purposes, holder, used, seen: vec![], misfits: Misfits::default() })
     }
 
     /// The rule for `name`, which is taken note of.
@@ -98,9 +121,17 @@ impl<'a> Chooser<'a> {
         }
         if let Some(rule) = rule {
             self.misfits.check(subject, rule.scheme(), self.holder);
+            if let Some(purposes) = &self.purposes
+                && of_linear_layers(rule.scheme())
+                && self.holder.is_some()
+                && fits(rule.scheme(), subject.shape).is_ok()
+                && let Some(what) = purposes.other_than_linear(subject.name, subject.shape)
+            {
+                self.misfits.not_linear(subject.name, rule.scheme(), what);
+            }
             return Some(Choice { scheme: Some(Arc::clone(rule.scheme())), rule: rule.to_string() });
         }
-        let (preset, purposes) = self.preset.as_ref()?;
+        let (preset, purposes) = (self.encoding.preset?, self.purposes.as_ref()?);
         let guided = self.encoding.is_guided;
         let choice = preset.choose(subject, purposes, guided).unwrap_or_else(|what| {
             self.misfits.param(subject.name, what);

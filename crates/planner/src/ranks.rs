@@ -10,11 +10,13 @@ use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
 use tensor::{Arrangement, Diagnostic, Dtype, OneWay, Pattern, RopeOrder, Scheme, SharedStage, Target};
 
-use crate::encoding::{Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles};
+use crate::encoding::{
+    Asker, Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles,
+};
 use crate::error::shown;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
-use crate::{Adapter, Encoding, Error, LayoutKind, Preset, Request, describe};
+use crate::{Adapter, Encoding, Error, LayoutKind, Request, describe};
 
 /// The owner of the parameters.
 pub(crate) enum Of {
@@ -155,7 +157,7 @@ impl Ranks {
         adapter: &Adapter,
     ) -> Result<Request, Error> {
         let checkpoint = &self.checkpoint;
-        let purposes = |preset: &Preset| self.purposes_of_entries(preset, model, adapter);
+        let purposes = |asker: Asker<'_>| self.purposes_of_entries(asker, model, adapter);
         let shape = |name: &str| self.resolved.find(name).map(|p| &p.shape);
         let resolved = self.encoding.of(&self.resolved, purposes, shape)?.resolved;
         let arrangement = Arrangement::stored(checkpoint.format().name());
@@ -179,8 +181,8 @@ impl Ranks {
         holder: Holder<'_>,
         also: impl FnOnce(&[&PlannedParam], &mut Misfits),
     ) -> Result<Vec<Option<Choice>>, Error> {
-        let purposes = |preset: &Preset| match &self.of {
-            Of::Stored { model, adapter, .. } => self.purposes_of_entries(preset, model.as_deref(), adapter),
+        let purposes = |asker: Asker<'_>| match &self.of {
+            Of::Stored { model, adapter, .. } => self.purposes_of_entries(asker, model.as_deref(), adapter),
             Of::Model(_, model) => {
                 let held: Vec<LayoutParam> =
                     requests.iter().flat_map(|r| LayoutParam::in_targets(&r.targets)).collect();
@@ -193,7 +195,7 @@ impl Ranks {
                 Ok(Purposes::new(&self.resolved, |name| shared.role(name), &held, Traits::default()))
             }
         };
-        let mut chooser = Chooser::new(encoding, purposes)?.held_by(holder);
+        let mut chooser = Chooser::new(encoding, Some(holder), purposes)?;
         let params: Vec<&PlannedParam> = plans.iter().flat_map(Plan::params).collect();
         let choose = |param: &&PlannedParam| {
             let PlannedParam { name, shape, scheme, moved, .. } = *param;
@@ -209,14 +211,14 @@ impl Ranks {
     /// Returns the purpose of each entry.
     fn purposes_of_entries(
         &self,
-        preset: &Preset,
+        asker: Asker<'_>,
         model: Option<&Model>,
         adapter: &Adapter,
     ) -> Result<Purposes, Error> {
         if let Some(model) = model {
             return Purposes::in_entries(&self.checkpoint, adapter, model);
         }
-        let model = describe(&self.checkpoint).map_err(|source| preset.unknown(&source))?;
+        let model = describe(&self.checkpoint).map_err(|source| asker.unknown(&source))?;
         Purposes::in_entries(&self.checkpoint, adapter, &model)
     }
 

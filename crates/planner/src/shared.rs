@@ -7,8 +7,8 @@ use model::{Contract, Holding, Mesh, ParamSpec, PipelinePlace, Role, Share, Tree
 use plan::Resolved;
 use tensor::Target;
 
-use crate::encoding::{Encoded, LayoutParam, Purposes, Traits};
-use crate::{Encoding, Error, Preset};
+use crate::encoding::{Asker, Encoded, LayoutParam, Purposes, Traits};
+use crate::{Encoding, Error};
 
 /// The canonical parameters as a mesh shares them, the same for every rank.
 pub(crate) struct Shared {
@@ -82,7 +82,7 @@ impl Shared {
         traits: Traits,
         encoding: &Encoding,
     ) -> Result<Encoded, Error> {
-        let purposes = |_: &Preset| {
+        let purposes = |_: Asker<'_>| {
             let held = LayoutParam::in_params(resolved);
             Ok(Purposes::new(resolved, |name| self.role(name), &held, traits))
         };

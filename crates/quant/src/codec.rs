@@ -19,6 +19,15 @@ pub struct PlaneTensor {
     pub shape: Shape,
 }
 
+/// A plain tensor that says what a scheme says already, and that readers of its ecosystem want beside the planes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Its name, dtype and shape.
+    pub tensor: PlaneTensor,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
 /// A matrix `[rows, k]` as its scheme stores it.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -114,6 +123,11 @@ pub trait Codec: Send + Sync {
         vec![]
     }
 
+    /// The tensors beside the planes of a weight of `shape` that say again what the scheme says.
+    fn facts(&self, _shape: &Shape) -> Vec<Fact> {
+        vec![]
+    }
+
     /// How it is interleaved and multiplied, if it can be.
     fn packing(&self) -> Option<Packing> {
         None
@@ -181,7 +195,7 @@ pub trait Recoder: Send + Sync {
     fn levels(&self) -> Levels;
 
     /// Columns of a row of `k` that share nothing with the columns after them. Encoded alone they have the bytes that they have
-    /// in the row, one run in each plane.
+    /// in the row: whole cells in each plane.
     fn columns(&self, k: usize) -> usize;
 
     /// Replaces all codes of `planes`, which hold `[rows, k]` encoded, by `codes`, `[rows, k]`, a byte each.

@@ -12,8 +12,9 @@
 //! Scales and minima are chosen by the scheme's own encoder, cell by cell from left to right, for the values that the feedback asks for.
 
 use std::fmt;
+use std::ops::Range;
 
-use tensor::{Scheme, Shape};
+use tensor::{IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
 
 use crate::codec::{Codec, Encoder, Levels, Matrix, Recoder};
 use crate::isa::{Isa, per_isa};
@@ -337,11 +338,9 @@ impl Part<'_> {
         let factors = &self.feedback.factors[first..];
         feed(self.isa, &self.errors[..first * rows], factors, k, count, &mut wanted);
 
-        let bytes = |n: usize, plane| {
-            let bytes = scheme.plane_bytes(plane, &Shape::from([1, n as u64]));
-            usize::try_from(bytes.unwrap_or_default()).unwrap_or_default()
-        };
-        let mut own: Vec<Vec<u8>> = scheme.planes.iter().map(|p| vec![0; rows * bytes(count, p)]).collect();
+        let shape = Shape::from([rows as u64, count as u64]);
+        let bytes = |plane| usize::try_from(scheme.plane_bytes(plane, &shape).unwrap_or(0)).unwrap_or(0);
+        let mut own: Vec<Vec<u8>> = scheme.planes.iter().map(|plane| vec![0; bytes(plane)]).collect();
         let mut places: Vec<&mut [u8]> = own.iter_mut().map(Vec::as_mut_slice).collect();
         let weights = &self.feedback.weights[first..][..count];
         let mut exact = wanted.clone();
@@ -384,14 +383,42 @@ impl Part<'_> {
         }
         self.recoder.put(&codes, count, &mut places);
         for ((plane, own), to) in scheme.planes.iter().zip(&own).zip(planes) {
-            let (all, before, len) =
-                (bytes(k, plane), if first > 0 { bytes(first, plane) } else { 0 }, bytes(count, plane));
-            if len > 0 {
-                for (row, own) in to.chunks_exact_mut(all).zip(own.chunks_exact(len)) {
-                    row[before..][..len].copy_from_slice(own);
-                }
-            }
+            put_columns(scheme, plane, [rows, k], first..first + count, own, to);
         }
+    }
+}
+
+/// Puts columns `columns` of all rows, which lie in `own` as in a plane of their own, into a plane of a matrix of `[rows, k]`.
+fn put_columns(
+    scheme: &Scheme,
+    plane: &PlaneSpec,
+    [rows, k]: [usize; 2],
+    columns: Range<usize>,
+    own: &[u8],
+    to: &mut [u8],
+) {
+    // Cells before the axis of columns, and bytes of one cell of it with all axes after it.
+    let mut runs = if scheme.trailing <= OUT { rows } else { 1 };
+    let (mut bytes, mut across) = (plane.cell_bytes as usize, None);
+    for axis in plane.axes.iter() {
+        let cells = match *axis {
+            PlaneAxis::Cells { axis: IN, per, .. } => {
+                across = Some(per as usize);
+                continue;
+            }
+            PlaneAxis::Cells { per, .. } => rows.div_ceil(per as usize),
+            PlaneAxis::Table(cells) => cells as usize,
+        };
+        if across.is_some() { bytes *= cells } else { runs *= cells }
+    }
+    let Some(per) = across else {
+        // All columns share it: they were encoded together.
+        to.copy_from_slice(own);
+        return;
+    };
+    let (all, part) = (bytes * k.div_ceil(per), bytes * columns.len().div_ceil(per));
+    for (to, own) in to.chunks_exact_mut(all).zip(own.chunks_exact(part)).take(runs) {
+        to[bytes * (columns.start / per)..][..part].copy_from_slice(own);
     }
 }
 

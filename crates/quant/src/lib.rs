@@ -61,7 +61,7 @@ pub use assemble::{AssembleError, Assembler, Codes};
 #[cfg(feature = "products")]
 pub use attend::{Attention, attend};
 pub use codec::{
-    BadData, Codec, Difference, Encoder, Levels, Matrix, Merger, PlaneTensor, Recoder, SchemeFamily,
+    BadData, Codec, Difference, Encoder, Fact, Levels, Matrix, Merger, PlaneTensor, Recoder, SchemeFamily,
 };
 #[cfg(feature = "products")]
 pub use columns::ColumnsMut;

@@ -11,10 +11,12 @@
 
 mod affine;
 mod scaled;
+mod shifted;
 mod ternary;
 
 pub(crate) use affine::{affine, one_affine};
 pub(crate) use scaled::{least_of, mean, one_scale, scaled};
+pub(crate) use shifted::{Grid, Room, shifted};
 pub(crate) use ternary::ternary;
 
 use crate::float16::Half;

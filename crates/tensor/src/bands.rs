@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Rows, Scheme, Shape};
+use crate::{Lines, Rows, Scheme, Shape};
 
 impl Shape {
     /// The shape as equal matrices: how many, the rows of each, and the values of a row. The last two axes are a matrix
@@ -25,9 +25,25 @@ impl Scheme {
     /// # Panics
     /// If there is no such plane.
     pub fn band_bytes(&self, plane: usize, len: u64, rows: u64, band: &Range<u64>) -> Range<u64> {
-        match self.rows_in(&self.planes[plane]) {
+        self.line_bytes(Lines::Rows, plane, len, rows, band)
+    }
+
+    /// The bytes of plane `plane` that rows or columns `band` lie in, of a matrix of `count` of them that takes `len` bytes of the
+    /// plane.
+    ///
+    /// # Panics
+    /// If there is no such plane.
+    pub fn line_bytes(
+        &self,
+        lines: Lines,
+        plane: usize,
+        len: u64,
+        count: u64,
+        band: &Range<u64>,
+    ) -> Range<u64> {
+        match self.lines_in(&self.planes[plane], lines) {
             Rows::Bands(per) => {
-                let run = len / rows.div_ceil(per);
+                let run = len / count.div_ceil(per);
                 band.start / per * run..band.end.div_ceil(per) * run
             }
             Rows::Whole | Rows::Scattered => 0..len,
@@ -35,19 +51,24 @@ impl Scheme {
     }
 }
 
-/// The number of rows that can be read in the scheme `read`, and written in all of `written`, apart from the other rows of a
-/// matrix of `rows`: a band begins at a multiple of it.
-pub fn band_unit<'a>(read: &Scheme, written: impl IntoIterator<Item = &'a Scheme>, rows: u64) -> u64 {
+/// The number of rows or columns that can be read in the scheme `read`, and written in all of `written`, apart from the others of
+/// a matrix of `count`: a band begins at a multiple of it.
+pub fn band_unit<'a>(
+    lines: Lines,
+    read: &Scheme,
+    written: impl IntoIterator<Item = &'a Scheme>,
+    count: u64,
+) -> u64 {
     let units = |scheme: &Scheme, whole: u64| {
-        let unit = scheme.planes.iter().map(|plane| match scheme.rows_in(plane) {
+        let unit = scheme.planes.iter().map(|plane| match scheme.lines_in(plane, lines) {
             Rows::Bands(per) => per,
             Rows::Whole => whole,
-            Rows::Scattered => rows,
+            Rows::Scattered => count,
         });
         unit.fold(1, lcm)
     };
     // Several bands may read one plane, but only one may write it.
-    written.into_iter().fold(units(read, 1), |unit, scheme| lcm(unit, units(scheme, rows))).min(rows)
+    written.into_iter().fold(units(read, 1), |unit, scheme| lcm(unit, units(scheme, count))).min(count)
 }
 
 /// A tensor as equal matrices of rows.
@@ -76,7 +97,7 @@ impl<'a> Bands<'a> {
             return None;
         }
         let sizes = scheme.planes.iter().map(|p| Some(scheme.plane_bytes(p, shape).ok()? / matrices));
-        let unit = band_unit(scheme, [], rows);
+        let unit = band_unit(Lines::Rows, scheme, [], rows);
         Some(Bands { scheme, sizes: sizes.collect::<Option<_>>()?, matrices, rows, k, unit })
     }
 

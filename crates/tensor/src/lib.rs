@@ -33,5 +33,5 @@ pub use mapping::{MapOutcome, MapRule, MapStep, Mapping};
 pub use name::{Pattern, nearest, nearness};
 pub use scheme::{Hold, IN, OUT, PlaneAxis, PlaneSpec, Rows, Scheme, SchemeError};
 pub use shape::Shape;
-pub use stage::{SharedStage, Stage, StageInput};
+pub use stage::{Lines, SharedStage, Stage, StageInput};
 pub use template::{Captures, Segment, Takes, Template};

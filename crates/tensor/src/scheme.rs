@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Dtype, Shape};
+use crate::{Dtype, Lines, Shape};
 
 /// The last logical axis of a weight (input features), as [`PlaneAxis::Cells`] counts axes.
 pub const IN: usize = 0;
@@ -78,14 +78,14 @@ pub struct Scheme {
     pub planes: Cow<'static, [PlaneSpec]>,
 }
 
-/// How the rows of a matrix lie in a plane.
+/// How the rows, or the columns, of a matrix lie in a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// One after the other, this many in a run of cells: a band of whole runs is a range of bytes.
     Bands(u64),
-    /// All rows share the plane.
+    /// All of them share the plane.
     Whole,
-    /// The bytes of a row lie among those of others.
+    /// The bytes of one lie among those of others.
     Scattered,
 }
 
@@ -150,15 +150,24 @@ impl Scheme {
 
     /// How the rows of a matrix, `[out, in]`, lie in `plane`.
     pub fn rows_in(&self, plane: &PlaneSpec) -> Rows {
-        let out = |axis: &PlaneAxis| match axis {
-            PlaneAxis::Cells { axis: OUT, per, .. } => Some(*per),
+        self.lines_in(plane, Lines::Rows)
+    }
+
+    /// How the rows or the columns of a matrix, `[out, in]`, lie in `plane`.
+    pub fn lines_in(&self, plane: &PlaneSpec, lines: Lines) -> Rows {
+        let wanted = if lines == Lines::Rows { OUT } else { IN };
+        let along = |axis: &PlaneAxis| match axis {
+            PlaneAxis::Cells { axis, per, .. } if *axis == wanted => Some(*per),
             _ => None,
         };
-        match plane.axes.iter().position(|axis| out(axis).is_some()) {
-            Some(0) => Rows::Bands(out(&plane.axes[0]).unwrap_or(1)),
+        match plane.axes.iter().position(|axis| along(axis).is_some()) {
+            // A leading axis, to the scheme, comes before those that it speaks about.
+            Some(0) if lines == Lines::Rows || self.trailing > OUT => {
+                Rows::Bands(along(&plane.axes[0]).unwrap_or(1))
+            }
             Some(_) => Rows::Scattered,
-            // A leading axis, to the scheme.
-            None if self.trailing <= OUT => Rows::Bands(1),
+            None if self.trailing <= OUT && lines == Lines::Rows => Rows::Bands(1),
+            None if self.trailing == 0 => Rows::Scattered,
             None => Rows::Whole,
         }
     }
@@ -258,6 +267,15 @@ mod tests {
         let two = Scheme { name: "two".into(), trailing: 2, planes: Cow::Borrowed(&[]) };
         let rows = |axes| two.rows_in(&PlaneSpec::new("plane", 4, axes));
         assert_eq!([rows(FP8), rows(GPTQ), rows(INDEX)], [Rows::Bands(128), Rows::Scattered, Rows::Whole]);
+        let columns = |axes| two.lines_in(&PlaneSpec::new("plane", 4, axes), Lines::Columns);
+        const ROW: &[PlaneAxis] = &[cells(OUT, 1)];
+        assert_eq!(
+            [columns(FP8), columns(GPTQ), columns(INDEX), columns(ROW)],
+            [Rows::Scattered, Rows::Bands(8), Rows::Bands(1), Rows::Whole]
+        );
+        for scheme in [Scheme::plain(Dtype::F32), Scheme::blocks("q4_k", 256, 144)] {
+            assert_eq!(scheme.lines_in(&scheme.planes[0], Lines::Columns), Rows::Scattered);
+        }
         let q4k = Scheme::blocks("q4_k", 256, 144);
         assert_eq!(q4k.rows_in(&q4k.planes[0]), Rows::Bands(1));
         let of = |axes| Scheme { planes: vec![PlaneSpec::new("plane", 4, axes)].into(), ..two.clone() };

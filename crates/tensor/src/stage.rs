@@ -6,18 +6,30 @@ use std::sync::Arc;
 
 use crate::{Scheme, Shape};
 
-/// Rows that a stage changes.
+/// The part of a matrix that a stage changes.
 #[derive(Clone, Copy, Debug)]
 pub struct StageInput<'a> {
-    /// The planes of these rows, in the order of the scheme.
+    /// The planes of this part, in the order of the scheme.
     pub planes: &'a [&'a [u8]],
     /// How many rows.
     pub rows: usize,
     /// Values of a row.
     pub k: usize,
+    /// Rows of the whole matrix, and values of a row of it.
+    pub whole: [usize; 2],
 }
 
-/// A change of a tensor's rows that somebody defines who uses this library: after all movement, some rows at a time, on any thread.
+/// The direction in which a matrix is cut into bands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// Bands of whole rows.
+    #[default]
+    Rows,
+    /// Bands of whole columns: where planes have the columns of a matrix as their slowest axis.
+    Columns,
+}
+
+/// A change of a tensor that somebody defines who uses this library: after all movement, a band at a time, on any thread.
 pub trait Stage: fmt::Debug + Send + Sync {
     /// Its name, which plans show.
     fn name(&self) -> &str;
@@ -40,13 +52,21 @@ pub trait Stage: fmt::Debug + Send + Sync {
     /// Why the stage cannot change a tensor of this shape.
     fn fits(&self, shape: &Shape) -> Result<(), String>;
 
-    /// It gets multiples of this many rows, and the last rows of a matrix; `u64::MAX` for all rows of a matrix together.
+    /// Whether it gets bands of rows or of columns. Beside changes that get bands of the other kind, it gets whole matrices.
+    fn lines(&self) -> Lines {
+        Lines::Rows
+    }
+
+    /// It gets multiples of this many rows or columns, and the last ones of a matrix; `u64::MAX` for all of a matrix together.
     fn unit(&self) -> u64 {
         1
     }
 
-    /// Changes rows to `planes`, one for each plane of the scheme that it gives, as long as the scheme says for `[rows, k]`.
-    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]);
+    /// Changes a band to `planes`, one for each plane of the scheme that it gives, as long as the scheme says for `[rows, k]`.
+    ///
+    /// # Errors
+    /// Why these values cannot be changed, where the shape does not show it.
+    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]) -> Result<(), String>;
 }
 
 /// A shared stage. Two are equal if they are one object, or have the same name, schemes and identity.

@@ -1,9 +1,9 @@
 //! AWQ: `quant_method: awq` in `config.json`; `qweight`, `qzeros` and `scales`.
 
-use serde_json::Value;
-use tensor::Dtype;
+use serde_json::{Map, Value, json};
+use tensor::{Dtype, Scheme};
 
-use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight, described, split};
 use super::{BY_NAME, RUNNING, WRITER, group_size, method};
 use quant::spelling::Scope;
 
@@ -45,6 +45,32 @@ impl Convention for Awq {
     fn read(&self, config: &Value) -> Option<Result<Box<dyn ConventionReader>, String>> {
         let config = method(config, "awq")?;
         Some(scope(config).map(|scope| Box::new(Modules(scope)) as Box<dyn ConventionReader>))
+    }
+
+    /// All weights have groups of one size.
+    fn describe(&self, weights: &[(&str, &Scheme)], before: Option<&Value>) -> Option<Map<String, Value>> {
+        let (plain, quantised) = split(weights);
+        let scope = |(_, scheme): &(&str, &Scheme)| {
+            let (scope, _) = scheme.name.strip_prefix("awq:")?.split_once(',')?;
+            Scope::parse(scope)
+        };
+        let first = scope(quantised.first()?)?;
+        if quantised.iter().any(|weight| scope(weight) != Some(first)) {
+            return None;
+        }
+        let plain: Vec<&str> = plain.iter().map(|(module, _)| *module).collect();
+        let group = if let Scope::Group(group) = first { json!(group) } else { json!(-1) };
+        let config = json!({
+            "bits": 4,
+            "group_size": group,
+            "modules_to_not_convert": plain,
+            "quant_method": "awq",
+            "version": "gemm",
+            "zero_point": true,
+        });
+        let Value::Object(config) = config else { return None };
+        let config = described(config, before, &["modules_to_not_convert"]);
+        Some([("quantization_config".to_owned(), config.into())].into_iter().collect())
     }
 }
 

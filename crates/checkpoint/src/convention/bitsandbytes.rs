@@ -50,7 +50,7 @@ impl Convention for BitsAndBytes {
     }
 
     /// Eight bits only: four need a `quant_state` for each module.
-    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+    fn describe(&self, weights: &[(&str, &Scheme)], _: Option<&Value>) -> Option<Map<String, Value>> {
         let (plain, quantised) = split(weights);
         if quantised.is_empty() || quantised.iter().any(|(_, scheme)| scheme.name != "bnb-int8") {
             return None;

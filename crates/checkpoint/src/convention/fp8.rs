@@ -51,7 +51,7 @@ impl Convention for Fp8 {
     }
 
     /// Blocks of one size, or one scale a weight; scales of rows are another convention's.
-    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+    fn describe(&self, weights: &[(&str, &Scheme)], _: Option<&Value>) -> Option<Map<String, Value>> {
         let (plain, quantised) = super::gather::split(weights);
         let span = |scheme: &Scheme| {
             let span = scheme.name.strip_prefix("fp8:e4m3,")?.split(',').next()?;

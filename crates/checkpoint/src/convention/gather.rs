@@ -77,19 +77,46 @@ pub trait Convention: Sync {
         known(self.keys(), path)
     }
 
-    /// The keys of `config.json` that say that these modules' weights, plain ones among them, have these schemes;
-    /// `None` if the convention cannot say that.
-    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
-        let _ = weights;
+    /// The keys of `config.json` that say that these modules' weights, plain ones among them, have these schemes, where the source's
+    /// `quantization_config` is `before`; `None` if the convention cannot say that.
+    fn describe(&self, weights: &[(&str, &Scheme)], before: Option<&Value>) -> Option<Map<String, Value>> {
+        let _ = (weights, before);
         None
     }
 }
 
 /// Returns the keys of `config.json` with which [`gather`] finds `weights`: the module name and the scheme of every
-/// quantised weight and every plain matrix. With `mlx`, only keys that mlx-lm reads will do.
-pub(crate) fn describe(weights: &[(&str, &Scheme)], mlx: bool) -> Option<Map<String, Value>> {
+/// quantised weight and every plain matrix. The source has `before` as its `quantization_config`. With `mlx`, only keys that
+/// mlx-lm reads will do.
+pub(crate) fn describe(
+    weights: &[(&str, &Scheme)],
+    before: Option<&Value>,
+    mlx: bool,
+) -> Option<Map<String, Value>> {
     let reads = |c: &&&dyn Convention| !mlx || c.name() == "mlx";
-    CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights))
+    CONVENTIONS.iter().filter(reads).find_map(|c| c.describe(weights, before))
+}
+
+/// The description `said` of weights some of which were `before` in the same method: the keys that say how they were made stay. It is
+/// `before` itself where that says the same. `exact` are keys whose absence says something.
+pub(super) fn described(
+    said: Map<String, Value>,
+    before: Option<&Value>,
+    exact: &[&str],
+) -> Map<String, Value> {
+    let before = before.and_then(Value::as_object);
+    let Some(before) = before.filter(|before| before.get("quant_method") == said.get("quant_method")) else {
+        return said;
+    };
+    let same = said.iter().all(|(key, value)| before.get(key).is_none_or(|before| before == value))
+        && exact.iter().all(|key| before.contains_key(*key) == said.contains_key(*key));
+    let mut all = before.clone();
+    if !same {
+        // The newer name of `checkpoint_format`.
+        exact.iter().chain(&["format"]).for_each(|key| drop(all.remove(*key)));
+        all.extend(said);
+    }
+    all
 }
 
 /// The weights with a name.

@@ -1,8 +1,9 @@
 //! GPTQ: `quant_method: gptq` in `config.json`; `qweight`, `qzeros`, `scales` and `g_idx`.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use tensor::Scheme;
 
-use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight};
+use super::gather::{Convention, ConventionReader, Keys, QuantisedModule, Weight, described, split};
 use super::{BY_NAME, BY_TENSORS, MAKING, RUNNING, WRITER, any_of, group_size, in_order, method};
 use quant::spelling::{GPTQ_BITS, GptqVersion as Version, REALS, Scope};
 
@@ -76,6 +77,120 @@ impl Convention for Gptq {
         let config = method(config, "gptq")?;
         Some(Modules::read(config).map(|modules| Box::new(modules) as Box<dyn ConventionReader>))
     }
+
+    /// What most weights have is said once, and what others have by `dynamic`, which GPTQModel and vLLM read. Matrices of the layers
+    /// that are left out are named there too; transformers goes by `modules_in_block_to_quantize`, which names the others.
+    ///
+    /// Source: GPTQModel@f4c327a1, gptqmodel/quantization/config.py `_resolve_dynamic_override`; vLLM 0.33.0,
+    /// vllm/model_executor/layers/quantization/utils/gptq_utils.py; optimum 2.3.0, optimum/gptq/quantizer.py `convert_model`.
+    fn describe(&self, weights: &[(&str, &Scheme)], before: Option<&Value>) -> Option<Map<String, Value>> {
+        let (plain, quantised) = split(weights);
+        let said: Vec<(&str, Said)> = quantised
+            .iter()
+            .map(|(module, scheme)| Some((*module, Said::of(&scheme.name)?)))
+            .collect::<Option<_>>()?;
+        let (_, first) = said.first()?;
+        if said.iter().any(|(_, said)| said.version != first.version) {
+            return None;
+        }
+        let count = |wanted: &Said| said.iter().filter(|(_, said)| said == wanted).count();
+        let usual = said.iter().rev().map(|(_, said)| *said).max_by_key(|said| count(said))?;
+        let left: Vec<&str> =
+            plain.iter().map(|(module, _)| *module).filter(|m| in_layer(m).is_some()).collect();
+        let mut dynamic = Map::new();
+        for module in &left {
+            dynamic.insert(format!("-:^{}$", escaped(module)), json!({}));
+        }
+        for (module, own) in said.iter().filter(|(_, own)| *own != usual) {
+            let own = json!({"bits": own.bits, "group_size": own.group_size()});
+            dynamic.insert(format!("+:^{}$", escaped(module)), own);
+        }
+        // Weights that were so before may have any zero points; those of version 1 that are encoded here have the symmetric one.
+        let any_zeros =
+            before.is_some_and(|before| before["quant_method"] == "gptq" && before["sym"] == false);
+        let config = json!({
+            "bits": usual.bits,
+            "checkpoint_format": usual.version.family().replace('-', "_"),
+            "desc_act": false,
+            "group_size": usual.group_size(),
+            "lm_head": false,
+            "quant_method": "gptq",
+            "sym": usual.version == Version::V1 && !any_zeros,
+        });
+        let Value::Object(mut config) = config else { return None };
+        if !dynamic.is_empty() {
+            config.insert("dynamic".to_owned(), dynamic.into());
+        }
+        if !left.is_empty() {
+            let modules = said.iter().map(|(module, _)| *module);
+            config.insert(IN_BLOCK.to_owned(), json!([in_block(modules, &left)]));
+        }
+        let config = described(config, before, &["dynamic", IN_BLOCK]);
+        Some([("quantization_config".to_owned(), config.into())].into_iter().collect())
+    }
+}
+
+/// The modules that transformers makes quantised layers of; without it, all linear ones of the layers.
+const IN_BLOCK: &str = "modules_in_block_to_quantize";
+
+/// What `config.json` says of weights of one scheme.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Said {
+    version: Version,
+    bits: u64,
+    scope: Scope,
+}
+
+impl Said {
+    /// Of the scheme called `name`; `None` if it is none, or has an order of its own, whose groups the name does not tell.
+    fn of(name: &str) -> Option<Said> {
+        let (family, params) = name.split_once(':')?;
+        let version = [Version::V1, Version::V2].into_iter().find(|version| version.family() == family)?;
+        let [bits, scope, _] = *params.split(',').collect::<Vec<_>>() else { return None };
+        let bits = bits.strip_prefix('b')?.parse().ok()?;
+        let scope = Scope::parse(scope).filter(|scope| matches!(scope, Scope::Group(_) | Scope::Row))?;
+        Some(Said { version, bits, scope })
+    }
+
+    /// -1 for a whole row.
+    fn group_size(self) -> Value {
+        match self.scope {
+            Scope::Group(group) => group.into(),
+            _ => (-1).into(),
+        }
+    }
+}
+
+/// The part of a module's name after the number of its layer.
+fn in_layer(module: &str) -> Option<&str> {
+    let numbered = |segment: &str| !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_digit());
+    let mut rest = module;
+    while let Some((segment, after)) = rest.split_once('.') {
+        rest = after;
+        if numbered(segment) {
+            return Some(rest);
+        }
+    }
+    None
+}
+
+/// The ends of the names of `modules` that end none of `left`: within a layer, or the whole names.
+fn in_block<'a>(modules: impl Iterator<Item = &'a str> + Clone, left: &[&str]) -> Vec<&'a str> {
+    let short = modules.clone().map(|module| in_layer(module).unwrap_or(module));
+    let mut short: Vec<&str> = short.collect();
+    short.sort_unstable();
+    short.dedup();
+    if left.iter().any(|module| short.iter().any(|end| module.ends_with(end))) {
+        return modules.collect();
+    }
+    short
+}
+
+/// A pattern that matches `name` alone.
+fn escaped(name: &str) -> String {
+    name.chars()
+        .flat_map(|c| (!c.is_alphanumeric() && c != '_').then_some('\\').into_iter().chain([c]))
+        .collect()
 }
 
 impl Modules {

@@ -57,7 +57,7 @@ impl Convention for Mlx {
 
     /// The most common parameters are stored once, those of other modules under their paths. Both are stored under two
     /// keys, as mlx-lm does.
-    fn describe(&self, weights: &[(&str, &Scheme)]) -> Option<Map<String, Value>> {
+    fn describe(&self, weights: &[(&str, &Scheme)], _: Option<&Value>) -> Option<Map<String, Value>> {
         let quantised = weights.iter().filter(|(_, scheme)| scheme.dtype().is_none());
         let said: Vec<(&str, Map<String, Value>)> =
             quantised.map(|(module, scheme)| Some((*module, said(&scheme.name)?))).collect::<Option<_>>()?;

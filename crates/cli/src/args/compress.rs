@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::OutputFormat;
 use weighbridge::convert::compress::Target;
+use weighbridge::planner::Preset;
 
 use super::convert::{FormatArg, WriteArgs, format};
 use super::size::size;
@@ -17,10 +18,21 @@ enum CompressFormatArg {
     Gguf,
     /// A directory for mlx-lm, with bits for each layer
     Mlx,
-    /// A directory for Hugging Face transformers: int8, or as stored
+    /// A directory for Hugging Face transformers: int8, 4 bits of GPTQ or AWQ, or as stored
     Hf,
     /// A directory of .npy files, as squish reads it
     NpyDir,
+}
+
+/// The encoding of a directory for Hugging Face transformers, as its config.json calls it.
+#[derive(Clone, Copy, ValueEnum)]
+enum QuantMethodArg {
+    /// 8 bits, a scale a row (bitsandbytes)
+    Int8,
+    /// 4 bits, a scale for 128 columns
+    Gptq,
+    /// 4 bits, a scale and a zero point for 128 columns
+    Awq,
 }
 
 /// `compress`.
@@ -40,6 +52,7 @@ enum CompressFormatArg {
     Examples:\n  \
     weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
+    weighbridge compress model/ small/ --to hf --target 4bit --gptq --text text.txt\n  \
     weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
@@ -56,6 +69,9 @@ pub(crate) struct CompressArgs {
     /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]
     to: Option<CompressFormatArg>,
+    /// The encoding of an hf directory, all of whose matrices have the same [default: int8 if the target allows it, else gptq]
+    #[arg(long, value_enum, value_name = "METHOD")]
+    quant_method: Option<QuantMethodArg>,
     /// The importance matrix of the source
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
@@ -95,6 +111,22 @@ impl CompressArgs {
     /// The source, the destination and the target, all of which are required.
     pub(crate) fn what(&self) -> Option<(&PathBuf, &PathBuf, Target)> {
         Some((self.source.as_ref()?, self.destination.as_ref()?, self.target?))
+    }
+
+    /// The preset of the encoding that was asked for, if one was.
+    pub(crate) fn preset(&self, format: OutputFormat) -> Result<Option<&'static Preset>, String> {
+        let Some(method) = self.quant_method else { return Ok(None) };
+        if format != OutputFormat::Hf {
+            let name = format.name();
+            return Err(format!(
+                "`--quant-method` is for hf directories, not for {name}\nhint: add `--to hf`"
+            ));
+        }
+        Ok(Preset::named(match method {
+            QuantMethodArg::Int8 => "int8",
+            QuantMethodArg::Gptq => "gptq-4bit",
+            QuantMethodArg::Awq => "awq-4bit",
+        }))
     }
 
     /// The format: as asked for, or as the destination's extension says.

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         max_shard: args.write.max_shard_size,
         memory: args.write.memory,
         sync_every: args.write.sync_every,
+        preset: args.preset(format).map_err(Failure::Usage)?,
         ..ConvertOptions::default()
     };
     if args.awq && args.imatrix.is_none() && args.text.is_none() {
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let products = held.as_mut().and_then(|held| held.products.take());
     let compensation = products.map(|products| work.compensation(products, &options)).transpose()?;
     options.compensation = compensation.as_ref();
-    (options.rules, options.preset) = compression.encoding(format);
+    (options.rules, options.preset) = compression.encoding();
     let layout = format.compressed_layout();
     let conversion =
         Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;

@@ -235,7 +235,7 @@ fn what_cannot_be_is_refused() {
     error: invalid value 'q4_k_x' for '--preset <NAME>': no preset is called `q4_k_x`
       gguf: q2_k_s, q2_k, q3_k_s, q3_k_m, q3_k_l, mxfp4_moe, iq4_xs, q4_0, q4_k_s, iq4_nl, q4_k_m, q4_1, q5_0, q5_k_s, q5_k_m, q5_1, q6_k, q8_0
       mlx: mixed_2_6, mlx-3bit, mixed_3_4, mixed_3_6, mlx-4bit, mixed_4_6, mlx-5bit, mlx-6bit, mlx-8bit
-      hf: fp8-block, int8
+      hf: gptq-4bit, awq-4bit, fp8-block, int8
       npy-dir: squish-4bit, squish-int8
       any format: f16, bf16, f32
     hint: the nearest is `q4_k_m`

@@ -20,15 +20,23 @@ const MLX: &[u32] = &[2, 3, 4, 5, 6, 8];
 const SQUISH: &[&str] =
     &["squish-q4a:g128", "squish-q4a:g64", "squish-q4a:g32", "squish-int8:row", "squish-int8:g64"];
 
-/// The preset of a format that quantises every matrix that may be quantised, with the most bits.
-pub(super) fn preset(format: OutputFormat) -> Option<&'static Preset> {
-    Preset::named(match format {
-        OutputFormat::Gguf => "q8_0",
-        OutputFormat::Mlx => "mlx-8bit",
-        OutputFormat::Hf => "int8",
-        OutputFormat::NpyDir => "squish-int8",
-        OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx => return None,
-    })
+/// The presets of a format that quantise every matrix that may be quantised, with the most bits. Of several, whose encodings one
+/// `config.json` cannot describe together, the larger are first.
+pub(super) fn presets(format: OutputFormat) -> Vec<&'static Preset> {
+    let names: &[&str] = match format {
+        OutputFormat::Gguf => &["q8_0"],
+        OutputFormat::Mlx => &["mlx-8bit"],
+        OutputFormat::Hf => &["int8", "gptq-4bit"],
+        OutputFormat::NpyDir => &["squish-int8"],
+        OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx => &[],
+    };
+    names.iter().filter_map(|name| Preset::named(name)).collect()
+}
+
+/// Whether a program fuses matrices of `scheme` that lie side by side, and reads none of them if others are not alike: vLLM does with
+/// GPTQ and AWQ.
+pub(super) fn is_uniform(scheme: &Scheme) -> bool {
+    ["gptq:", "awq:"].iter().any(|family| scheme.name.starts_with(family))
 }
 
 /// What a matrix may become: encodings of the format that fit its shape, and what it is, if the format holds that.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use load::{Destination, Place, Pool, Sink};
 use quant::Matrix;
-use tensor::{Scheme, Shape};
+use tensor::{Hold, OUT, PlaneAxis, Scheme, Shape, lcm};
 
 use super::{Candidate, Guide};
 use crate::{Conversion, Error};
@@ -210,6 +210,16 @@ impl Sink<'static> for Rows {
     }
 }
 
+/// The number of rows that cells of `scheme` pack.
+fn rows_of_a_cell(scheme: &Scheme) -> usize {
+    let axes = scheme.planes.iter().flat_map(|plane| plane.axes.iter());
+    let rows = axes.filter_map(|axis| match axis {
+        PlaneAxis::Cells { axis: OUT, per, hold: Hold::Packed } => Some(*per),
+        _ => None,
+    });
+    usize::try_from(rows.fold(1, lcm)).unwrap_or(usize::MAX)
+}
+
 /// Some rows of a matrix.
 struct Sample<'a> {
     values: &'a [f32],
@@ -242,6 +252,7 @@ impl Sample<'_> {
         let Some((codec, encoder)) = encoder else {
             return (f64::INFINITY, 1.0, f64::INFINITY);
         };
+        let unit = rows_of_a_cell(scheme);
         let mut sums = vec![(0.0, 0.0, 0.0); self.taken().div_ceil(ROWS)];
         let mut locals = vec![(); pool.threads()];
         pool.chunks(&mut locals, &mut sums, 1, |(), i, sums| {
@@ -256,20 +267,27 @@ impl Sample<'_> {
                 };
                 let end = (row..last).take_while(same).last().unwrap_or(row) + 1;
                 let values = &self.values[row * self.k..end * self.k];
-                let shape = Shape::from([(end - row) as u64, self.k as u64]);
+                // Cells that pack several rows are filled up with rows of zeros.
+                let count = end - row;
+                let filled = count.next_multiple_of(unit);
+                let mut more = vec![];
+                let all = if filled > count {
+                    more.extend_from_slice(values);
+                    more.resize(filled * self.k, 0.0);
+                    &more[..]
+                } else {
+                    values
+                };
+                let shape = Shape::from([filled as u64, self.k as u64]);
                 let len =
                     |plane| usize::try_from(scheme.plane_bytes(plane, &shape).unwrap_or(0)).unwrap_or(0);
                 let mut planes: Vec<Vec<u8>> =
                     scheme.planes.iter().map(|plane| vec![0; len(plane)]).collect();
                 let mut places: Vec<&mut [u8]> = planes.iter_mut().map(|plane| &mut plane[..]).collect();
-                encoder.encode(values, self.k, importance, &mut places);
+                encoder.encode(all, self.k, importance, &mut places);
                 let planes: Vec<&[u8]> = planes.iter().map(|plane| &plane[..]).collect();
                 let mut found = vec![0.0; values.len()];
-                codec.decode(
-                    Matrix { planes: &planes, rows: end - row, k: self.k },
-                    0..end - row,
-                    &mut found,
-                );
+                codec.decode(Matrix { planes: &planes, rows: filled, k: self.k }, 0..count, &mut found);
                 for (values, found) in values.chunks_exact(self.k).zip(found.chunks_exact(self.k)) {
                     let (mut lost, mut of, mut plain) = (0.0f64, 0.0f64, 0.0f64);
                     for (j, (x, y)) in values.iter().zip(found).enumerate() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
 use quant::Feedback;
-use tensor::FileId;
+use tensor::{FileId, Lines};
 
 use crate::change::Change;
 use crate::memory::ledger::Need;
@@ -33,6 +33,8 @@ pub(crate) struct Item<'a, S> {
     pub(crate) moved: Vec<(&'a PlannedPlane, Range<u64>)>,
     pub(crate) rows: usize,
     pub(crate) k: usize,
+    /// Rows of the whole matrix, and values of a row of it.
+    pub(crate) whole: [usize; 2],
     /// Which matrix of the parameter the rows are of, and how many there are.
     pub(crate) matrix: (usize, usize),
     /// One for each of `moved` if there is no change, else one for each plane of the target.
@@ -158,6 +160,7 @@ impl<'a> Cutter<'a> {
                 moved: vec![(plane, range)],
                 rows: 0,
                 k: 0,
+                whole: [0, 0],
                 matrix: (0, 1),
                 target: vec![part],
                 span: None,
@@ -168,7 +171,7 @@ impl<'a> Cutter<'a> {
         Some(())
     }
 
-    /// Items that change values: a band of rows of one matrix each.
+    /// Items that change values: a band of rows, or of columns, of one matrix each.
     fn changes<S: Region>(
         &self,
         param: &'a PlannedParam,
@@ -182,10 +185,17 @@ impl<'a> Cutter<'a> {
         if matrices == 0 || rows == 0 {
             return Some(());
         }
+        let lines = change.lines();
+        let count = if lines == Lines::Rows { rows } else { k };
+        // Rows of a band, and values of each.
+        let part_of = |band: &Range<u64>| {
+            let n = band.end - band.start;
+            if lines == Lines::Rows { (n, k) } else { (rows, n) }
+        };
         let parts = |matrix: u64, band: &Range<u64>| -> Vec<(&'a PlannedPlane, Range<u64>)> {
             let part = |(i, plane): (usize, &'a PlannedPlane)| {
                 let len = plane.bytes / matrices;
-                let range = moved.band_bytes(i, len, rows, band);
+                let range = moved.line_bytes(lines, i, len, count, band);
                 (plane, matrix * len + range.start..matrix * len + range.end)
             };
             param.planes.iter().enumerate().map(part).collect()
@@ -197,9 +207,10 @@ impl<'a> Cutter<'a> {
             let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
             let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
             let feedback = feedback.filter(|feedback| matrices == 1 && feedback.k() as u64 == k);
-            let values = change.values(band.end - band.start, k, feedback);
+            let (part, width) = part_of(band);
+            let values = change.values(part, width, feedback);
             let written = |(i, bytes): (usize, &u64)| {
-                let range = target.band_bytes(i, *bytes, rows, band);
+                let range = target.line_bytes(lines, i, *bytes, count, band);
                 if is_written { range.end - range.start } else { 0 }
             };
             let written = sizes.iter().enumerate().map(written).sum();
@@ -208,29 +219,30 @@ impl<'a> Cutter<'a> {
             Need { read: windows.max().unwrap_or(0), ..fixed }
         };
         let bytes = param.slot_bytes().max(param.planes.iter().map(|p| p.bytes).sum()) / matrices;
-        let unit = change.band(moved, target, rows);
-        let fair = u128::from(rows) * u128::from(BAND) / u128::from(bytes.max(1));
-        let fair = u64::try_from(fair).unwrap_or(u64::MAX).clamp(1, rows);
+        let unit = change.band(moved, target, count).max(1);
+        let fair = u128::from(count) * u128::from(BAND) / u128::from(bytes.max(1));
+        let fair = u64::try_from(fair).unwrap_or(u64::MAX).clamp(1, count.max(1));
         let mut step = fair.checked_next_multiple_of(unit)?;
         let share = self.share.min(WHOLE);
-        let band = fair.min(rows);
-        // Rows that lie across the source are read once, if there is room.
+        let band = fair.min(count);
+        // Lines that lie across the source are read once, if there is room.
         if parts(0, &(0..band)).iter().any(|(plane, range)| {
             let len = range.end - range.start;
             len < plane.bytes / matrices && self.repeats(plane, len)
         }) {
-            step = rows.checked_next_multiple_of(unit)?;
+            step = count.checked_next_multiple_of(unit)?;
         }
-        while step > unit && need(&(0..step.min(rows))).bytes() > share {
+        while step > unit && need(&(0..step.min(count))).bytes() > share {
             step = (step / 2).checked_next_multiple_of(unit)?.min(step - unit).max(unit);
         }
-        let needed = need(&(0..step.min(rows)));
+        let needed = need(&(0..step.min(count)));
         for matrix in 0..matrices {
-            for row in (0..rows).step_by(usize::try_from(step).ok()?) {
-                let band = row..(row + step).min(rows);
+            for line in (0..count).step_by(usize::try_from(step).ok()?) {
+                let band = line..(line + step).min(count);
+                let (part_rows, width) = part_of(&band);
                 let mut target_parts = Vec::with_capacity(targets.len());
                 for (i, rest) in targets.iter_mut().enumerate() {
-                    let range = target.band_bytes(i, sizes[i], rows, &band);
+                    let range = target.line_bytes(lines, i, sizes[i], count, &band);
                     let (part, after) =
                         std::mem::take(rest).split(usize::try_from(range.end - range.start).ok()?);
                     target_parts.push(part);
@@ -241,8 +253,9 @@ impl<'a> Cutter<'a> {
                     param,
                     change,
                     moved: parts(matrix, &band),
-                    rows: usize::try_from(band.end - band.start).ok()?,
-                    k: usize::try_from(k).ok()?,
+                    rows: usize::try_from(part_rows).ok()?,
+                    k: usize::try_from(width).ok()?,
+                    whole: [usize::try_from(rows).ok()?, usize::try_from(k).ok()?],
                     matrix: (usize::try_from(matrix).ok()?, usize::try_from(matrices).ok()?),
                     target: target_parts,
                     span: None,

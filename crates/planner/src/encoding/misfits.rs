@@ -15,7 +15,7 @@ pub(super) fn is_floating(scheme: &Scheme) -> bool {
     scheme.dtype().is_none_or(|d| floats.contains(&d))
 }
 
-/// Checks that a tensor of `shape` can be encoded in `scheme`. `mx.quantize` of mlx 0.32 takes whole groups alone,
+/// Checks that a tensor of `shape` can be encoded in `scheme`. `mx.quantize` of mlx 0.32 and AutoAWQ 0.2.9 take whole groups alone,
 /// and squish computes the size of a group from the shapes of the arrays, where a scheme by itself may end a row with a part of one.
 ///
 /// # Errors
@@ -28,12 +28,17 @@ pub fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
         PlaneAxis::Cells { axis: IN, per, .. } => Some(*per),
         _ => None,
     });
+    let whole = ["mlx-", "squish-", "awq:"].iter().any(|family| scheme.name.starts_with(family));
     match group.filter(|per| columns % per != 0).max() {
-        Some(group) if scheme.name.starts_with("mlx-") || scheme.name.starts_with("squish-") => {
-            Err(format!("its {columns} columns are no whole groups of {group}"))
-        }
+        Some(group) if whole => Err(format!("its {columns} columns are no whole groups of {group}")),
         _ => Ok(()),
     }
+}
+
+/// Whether the readers of a directory have `scheme` for linear layers alone: they put layers of their own in the place of these,
+/// and look up embeddings in plain tables.
+pub(super) fn of_linear_layers(scheme: &Scheme) -> bool {
+    ["gptq:", "gptq-v2:", "awq:"].iter().any(|family| scheme.name.starts_with(family))
 }
 
 /// The format that encoded tensors are written to, and what it can hold.
@@ -61,6 +66,8 @@ fn legal(wanted: &Scheme, shape: &Shape, holder: Option<Holder<'_>>) -> Option<S
     let fits =
         |name: &String| quant::scheme(name).filter(|s| fits(s, shape).is_ok() && is_held(holder, s, shape));
     let fitting = encodable().into_iter().filter_map(|name| fits(&name).map(|s| (name, s)));
+    // Encodings of linear layers are suggested only where one was asked for.
+    let fitting = fitting.filter(|(_, s)| of_linear_layers(wanted) || !of_linear_layers(s));
     let distance = |s: &Scheme| (bits(s) - bits(wanted)).abs();
     fitting.min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1))).map(|(name, _)| name)
 }
@@ -131,6 +138,18 @@ impl Misfits {
         };
         let key = (pattern, shape.clone(), scheme.name.to_string());
         self.params.entry(key).or_insert_with(|| (0, message())).0 += 1;
+    }
+
+    /// A parameter that is no linear layer and cannot take `scheme`, which is for these.
+    pub(super) fn not_linear(&mut self, name: &str, scheme: &Scheme, what: &str) {
+        let message =
+            format!("cannot be `{scheme}`, which readers know for linear layers alone: it is {what}");
+        let hint = Some(
+            "match linear layers alone: `*_proj.weight=…`, or leave other tensors to an earlier rule such as `*embed*=f16`",
+        );
+        let key = (Pattern::of(name).to_string(), message.clone(), String::new());
+        let message = || (0, Diagnostic::new(message).with_hint(hint.map(str::to_owned)));
+        self.params.entry(key).or_insert_with(message).0 += 1;
     }
 
     /// A parameter of which `preset` makes `scheme`, which wants an importance matrix.

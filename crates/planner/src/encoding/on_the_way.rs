@@ -7,7 +7,7 @@ use plan::Resolved;
 use tensor::{Shape, Target};
 
 use super::presets::TRANSPOSED;
-use super::{Choice, Chooser, EncodeRule, LayoutParam, Misfits, Preset, Purposes, Subject};
+use super::{Asker, Choice, Chooser, EncodeRule, LayoutParam, Misfits, Preset, Purposes, Subject};
 use crate::Error;
 
 /// The encodings to apply on the way to the slots. Names are canonical ones, or those of the entries where these are
@@ -40,14 +40,14 @@ impl Encoding {
     pub(crate) fn of<'s>(
         &self,
         resolved: &Arc<Resolved>,
-        purposes: impl FnOnce(&Preset) -> Result<Purposes, Error>,
+        purposes: impl FnOnce(Asker<'_>) -> Result<Purposes, Error>,
         share: impl Fn(&str) -> Option<&'s Shape>,
     ) -> Result<Encoded, Error> {
         let mut by_preset = HashSet::new();
         if self.is_empty() {
             return Ok(Encoded { resolved: Arc::clone(resolved), by_preset });
         }
-        let mut chooser = Chooser::new(self, purposes)?;
+        let mut chooser = Chooser::new(self, None, purposes)?;
         let mut encoded = Resolved::clone(resolved);
         // The last stage of a pipeline may have what is tied, and not its root.
         let mut shapes: HashMap<&str, &Shape> = HashMap::new();

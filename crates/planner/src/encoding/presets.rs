@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tensor::{Diagnostics, Dtype, Scheme, Shape};
 
-use super::misfits::fits;
+use super::misfits::{fits, of_linear_layers};
 use super::purposes::{ParamPurpose, Purpose, Traits};
 use super::{Choice, Purposes, Subject};
 use crate::Error;
@@ -78,7 +78,8 @@ enum To {
     /// The stored scheme, unchanged.
     AsStored,
     /// This scheme, or what [`FALLBACKS`] has for it. `{}` is the dtype of the parameter's own floats, or where its blocks
-    /// say none that of the model's.
+    /// say none that of the model's; `{half}` is that, but f16 for f32; `{group}` is as many columns as every linear layer has whole
+    /// groups of.
     Scheme(&'static str),
 }
 
@@ -143,7 +144,7 @@ impl Preset {
         let made = self.rules.iter().flat_map(|rules| rules.iter().map(|rule| rule.2)).chain([self.base]);
         let names = made.filter_map(|to| match to {
             To::AsStored => None,
-            To::Scheme(name) => Some(name.replace("{}", Dtype::BF16.name())),
+            To::Scheme(name) => Some(spelled(name, Dtype::BF16, 128)),
         });
         names.filter_map(|name| quant::scheme(&name))
     }
@@ -226,15 +227,16 @@ impl Preset {
         // Blocks are decoded to f32, whatever dtype the model computes in.
         let decoded = floats_in(subject.stored).is_none() && subject.scheme.dtype() == Some(Dtype::F32);
         let floats = floats_in(subject.scheme).filter(|_| !decoded).unwrap_or(purposes.floats);
-        let (scheme, fell) = match fitting(wanted, subject.shape, floats) {
+        let wanted = spelled(wanted, floats, purposes.group);
+        let linear = quant::scheme(&wanted).is_some_and(|scheme| of_linear_layers(&scheme));
+        if linear && purposes.other_than_linear(subject.name, subject.shape).is_some() {
+            return Ok(Choice { scheme: None, rule });
+        }
+        let (scheme, fell) = match fitting(&wanted, subject.shape) {
             Some((scheme, fell)) => (Some(scheme), fell),
             None => (None, true),
         };
-        let rule = if fell {
-            format!("{rule}, as {} does not fit", wanted.replace("{}", floats.name()))
-        } else {
-            rule
-        };
+        let rule = if fell { format!("{rule}, as {wanted} does not fit") } else { rule };
         Ok(Choice { scheme, rule })
     }
 }
@@ -289,9 +291,15 @@ pub fn floats_in(scheme: &Scheme) -> Option<Dtype> {
     }
 }
 
+/// The name of a scheme as a preset writes it, with what it leaves open.
+fn spelled(name: &str, floats: Dtype, group: u64) -> String {
+    let half = if floats == Dtype::F32 { Dtype::F16 } else { floats };
+    name.replace("{}", floats.name()).replace("{half}", half.name()).replace("{group}", &group.to_string())
+}
+
 /// `wanted`, or the first of its fallbacks that `shape` fits, and whether it is a fallback.
-fn fitting(wanted: &str, shape: &Shape, floats: Dtype) -> Option<(Arc<Scheme>, bool)> {
-    let mut name = wanted.replace("{}", floats.name());
+fn fitting(wanted: &str, shape: &Shape) -> Option<(Arc<Scheme>, bool)> {
+    let mut name = wanted.to_owned();
     let mut fell = false;
     loop {
         let scheme = quant::scheme(&name)?;
@@ -318,7 +326,7 @@ mod tests {
             let made = preset.rules.iter().flat_map(|rules| rules.iter().map(|rule| rule.2));
             for to in made.chain([preset.base]) {
                 if let To::Scheme(name) = to {
-                    let codec = quant::codec(&name.replace("{}", "bf16")).unwrap();
+                    let codec = quant::codec(&spelled(name, Dtype::BF16, 128)).unwrap();
                     assert!(codec.encoder().is_some() || name == "f32", "`{}`: {name}", preset.name);
                 }
             }
@@ -344,7 +352,7 @@ mod tests {
     #[test]
     fn columns_that_do_not_fit_fall_back_as_in_llama_cpp() {
         let get = |name: &str, columns: u64| {
-            fitting(name, &[2, columns].into(), Dtype::BF16).map(|(s, fell)| (s.name.to_string(), fell))
+            fitting(name, &[2, columns].into()).map(|(s, fell)| (s.name.to_string(), fell))
         };
         let some = |name: &str, fell| Some((name.to_owned(), fell));
         assert_eq!(get("q4_k", 512), some("q4_k", false));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use checkpoint::Checkpoint;
 use model::{Model, Role};
 use plan::Resolved;
-use tensor::{Dtype, Expr, Target};
+use tensor::{Dtype, Expr, Shape, Target};
 
 use super::floats_in;
 use crate::{Adapter, Error};
@@ -129,6 +129,14 @@ pub(super) struct ParamPurpose {
     pub(super) transposed: bool,
 }
 
+impl ParamPurpose {
+    /// Whether it is the matrix of a linear layer within the model, and lies `[out, in]`.
+    fn is_linear(&self) -> bool {
+        let others = [Vector, Router, Position, Output, TiedEmbedding, Embedding, Unused];
+        !self.transposed && !others.contains(&self.purpose)
+    }
+}
+
 /// A canonical parameter in a parameter of a layout.
 pub(crate) struct LayoutParam {
     /// The layout's name.
@@ -177,7 +185,12 @@ pub(crate) struct Purposes {
     pub(super) traits: Traits,
     /// The dtype of floats in the model.
     pub(super) floats: Dtype,
+    /// Columns of a group of GPTQ and AWQ: as many of [`GROUPS`] as every linear layer has whole groups of.
+    pub(super) group: u64,
 }
+
+/// The sizes of groups that all readers of GPTQ and AWQ know (vLLM 0.33.0, `MARLIN_SUPPORTED_GROUP_SIZES`), the usual one first.
+const GROUPS: [u64; 3] = [128, 64, 32];
 
 impl Purposes {
     /// Finds the purpose of each name of a layout from the canonical parameters in it and their roles.
@@ -220,7 +233,15 @@ impl Purposes {
             let layers = layers.get(&place.purpose).map_or(0, BTreeSet::len);
             (name, ParamPurpose { index, layers, ..place })
         });
-        Purposes { places: places.collect(), traits, floats: floats_of(resolved) }
+        let places: HashMap<String, ParamPurpose> = places.collect();
+        let columns: Vec<u64> = held
+            .iter()
+            .filter(|held| places.get(&held.name).is_some_and(ParamPurpose::is_linear))
+            .filter_map(|held| Some(resolved.find(&held.param)?.shape.last_chunk::<2>()?[1]))
+            .collect();
+        let whole = |group: &u64| columns.iter().all(|columns| columns.is_multiple_of(*group));
+        let group = GROUPS.into_iter().find(whole).unwrap_or(GROUPS[0]);
+        Purposes { places, traits, floats: floats_of(resolved), group }
     }
 
     /// The same of the entries of a checkpoint, under the names that they have after a user's rules.
@@ -236,6 +257,24 @@ impl Purposes {
 
     pub(super) fn of(&self, name: &str) -> Option<&ParamPurpose> {
         self.places.get(name)
+    }
+
+    /// What the parameter called `name`, of `shape`, is, if it is not the matrix of one linear layer, `[out, in]`.
+    pub(super) fn other_than_linear(&self, name: &str, shape: &Shape) -> Option<&'static str> {
+        match self.of(name) {
+            None => Some("not used by the model"),
+            Some(place) if !place.is_linear() => Some(match place.purpose {
+                Vector => "a norm or another vector",
+                Router => "a router",
+                Position => "a table of positions",
+                Output => "the output matrix",
+                TiedEmbedding | Embedding => "the token embedding",
+                Unused => "not used by the model",
+                _ => "stored `[in, out]`",
+            }),
+            Some(_) if shape.len() != 2 => Some("no matrix"),
+            Some(_) => None,
+        }
     }
 }
 

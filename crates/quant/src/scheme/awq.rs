@@ -9,6 +9,8 @@
 //! The value is `(code - zero) * scale`. The reference subtracts in int8 and multiplies in the dtype of the scales,
 //! rounding once: so does an f32 product that is rounded to that dtype.
 //!
+//! Encoding is our own, by the least weighted squared error, with any zero point.
+//!
 //! Source: AutoAWQ 0.2.9, awq/utils/packing_utils.py `dequantize_gemm`, awq/modules/linear/gemm.py
 //! `WQLinear_GEMM`.
 
@@ -22,8 +24,9 @@ use super::plane::{each, matrix, out_in, packed, part, plane};
 use super::real::Real;
 use super::scope::Scope;
 use crate::assemble::{AssembleError, Assembler, Codes};
-use crate::codec::PlaneTensor;
-use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
+use crate::codec::{BadData, Codec, Encoder, Levels, Matrix, PlaneTensor, Recoder, SchemeFamily};
+use crate::isa::Isa;
+use crate::search::{Grid, Room, shifted};
 
 /// `awq:g128,f16`: `g128` for groups of 128 inputs, `row` for one group; the dtype of the scales.
 pub(crate) struct AwqFamily;
@@ -108,6 +111,14 @@ impl Codec for Awq {
         self.scales.check("scales", "a scale", scales)
     }
 
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        Some(self)
+    }
+
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        Some(self)
+    }
+
     fn assembler(&self) -> Option<&dyn Assembler> {
         Some(self)
     }
@@ -123,23 +134,69 @@ impl Codec for Awq {
     }
 }
 
+/// Writes `tile`, eight rows of `columns`, as column `word` of `plane`, `[columns, words]`.
+fn pack(tile: &[u8], columns: usize, plane: &mut [u8], word: usize, words: usize) {
+    for i in 0..columns {
+        RUN.put(OUTPUT.map(|o| tile[o * columns + i]), plane, i * words + word, 1);
+    }
+}
+
+impl Encoder for Awq {
+    fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        let [qweight, qzeros, scales] = planes else { panic!("`{}` has three planes", self.name) };
+        let n = values.len() / k;
+        assert!(n.is_multiple_of(PER), "`{}` of [{n}, {k}]", self.name);
+        let isa = Isa::detect().unwrap_or(Isa::Scalar);
+        let grid = Grid { top: 15, zeros: (0, 15), scales: self.scales };
+        let group = self.scope.size().1.min(k);
+        let groups = k.div_ceil(group);
+        let (mut codes, mut zeros) = (vec![0; PER * k], vec![0; PER * groups]);
+        let mut room = Room::default();
+        for (word, values) in values.chunks_exact(PER * k).enumerate() {
+            for (e, (values, codes)) in values.chunks_exact(k).zip(codes.chunks_exact_mut(k)).enumerate() {
+                for (g, (values, codes)) in values.chunks(group).zip(codes.chunks_mut(group)).enumerate() {
+                    let importance = importance.map(|all| &all[g * group..][..values.len()]);
+                    let found = shifted(isa, grid, values, importance, &mut room, codes);
+                    self.scales.put(scales, g * n + word * PER + e, found.scale);
+                    zeros[e * groups + g] = found.zero;
+                }
+            }
+            pack(&codes, k, qweight, word, n / PER);
+            pack(&zeros, groups, qzeros, word, n / PER);
+        }
+    }
+}
+
+impl Recoder for Awq {
+    fn levels(&self) -> Levels {
+        Levels::Even(16)
+    }
+
+    fn columns(&self, k: usize) -> usize {
+        self.scope.size().1.min(k)
+    }
+
+    fn put(&self, codes: &[u8], k: usize, planes: &mut [&mut [u8]]) {
+        let [qweight, ..] = planes else { panic!("`{}` has three planes", self.name) };
+        let words = codes.len() / k / PER;
+        for (word, codes) in codes.chunks_exact(PER * k).enumerate() {
+            pack(codes, k, qweight, word, words);
+        }
+    }
+}
+
 impl Assembler for Awq {
     fn assemble(&self, codes: &Codes<'_>) -> Result<Vec<Vec<u8>>, AssembleError> {
         let (n, k) = (codes.rows, codes.k);
         let groups = self.scope.groups(k as u64) as usize;
         let mut planes = codes.planes(&self.scheme(), 4, groups)?;
         let [qweight, qzeros, scales] = &mut planes[..] else { unreachable!("three planes") };
-        // Column `i` of `[out, columns]`, as row `i` of `[columns, out / 8]`.
-        let pack = |from: &[u8], columns: usize, i: usize, plane: &mut [u8]| {
-            for word in 0..n / PER {
-                let codes = OUTPUT.map(|o| from[(word * PER + o) * columns + i]);
-                RUN.put(codes, plane, i * (n / PER) + word, 1);
-            }
-        };
-        (0..k).for_each(|i| pack(codes.codes, k, i, qweight));
-        for g in 0..groups {
-            pack(codes.zeros, groups, g, qzeros);
-            (0..n).for_each(|o| self.scales.put(scales, g * n + o, codes.scales[o * groups + g]));
+        for word in 0..n / PER {
+            pack(&codes.codes[word * PER * k..], k, qweight, word, n / PER);
+            pack(&codes.zeros[word * PER * groups..], groups, qzeros, word, n / PER);
+        }
+        for o in 0..n {
+            (0..groups).for_each(|g| self.scales.put(scales, g * n + o, codes.scales[o * groups + g]));
         }
         self.scales.check("scales", "a scale", scales)?;
         Ok(planes)

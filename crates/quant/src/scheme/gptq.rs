@@ -16,6 +16,10 @@
 //! `_shift_gptq_qzeros`, whom we follow, AutoGPTQ's qlinear_cuda_old.py and exllama's kernels wrap, AutoGPTQ's
 //! qlinear_cuda.py goes on to `2^bits`. Its writer never stores that field.
 //!
+//! Encoding is our own, by the least weighted squared error. Version 1 is symmetric: every zero point is `2^(bits - 1)`, which
+//! all readers know, and which vLLM supposes without reading it. Version 2 has the zero points that fit best. Scales may be
+//! negative, so that the largest value of a group can stand at the end that has one code more.
+//!
 //! Source: GPTQModel@f4c327a1, gptqmodel/nn_modules/qlinear/__init__.py `dequantize_weight`,
 //! gptqmodel/utils/model_dequant.py `convert_gptq_file`, `_shift_gptq_qzeros`; the same arithmetic in
 //! AutoGPTQ@9f7d3707, auto_gptq/nn_modules/qlinear/qlinear_cuda.py.
@@ -23,15 +27,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape};
+use tensor::{Dtype, IN, OUT, PlaneAxis, PlaneSpec, Scheme, Shape, lcm};
 
 use super::bits::Run;
 use super::plane::{each, factor, matrix, number, out_in, packed, part, plane};
 use super::real::{REALS, Real};
 use super::scope::{Scope, check_groups};
 use crate::assemble::{AssembleError, Assembler, Codes};
-use crate::codec::PlaneTensor;
-use crate::codec::{BadData, Codec, Matrix, SchemeFamily};
+use crate::codec::{BadData, Codec, Encoder, Fact, Levels, Matrix, PlaneTensor, Recoder, SchemeFamily};
+use crate::isa::Isa;
+use crate::search::{Grid, Room, shifted};
 
 /// `gptq:b4,g128,f16` (version 1) and `gptq-v2:…`: bits 2, 3, 4 or 8; `g128` for groups of 128 consecutive inputs,
 /// `row` for one group, or `act32` for 32 groups whose members `g_idx` names; the dtype of the scales.
@@ -70,6 +75,36 @@ impl Version {
     /// The number added to a stored zero point.
     fn plus(self) -> i32 {
         i32::from(self == Version::V1)
+    }
+}
+
+impl Gptq {
+    /// What the encoder may choose.
+    fn grid(&self) -> Grid {
+        let top = ((1u16 << self.run.bits) - 1) as u8;
+        let zeros = match self.version {
+            Version::V1 => (top / 2 + 1, top / 2 + 1),
+            Version::V2 => (0, top),
+        };
+        Grid { top, zeros, scales: self.scales }
+    }
+
+    /// Puts the codes of row `o` of `n` into `qweight`.
+    fn put_row(&self, codes: &[u8], n: usize, o: usize, qweight: &mut [u8]) {
+        let Run { per, words, .. } = self.run;
+        for (run, codes) in codes.chunks_exact(per).enumerate() {
+            self.run.put(codes.iter().copied(), qweight, run * words * n + o, n);
+        }
+    }
+
+    /// Puts zero points, `[groups, n]`, into `qzeros`.
+    fn put_zeros(&self, zeros: &[u8], qzeros: &mut [u8]) {
+        let Run { bits, per, words } = self.run;
+        let mask = (1 << bits) - 1;
+        for (run, zeros) in zeros.chunks_exact(per).enumerate() {
+            let stored = zeros.iter().map(|zero| ((i32::from(*zero) - self.version.plus()) & mask) as u8);
+            self.run.put(stored, qzeros, run * words, 1);
+        }
     }
 }
 
@@ -173,8 +208,32 @@ impl Codec for Gptq {
         check_groups("g_idx", g_idx, matrix.k, groups)
     }
 
+    /// An order of one's own is for a quantiser that knows the inputs.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        (!self.scope.indexed()).then_some(self as &dyn Encoder)
+    }
+
+    fn recoder(&self) -> Option<&dyn Recoder> {
+        (!self.scope.indexed()).then_some(self as &dyn Recoder)
+    }
+
     fn assembler(&self) -> Option<&dyn Assembler> {
         Some(self)
+    }
+
+    /// GPTQModel's layers have `g_idx` in their state, in order or not, and AutoGPTQ always writes it.
+    fn facts(&self, shape: &Shape) -> Vec<Fact> {
+        let ([_, inputs], 2) = (out_in(shape), shape.len()) else { return vec![] };
+        if self.scope.indexed() {
+            return vec![];
+        }
+        let (_, group) = self.scope.size();
+        let group_of = |i: u64| i32::try_from(i / group as u64).unwrap_or(i32::MAX);
+        let bytes = (0..inputs).flat_map(|i| group_of(i).to_le_bytes()).collect();
+        vec![Fact {
+            tensor: PlaneTensor { suffix: ".g_idx", dtype: Dtype::I32, shape: [inputs].into() },
+            bytes,
+        }]
     }
 
     fn parts(&self, shape: &Shape) -> Vec<PlaneTensor> {
@@ -194,32 +253,70 @@ impl Codec for Gptq {
     }
 }
 
+impl Encoder for Gptq {
+    fn encode(&self, values: &[f32], k: usize, importance: Option<&[f32]>, planes: &mut [&mut [u8]]) {
+        let [qweight, qzeros, scales] = planes else { panic!("`{}` has three planes", self.name) };
+        let n = values.len() / k;
+        assert!(
+            k.is_multiple_of(self.run.per) && n.is_multiple_of(self.run.per),
+            "`{}` of [{n}, {k}]",
+            self.name
+        );
+        let isa = Isa::detect().unwrap_or(Isa::Scalar);
+        let (grid, group) = (self.grid(), self.scope.size().1.min(k));
+        let mut zeros = vec![0; k.div_ceil(group) * n];
+        let (mut codes, mut room) = (vec![0; k], Room::default());
+        for (o, values) in values.chunks_exact(k).enumerate() {
+            for (g, (values, codes)) in values.chunks(group).zip(codes.chunks_mut(group)).enumerate() {
+                let importance = importance.map(|all| &all[g * group..][..values.len()]);
+                let found = shifted(isa, grid, values, importance, &mut room, codes);
+                self.scales.put(scales, g * n + o, found.scale);
+                zeros[g * n + o] = found.zero;
+            }
+            self.put_row(&codes, n, o, qweight);
+        }
+        self.put_zeros(&zeros, qzeros);
+    }
+}
+
+impl Recoder for Gptq {
+    fn levels(&self) -> Levels {
+        Levels::Even(1 << self.run.bits)
+    }
+
+    /// Whole groups in whole words.
+    fn columns(&self, k: usize) -> usize {
+        lcm(self.scope.size().1.min(k) as u64, self.run.per as u64).min(k as u64) as usize
+    }
+
+    fn put(&self, codes: &[u8], k: usize, planes: &mut [&mut [u8]]) {
+        let [qweight, ..] = planes else { panic!("`{}` has three planes", self.name) };
+        let n = codes.len() / k;
+        for (o, codes) in codes.chunks_exact(k).enumerate() {
+            self.put_row(codes, n, o, qweight);
+        }
+    }
+}
+
 impl Assembler for Gptq {
     fn assemble(&self, codes: &Codes<'_>) -> Result<Vec<Vec<u8>>, AssembleError> {
         let (n, k) = (codes.rows, codes.k);
-        let Run { bits, per, words } = self.run;
         let groups = self.scope.groups(k as u64) as usize;
-        let mut planes = codes.planes(&self.scheme(), bits, groups)?;
+        let mut planes = codes.planes(&self.scheme(), self.run.bits, groups)?;
         let [qweight, qzeros, scales, rest @ ..] = &mut planes[..] else {
             unreachable!("three planes or four")
         };
-        for o in 0..n {
-            for run in 0..k / per {
-                let codes = codes.codes[o * k + run * per..].iter().copied();
-                self.run.put(codes, qweight, run * words * n + o, n);
-            }
+        for (o, codes) in codes.codes.chunks_exact(k.max(1)).enumerate() {
+            self.put_row(codes, n, o, qweight);
         }
-        let mask = (1 << bits) - 1;
+        let mut zeros = vec![0; groups * n];
         for g in 0..groups {
-            for run in 0..n / per {
-                let zero = |o| ((i32::from(codes.zeros[o * groups + g]) - self.version.plus()) & mask) as u8;
-                let zeros = (run * per..(run + 1) * per).map(zero);
-                self.run.put(zeros, qzeros, (g * (n / per) + run) * words, 1);
-            }
             for o in 0..n {
+                zeros[g * n + o] = codes.zeros[o * groups + g];
                 self.scales.put(scales, g * n + o, codes.scales[o * groups + g]);
             }
         }
+        self.put_zeros(&zeros, qzeros);
         if let ([plane], Some(g_idx)) = (rest, codes.g_idx) {
             for (cell, g) in plane.as_chunks_mut::<4>().0.iter_mut().zip(g_idx) {
                 *cell = g.to_le_bytes();

@@ -9,6 +9,11 @@ use crate::float16::{Half, bfloat_from_le_bytes, bfloat_to_le_bytes, round_to_bf
 /// The dtypes that a weight has before it is quantised, which its scales often keep.
 pub const REALS: &[Dtype] = &[Dtype::F16, Dtype::BF16, Dtype::F32];
 
+/// The bits of the smallest binary16 above 0, 2^-24, as an f32.
+const LEAST_HALF: u32 = (127 - 24) << 23;
+/// The bits of the smallest bfloat16 above 0, as an f32.
+const LEAST_BFLOAT: u32 = 1 << 16;
+
 /// How real numbers are stored, little-endian: as F16, BF16, F32, E8M0 or E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Real(pub(crate) Dtype);
@@ -43,6 +48,15 @@ impl Real {
             Dtype::F32 => x,
             other => unreachable!("nothing is rounded to `{other}`"),
         }
+    }
+
+    /// The number of this type nearest to `x`, but not 0: the smallest there is where that would be it. For factors, whose codes
+    /// are still to be rounded.
+    #[inline(always)]
+    pub(crate) fn round_factor(self, x: f32) -> f32 {
+        let rounded = self.round(x);
+        let least = if self.0 == Dtype::F16 { LEAST_HALF } else { LEAST_BFLOAT };
+        if rounded == 0.0 && x != 0.0 { f32::from_bits(least).copysign(x) } else { rounded }
     }
 
     /// Bytes of one.

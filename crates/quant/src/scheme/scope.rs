@@ -22,7 +22,7 @@ pub enum Scope {
 
 impl Scope {
     /// As names spell it: `tensor`, `row`, `g128`, `b128x128`, `act32`.
-    pub(super) fn parse(text: &str) -> Option<Scope> {
+    pub fn parse(text: &str) -> Option<Scope> {
         let sized = |text: &str, most: u64| number(text).filter(|n| (1..=most).contains(n));
         match text {
             "tensor" => return Some(Scope::Tensor),

@@ -4,7 +4,8 @@ use quant::{Codec, Feedback, Gram, Levels, Matrix};
 
 use crate::{Noise, Planes};
 
-const ROWS: usize = 24;
+/// Whole words of zero points of any width.
+const ROWS: usize = 32;
 const K: usize = 512;
 const DAMPING: f64 = 0.01;
 
@@ -24,6 +25,10 @@ fn recoded() -> Vec<&'static dyn Codec> {
         "iq4_xs",
         "mlx-affine:b3,g64,bf16",
         "squish-int8:row",
+        "gptq:b4,g128,f16",
+        "gptq:b3,g128,f16",
+        "gptq-v2:b4,row,f16",
+        "awq:g64,f16",
     ] {
         assert!(names.contains(&wanted), "`{wanted}` in {names:?}");
     }
@@ -181,7 +186,7 @@ fn it_is_gptq() {
         assert!((f64::from(*weight) / wanted - 1.0).abs() < 1e-3, "weight {j}: {weight} and {wanted}");
     }
     let values: Vec<f32> = noise.floats(ROWS * K).iter().map(|x| x.powi(3)).collect();
-    for name in ["q4_0", "iq4_nl", "q3_k", "q4_k", "mlx-affine:b4,g64,f32"] {
+    for name in ["q4_0", "iq4_nl", "q3_k", "q4_k", "mlx-affine:b4,g64,f32", "gptq:b4,g64,f32"] {
         let codec = quant::codec(name).unwrap();
         let found = decode(codec, &fed(codec, &feedback, &values), ROWS, K);
         let wanted = textbook(codec, &v, feedback.weights(), &values);
@@ -216,7 +221,7 @@ fn results_lose_less_than_by_rounding_alone() {
 #[test]
 fn codes_are_replaced_and_nothing_else() {
     let mut noise = Noise(7);
-    let values = noise.floats(4 * K);
+    let values = noise.floats(ROWS * K);
     for codec in recoded() {
         let (recoder, name) = (codec.recoder().unwrap(), codec.name());
         let places: Vec<f32> = match recoder.levels() {
@@ -224,15 +229,15 @@ fn codes_are_replaced_and_nothing_else() {
             Levels::Listed(all) => all.iter().map(|x| (f32::from(*x) + 127.0) / 240.0).collect(),
         };
         let mut planes = encode(codec, &values, K, None);
-        let encoded = decode(codec, &planes, 4, K);
+        let encoded = decode(codec, &planes, ROWS, K);
         let mut all = vec![];
         for code in 0..places.len() {
-            recoder.put(&vec![code as u8; 4 * K], K, &mut planes.get_mut());
-            all.push(decode(codec, &planes, 4, K));
+            recoder.put(&vec![code as u8; ROWS * K], K, &mut planes.get_mut());
+            all.push(decode(codec, &planes, ROWS, K));
         }
         let (low, high) = (&all[0], &all[all.len() - 1]);
         let mut codes = vec![];
-        for i in 0..4 * K {
+        for i in 0..ROWS * K {
             let span = high[i] - low[i];
             for (values, place) in all.iter().zip(&places) {
                 let wanted = low[i] + span * place;
@@ -247,7 +252,7 @@ fn codes_are_replaced_and_nothing_else() {
             codes.push(code.unwrap_or_else(|| panic!("`{name}`: no code for {}", encoded[i])) as u8);
         }
         recoder.put(&codes, K, &mut planes.get_mut());
-        assert_eq!(decode(codec, &planes, 4, K), encoded, "`{name}`");
+        assert_eq!(decode(codec, &planes, ROWS, K), encoded, "`{name}`");
     }
 }
 

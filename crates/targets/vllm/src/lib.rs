@@ -4,8 +4,10 @@
 //! [`LAYOUT`] describes the parameters of its layers, as any other layout does: use it to plan a load into vLLM's own
 //! tensors.
 
+pub mod absorbed;
 mod family;
 mod layout;
+pub mod marlin;
 pub mod rank_files;
 mod rejoin;
 mod sharded_state;

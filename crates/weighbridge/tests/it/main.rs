@@ -14,6 +14,8 @@ mod harness;
 mod hints;
 mod importance;
 mod judged;
+mod linear;
+mod marlin;
 mod memory;
 mod modules;
 mod one_scale;

@@ -64,7 +64,7 @@ fn scaled_models_compute_the_same() {
         let scaling = compression.scaling(&source, format, &options, &mut pool, &mut each).unwrap();
         let scaled = scaling.norm_results.iter().filter(|norm| norm.power > 0.0).count();
         assert!(scaled > 0, "{name}: {:?}", scaling.norm_results);
-        let (rules, preset) = compression.encoding(format);
+        let (rules, preset) = compression.encoding();
         let wanted = logits(&path);
         let mut distance = |scaling| {
             let options =

@@ -51,13 +51,14 @@ impl Stage for Times {
         self.unit
     }
 
-    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]) {
+    fn apply(&self, input: StageInput<'_>, planes: &mut [&mut [u8]]) -> Result<(), String> {
         self.seen.lock().unwrap().insert(input.rows);
         let values = input.planes[0].as_chunks::<4>().0;
         assert_eq!(values.len(), input.rows * input.k);
         for (from, to) in values.iter().zip(planes[0].as_chunks_mut::<4>().0) {
             *to = (f32::from_le_bytes(*from) * self.by).to_le_bytes();
         }
+        Ok(())
     }
 }
 

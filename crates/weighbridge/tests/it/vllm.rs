@@ -291,5 +291,57 @@ fn what_is_decoded_first_is_read_in_part() {
     );
 }
 
+/// What latent attention makes of `kv_b_proj` is moved there by the plan, on every rank, and reads nothing else.
+#[test]
+fn absorbed_matrices_are_those_of_vllm() {
+    let read = |path: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(testkit::golden(path)).unwrap()).unwrap()
+    };
+    let (golden, theirs) = (read("vllm/deepseek_v3-bf16.json"), read("vllm_mla.json"));
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(&golden, folder.path());
+    for (tp, ranks) in theirs.as_object().unwrap() {
+        let mesh = Mesh { tp: tp.parse().unwrap(), ..Mesh::default() };
+        for (rank, wanted) in (0..).zip(ranks.as_array().unwrap()) {
+            let of = PlanBuilder::new(&checkpoint).layout(weighbridge::vllm::LAYOUT).mesh(mesh).rank(rank);
+            let mut request = of.request().unwrap();
+            let before = request.targets.len();
+            weighbridge::vllm::absorbed::absorb(&mut request).unwrap();
+            assert_eq!(request.targets.len() - before, 2 * 2, "matrices, layers");
+            let plan = request.compile().unwrap();
+            let loaded = plan.load(&mut Pool::new(2)).unwrap();
+            for (name, told) in wanted.as_object().unwrap() {
+                let tensor = loaded.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+                assert_eq!(plan.find(name).unwrap().fidelity, plan::Fidelity::Exact, "{name}");
+                let held = json!([tensor.shape().to_vec(), digest(tensor.bytes())]);
+                assert_eq!(held, *told, "{name}, rank {rank} of {tp}");
+            }
+        }
+    }
+}
+
+/// Blocks of FP8 are decoded first, which is said; other attention has nothing to absorb.
+#[test]
+fn absorbing_says_what_it_loses_and_what_it_cannot_do() {
+    let read = |path: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(testkit::golden(path)).unwrap()).unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let source = checkpoint(&read("vllm/deepseek_v3-fp8.json"), folder.path());
+    let request = |source: &Checkpoint| PlanBuilder::new(source).layout(weighbridge::vllm::LAYOUT).request();
+    let mut of = request(&source).unwrap();
+    weighbridge::vllm::absorbed::absorb(&mut of).unwrap();
+    let plan = of.compile().unwrap();
+    let name = "model.layers.0.self_attn.mla_attn.mla_attn.W_UV";
+    let param = plan.find(name).unwrap();
+    assert_eq!(&*param.scheme.name, "bf16");
+    assert!(matches!(param.fidelity, plan::Fidelity::Lossy(_)), "{:?}", param.fidelity);
+
+    let folder = tempfile::tempdir().unwrap();
+    let other = checkpoint(&read("vllm/llama-bf16.json"), folder.path());
+    let refused = weighbridge::vllm::absorbed::absorb(&mut request(&other).unwrap()).unwrap_err();
+    assert!(refused.what.contains("no layer has the latent attention"), "{}", refused.what);
+}
+
 /// Models with golden files that are declared.
 const FAMILIES: &[&str] = &["llama", "gemma3", "mixtral", "phi3", "qwen2", "qwen3", "deepseek_v3"];

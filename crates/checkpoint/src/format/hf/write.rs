@@ -1,5 +1,7 @@
 //! HF directories, written: the files beside the weights.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
@@ -31,7 +33,7 @@ impl Flavour {
     /// Returns true if a `config.json` can declare weights that are held in `scheme`.
     pub fn says(self, scheme: &Scheme) -> bool {
         let weight = [("model.layers.0.mlp.up_proj", scheme)];
-        scheme.dtype().is_some() || crate::convention::describe(&weight, self == Flavour::Mlx).is_some()
+        scheme.dtype().is_some() || crate::convention::describe(&weight, None, self == Flavour::Mlx).is_some()
     }
 }
 
@@ -124,7 +126,8 @@ pub(crate) fn config_for(
         .filter(|t| t.scheme.dtype().is_none() || (t.shape.len() > 1 && t.name.ends_with(".weight")));
     let weights: Vec<(&str, &Scheme)> = matrices.map(|t| (module(&t.name), &*t.scheme)).collect();
     let mlx = flavour == Flavour::Mlx;
-    let described = crate::convention::describe(&weights, mlx).map(|said| {
+    let before = config.get("quantization_config");
+    let described = crate::convention::describe(&weights, before, mlx).map(|said| {
         let mut config = plain;
         config.extend(said);
         config
@@ -148,6 +151,20 @@ fn module(name: &str) -> &str {
     name.strip_suffix(".weight").unwrap_or(name)
 }
 
+impl Outgoing {
+    /// The tensors that readers of a directory want beside the planes of this one, which say again what its scheme says, each with
+    /// its bytes.
+    pub fn facts(&self) -> Vec<(Outgoing, Vec<u8>)> {
+        let codec = quant::codec(&self.scheme.name);
+        let facts = codec.map(|codec| codec.facts(&self.shape)).unwrap_or_default();
+        let named = |quant::Fact { tensor, bytes }| {
+            let name = format!("{}{}", module(&self.name), tensor.suffix);
+            (Outgoing { name, shape: tensor.shape, scheme: Scheme::plain(tensor.dtype) }, bytes)
+        };
+        facts.into_iter().map(named).collect()
+    }
+}
+
 fn parts(tensor: &Outgoing) -> Option<Vec<quant::PlaneTensor>> {
     let parts = quant::codec(&tensor.scheme.name)?.parts(&tensor.shape);
     (!parts.is_empty()).then_some(parts)
@@ -159,6 +176,16 @@ fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
         let planes = scheme.planes.iter().map(|_| PlaneData { file: FileId(0), bytes: 0..0 }).collect();
         TensorEntry { name, shape, scheme, planes, strides: None }
     };
+    // Tensors that only say again what others say are gone when these are read.
+    let mut facts: HashMap<String, &Outgoing> = HashMap::new();
+    let mut said = vec![];
+    for tensor in tensors {
+        for (fact, _) in tensor.facts() {
+            said.push(entry(fact.name.clone(), fact.shape, fact.scheme));
+            facts.insert(fact.name, tensor);
+        }
+    }
+    let tensors: Vec<&Outgoing> = tensors.iter().filter(|t| !facts.contains_key(&t.name)).collect();
     let entries = tensors.iter().flat_map(|t| match parts(t) {
         Some(parts) => {
             let name = |p: &quant::PlaneTensor| format!("{}{}", module(&t.name), p.suffix);
@@ -166,9 +193,13 @@ fn reads_back(config: &Map<String, Value>, tensors: &[Outgoing]) -> bool {
         }
         None => vec![entry(t.name.clone(), t.shape.clone(), t.scheme.clone())],
     });
-    let read = |e: &TensorEntry| Err(format!("`{}` is not written yet", e.name));
-    let Ok(found) = crate::convention::gather(&Value::Object(config.clone()), entries.collect(), &read)
-    else {
+    let read = |e: &TensorEntry| {
+        let facts = facts.get(&e.name).map(|of| of.facts()).unwrap_or_default();
+        let fact = facts.into_iter().find(|(fact, _)| fact.name == e.name);
+        fact.map(|(_, bytes)| bytes).ok_or_else(|| format!("`{}` is not written yet", e.name))
+    };
+    let entries = entries.chain(said).collect();
+    let Ok(found) = crate::convention::gather(&Value::Object(config.clone()), entries, &read) else {
         return false;
     };
     let same = |(e, t): (&TensorEntry, &Outgoing)| {

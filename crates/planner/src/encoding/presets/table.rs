@@ -40,6 +40,8 @@ const SQUISH4: To = To::Scheme("squish-q4a:g32");
 const SQUISH8: To = To::Scheme("squish-int8:g64");
 const INT8: To = To::Scheme("bnb-int8");
 const FP8: To = To::Scheme("fp8:e4m3,b128x128,f32");
+const GPTQ4: To = To::Scheme("gptq:b4,g{group},{half}");
+const AWQ4: To = To::Scheme("awq:g{group},{half}");
 
 /// Purposes for which `category_is_attn_v` of llama.cpp is true.
 const VALUES: &[Purpose] = &[Value, LatentKeyValue];
@@ -157,6 +159,13 @@ pub static PRESETS: &[Preset] = &[
     mlx("mlx-5bit", 5.5, "5 bits", MLX5).rules(ROUTERS),
     mlx("mlx-6bit", 6.5, "6 bits", MLX6).rules(ROUTERS),
     mlx("mlx-8bit", 8.5, "8 bits", MLX8).rules(ROUTERS),
+    hf("gptq-4bit", 5.7, "the matrices of the layers, 4 bits, a scale for 128 (or 64, or 32)", GPTQ4),
+    hf(
+        "awq-4bit",
+        5.7,
+        "the matrices of the layers, 4 bits, a scale and a zero point for 128 (or 64, or 32)",
+        AWQ4,
+    ),
     hf("fp8-block", 8.0, "the matrices of the layers, a scale for 128 × 128", FP8),
     hf("int8", 8.0, "the matrices of the layers, a scale a row (bitsandbytes)", INT8),
     squish("squish-4bit", 6.0, "4 bits, a scale and an offset for 32", SQUISH4),
