@@ -8,9 +8,10 @@
 
 The rules, of squish@b9a44a9f5: manifest.json gives each name a key; KEY__pt is the tensor itself; KEY__q and KEY__s are codes of int8
 and scales, one a row or one a group; KEY__q4a holds two codes a byte, the even one in the low nibble, each times KEY__s4a plus KEY__z4a
-of its group; KEY__shape is the shape of what was encoded.
+of its group; KEY__shape is the shape of what was encoded. Any of them may be compressed with zstd.
 """
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -24,9 +25,19 @@ except ImportError:
     squish_reads = None
 
 
+def load(path: Path) -> np.ndarray:
+    """As squish does it: the file, or else what `.zst` after its name decompresses to at once, which needs the length in its header."""
+    if path.exists():
+        return np.load(path)
+    import zstandard
+
+    packed = path.with_name(f"{path.name}.zst").read_bytes()
+    return np.load(io.BytesIO(zstandard.ZstdDecompressor().decompress(packed)), allow_pickle=False)
+
+
 def decoded(tensors: Path, key: str) -> np.ndarray:
-    array = lambda suffix: np.load(tensors / f"{key}{suffix}.npy")
-    has = lambda suffix: (tensors / f"{key}{suffix}.npy").exists()
+    array = lambda suffix: load(tensors / f"{key}{suffix}.npy")
+    has = lambda suffix: any((tensors / f"{key}{suffix}.npy{end}").exists() for end in ("", ".zst"))
     if has("__pt"):
         return array("__pt").astype(np.float32)
     if has("__q4a"):
@@ -66,10 +77,10 @@ def codes(directory: Path, mlx: Path) -> None:
         weights |= load_file(file)
     for name, key in manifest.items():
         packed = tensors / f"{key}__q4a.npy"
-        if packed.exists():
-            assert np.load(packed).tobytes() == weights[name].tobytes(), name
+        if packed.exists() or packed.with_name(f"{packed.name}.zst").exists():
+            assert load(packed).tobytes() == weights[name].tobytes(), name
             scales = weights[name.removesuffix("weight") + "scales"]
-            assert (np.load(tensors / f"{key}__s4a.npy").astype(scales.dtype) == scales).all(), name
+            assert (load(tensors / f"{key}__s4a.npy").astype(scales.dtype) == scales).all(), name
             same += 1
     assert same > 0
     print(f"{same} tensors have the same codes and the same scales, rounded")

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) llama_oracle: Option<PathBuf>,
     /// Changed inputs of each fuzz target.
     pub(crate) fuzz_runs: u64,
-    /// How often each conversion is killed.
+    /// How often each kind of work is killed.
     pub(crate) kills: u64,
 }
 
@@ -90,7 +90,7 @@ type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 fn steps() -> [Step; 6] {
     [
         ("fuzz targets", fuzz),
-        ("conversions killed and continued", kills),
+        ("conversions, compressions and cache builds, killed and continued", kills),
         ("models of the thread pool", models),
         ("crates, built as they are packaged", packages),
         ("what others read", interchange),

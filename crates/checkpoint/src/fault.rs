@@ -341,6 +341,14 @@ pub enum Fault {
     /// Another process writes to the same place.
     #[error("another process is writing there")]
     Busy,
+    /// A result that was moved or replaced before the files that it was made from were removed.
+    #[error(
+        "the result is no longer there as it was written, so no more of what it was made from is removed"
+    )]
+    Gone,
+    /// A file that is to be removed, and is another now.
+    #[error("it is not the file that was read, so it is not removed")]
+    Another,
     /// A path that names no file.
     #[error("the path does not end in a name")]
     NoFileName,
@@ -396,6 +404,8 @@ impl Fault {
             | Fault::NoFolder
             | Fault::Source
             | Fault::Busy
+            | Fault::Gone
+            | Fault::Another
             | Fault::NoFileName
             | Fault::Unnamed { .. }
             | Fault::NoKey { .. }

@@ -46,4 +46,4 @@ pub use format::hf::{HfFiles, HfMetadata, Member, RankFiles, plain_config};
 pub use more::More;
 pub use open::{OpenOptions, open, open_from, open_with};
 pub use storage::{ByteSource, Changed, Identity, Io, Location, Name, Pace, Storage};
-pub use write::{Draft, Flavour, Outgoing, Split, WriteOptions, Writer};
+pub use write::{Draft, Flavour, Held, Outgoing, Removal, Split, WriteOptions, Writer, Zstd};

@@ -6,11 +6,13 @@
 //! moved to its place when it is complete and durable: until then a reader finds nothing there, or the earlier file.
 
 mod frame;
+mod held;
 mod journal;
 mod place;
 pub(crate) mod shards;
 mod system;
 mod writer;
+mod zstd;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,11 +24,13 @@ use tensor::{Dtype, Scheme, Shape};
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
 use crate::format::hf::HfFiles;
-use crate::format::{gguf, hf, npz, onnx, safetensors, squish};
+use crate::format::{gguf, hf, npy, npz, onnx, safetensors, squish};
 pub(crate) use frame::Frame;
+pub use held::{Held, Removal};
 use place::DestinationKind;
 pub use shards::Split;
 pub use writer::{WriteOptions, Writer};
+pub use zstd::Zstd;
 
 /// One tensor of a checkpoint that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub(crate) struct OutFile {
     pub(crate) len: u64,
     /// The other parts of the file, which depend on the tensors' bytes.
     pub(crate) frame: Option<Box<dyn Frame>>,
+    /// It is one plane after its head, and is compressed with zstd where that makes it smaller. Its name gets an ending then.
+    pub(crate) zstd: bool,
 }
 
 /// Where a plane goes.
@@ -110,7 +116,7 @@ impl OutFile {
     /// A file whose content is known.
     pub(crate) fn whole(name: impl Into<String>, content: Vec<u8>) -> OutFile {
         let len = content.len() as u64;
-        OutFile { name: name.into(), head: content, len, frame: None }
+        OutFile { name: name.into(), head: content, len, frame: None, zstd: false }
     }
 }
 
@@ -259,6 +265,18 @@ impl Draft {
         Ok(draft)
     }
 
+    /// The same, with each array of a directory of arrays compressed with zstd where that makes its file smaller: `KEY__pt.npy.zst`.
+    #[must_use]
+    pub fn with_zstd(mut self) -> Draft {
+        for spot in self.spots.iter().flatten() {
+            let file = self.files.get_mut(spot.file).filter(|file| file.name.ends_with(npy::SUFFIX));
+            if let Some(file) = file {
+                file.zstd = true;
+            }
+        }
+        self
+    }
+
     /// An ONNX model of `tensors` as initializers, without nodes, and beside it a file with their data: `NAME.onnx` and
     /// `NAME.onnx.data`. Plain dtypes only. Keys of `metadata_props` must be distinct.
     ///
@@ -312,7 +330,7 @@ impl Draft {
                     spots.extend(at.into_iter().map(|at| Spot { file, at }));
                 }
             }
-            files.push(OutFile { name, head, len, frame: None });
+            files.push(OutFile { name, head, len, frame: None, zstd: false });
         }
         Draft { tensors, kind, files, spots, metadata_props: None }
     }
@@ -338,7 +356,7 @@ impl Draft {
         }
     }
 
-    /// Length of all files together in bytes; of ONNX nearly, because one file names the other.
+    /// Length of all files together in bytes, before any is compressed; of ONNX nearly, because one file names the other.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.len))
     }

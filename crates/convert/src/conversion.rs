@@ -4,6 +4,7 @@
 //! fit its tensor, and the format must hold all of it. Then it runs parameter by parameter, so that memory is bounded
 //! by the largest one.
 
+mod guides;
 mod verify;
 
 use std::collections::HashMap;
@@ -13,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use checkpoint::{Checkpoint, Draft, Flavour, HfFiles, Metadata, Outgoing, WriteOptions};
-use load::{Guide, Plan, Pool, Slot};
+use checkpoint::{Checkpoint, Draft, Flavour, Held, HfFiles, Metadata, Outgoing, WriteOptions};
+use load::{Plan, Pool, Slot};
 use model::{DialectName, Loss, Mesh};
 use plan::{Codecs as _, PlannedParam, ResolvedParam};
 use planner::encoding::{Choice, Holder};
@@ -29,6 +30,7 @@ use crate::format::{of_squish, own_layout};
 use crate::names::Names;
 use crate::report::{ConvertReport, Converted};
 use crate::{ConvertOptions, Error, Left, OutputFormat, Scaling, gguf, requantize, resume};
+use guides::Guides;
 
 /// Checks that everything that is lost was allowed, and that something is lost under every key that was.
 fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
@@ -247,7 +249,8 @@ impl<'a> Conversion<'a> {
                     Beside::Hf(files) => Some(carry::with_dtype(*files, &params)),
                     _ => own.map(checkpoint::HfMetadata::files).transpose()?,
                 };
-                Draft::npy_dir(tensors, files)?
+                let draft = Draft::npy_dir(tensors, files)?;
+                if options.zstd { draft.with_zstd() } else { draft }
             }
             (OutputFormat::Onnx, metadata) => {
                 let (metadata_props, more) = carry::to_onnx(&beside, metadata);
@@ -311,6 +314,22 @@ impl<'a> Conversion<'a> {
         pool: &mut Pool,
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
+        let (report, held) = self.run_and_hold(path, pool, each)?;
+        held.release()?;
+        Ok(report)
+    }
+
+    /// As [`Conversion::run`], but keeps what a process needs to continue here, until the result is released: nothing is written
+    /// again then.
+    ///
+    /// # Errors
+    /// As [`Conversion::run`].
+    pub fn run_and_hold(
+        self,
+        path: impl AsRef<Path>,
+        pool: &mut Pool,
+        each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<(ConvertReport, Held), Error> {
         self.write(path.as_ref(), pool, each)
     }
 
@@ -319,7 +338,7 @@ impl<'a> Conversion<'a> {
         path: &Path,
         pool: &mut Pool,
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
-    ) -> Result<ConvertReport, Error> {
+    ) -> Result<(ConvertReport, Held), Error> {
         let started = Instant::now();
         let Conversion {
             checkpoint,
@@ -343,9 +362,10 @@ impl<'a> Conversion<'a> {
             WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
         let limit = options.memory;
-        let guide = |name: &str| guide(options, names.of(name));
+        let (asked, guides) = (options, Guides::new(options, &names));
+        let foreseen = |name: &str| guides.of(name, None);
         let options = load::Options {
-            guide: Some(&guide),
+            guide: Some(&foreseen),
             allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
@@ -361,7 +381,9 @@ impl<'a> Conversion<'a> {
             report.absent.clone_from(&last.pieces().absent);
         }
         let all = || plans.iter().flat_map(|plan| plan.params().iter().enumerate().map(move |p| (plan, p)));
-        let total = all().filter(|(_, (_, p))| p.tied_to.is_none()).count();
+        let order: Vec<&str> =
+            all().filter(|(_, (_, p))| p.tied_to.is_none()).map(|(_, (_, p))| p.name.as_str()).collect();
+        let total = order.len();
         for ((plan, (at, param)), rule) in all().zip(rules) {
             if let Some(root) = param.tied_to {
                 report.tied.push((param.name.clone(), plan.params()[root].name.clone()));
@@ -381,12 +403,27 @@ impl<'a> Conversion<'a> {
                 report.tensors.push(converted);
                 continue;
             }
+            let feedback = match guides::feedback(asked, &names, &order[index..]) {
+                Err(Error::Interrupted { .. }) => {
+                    let kept = writer.kept().map(Path::to_owned);
+                    return Err(Error::Interrupted { kept, done: index, total });
+                }
+                other => other?,
+            };
+            let guided = |name: &str| guides.of(name, feedback.as_deref());
+            let options = load::Options { guide: Some(&guided), ..options };
             let one = plan.one(at);
             let buffers = match limit {
                 Some(limit) => Some(limit.saturating_sub(one.needs(options, pool.threads())?.owned)),
                 None => None,
             };
-            let loaded = one.load_with(pool, load::Options { memory: buffers, ..options })?;
+            let loaded = one.load_with(pool, load::Options { memory: buffers, ..options });
+            // What is recorded as written is of the source as it was opened, whatever happens to it later.
+            if let Err(error) = checkpoint.unchanged() {
+                writer.abandon();
+                return Err(error.into());
+            }
+            let loaded = loaded?;
             let slots = loaded.get(&name).map(load::Tensor::slots).unwrap_or_default();
             let cost = loaded.report();
             converted.difference = cost.differences.get(&name).copied();
@@ -402,10 +439,14 @@ impl<'a> Conversion<'a> {
             }
         }
         // Tensors copied before a file changed and after it are not of one model.
-        checkpoint.unchanged()?;
-        report.file_bytes = writer.finish()?;
+        if let Err(error) = checkpoint.unchanged() {
+            writer.abandon();
+            return Err(error.into());
+        }
+        let held = writer.finish_and_hold()?;
+        (report.file_bytes, report.zstd) = (held.bytes(), held.zstd());
         report.seconds = started.elapsed().as_secs_f64();
-        Ok(report)
+        Ok((report, held))
     }
 }
 
@@ -419,15 +460,6 @@ fn scale(target: &mut Target, scaling: &Scaling, names: &Names, before: &Plan) -
     }
     target.add_stage(SharedStage::new(stage));
     true
-}
-
-/// The guide for encoding the parameter that GGUF calls `name`.
-fn guide<'a>(options: &ConvertOptions<'a>, name: &str) -> Guide<'a> {
-    let scaled = options.scaling.and_then(|scaling| scaling.importance(name));
-    Guide {
-        importance: scaled.or_else(|| options.imatrix.and_then(|imatrix| imatrix.get(name))),
-        feedback: options.compensation.and_then(|compensation| compensation.get(name)),
-    }
 }
 
 /// What GGUF calls the tensors that are written.

@@ -20,8 +20,9 @@ use plan::PlannedParam;
 use planner::encoding::Misfits;
 use planner::plan_as_stored;
 
+use crate::Error;
+use crate::digest::digest;
 use crate::names::Names;
-use crate::{Error, resume};
 
 /// A file of the old form is at most this long; real ones have some tens of MB.
 const MOST: u64 = 4 << 30;
@@ -113,7 +114,7 @@ impl Imatrix {
 
     /// A digest of all that encoders heed.
     pub(crate) fn digest(&self) -> String {
-        resume::digest(self.columns.iter().map(|(name, columns)| (name.as_str(), &columns[..])))
+        digest(self.columns.iter().map(|(name, columns)| (name.as_str(), &columns[..])))
     }
 
     /// How many weights it is about.

@@ -10,6 +10,7 @@ pub mod compress;
 mod conversion;
 mod coverage;
 mod diff;
+mod digest;
 mod error;
 mod format;
 mod gguf;
@@ -24,7 +25,7 @@ mod scaling;
 
 pub use carry::Left;
 pub use checkpoint::Split;
-pub use compensation::Compensation;
+pub use compensation::{Compensation, CompensationOptions, Feedbacks, Summing};
 pub use conversion::{Conversion, Progress};
 pub use coverage::{Covered, coverage};
 pub use diff::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam, diff};

@@ -7,10 +7,11 @@ use model::Mesh;
 use planner::{Adapter, EncodeRule, LayoutKind, Preset};
 use tensor::Diagnostic;
 
-use crate::{Compensation, Imatrix, OutputFormat, Scaling};
+use crate::{Feedbacks, Imatrix, OutputFormat, Scaling};
 
 /// How to convert.
 #[derive(Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct ConvertOptions<'a> {
     /// How the source is read: rules, and what may be absent.
     pub adapter: Adapter,
@@ -21,7 +22,7 @@ pub struct ConvertOptions<'a> {
     /// How much columns matter.
     pub imatrix: Option<&'a Imatrix>,
     /// How the errors of columns make each other good; takes the place of how much they matter.
-    pub compensation: Option<&'a Compensation>,
+    pub compensation: Option<&'a dyn Feedbacks>,
     /// By how much columns are multiplied before they are encoded, and norms divided.
     pub scaling: Option<&'a Scaling>,
     /// Finite values may become infinite in a cast.
@@ -34,6 +35,8 @@ pub struct ConvertOptions<'a> {
     pub overwrite: bool,
     /// Bytes of tensors in a file of an HF or MLX directory [default: as much as transformers or mlx-lm writes].
     pub max_shard: Option<u64>,
+    /// A directory of arrays: each is compressed with zstd where that makes it smaller.
+    pub zstd: bool,
     /// GGUF is cut into several files.
     pub split: Option<Split>,
     /// Tensors of GGUF begin at multiples of this many bytes, a power of two from 8 on [default: as the source's do, or 32].
@@ -65,6 +68,8 @@ impl ConvertOptions<'_> {
         }
         let what = if self.max_shard.is_some() && !matches!(format, OutputFormat::Hf | OutputFormat::Mlx) {
             format!("{name} is not sharded: only hf and mlx directories are")
+        } else if self.zstd && format != OutputFormat::NpyDir {
+            format!("{name} is not compressed with zstd: only npy-dir is")
         } else if self.split.is_some() && format != OutputFormat::Gguf {
             format!("{name} is not split into files: only gguf is")
         } else {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use checkpoint::Zstd;
 use plan::Fidelity;
 use quant::Difference;
 use tensor::{Pattern, Shape, Step};
@@ -111,6 +112,8 @@ pub struct ConvertReport {
     pub bytes_read: u64,
     /// Bytes of the files that hold the tensors.
     pub file_bytes: u64,
+    /// The arrays of a directory that are compressed.
+    pub zstd: Zstd,
     /// The most bytes that were held for parameters at one time, buffers included.
     pub peak_memory: u64,
     /// Wall time.

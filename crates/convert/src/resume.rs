@@ -38,33 +38,21 @@ pub(crate) fn identity(
         text += &scaling.digest();
     }
     if let Some(compensation) = options.compensation {
-        text += &compensation.digest();
+        text += compensation.identity();
     }
     text.into_bytes()
 }
 
-/// A digest of numbers by name, in the order of the names.
-pub(crate) fn digest<'a>(all: impl Iterator<Item = (&'a str, &'a [f32])>) -> String {
-    let mut all: Vec<_> = all.collect();
-    all.sort_unstable_by_key(|(name, _)| *name);
-    let mut hasher = blake3::Hasher::new();
-    for (name, numbers) in all {
-        hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
-        hasher.update(&(numbers.len() as u64).to_le_bytes());
-        for x in numbers {
-            hasher.update(&x.to_le_bytes());
-        }
-    }
-    hasher.finalize().to_hex().to_string()
-}
-
-/// A file's place, and its length and time or tag when it was opened.
+/// A file's place, and its length, time and inode, or its tag, when it was opened. Not its device: some file systems have another number
+/// after a restart.
 fn stamp(text: &mut String, location: &Location, was: Option<&Identity>) {
     let real =
         location.path().and_then(|path| path.canonicalize().ok()).map_or(location.clone(), Location::Path);
     // Writing to a `String` cannot fail.
     let _ = match was {
-        Some(Identity::File { len, modified, .. }) => writeln!(text, "{real} {:?}", Some((len, modified))),
+        Some(Identity::File { len, modified, inode, .. }) => {
+            writeln!(text, "{real} {:?}", (len, modified, inode))
+        }
         Some(other) => writeln!(text, "{real} {other:?}"),
         // Other bytes may be there next time: nothing that is half done can be continued.
         None => writeln!(text, "{real} {}", once()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Scheme, Shape, Stage, StageInput};
 
-use crate::resume;
+use crate::digest::digest;
 
 /// By how much the columns of matrices are multiplied, and the factors of norms divided, by the names of GGUF.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Scaling {
 
     /// A digest of all factors.
     pub(crate) fn digest(&self) -> String {
-        resume::digest(self.matrices.iter().map(|(name, scaled)| (name.as_str(), &scaled.factors[..])))
+        digest(self.matrices.iter().map(|(name, scaled)| (name.as_str(), &scaled.factors[..])))
     }
 }
 

@@ -16,7 +16,6 @@
 mod hadamard;
 mod probe;
 
-use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use quant::Gram;
@@ -146,70 +145,59 @@ pub fn calibrate(
     Ok(found)
 }
 
-/// The products of the columns of what goes into matrices that have it in common.
-#[derive(Debug)]
-pub struct Products {
+/// What goes into one or more matrices.
+#[derive(Clone, Debug, Default)]
+pub struct SharedInput {
     /// The canonical names of the matrices.
     pub names: Vec<String>,
     /// Their rows, together.
     pub rows: usize,
-    /// `Σ x xᵀ`.
-    pub gram: Gram,
+    /// The number of its values.
+    pub k: usize,
+    /// The path of the projection.
+    path: String,
 }
 
-/// Bytes of the products of the inputs of all matrices of `model`.
-pub fn products_bytes(model: &Model) -> u64 {
-    inputs(model).values().map(|input| Gram::bytes(input.k)).fold(0, u64::saturating_add)
-}
-
-/// What goes into one or more matrices.
-#[derive(Default)]
-struct Input {
-    k: usize,
-    names: Vec<String>,
-    rows: usize,
-}
-
-/// The inputs of all matrices, by the path of the projection.
-fn inputs(model: &Model) -> BTreeMap<String, Input> {
-    let mut inputs: BTreeMap<String, Input> = BTreeMap::new();
+/// The inputs of all matrices of `model`, in the order in which they run.
+pub fn shared_inputs(model: &Model) -> Vec<SharedInput> {
+    let mut inputs: Vec<SharedInput> = vec![];
     for part in parts(model) {
         let Some(projection) = model.projections().find(|p| p.path == part.path) else { continue };
-        let input = inputs.entry(part.path).or_default();
-        (input.k, input.rows) = (projection.input, input.rows + part.out.len());
-        input.names.push(part.name);
+        let at = inputs.iter().position(|input| input.path == part.path).unwrap_or_else(|| {
+            let (path, k) = (part.path.clone(), projection.input);
+            inputs.push(SharedInput { k, path, ..SharedInput::default() });
+            inputs.len() - 1
+        });
+        inputs[at].rows += part.out.len();
+        inputs[at].names.push(part.name);
     }
     inputs
 }
 
-/// Runs `tokens` by `model`, and sums how the columns of each input go together. [`products_bytes`] says what that takes. `each` is
-/// told how far it is, and may end it: what was run until then is summed.
+/// Runs `tokens` by `model`, and sums how the columns of each of `inputs` go together: `Σ x xᵀ`, of the same bits whatever the other
+/// inputs are. That takes [`Gram::bytes`] for each. `each` is told how far it is, and may end it: what was run until then is summed.
 ///
 /// # Errors
 /// As [`calibrate`], and if there is not enough memory.
 pub fn products(
     model: &mut Predictor<'_>,
+    inputs: &[&SharedInput],
     tokens: &[u32],
     options: &CalibrateOptions,
     each: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
-) -> Result<Vec<Products>, Error> {
+) -> Result<Vec<Gram>, Error> {
     let length = options.length.max(4);
     if tokens.len() < length {
         return Err(Error::ShortText { found: tokens.len(), wanted: length });
     }
-    let mut inputs = inputs(model.runner.model());
-    let empty = |(path, input): (&String, &Input)| Some((path.clone(), Gram::new(input.k)?));
+    let empty = |input: &&SharedInput| Some((input.path.clone(), Gram::new(input.k)?));
     let sums = inputs.iter().map(empty).collect::<Option<_>>().ok_or(Error::TooLarge)?;
     model.runner.probe = Some(Probe::Grams(Grams { threads: options.threads, sums }));
     let ran = sum(model, tokens, length, options, each);
-    let Some(Probe::Grams(grams)) = model.runner.probe.take() else { unreachable!("it was put there") };
+    let Some(Probe::Grams(mut grams)) = model.runner.probe.take() else { unreachable!("it was put there") };
     // Whoever ended it has what was summed.
     let _ = ran?;
-    let named = |(path, gram)| {
-        let Input { names, rows, .. } = inputs.remove(&path)?;
-        Some(Products { names, rows, gram })
-    };
-    Ok(grams.sums.into_iter().filter_map(named).collect())
+    Ok(inputs.iter().filter_map(|input| grams.sums.remove(&input.path)).collect())
 }
 
 /// A canonical matrix: its name, and where its results are among those of a projection.

@@ -139,20 +139,20 @@ impl Change {
         own.map(|own| own.clamp(1, count.max(1))).fold(unit, |unit, own| lcm(unit, own).min(count))
     }
 
-    /// The number of f32 values that changing `rows` rows of `k` takes beside what it reads and writes.
-    pub(crate) fn values(&self, rows: u64, k: u64, feedback: Option<&Feedback>) -> u64 {
+    /// The number of f32 values that changing `rows` rows of `k` takes beside what it reads and writes, with a feedback if it is `fed`.
+    pub(crate) fn values(&self, rows: u64, k: u64, fed: bool) -> u64 {
         let compared = |stage: &Stage| match stage {
             Stage::Convert(convert) => convert.encode.is_some(),
             Stage::Recast { exact, .. } => !exact,
             _ => false,
         };
-        let fed = |stage: &Stage| match (stage, feedback) {
-            (Stage::Convert(Convert { encode: Some((codec, _)), .. }), Some(feedback)) => {
-                feedback.scratch(*codec, rows)
+        let own_of_feedback = |stage: &Stage| match stage {
+            Stage::Convert(Convert { encode: Some((codec, _)), .. }) if fed => {
+                Feedback::scratch(size(k), *codec, rows)
             }
             _ => 0,
         };
-        let fed = self.0.iter().map(fed).max().unwrap_or(0);
+        let fed = self.0.iter().map(own_of_feedback).max().unwrap_or(0);
         let coded = self.0.iter().any(compared);
         let own = if coded { rows.saturating_mul(k).saturating_mul(2) } else { 0 };
         let shape = Shape::from([rows, k]);
@@ -174,7 +174,7 @@ impl Change {
     ) -> Result<Option<Difference>, Failed> {
         let Matrix { rows, k, .. } = src;
         // The feedback allocates its own.
-        scratch.resize(size(self.values(rows as u64, k as u64, None)).max(scratch.len()), 0.0);
+        scratch.resize(size(self.values(rows as u64, k as u64, false)).max(scratch.len()), 0.0);
         let mut room = &mut scratch[..];
         let mut before: Vec<&[u8]> = src.planes.to_vec();
         let mut lost: Option<Difference> = None;

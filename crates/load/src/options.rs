@@ -15,6 +15,15 @@ pub struct Guide<'a> {
     /// How the errors of columns make each other good, in a matrix that is no stack; takes the place of the importance. Schemes whose
     /// codes cannot be chosen one by one do without it.
     pub feedback: Option<&'a Feedback>,
+    /// The values of an input of a feedback that is not there yet: what encoding with it takes is foreseen.
+    pub foreseen: Option<usize>,
+}
+
+impl Guide<'_> {
+    /// The values of an input of its feedback.
+    pub(crate) fn fed(&self) -> Option<usize> {
+        self.feedback.map(Feedback::k).or(self.foreseen)
+    }
 }
 
 /// The guide of the parameter with this name.

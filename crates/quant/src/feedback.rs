@@ -209,9 +209,9 @@ impl Feedback {
         &self.weights
     }
 
-    /// The number of f32 values that [`encode`](Self::encode) allocates at most for `rows` rows; 0 if it does nothing.
-    pub fn scratch(&self, codec: &dyn Codec, rows: u64) -> u64 {
-        let columns = codec.recoder().map_or(0, |recoder| recoder.columns(self.k).clamp(1, self.k));
+    /// The number of f32 values that [`encode`](Self::encode) allocates at most for `rows` rows of `k`; 0 if it does nothing.
+    pub fn scratch(k: usize, codec: &dyn Codec, rows: u64) -> u64 {
+        let columns = codec.recoder().map_or(0, |recoder| recoder.columns(k).clamp(1, k.max(1)));
         // Five tables of floats, one of bytes, and the planes, which have at most as many bytes as floats and a scale.
         rows.saturating_mul(columns as u64).saturating_mul(8)
     }

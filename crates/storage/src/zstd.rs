@@ -10,6 +10,7 @@
 //! 64 MiB), and decompressing stops at the first byte too much.
 
 mod frame;
+mod write;
 
 use std::io::{self, BufReader};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,7 @@ use self::frame::{Block, CHECKSUM, Frame, FrameOrSkip, LAST, MAX_WINDOW, broken}
 use crate::source::past_the_end;
 use crate::{ByteSource, Identity, Reader};
 pub use frame::is_zstd;
+pub use write::{read_frame, write_frame};
 
 /// A problem of a compressed file, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -28,9 +28,9 @@ pub(crate) struct Npy;
 
 const NAME: &str = "npy";
 /// The suffix that numpy appends to the name of an array.
-pub(super) const SUFFIX: &str = ".npy";
+pub(crate) const SUFFIX: &str = ".npy";
 /// The further suffix of a compressed array.
-pub(super) const ZSTD: &str = ".zst";
+pub(crate) const ZSTD: &str = ".zst";
 
 impl Format for Npy {
     fn name(&self) -> &'static str {

@@ -1,12 +1,13 @@
 //! A record of the tensors that are written and durable. It is beside the result, so that another process can continue.
 //!
 //! Lines of JSON. The first identifies the result by its fingerprint. Each of the others records that a tensor is on
-//! the disk, with the digest of its bytes; the last that everything is, with the file system's numbers for it. A line
-//! is written only once it is true of the disk; a truncated line is ignored.
+//! the disk, with the digest of its bytes; another that everything is, with the file system's numbers for it. If files of the
+//! source go then, the last line lists them. A line is written only once it is true of the disk; a truncated line is ignored.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -26,6 +27,37 @@ pub(super) struct Done {
     pub(super) note: Value,
 }
 
+/// Files that go once a result has its names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Removing {
+    /// Where the files of the result are, in the order of [`Journal::complete`].
+    pub(super) places: Vec<PathBuf>,
+    /// The files that go, each with its stamp: a file with another stamp is another file, and stays.
+    pub(super) files: Vec<(PathBuf, Value)>,
+    /// The caller's note.
+    pub(super) note: Value,
+}
+
+impl Removing {
+    /// `None` if a path is not Unicode: such a removal is not recorded.
+    fn line(&self) -> Option<Value> {
+        let places = self.places.iter().map(|path| path.to_str()).collect::<Option<Vec<_>>>()?;
+        let files = self.files.iter().map(|(path, stamp)| Some(json!([path.to_str()?, stamp])));
+        let files = files.collect::<Option<Vec<_>>>()?;
+        Some(json!({"removes": files, "places": places, "note": self.note}))
+    }
+
+    fn parse(line: &Value) -> Option<Removing> {
+        let path = |value: &Value| value.as_str().map(PathBuf::from);
+        let file = |value: &Value| Some((path(value.get(0)?)?, value.get(1)?.clone()));
+        Some(Removing {
+            places: line.get("places")?.as_array()?.iter().map(path).collect::<Option<_>>()?,
+            files: line.get("removes")?.as_array()?.iter().map(file).collect::<Option<_>>()?,
+            note: line.get("note")?.clone(),
+        })
+    }
+}
+
 /// The journal, open and locked: as long as it lives, no other process has it.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -36,6 +68,8 @@ pub(super) struct Journal {
     pub(super) done: Vec<Done>,
     /// Once everything is durable, the files that get the names of the result.
     pub(super) complete: Option<Vec<Identity>>,
+    /// Files of the source that go then.
+    pub(super) removing: Option<Removing>,
     /// Lines of tensors in the file.
     written: usize,
 }
@@ -44,15 +78,56 @@ impl Journal {
     /// Opens or creates the journal at `path` in an existing directory. Its records are dropped if they are of another
     /// result than `fingerprint`'s; the second value says whether they were of the same.
     pub(super) fn open(path: &Path, fingerprint: &str) -> Result<(Journal, bool), Error> {
+        let file = system::open(path).map_err(|e| Error::io(path, "create", e))?;
+        let (mut journal, text) = Journal::lock(file, path, fingerprint)?;
+        let valid = journal.parse(&text);
+        // What is written next follows what counts.
+        let same = valid.is_some();
+        let failed = |e| Error::io(path, "write", e);
+        if let Some(valid) = valid.filter(|valid| *valid < text.len()) {
+            journal.file.set_len(valid as u64).map_err(failed)?;
+        }
+        journal.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok((journal, same))
+    }
+
+    /// Opens the journal at `path`, of whatever result it is; `None` if there is none.
+    pub(super) fn existing(path: &Path) -> Result<Option<Journal>, Error> {
+        let file = match File::options().read(true).write(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| Error::io(path, "open", e))?,
+        };
+        let (mut journal, text) = match Journal::lock(file, path, "") {
+            // It is gone: whoever had it is done.
+            Err(_) if Identity::of(path).is_none() => return Ok(None),
+            other => other?,
+        };
+        let first = text.split(|b| *b == b'\n').next().unwrap_or_default();
+        let first: Value = serde_json::from_slice(first).unwrap_or_default();
+        let fingerprint = first.get("fingerprint").and_then(Value::as_str);
+        fingerprint.unwrap_or_default().clone_into(&mut journal.fingerprint);
+        journal.parse(&text);
+        Ok(Some(journal))
+    }
+
+    /// Locks `file`, which was opened at `path`, and reads it.
+    fn lock(mut file: File, path: &Path, fingerprint: &str) -> Result<(Journal, Vec<u8>), Error> {
         let failed = |doing| move |e: io::Error| Error::io(path, doing, e);
         let busy = || Error::whole(path.parent().unwrap_or(path), Fault::Busy);
-        let mut file = system::open(path).map_err(failed("create"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(busy()),
-            // Some file systems know no locks: there two at a time are not told apart.
-            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(e)) => return Err(failed("lock")(e)),
+        // Who only looks at a journal has it for a moment.
+        let mut looks = 5;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if looks > 0 => {
+                    looks -= 1;
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => return Err(busy()),
+                // Some file systems know no locks: there two at a time are not told apart.
+                Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => break,
+                Err(TryLockError::Error(e)) => return Err(failed("lock")(e)),
+            }
         }
         // Between opening and locking, who had it may have ended and removed it.
         let (device, number) = storage::platform::number(&file).map_err(failed("read"))?;
@@ -61,22 +136,16 @@ impl Journal {
         }
         let mut text = vec![];
         (&mut file).take(LONGEST).read_to_end(&mut text).map_err(failed("read"))?;
-        let mut journal = Journal {
+        let journal = Journal {
             file,
             path: path.to_owned(),
             fingerprint: fingerprint.to_owned(),
             done: vec![],
             complete: None,
+            removing: None,
             written: 0,
         };
-        let valid = journal.parse(&text);
-        // What is written next follows what counts.
-        let same = valid.is_some();
-        if let Some(valid) = valid.filter(|valid| *valid < text.len()) {
-            journal.file.set_len(valid as u64).map_err(failed("write"))?;
-        }
-        journal.file.seek(SeekFrom::End(0)).map_err(failed("write"))?;
-        Ok((journal, same))
+        Ok((journal, text))
     }
 
     /// Reads the records of `text`, up to the first line that is not valid. Returns the bytes before that; `None` if they are of
@@ -100,6 +169,8 @@ impl Journal {
                 let number = |v: &Value, i: usize| v.get(i)?.as_u64();
                 let identity = |v: &Value| Some(Identity(number(v, 0)?, number(v, 1)?));
                 self.complete = complete.iter().map(identity).collect();
+            } else {
+                self.removing = Removing::parse(&value).or(self.removing.take());
             }
             valid += bytes;
         }
@@ -110,7 +181,7 @@ impl Journal {
     /// Drops all but the first `tensors` records; later records follow them.
     pub(super) fn restart(&mut self, tensors: usize) -> Result<(), Error> {
         self.done.truncate(tensors);
-        (self.complete, self.written) = (None, 0);
+        (self.complete, self.removing, self.written) = (None, None, 0);
         let failed = |e| Error::io(&self.path, "write", e);
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(failed)?;
         let head = format!("{}\n", head(&self.fingerprint));
@@ -145,6 +216,13 @@ impl Journal {
         let list: Vec<_> = what.iter().map(|Identity(dev, ino)| json!([dev, ino])).collect();
         self.complete = Some(what);
         self.put(&format!("{}\n", json!({"complete": list})))
+    }
+
+    /// Writes down that files go.
+    pub(super) fn remove(&mut self, what: Removing) -> Result<(), Error> {
+        let line = what.line();
+        self.removing = Some(what);
+        line.map_or(Ok(()), |line| self.put(&format!("{line}\n")))
     }
 
     fn put(&mut self, lines: &str) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use super::system::{self, Identity};
 use super::writer::WriteOptions;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::format::{hf, squish};
+use crate::format::{hf, npy, squish};
 use crate::numbered::Numbered;
 
 /// The meaning of a path.
@@ -30,6 +30,9 @@ pub(super) enum DestinationKind {
     /// A directory.
     Folder,
 }
+
+/// The name of the journal in its directory.
+pub(super) const JOURNAL: &str = "journal";
 
 /// The ending of the names of parts.
 const GGUF: &str = ".gguf";
@@ -103,8 +106,7 @@ impl OutputPlace {
             refuse(path, kind, overwrite, &names, &[])?;
             room(path, files, &output)?;
         }
-        make(&work)?;
-        let (journal, same) = Journal::open(&work.join("journal"), fingerprint)?;
+        let (journal, same) = begin(&work, fingerprint)?;
         let mut place = OutputPlace {
             path: path.to_owned(),
             kind,
@@ -116,7 +118,8 @@ impl OutputPlace {
             journal,
             done: false,
         };
-        if !fresh {
+        // Again, as another process may have been at work until now.
+        {
             let (placed, rest): (Vec<_>, Vec<_>) =
                 (0..).zip(&place.names).partition(|(i, _)| place.is_placed(*i));
             let names = |list: Vec<(usize, &(PathBuf, PathBuf))>| -> Vec<_> {
@@ -152,9 +155,14 @@ impl OutputPlace {
         &self.work
     }
 
+    /// Where file `index` of the draft is while it is written.
+    pub(super) fn path_of(&self, index: usize) -> &Path {
+        self.files.get(index).map_or(&*self.output, PathBuf::as_path)
+    }
+
     /// Opens file `index` of the draft for reading and writing, and makes it if it is not there.
     pub(super) fn file(&self, index: usize) -> Result<File, Error> {
-        let path = self.files.get(index).map_or(&*self.output, PathBuf::as_path);
+        let path = self.path_of(index);
         system::open(path).map_err(|e| Error::io(path, "create", e))
     }
 
@@ -220,9 +228,25 @@ impl OutputPlace {
             }
         })?;
         let parent = parent(&self.path);
-        sync(parent).map_err(|e| Error::io(parent, "write", e))?;
+        sync(parent).map_err(|e| Error::io(parent, "write", e))
+    }
+
+    /// Removes the journal, and what was replaced. All files must have their names.
+    pub(super) fn release(&mut self) -> Result<(), Error> {
         self.done = true;
         self.remove().map_err(|e| Error::io(&self.work, "remove", e))
+    }
+
+    /// Removes all that was written, and the journal.
+    pub(super) fn abandon(&mut self) {
+        self.done = true;
+        // The error has no one to go to, and the name says that the files are temporary.
+        let _ = self.remove();
+    }
+
+    /// The paths of the result.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Path> {
+        self.names.iter().map(|(_, to)| to.as_path())
     }
 
     /// Renames what has not got its name yet: of several files the first comes last, as readers begin with it.
@@ -267,15 +291,40 @@ impl OutputPlace {
     }
 
     fn clear(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.output).or_else(|e| ignore(e, io::ErrorKind::NotFound))
+        clear(&self.work)
     }
 
     fn remove(&self) -> io::Result<()> {
-        self.clear()?;
-        // In this order: whoever finds a journal waits for its lock, and sees then that it is gone.
-        fs::remove_file(self.work.join("journal"))?;
-        fs::remove_dir(&self.work)
+        remove(&self.work)
     }
+}
+
+/// Makes the directory `work`, or finds it, and opens its journal.
+fn begin(work: &Path, fingerprint: &str) -> Result<(Journal, bool), Error> {
+    let mut tries = 0;
+    loop {
+        make(work)?;
+        match Journal::open(&work.join(JOURNAL), fingerprint) {
+            // A process that is done removes the directory.
+            Err(error) if error.is_not_found() && tries < 100 => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+fn clear(work: &Path) -> io::Result<()> {
+    fs::remove_dir_all(work.join("output")).or_else(|e| ignore(e, io::ErrorKind::NotFound))
+}
+
+/// Removes a directory `work`, whose journal this process has locked.
+pub(super) fn remove(work: &Path) -> io::Result<()> {
+    clear(work)?;
+    // In this order: whoever finds a journal waits for its lock, and sees then that it is gone.
+    fs::remove_file(work.join(JOURNAL))?;
+    // Another process may have come since, which has a journal of its own now.
+    fs::remove_dir(work)
+        .or_else(|e| ignore(e, io::ErrorKind::DirectoryNotEmpty))
+        .or_else(|e| ignore(e, io::ErrorKind::NotFound))
 }
 
 impl Drop for OutputPlace {
@@ -441,7 +490,8 @@ fn no_arrays(folder: &Path) -> io::Result<Vec<String>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.file_type()?.is_dir() || !(name == squish::READY || name.ends_with(".npy")) {
+        let is_array = name.strip_suffix(npy::ZSTD).unwrap_or(&name).ends_with(npy::SUFFIX);
+        if entry.file_type()?.is_dir() || !(name == squish::READY || is_array) {
             others.push(format!("{}/{name}", squish::TENSORS));
         }
     }
@@ -465,6 +515,11 @@ mod tests {
         place
     }
 
+    fn finish(mut place: OutputPlace) {
+        place.commit().unwrap();
+        place.release().unwrap();
+    }
+
     fn list(dir: &Path) -> Vec<String> {
         let name = |e: io::Result<fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
         let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
@@ -478,7 +533,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         let content = |text: &str| [OutFile::whole(hf::CONFIG, text.as_bytes().to_vec())];
-        written(&path, DestinationKind::Folder, &content("old"), true).commit().unwrap();
+        finish(written(&path, DestinationKind::Folder, &content("old"), true));
         let mut place = written(&path, DestinationKind::Folder, &content("new"), true);
         place.journal.complete(vec![Identity::of(&place.output).unwrap()]).unwrap();
         place.rename().unwrap();
@@ -486,7 +541,7 @@ mod tests {
         assert_eq!(list(dir.path()), [".m.partial", "m"]);
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
         assert_eq!(fs::read(dir.path().join(".m.partial/output/config.json")).unwrap(), b"old");
-        written(&path, DestinationKind::Folder, &content("new"), true).commit().unwrap();
+        finish(written(&path, DestinationKind::Folder, &content("new"), true));
         assert_eq!(list(dir.path()), ["m"]);
         assert_eq!(fs::read(path.join(hf::CONFIG)).unwrap(), b"new");
     }
@@ -503,7 +558,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x.gguf");
             if overwrite {
-                written(&path, DestinationKind::Parts, &files("old"), true).commit().unwrap();
+                finish(written(&path, DestinationKind::Parts, &files("old"), true));
             }
             let mut place = written(&path, DestinationKind::Parts, &files("new"), overwrite);
             place
@@ -524,7 +579,7 @@ mod tests {
                 (3, first) => assert_eq!(first, Some("new1")),
                 (_, first) => assert_eq!(first, None),
             }
-            written(&path, DestinationKind::Parts, &files("new"), overwrite).commit().unwrap();
+            finish(written(&path, DestinationKind::Parts, &files("new"), overwrite));
             assert_eq!((0..3).map(|i| text(i).unwrap()).collect::<Vec<_>>(), ["new1", "new2", "new3"]);
             assert_eq!(list(dir.path()).len(), 3);
         }

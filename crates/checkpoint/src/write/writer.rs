@@ -9,8 +9,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use storage::platform::{read_exact_at, sync_range, write_all_at};
 
+use super::held::Held;
 use super::journal::Done;
 use super::place::{DestinationKind, OutputPlace};
+use super::zstd::{Packed, Zstd};
 use super::{Draft, OutFile, Outgoing, Spot};
 use crate::error::Error;
 
@@ -54,7 +56,7 @@ impl Default for WriteOptions {
 /// A checkpoint that is being written. Dropped before [`Writer::finish`], it leaves what is worth continuing in a
 /// hidden directory beside the path, and nothing else.
 pub struct Writer {
-    place: OutputPlace,
+    pub(super) place: OutputPlace,
     tensors: Vec<Outgoing>,
     spots: Vec<Vec<Spot>>,
     files: Vec<OutFile>,
@@ -152,6 +154,13 @@ impl Writer {
         let (mut hash, mut planes) = (blake3::Hasher::new(), vec![]);
         let mut buffer = vec![0; usize::try_from(step).unwrap_or(0)];
         for (bytes, spot) in bytes.iter().zip(&spots) {
+            if let Some(packed) = self.packed(spot.file) {
+                let head = self.files.get(spot.file).map_or(&[][..], |file| &file.head);
+                if !packed.holds(head, *bytes, &mut hash)? {
+                    return Ok(false);
+                }
+                continue;
+            }
             let file = self.file(spot.file)?;
             let mut read = 0;
             while read < *bytes {
@@ -239,6 +248,9 @@ impl Writer {
         let Some(spots) = self.spots.get(self.next).cloned() else { return Ok(()) };
         self.lead(&spots, planes)?;
         for (plane, spot) in planes.iter().zip(&spots) {
+            if self.pack(spot.file, plane)? {
+                continue;
+            }
             let file = self.file(spot.file)?;
             write_all_at(&file, plane, spot.at).map_err(|e| Error::io(self.place.path(), "write", e))?;
         }
@@ -276,6 +288,30 @@ impl Writer {
         Ok(file)
     }
 
+    /// File `index`, compressed, if it is there so.
+    fn packed(&self, index: usize) -> Option<Packed> {
+        self.files.get(index).filter(|file| file.zstd)?;
+        let path = self.place.path_of(index);
+        // With both, a process was ended between them.
+        let packed = Packed::at(path);
+        (packed.is_there() && !path.exists()).then_some(packed)
+    }
+
+    /// Writes file `index`, which holds `plane` after its head, if it is to be compressed and becomes smaller.
+    fn pack(&mut self, index: usize, plane: &[u8]) -> Result<bool, Error> {
+        let Some(OutFile { head, len, .. }) = self.files.get(index).filter(|file| file.zstd) else {
+            return Ok(false);
+        };
+        let path = self.place.path_of(index);
+        let Some(file) = Packed::at(path).write(&[head, plane], *len)? else { return Ok(false) };
+        Packed::remove_plain(path)?;
+        self.others.push(Arc::new(file));
+        if self.others.len() >= OPEN {
+            self.sync_files()?;
+        }
+        Ok(true)
+    }
+
     fn sync_files(&mut self) -> Result<(), Error> {
         let files = self.others.drain(..);
         let failed = |e| Error::io(self.place.path(), "write", e);
@@ -307,7 +343,19 @@ impl Writer {
     ///
     /// # Panics
     /// If tensors are missing: the caller's bug.
-    pub fn finish(mut self) -> Result<u64, Error> {
+    pub fn finish(self) -> Result<u64, Error> {
+        self.finish_and_hold()?.release()
+    }
+
+    /// As [`Writer::finish`], but keeps the journal, and the place locked, until the result is released: if the process is ended
+    /// before, the next one that writes the same to the same path comes to this point at once.
+    ///
+    /// # Errors
+    /// As [`Writer::finish`].
+    ///
+    /// # Panics
+    /// As [`Writer::finish`].
+    pub fn finish_and_hold(mut self) -> Result<Held, Error> {
         assert_eq!(self.next, self.tensors.len(), "tensors written");
         if self.place.journal.complete.is_none() {
             let ended = (0..self.files.len()).try_for_each(|index| self.end(index));
@@ -319,15 +367,34 @@ impl Writer {
         // Whatever happens now, there is no more to be written.
         self.failed = true;
         self.place.commit()?;
+        let mut zstd = Zstd::default();
+        for file in self.files.iter_mut().filter(|file| file.zstd) {
+            // The path is that of a directory.
+            if let Some(len) = Packed::at(&self.place.path().join(&file.name)).len() {
+                zstd.arrays += 1;
+                zstd.saved += file.len.saturating_sub(len);
+                file.len = len;
+            }
+        }
         let mut holds = vec![self.tensors.is_empty(); self.files.len()];
         for spot in self.spots.iter().flatten() {
             holds.iter_mut().skip(spot.file).take(1).for_each(|holds| *holds = true);
         }
-        Ok(self.files.iter().zip(holds).filter(|(_, holds)| *holds).map(|(file, _)| file.len).sum())
+        let bytes = self.files.iter().zip(holds).filter(|(_, holds)| *holds).map(|(file, _)| file.len).sum();
+        Ok(Held::new(self, bytes, zstd))
+    }
+
+    /// Removes all that was written, by this process or one before it: the tensors are not what they should be.
+    pub fn abandon(mut self) {
+        self.failed = true;
+        self.place.abandon();
     }
 
     /// Writes what is still missing of file `index`, and makes it durable.
     fn end(&mut self, index: usize) -> Result<(), Error> {
+        if let Some(packed) = self.packed(index) {
+            return packed.sync();
+        }
         let Some(file) = self.files.get(index) else { return Ok(()) };
         let (len, tail) = (file.len, file.frame.as_ref().map(|f| f.tail()).unwrap_or_default());
         let file = self.file(index)?;
@@ -365,8 +432,11 @@ impl Draft {
             DestinationKind::Parts => b"parts",
             DestinationKind::Folder => b"folder",
         });
-        for OutFile { name, head, len, .. } in &self.files {
+        for OutFile { name, head, len, zstd, .. } in &self.files {
             put(name.as_bytes());
+            if *zstd {
+                put(b"zstd");
+            }
             put(head);
             put(&len.to_le_bytes());
         }

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use checkpoint::{Checkpoint, Error};
+use checkpoint::{Checkpoint, Draft, Error, Outgoing, WriteOptions};
 use insta::assert_snapshot;
 
 use testkit::golden;
@@ -247,5 +247,116 @@ fn no_damage_makes_it_panic() {
             refused += usize::from(plane(&checkpoint, &checkpoint.entries()[0].planes[0]).is_err());
         }
         assert!(refused > times / 3, "{name}: {refused}");
+    }
+}
+
+/// Arrays of a directory, each with its bytes: of few values, of many, of one, and of none.
+fn written() -> Vec<(Outgoing, Vec<u8>)> {
+    let mut random = testkit::Rng(3);
+    let mut tensor = |name: &str, rows: u64, values: u64| {
+        let shape = tensor::Shape::from([rows, 64]);
+        let bytes = (0..rows * 64).map(|_| u8::try_from(random.below(values)).expect("a byte")).collect();
+        (Outgoing { name: name.into(), shape, scheme: tensor::Scheme::plain(tensor::Dtype::U8) }, bytes)
+    };
+    let mut all = vec![
+        tensor("few", 9000, 12),
+        tensor("many", 9000, 256),
+        tensor("one", 9000, 1),
+        tensor("none", 0, 1),
+        tensor("little", 1, 3),
+    ];
+    let codes = quant::scheme("squish-int8:row").expect("known");
+    let shape = tensor::Shape::from([40, 64]);
+    let bytes = codes.byte_len(&shape).expect("small");
+    let codes = Outgoing { name: "codes".into(), shape, scheme: codes };
+    all.push((codes, (0..bytes).map(|i| u8::try_from(i % 11).expect("a byte")).collect()));
+    all
+}
+
+fn write(path: &std::path::Path, stop_after: Option<usize>) -> checkpoint::Zstd {
+    let all = written();
+    let draft = Draft::npy_dir(all.iter().map(|(one, _)| one.clone()).collect(), None).expect("sound");
+    let options = WriteOptions { sync_every: 1, ..WriteOptions::default() };
+    let mut writer = draft.with_zstd().create_with(path, &options).expect("created");
+    for (i, (one, bytes)) in all.iter().enumerate() {
+        if stop_after == Some(i) {
+            return checkpoint::Zstd::default();
+        }
+        if writer.again().expect("read").is_some() {
+            continue;
+        }
+        let mut rest = &bytes[..];
+        let mut planes = vec![];
+        for plane in one.scheme.planes.iter() {
+            let bytes = one.scheme.plane_bytes(plane, &one.shape).expect("small");
+            let (plane, others) = rest.split_at(usize::try_from(bytes).expect("small"));
+            (rest, planes) = (others, [planes, vec![plane]].concat());
+        }
+        writer.tensor(&planes).expect("written");
+    }
+    let held = writer.finish_and_hold().expect("finished");
+    let zstd = held.zstd();
+    held.release().expect("released");
+    zstd
+}
+
+#[test]
+fn arrays_are_compressed_where_that_is_smaller() {
+    let dir = Dir::new();
+    let zstd = write(&dir.path("m"), None);
+    let mut names: Vec<String> = fs::read_dir(dir.path("m/tensors"))
+        .expect("there")
+        .map(|entry| entry.expect("there").file_name().into_string().expect("ours"))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            ".manifest_ready",
+            "codes__q.npy.zst",
+            "codes__s.npy.zst",
+            "codes__shape.npy",
+            "few__pt.npy.zst",
+            "little__pt.npy.zst",
+            "many__pt.npy",
+            "none__pt.npy.zst",
+            "one__pt.npy.zst",
+        ]
+    );
+    assert_eq!(zstd.arrays, 6);
+    // A half for four bits of eight, and nearly all for one value.
+    assert!(zstd.saved > 9000 * 64 / 3 + 9000 * 63, "{}", zstd.saved);
+    let again = open_both(&dir.path("m")).expect("sound");
+    for (one, bytes) in written() {
+        let found = again.entry(&one.name).expect("there");
+        assert_eq!((&found.shape, &found.scheme.name), (&one.shape, &one.scheme.name));
+        let planes: Vec<u8> = found.planes.iter().flat_map(|p| plane(&again, p).expect("read")).collect();
+        assert!(planes == bytes, "{}", one.name);
+    }
+}
+
+/// What an ended process has left is continued, if it is what the journal says; and the same arrays are compressed.
+#[test]
+fn compressed_arrays_are_continued() {
+    let dir = Dir::new();
+    let zstd = write(&dir.path("whole"), None);
+    for stop in 0..=5 {
+        let path = dir.path(&format!("m{stop}"));
+        write(&path, Some(stop));
+        if stop == 3 {
+            // Damaged: it is written again.
+            let few = dir.path(&format!(".m{stop}.partial/output/tensors/few__pt.npy.zst"));
+            let mut bytes = fs::read(&few).expect("there");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&few, bytes).expect("written");
+        }
+        assert_eq!(write(&path, None), zstd);
+        for entry in fs::read_dir(dir.path("whole/tensors")).expect("there") {
+            let entry = entry.expect("there");
+            let found = fs::read(path.join("tensors").join(entry.file_name())).expect("there");
+            assert!(found == fs::read(entry.path()).expect("there"), "{stop}: {:?}", entry.file_name());
+        }
+        assert_eq!(fs::read_dir(path.join("tensors")).expect("there").count(), 9);
     }
 }

@@ -67,6 +67,7 @@ fn drafts(gguf: &Checkpoint, hf: &Checkpoint) -> Vec<(&'static str, Draft)> {
         ("parts.gguf", Draft::gguf_split(outgoing(gguf), &metadata, Split::Tensors(6)).unwrap()),
         ("shards", Draft::directory(outgoing(hf), files(hf), Flavour::Hf, Some(60_000)).unwrap()),
         ("arrays", Draft::npy_dir(outgoing(gguf), None).unwrap()),
+        ("zstd", Draft::npy_dir(outgoing(gguf), None).unwrap().with_zstd()),
         ("x.onnx", Draft::onnx(outgoing(gguf), vec![]).unwrap()),
     ]
 }
@@ -77,7 +78,7 @@ fn drafts(gguf: &Checkpoint, hf: &Checkpoint) -> Vec<(&'static str, Draft)> {
 fn what_was_written_is_continued_and_comes_out_the_same() {
     let gguf = checkpoint::open(golden("models/llama-tiny/model.gguf")).unwrap();
     let hf = checkpoint::open(golden("models/llama-tiny")).unwrap();
-    for case in 0..6 {
+    for case in 0..7 {
         let dir = Dir::new();
         let (name, draft) = drafts(&gguf, &hf).remove(case);
         let source = if name == "shards" { &hf } else { &gguf };

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use checkpoint::{Checkpoint, Draft, Flavour, Outgoing, Split, Value};
+use checkpoint::{Checkpoint, Draft, Flavour, Held, Identity, Outgoing, Removal, Split, Value};
 use insta::assert_snapshot;
 use tensor::{Dtype, Scheme};
 
@@ -270,4 +270,74 @@ fn arrays_of_a_model_are_a_model() {
     let draft = Draft::npy_dir(outgoing(&source), Some(files(&source))).unwrap();
     let again = write(&source, draft, &dir.path("out"), false, &dir.path("out"));
     assert_eq!(again.metadata().hf().unwrap().config(), metadata.unwrap().config());
+}
+
+/// A complete result at `x.npz`, and files that it was made from: `a`, `b` and `c`.
+fn complete(dir: &Dir) -> (Held, Vec<(std::path::PathBuf, Identity)>) {
+    let files = ["a", "b", "c"].map(|name| {
+        dir.file(name, name);
+        let file = std::fs::File::open(dir.path(name)).unwrap();
+        (dir.path(name), Identity::now(&file).unwrap())
+    });
+    let writer = Draft::npz(vec![]).unwrap().create(&dir.path("x.npz"), true).unwrap();
+    (writer.finish_and_hold().unwrap(), files.to_vec())
+}
+
+#[test]
+fn files_of_a_source_go_together() {
+    let dir = Dir::new();
+    let (held, files) = complete(&dir);
+    let busy = Removal::pending(&dir.path("x.npz")).unwrap_err();
+    assert_snapshot!(dir.text(&busy), @"`DIR/.x.npz.partial`: another process is writing there");
+    held.remove(&files, serde_json::Value::Null).unwrap();
+    assert_eq!(names(&dir.path("")), ["x.npz"]);
+
+    // One is another now: all stay, and nothing is left to continue.
+    let (held, files) = complete(&dir);
+    dir.file("other", "b");
+    std::fs::rename(dir.path("other"), dir.path("b")).unwrap();
+    let error = held.remove(&files, serde_json::Value::Null).unwrap_err();
+    assert_snapshot!(dir.text(&error), @"`DIR/b`: it is not the file that was read, so it is not removed");
+    assert_eq!(names(&dir.path("")), ["a", "b", "c", "x.npz"]);
+}
+
+/// As if the process was ended between two files: the second cannot be removed, for it is a directory.
+#[test]
+fn a_removal_that_was_broken_off_is_continued() {
+    let broken_off = |dir: &Dir| {
+        let (held, mut files) = complete(dir);
+        std::fs::remove_file(dir.path("b")).unwrap();
+        std::fs::create_dir(dir.path("b")).unwrap();
+        files[1].1 = Identity::now(&std::fs::File::open(dir.path("b")).unwrap()).unwrap();
+        assert!(held.remove(&files, serde_json::json!({"of": "x"})).is_err());
+        std::fs::remove_dir(dir.path("b")).unwrap();
+        assert_eq!(names(&dir.path("")), [".x.npz.partial", "c", "x.npz"]);
+    };
+    let dir = Dir::new();
+    broken_off(&dir);
+    let pending = || Removal::pending(&dir.path("x.npz")).unwrap();
+    assert_eq!(pending().unwrap().note(), &serde_json::json!({"of": "x"}));
+    pending().unwrap().finish().unwrap();
+    assert_eq!(names(&dir.path("")), ["x.npz"]);
+    assert!(pending().is_none());
+
+    // The result is no longer there: what is left of its source stays.
+    broken_off(&dir);
+    std::fs::rename(dir.path("x.npz"), dir.path("y.npz")).unwrap();
+    let error = pending().unwrap().finish().unwrap_err();
+    assert_snapshot!(dir.text(&error), @"
+    `DIR/x.npz`: the result is no longer there as it was written, so no more of what it was made from is removed
+    hint: to keep what is left, remove `DIR/.x.npz.partial`
+    ");
+    assert_eq!(names(&dir.path("")), [".x.npz.partial", "c", "y.npz"]);
+    std::fs::rename(dir.path("y.npz"), dir.path("x.npz")).unwrap();
+    pending().unwrap().finish().unwrap();
+    assert_eq!(names(&dir.path("")), ["x.npz"]);
+
+    // A record that was cut short removes nothing.
+    broken_off(&dir);
+    let journal = dir.path(".x.npz.partial/journal");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, &text[..text.len() - 2]).unwrap();
+    assert!(pending().is_none());
 }

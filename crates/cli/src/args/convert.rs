@@ -92,6 +92,9 @@ pub(crate) struct WriteArgs {
     /// mlx-lm]
     #[arg(long, value_name = "SIZE", value_parser = file_size)]
     pub(crate) max_shard_size: Option<u64>,
+    /// npy-dir: compress each array with zstd where that makes it smaller (.npy.zst). Every start decompresses them
+    #[arg(long)]
+    pub(crate) zstd: bool,
     /// Limit the tensor that is being converted, in its old and new form, and all buffers together to SIZE [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,

@@ -1,22 +1,25 @@
 //! `weighbridge compress`: the smallest loss at a given size.
 
+mod deletion;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weighbridge::checkpoint::Io;
+use weighbridge::checkpoint::{Io, Removal};
 use weighbridge::convert::compress::{Choice, Compression, Measuring, Policy};
 use weighbridge::convert::{
-    Compensation, Conversion, ConvertOptions, ConvertReport, Imatrix, OutputFormat, Scaling,
+    Compensation, CompensationOptions, Conversion, ConvertOptions, ConvertReport, Error as ConvertError,
+    Feedbacks, Imatrix, OutputFormat, Scaling,
 };
-use weighbridge::engine::Model;
 use weighbridge::engine::calibrate::{
-    CalibrateOptions, Calibration, Products, Progress, calibrate, products, products_bytes,
+    CalibrateOptions, Calibration, Progress, SharedInput, calibrate, products, shared_inputs,
 };
 use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
 use weighbridge::load::available_memory;
+use weighbridge::quant::Isa;
 use weighbridge::tensor::{Bytes, Pattern};
 use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
@@ -28,6 +31,7 @@ use crate::failure::Failure;
 use crate::json;
 use crate::progress::Line;
 use crate::style;
+use deletion::Given;
 
 pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let Some((source, destination, target)) = args.what().filter(|_| !args.print_policy) else {
@@ -35,7 +39,14 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     };
     let format = args.format(source, destination).map_err(Failure::Usage)?;
     if !args.plan {
-        free(destination, args.write.force)?;
+        let removal = Removal::pending(destination)?;
+        match removal.filter(|_| !args.write.force || args.delete_source) {
+            Some(removal) if Given::now(source)?.is_of(removal.note()) => {
+                return deletion::finish(args.json, removal);
+            }
+            Some(removal) if !args.write.force => return Err(deletion::left_over(destination, &removal)),
+            _ => free(destination, args.write.force)?,
+        }
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose().map_err(weighbridge::Error::from)?;
     let threads = args.write.threads.map_or_else(Pool::available, usize::from);
@@ -49,6 +60,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         memory: args.write.memory,
         sync_every: args.write.sync_every,
         preset: args.preset(format).map_err(Failure::Usage)?,
+        zstd: args.write.zstd,
         ..ConvertOptions::default()
     };
     if args.awq && args.imatrix.is_none() && args.text.is_none() {
@@ -86,9 +98,10 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let scaling =
         if args.awq { Some(work.scaling(format, &compression, &options, &mut pool)?) } else { None };
     options.scaling = scaling.as_ref();
-    let products = held.as_mut().and_then(|held| held.products.take());
-    let compensation = products.map(|products| work.compensation(products, &options)).transpose()?;
-    options.compensation = compensation.as_ref();
+    let model = held.as_mut().and_then(|held| held.model.take());
+    let compensation =
+        model.zip(held.as_ref()).map(|(model, held)| work.compensation(held, model, &options)).transpose()?;
+    options.compensation = compensation.as_ref().map(|compensation| compensation as &dyn Feedbacks);
     (options.rules, options.preset) = compression.encoding();
     let layout = format.compressed_layout();
     let conversion =
@@ -98,12 +111,14 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     }
     // Those of the tokenizer too.
     let bytes = conversion.bytes();
-    let report = conversion.run(destination, &mut pool, &mut |progress| {
+    let ran = conversion.run_and_hold(destination, &mut pool, &mut |progress| {
         line.show(|| converted(progress));
         work.flow()
     });
     line.clear();
-    let report = report.map_err(weighbridge::Error::from)?;
+    let (report, mut result) = ran.map_err(weighbridge::Error::from)?;
+    let bytes = bytes.saturating_sub(report.zstd.saved);
+    let mut source_files = vec![];
     if args.delete_source {
         let again =
             Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
@@ -112,13 +127,24 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
             work.flow()
         });
         line.clear();
-        verified.map_err(weighbridge::Error::from)?;
+        result = deletion::sound(result, verified)?;
+        source_files = deletion::weights(&checkpoint)?;
     }
-    drop(pool);
-    let cost = held.map(|held| held.cost(&work, &report.destination)).transpose()?;
-    // Last of all: whatever failed before has left the source.
-    let deleted = if args.delete_source { delete(&checkpoint)? } else { vec![] };
-    let made = Made { report: &report, bytes, cost, deleted, scaling: scaling.as_ref() };
+    let passes = compensation.as_ref().map(Compensation::passes);
+    drop((pool, compensation));
+    // With files to delete, it can be continued from here.
+    let result = if source_files.is_empty() { result.release().map(|_| None)? } else { Some(result) };
+    let cost = held.as_ref().map(|held| held.cost(&work, &report.destination)).transpose()?;
+    let deleted = source_files.iter().map(|(path, _)| path.clone()).collect();
+    let made = Made { report: &report, bytes, cost, deleted, scaling: scaling.as_ref(), passes };
+    if let Some(result) = result {
+        // Last of all: whatever failed before has left the source.
+        let note = Given::now(source)?.with(
+            &text_of(args, (source, destination), &compression, Some(&made)),
+            &document(args, (source, destination), &compression, Some(&made)),
+        )?;
+        result.remove(&source_files, note)?;
+    }
     shown(args, (source, destination), &compression, Some(&made))
 }
 
@@ -133,18 +159,8 @@ struct Made<'a> {
     deleted: Vec<PathBuf>,
     /// Columns that were multiplied, with `--awq`.
     scaling: Option<&'a Scaling>,
-}
-
-/// Deletes the files that hold the weights of `checkpoint`, and nothing beside them.
-fn delete(checkpoint: &Checkpoint) -> Result<Vec<PathBuf>, Failure> {
-    checkpoint.unchanged().map_err(weighbridge::Error::from)?;
-    let files = checkpoint.files().iter().filter_map(|file| file.location.path().map(Path::to_owned));
-    let files: Vec<PathBuf> = files.collect();
-    for file in &files {
-        let failed = |e| Failure::Other(format!("cannot delete `{}`: {e}", file.display()));
-        std::fs::remove_file(file).map_err(failed)?;
-    }
-    Ok(files)
+    /// How often the text was run to make errors good, with `--gptq`.
+    passes: Option<usize>,
 }
 
 /// The model, and the threads, the line and the key that stops it that all steps have in common.
@@ -164,19 +180,31 @@ impl Work<'_> {
         if self.flow().is_break() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
-    /// Factors `products`.
-    fn compensation(
-        &self,
-        products: Vec<Products>,
+    /// How errors make each other good on the part of the text of `held` that is calibrated with, as `model` runs it.
+    fn compensation<'w>(
+        &'w self,
+        held: &'w Held,
+        mut model: Runtime,
         options: &ConvertOptions<'_>,
-    ) -> Result<Compensation, Failure> {
-        let ConvertOptions { imatrix, scaling, .. } = *options;
-        let mut show = |done: usize, total: usize| {
-            self.line.show(|| format!("[{}/{total}] factored", done + 1));
-            self.flow()
+    ) -> Result<Compensation<'w>, Failure> {
+        let inputs = shared_inputs(model.predictor().runner.model());
+        let calibration = held.options(self.threads);
+        let settings = CompensationOptions { room: held.room, threads: self.threads, text: held.identity() };
+        let sum = move |inputs: &[&SharedInput]| {
+            let mut show = |progress: Progress<'_>| {
+                self.line.show(|| now(progress));
+                self.flow()
+            };
+            let (mut predictor, tokens) = (model.predictor(), held.calibrated());
+            let grams = products(&mut predictor, inputs, tokens, &calibration, &mut show)?;
+            self.line.clear();
+            match self.flow() {
+                ControlFlow::Continue(()) => Ok(grams),
+                ControlFlow::Break(()) => Err(ConvertError::Interrupted { kept: None, done: 0, total: 0 }),
+            }
         };
-        let found = Compensation::of(self.checkpoint, products, imatrix, scaling, self.threads, &mut show);
-        self.line.clear();
+        let ConvertOptions { imatrix, scaling, .. } = *options;
+        let found = Compensation::new(self.checkpoint, inputs, imatrix, scaling, settings, Box::new(sum));
         Ok(found.map_err(weighbridge::Error::from)?)
     }
 
@@ -205,21 +233,6 @@ impl Work<'_> {
     }
 }
 
-/// Checks that `limit`, or else the memory of the system, holds the products of `model` twice: sums become factors one by one, through
-/// f64.
-fn room_for_products(model: &Model, limit: Option<u64>) -> Result<(), Failure> {
-    let wanted = products_bytes(model).saturating_mul(2);
-    match limit.or_else(available_memory) {
-        Some(available) if available < wanted => {
-            let (wanted, available) = (Bytes(wanted), Bytes(available));
-            Err(Failure::Usage(format!(
-                "`--gptq` needs {wanted} beside the model, and {available} are available\nhint: leave out `--gptq`"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The measurements to make of a text.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -235,10 +248,13 @@ struct Wanted {
 struct Held {
     name: String,
     calibration: Option<Calibration>,
-    /// How columns of inputs go together, if that is wanted.
-    products: Option<Vec<Products>>,
-    /// The tokens of the last quarter.
+    /// The model, if products are wanted.
+    model: Option<Runtime>,
+    /// Bytes for tables of products.
+    room: u64,
     tokens: Vec<u32>,
+    /// Where the part that is held back begins: the last quarter.
+    cut: usize,
     begin: Option<u32>,
 }
 
@@ -256,33 +272,44 @@ impl Held {
                 "`{shown}` has {found} tokens, and at least {least} are needed\nhint: use a longer text, or `weighbridge calibrate`"
             )));
         }
-        let cut = tokens.len() - tokens.len() / 4;
-        let threads = work.threads;
-        let options =
-            CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed: Some(LENGTH), threads };
-        let mut show = |progress: Progress<'_>| {
-            work.line.show(|| now(progress));
-            work.flow()
-        };
+        let (name, cut) = (path.display().to_string(), tokens.len() - tokens.len() / 4);
+        let room = wanted.memory.or_else(available_memory).unwrap_or(u64::MAX);
         if wanted.products {
-            room_for_products(model.predictor().runner.model(), wanted.memory)?;
+            let inputs = shared_inputs(model.predictor().runner.model());
+            let hint = |error| Failure::Usage(format!("{error}\nhint: leave out `--gptq`"));
+            Compensation::check(&inputs, room).map_err(hint)?;
         }
-        let mut predictor = model.predictor();
-        let calibration = wanted
-            .calibration
-            .then(|| calibrate(&mut predictor, &tokens[..cut], &options, &mut show))
-            .transpose()
-            .map_err(weighbridge::Error::from)?;
-        work.interrupted()?;
-        let products = wanted
-            .products
-            .then(|| products(&mut predictor, &tokens[..cut], &options, &mut show))
-            .transpose()
-            .map_err(weighbridge::Error::from)?;
-        work.line.clear();
-        work.interrupted()?;
-        let (name, tokens) = (path.display().to_string(), tokens[cut..].to_vec());
-        Ok(Held { name, calibration, products, tokens, begin })
+        let mut held = Held { name, calibration: None, model: None, room, tokens, cut, begin };
+        if wanted.calibration {
+            let mut show = |progress: Progress<'_>| {
+                work.line.show(|| now(progress));
+                work.flow()
+            };
+            let options = held.options(work.threads);
+            let found = calibrate(&mut model.predictor(), held.calibrated(), &options, &mut show);
+            work.line.clear();
+            work.interrupted()?;
+            held.calibration = Some(found.map_err(weighbridge::Error::from)?);
+        }
+        held.model = wanted.products.then_some(model);
+        Ok(held)
+    }
+
+    /// The tokens that are calibrated with.
+    fn calibrated(&self) -> &[u32] {
+        &self.tokens[..self.cut]
+    }
+
+    fn options(&self, threads: usize) -> CalibrateOptions {
+        let (begin, disturbed) = (self.begin, Some(LENGTH));
+        CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed, threads }
+    }
+
+    /// What tells the tokens that are calibrated with, and how they are run, from others.
+    fn identity(&self) -> Vec<u8> {
+        let tokens = self.calibrated().iter().chain(&self.begin).flat_map(|token| token.to_le_bytes());
+        let isa = Isa::detect().map_or("none", Isa::name);
+        tokens.chain(format!(" {LENGTH} {isa}").into_bytes()).collect()
     }
 
     /// How far the model at `made` is from the source, on the tokens that were held back.
@@ -292,7 +319,7 @@ impl Held {
         let result = evaluate(
             &mut model.predictor(),
             Some(&mut reference.predictor()),
-            &self.tokens,
+            &self.tokens[self.cut..],
             &EvalOptions { length: LENGTH, chunks: None, begin: self.begin, threads: work.threads },
             &mut |so_far, total| {
                 work.line.show(|| format!("[{}/{total}] chunks compared", so_far.chunks));
@@ -308,18 +335,38 @@ impl Held {
 
 fn shown(
     args: &CompressArgs,
-    (source, destination): (&Path, &Path),
+    places: (&Path, &Path),
     found: &Compression,
     made: Option<&Made<'_>>,
 ) -> Result<(), Failure> {
+    if args.json {
+        return Ok(json::print(&document(args, places, found, made))?);
+    }
+    Ok(std::io::stdout().lock().write_all(text_of(args, places, found, made).as_bytes())?)
+}
+
+fn document<'a>(
+    args: &CompressArgs,
+    places: (&Path, &Path),
+    found: &'a Compression,
+    made: Option<&'a Made<'_>>,
+) -> json::Compress<'a> {
     let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
     let bytes = made.map_or(found.bytes, |made| made.bytes);
-    if args.json {
-        let document = json::Compress::of((source, destination), found, bytes, report, cost);
-        let deleted = made.map_or(&[][..], |made| &made.deleted);
-        let document = document.made_by(args.gptq, made.and_then(|made| made.scaling), deleted);
-        return Ok(json::print(&document)?);
-    }
+    let document = json::Compress::of(places, found, bytes, report, cost);
+    let deleted = made.map_or(&[][..], |made| &made.deleted);
+    let passes = made.and_then(|made| made.passes);
+    document.made_by((args.gptq, passes), made.and_then(|made| made.scaling), deleted)
+}
+
+fn text_of(
+    args: &CompressArgs,
+    (source, destination): (&Path, &Path),
+    found: &Compression,
+    made: Option<&Made<'_>>,
+) -> String {
+    let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
+    let bytes = made.map_or(found.bytes, |made| made.bytes);
     let title = format!("{} → {}", source.display(), destination.display());
     let bits = |bytes: u64| bytes as f64 * 8.0 / found.elements.max(1) as f64;
     let mut out = style::heading(&title);
@@ -354,6 +401,10 @@ fn shown(
     if let Some(scaling) = made.and_then(|made| made.scaling) {
         out.push_str(&scaled(scaling));
     }
+    if let Some(passes) = made.and_then(|made| made.passes) {
+        let times = if passes == 1 { "once".to_owned() } else { format!("{passes} times") };
+        let _ = writeln!(out, "  gptq: the text was run {times}");
+    }
     out.push_str(&table(&found.choices));
     if let Some(made) = made {
         out.push_str(&left(&made.report.left));
@@ -361,7 +412,7 @@ fn shown(
             let _ = writeln!(out, "  deleted {}", file.display());
         }
     }
-    Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
+    out
 }
 
 /// How many norms were divided, and which matrices have none.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::Pool;
-use weighbridge::checkpoint::Io;
+use weighbridge::checkpoint::{Draft, Io, Zstd};
 use weighbridge::convert::{
     Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, OutputFormat, Progress,
 };
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         allow_loss: args.write.allow_loss.clone(),
         overwrite: args.write.force,
         max_shard: args.write.max_shard_size,
+        zstd: args.write.zstd,
         split: args.split(),
         alignment: args.alignment,
         mesh: args.mesh.mesh(),
@@ -81,7 +82,8 @@ pub(super) fn importance(path: &Path) -> Result<Imatrix, Failure> {
 /// Checks that `destination` can be written, as far as can be told before: work that takes minutes is not lost for a name.
 pub(super) fn free(destination: &Path, force: bool) -> Result<(), Failure> {
     let shown = destination.display();
-    if !force && destination.exists() {
+    // What is in the unfinished result's directory may be this one, which has its name already.
+    if !force && destination.exists() && !Draft::partial(destination).is_dir() {
         return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
     }
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -177,12 +179,19 @@ fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups
     out
 }
 
-/// A line that says what an interrupted command had written before, if it had.
+/// A line that says what an interrupted command had written before, if it had; and one about compressed arrays, if there are any.
 pub(super) fn continued(report: &ConvertReport) -> String {
-    match (report.continued, report.tensors.len()) {
+    let continued = match (report.continued, report.tensors.len()) {
         (0, _) => String::new(),
         (before, of) if before < of => format!("  continued at tensor {} of {of}\n", before + 1),
         (_, of) => format!("  {} already written, nothing to do\n", counted(of, "tensor")),
+    };
+    match report.zstd {
+        Zstd { arrays: 0, .. } => continued,
+        Zstd { arrays, saved } => {
+            let (arrays, saved) = (counted(arrays, "array"), Bytes(saved));
+            format!("{continued}  zstd: {arrays} compressed, {saved} less\n")
+        }
     }
 }
 

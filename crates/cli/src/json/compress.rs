@@ -26,12 +26,18 @@ pub(crate) struct Compress<'a> {
     bits: Real,
     /// Tensors of an interrupted command that were kept.
     continued: usize,
+    /// With `--zstd`, the number of arrays that are compressed.
+    zstd_arrays: usize,
+    /// By how many bytes that makes their files smaller.
+    zstd_saved: u64,
     /// Files with the source's weights that are gone, by `--delete-source`.
     deleted: Vec<String>,
     /// False with `--plan`.
     written: bool,
     /// True with `--gptq`: codes were chosen so that errors make each other good.
     gptq: bool,
+    /// How often the text was run for that; null without.
+    gptq_passes: Option<usize>,
     /// The columns that were multiplied, with `--awq`; null without.
     awq: Option<Awq<'a>>,
     /// The KL divergence from the source that is expected of rounding alone, in nats; null if it is not known how much predictions
@@ -112,7 +118,7 @@ impl<'a> Compress<'a> {
     /// Adds the ways in which it was made, and the files that are gone.
     pub(crate) fn made_by(
         self,
-        gptq: bool,
+        (gptq, gptq_passes): (bool, Option<usize>),
         scaling: Option<&'a Scaling>,
         deleted: &[PathBuf],
     ) -> Compress<'a> {
@@ -130,7 +136,7 @@ impl<'a> Compress<'a> {
             without_norm: &scaling.without_norm,
         });
         let deleted = deleted.iter().map(|file| file.display().to_string()).collect();
-        Compress { deleted, gptq, awq, ..self }
+        Compress { deleted, gptq, gptq_passes, awq, ..self }
     }
 
     pub(crate) fn of(
@@ -148,10 +154,13 @@ impl<'a> Compress<'a> {
             bytes,
             parameters: found.elements,
             bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
+            zstd_arrays: report.map_or(0, |report| report.zstd.arrays),
+            zstd_saved: report.map_or(0, |report| report.zstd.saved),
             continued: report.map_or(0, |report| report.continued),
             deleted: vec![],
             written: report.is_some(),
             gptq: false,
+            gptq_passes: None,
             awq: None,
             expected_kl: found.is_divergence.then_some(found.cost).and_then(real),
             measured: cost.map(|cost| MeasuredCost {

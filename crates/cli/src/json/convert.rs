@@ -24,6 +24,10 @@ pub(crate) struct Convert<'a> {
     bytes: u64,
     /// Bytes of the files that hold them.
     file_bytes: u64,
+    /// With `--zstd`, the number of arrays that are compressed.
+    zstd_arrays: usize,
+    /// By how many bytes that makes their files smaller.
+    zstd_saved: u64,
     /// The number of tensors that an earlier run had written.
     continued: usize,
     bytes_read: u64,
@@ -153,6 +157,8 @@ impl<'a> Convert<'a> {
             bytes_before,
             bytes,
             file_bytes: report.file_bytes,
+            zstd_arrays: report.zstd.arrays,
+            zstd_saved: report.zstd.saved,
             continued: report.continued,
             bytes_read: report.bytes_read,
             peak_memory: report.peak_memory,

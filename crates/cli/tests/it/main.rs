@@ -17,6 +17,8 @@ mod foreseen;
 mod hostile;
 mod json;
 mod keys;
+#[cfg(unix)]
+mod killed;
 #[cfg(target_os = "linux")]
 mod large;
 mod load;

@@ -8,7 +8,8 @@ use load::{Pool, Slot};
 use planner::plan_as_stored;
 use tensor::Diagnostic;
 
-use super::{Conversion, Progress, guide};
+use super::guides::{Guides, feedback};
+use super::{Conversion, Progress};
 use crate::Error;
 use crate::carry::Made;
 
@@ -35,20 +36,22 @@ impl Conversion<'_> {
             let what = format!("`{name}` in `{}` is not what was written", path.display());
             Error::Convert { what: Diagnostic::new(what).into() }
         };
-        let (options, names) = (self.options, &self.names);
-        let guide = |name: &str| guide(options, names.of(name));
-        let options = load::Options {
-            guide: Some(&guide),
-            allow_overflow: options.allow_overflow,
-            ..load::Options::default()
-        };
-        let total = self.params().count();
+        let guides = Guides::new(self.options, &self.names);
+        let order: Vec<&str> = self.params().map(|param| param.name.as_str()).collect();
+        let total = order.len();
         for (index, param) in self.params().enumerate() {
             let name = &param.name;
             let progress = Progress { index, total, name, from: &param.moved.name, to: &param.scheme.name };
             if each(&progress).is_break() {
                 return Err(Error::Interrupted { kept: None, done: index, total });
             }
+            let feedback = feedback(self.options, &self.names, &order[index..])?;
+            let guide = |name: &str| guides.of(name, feedback.as_deref());
+            let options = load::Options {
+                guide: Some(&guide),
+                allow_overflow: self.options.allow_overflow,
+                ..load::Options::default()
+            };
             let wanted = self.one(name).ok_or_else(|| other(name))?.load_with(pool, options)?;
             let found = found(name, pool).ok_or_else(|| other(name))??;
             let slots = |loaded: &load::Loaded| loaded.get(name).map(|tensor| tensor.slots().to_vec());

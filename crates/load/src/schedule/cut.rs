@@ -51,8 +51,8 @@ impl<'a, S: Region> Cut<'a, S> {
             match home {
                 Home::Own(_) if !param.staged.is_empty() => later.push(Later { index, param, targets }),
                 Home::Own(change) => {
-                    let feedback = options.guide.and_then(|of| of(&param.name).feedback);
-                    cutter.cut(index, param, (change, feedback), targets, &mut items)?;
+                    let fed = options.guide.and_then(|of| of(&param.name).fed());
+                    cutter.cut(index, param, (change, fed), targets, &mut items)?;
                 }
                 Home::Borrowed(_) | Home::Tied(_) => {}
             }

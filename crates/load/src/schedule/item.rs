@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
-use quant::Feedback;
 use tensor::{FileId, Lines};
 
 use crate::change::Change;
@@ -52,7 +51,7 @@ impl<S> Item<'_, S> {
         let importance = all.importance.and_then(|columns| self.columns(columns));
         // Of a matrix alone.
         let feedback = all.feedback.filter(|feedback| self.matrix.1 == 1 && feedback.k() == self.k);
-        Guide { importance, feedback }
+        Guide { importance, feedback, foreseen: None }
     }
 
     /// Selects from `all`, numbers for each column of the parameter, those of this item's matrix: all matrices share
@@ -89,7 +88,7 @@ impl<'a> Cutter<'a> {
         &mut self,
         index: usize,
         param: &'a PlannedParam,
-        (change, feedback): (&'a Change, Option<&Feedback>),
+        (change, fed): (&'a Change, Option<usize>),
         targets: Vec<S>,
         items: &mut Vec<Item<'a, S>>,
     ) -> Result<(), Error> {
@@ -98,7 +97,7 @@ impl<'a> Cutter<'a> {
             let planes = param.planes.iter().zip(targets);
             planes.map(|(plane, target)| self.moves(param, change, plane, target, items)).collect()
         } else {
-            self.changes(param, (change, feedback), targets, items)
+            self.changes(param, (change, fed), targets, items)
         };
         let () = cut.ok_or_else(|| Error::TooLarge { param: param.name.clone() })?;
         for item in &mut items[before..] {
@@ -175,7 +174,7 @@ impl<'a> Cutter<'a> {
     fn changes<S: Region>(
         &self,
         param: &'a PlannedParam,
-        (change, feedback): (&'a Change, Option<&Feedback>),
+        (change, fed): (&'a Change, Option<usize>),
         mut targets: Vec<S>,
         items: &mut Vec<Item<'a, S>>,
     ) -> Option<()> {
@@ -192,6 +191,7 @@ impl<'a> Cutter<'a> {
             let n = band.end - band.start;
             if lines == Lines::Rows { (n, k) } else { (rows, n) }
         };
+        let fed = fed.is_some_and(|fed| fed as u64 == k);
         let parts = |matrix: u64, band: &Range<u64>| -> Vec<(&'a PlannedPlane, Range<u64>)> {
             let part = |(i, plane): (usize, &'a PlannedPlane)| {
                 let len = plane.bytes / matrices;
@@ -206,9 +206,8 @@ impl<'a> Cutter<'a> {
             let parts = parts(0, band);
             let beside = parts.iter().map(|(p, _)| self.pace(&p.copy).beside).max().unwrap_or(0);
             let moved = parts.iter().map(|(_, range)| range.end - range.start).sum();
-            let feedback = feedback.filter(|feedback| matrices == 1 && feedback.k() as u64 == k);
             let (part, width) = part_of(band);
-            let values = change.values(part, width, feedback);
+            let values = change.values(part, width, fed && matrices == 1);
             let written = |(i, bytes): (usize, &u64)| {
                 let range = target.line_bytes(lines, i, *bytes, count, band);
                 if is_written { range.end - range.start } else { 0 }

@@ -88,7 +88,7 @@ fn feedback_fits_into_the_memory_of_a_load() {
     let mut gram = Gram::new(64).unwrap();
     gram.add(&(0..64 * 200).map(|_| random.float()).collect::<Vec<f32>>(), 1);
     let feedback = Feedback::of(&gram, 0.01, 0.0, 1).unwrap();
-    let guide = |_: &str| load::Guide { importance: None, feedback: Some(&feedback) };
+    let guide = |_: &str| load::Guide { feedback: Some(&feedback), ..load::Guide::default() };
     let (plain, guided) =
         (load::Options::default(), load::Options { guide: Some(&guide), ..load::Options::default() });
     let (without, with) = (plan.needs(plain, 1).unwrap(), plan.needs(guided, 1).unwrap());

@@ -106,3 +106,38 @@ fn groups_are_whole() {
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("its 96 columns are no whole groups of 64"), "{said}");
 }
+
+#[test]
+fn compressed_arrays_are_the_same_arrays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plain, packed) = (folder.path().join("plain"), folder.path().join("packed"));
+    let squish = preset("squish-int8");
+    let zstd = ConvertOptions { zstd: true, ..squish.clone() };
+    convert(&golden().join("llama-tiny"), OutputFormat::NpyDir, &squish, &plain).unwrap();
+    convert(&golden().join("llama-tiny"), OutputFormat::NpyDir, &zstd, &packed).unwrap();
+    let names = fs::read_dir(packed.join("tensors")).unwrap().map(|e| e.unwrap().file_name());
+    let ends = |names: &[std::ffi::OsString], end: &str| {
+        names.iter().filter(|name| name.to_str().unwrap().ends_with(end)).count()
+    };
+    let names: Vec<_> = names.collect();
+    assert!(ends(&names, "__q.npy.zst") > 0 && ends(&names, ".npy") > 0, "{names:?}");
+    let (wanted, found) = (load(&plain), load(&packed));
+    for name in ["model.layers.0.mlp.down_proj.weight", "model.norm.weight", "model.embed_tokens.weight"] {
+        let slots = |loaded: &Loaded| loaded.get(name).unwrap().slots().len();
+        assert_eq!(slots(&wanted), slots(&found));
+        for at in 0..slots(&wanted) {
+            assert!(plane(&wanted, name, at) == plane(&found, name, at), "{name}");
+        }
+    }
+    // It is replaced, as any other result of a conversion is.
+    let again = ConvertOptions { overwrite: true, ..squish };
+    convert(&golden().join("llama-tiny"), OutputFormat::NpyDir, &again, &packed).unwrap();
+    let refused = convert(
+        &golden().join("llama-tiny"),
+        OutputFormat::Mlx,
+        &ConvertOptions { zstd: true, ..ConvertOptions::default() },
+        &folder.path().join("mlx"),
+    );
+    let refused = refused.unwrap_err().to_string();
+    assert_eq!(refused, "mlx is not compressed with zstd: only npy-dir is");
+}
