@@ -8,7 +8,7 @@ use weighbridge::convert::compress::Target;
 
 use super::convert::{FormatArg, WriteArgs, format};
 use super::size::size;
-use super::{AdapterArgs, AlsoArgs};
+use super::{AdapterArgs, AlsoArgs, HtmlFileArgs};
 
 /// A format with encodings to choose from.
 #[derive(Clone, Copy, ValueEnum)]
@@ -40,7 +40,7 @@ enum CompressFormatArg {
     Examples:\n  \
     weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
-    weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
+    weighbridge compress model/ small/ --to mlx --target 3.5 --plan --html choice.html"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct CompressArgs {
@@ -86,6 +86,8 @@ pub(crate) struct CompressArgs {
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
+    #[command(flatten)]
+    pub(crate) page: HtmlFileArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

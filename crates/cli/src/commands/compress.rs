@@ -13,19 +13,23 @@ use weighbridge::convert::{
 };
 use weighbridge::engine::Model;
 use weighbridge::engine::calibrate::{
-    CalibrateOptions, Calibration, Products, Progress, calibrate, products, products_bytes,
+    CalibrateOptions, Calibration, Products, Progress, calibrate, logits_bytes, products, products_bytes,
 };
-use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
+use weighbridge::engine::eval::{self, Agreement, EvalOptions, evaluate};
 use weighbridge::load::available_memory;
+use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::{Bytes, Pattern};
 use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
 use super::calibrate::now;
 use super::convert::{continued, free, importance, left, now as converted, stop_on_interrupt};
-use super::eval::{LENGTH, interval, pair, text, tokens};
+use super::eval::{LENGTH, pair, text, tokens};
 use crate::args::CompressArgs;
+use crate::estimate::interval;
 use crate::failure::Failure;
 use crate::json;
+use crate::memory::{Measured, Memory, largest, private, together};
+use crate::pages::{self, CompressPage, Output};
 use crate::progress::Line;
 use crate::style;
 
@@ -33,6 +37,8 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let Some((source, destination, target)) = args.what().filter(|_| !args.print_policy) else {
         return Ok(std::io::stdout().lock().write_all(Policy::DEFAULT.as_bytes())?);
     };
+    let memory = Memory::watch();
+    let page = args.page.output(args.write.force, args.json)?;
     let format = args.format(source, destination).map_err(Failure::Usage)?;
     if !args.plan {
         free(destination, args.write.force)?;
@@ -93,7 +99,8 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let conversion =
         Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
     if args.plan {
-        return shown(args, (source, destination), &compression, None);
+        let measured = memory.so_far(held.as_ref().map(|held| held.foreseen));
+        return shown(args, page.as_ref(), (source, destination), &compression, &measured, None);
     }
     // Those of the tokenizer too.
     let bytes = conversion.bytes();
@@ -114,11 +121,23 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         verified.map_err(weighbridge::Error::from)?;
     }
     drop(pool);
-    let cost = held.map(|held| held.cost(&work, &report.destination)).transpose()?;
+    let writing =
+        together([private(report.foreseen_memory), private(held.as_ref().map_or(0, |held| held.kept))]);
+    let mut steps = vec![writing];
+    steps.extend(held.as_ref().map(|held| held.foreseen));
+    let cost = match held {
+        Some(held) => {
+            let (cost, foreseen) = held.cost(&work, &report.destination)?;
+            steps.push(foreseen);
+            Some(cost)
+        }
+        None => None,
+    };
+    let measured = memory.so_far(largest(steps));
     // Last of all: whatever failed before has left the source.
     let deleted = if args.delete_source { delete(&checkpoint)? } else { vec![] };
     let made = Made { report: &report, bytes, cost, deleted, scaling: scaling.as_ref() };
-    shown(args, (source, destination), &compression, Some(&made))
+    shown(args, page.as_ref(), (source, destination), &compression, &measured, Some(&made))
 }
 
 /// A result that was written.
@@ -239,6 +258,10 @@ struct Held {
     /// The tokens of the last quarter.
     tokens: Vec<u32>,
     begin: Option<u32>,
+    /// The memory that calibrating was foreseen to take.
+    foreseen: Foreseen,
+    /// Bytes of products, which are kept until all is written.
+    kept: u64,
 }
 
 impl Held {
@@ -266,6 +289,9 @@ impl Held {
         if wanted.products {
             room_for_products(model.predictor().runner.model(), wanted.memory)?;
         }
+        let kept = if wanted.products { products_bytes(model.shared()) } else { 0 };
+        let logits = if wanted.calibration { logits_bytes(model.shared().vocab(), &options) } else { 0 };
+        let foreseen = together([model.foreseen(), private(logits.max(kept))]);
         let mut predictor = model.predictor();
         let calibration = wanted
             .calibration
@@ -281,11 +307,12 @@ impl Held {
         work.line.clear();
         work.interrupted()?;
         let (name, tokens) = (path.display().to_string(), tokens[cut..].to_vec());
-        Ok(Held { name, calibration, products, tokens, begin })
+        Ok(Held { name, calibration, products, tokens, begin, foreseen, kept })
     }
 
-    /// How far the model at `made` is from the source, on the tokens that were held back.
-    fn cost(&self, work: &Work<'_>, made: &Path) -> Result<Agreement, Failure> {
+    /// How far the model at `made` is from the source, on the tokens that were held back, and the memory that both were foreseen to
+    /// take.
+    fn cost(&self, work: &Work<'_>, made: &Path) -> Result<(Agreement, Foreseen), Failure> {
         let mut model = work.start(&weighbridge::open(made)?)?;
         let mut reference = work.start(work.checkpoint)?;
         let result = evaluate(
@@ -301,58 +328,45 @@ impl Held {
         work.line.clear();
         work.interrupted()?;
         let result = result.map_err(weighbridge::Error::from)?;
-        result.against.ok_or_else(|| Failure::Other("nothing was compared".to_owned()))
+        let logits = private(2 * eval::logits_bytes(model.shared().vocab()));
+        let foreseen = together([model.foreseen(), reference.foreseen(), logits]);
+        let cost = result.against.ok_or_else(|| Failure::Other("nothing was compared".to_owned()))?;
+        Ok((cost, foreseen))
     }
 }
 
 fn shown(
     args: &CompressArgs,
+    page: Option<&Output>,
     (source, destination): (&Path, &Path),
     found: &Compression,
+    measured: &Measured,
     made: Option<&Made<'_>>,
 ) -> Result<(), Failure> {
     let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
     let bytes = made.map_or(found.bytes, |made| made.bytes);
+    let facts = facts(args, found, bytes, made);
+    if let Some(page) = page {
+        let names = [source, destination].map(|path| path.display().to_string());
+        let facts = facts.clone();
+        page.write(&pages::compress_html(&CompressPage { names, found, facts, cost }))?;
+    }
     if args.json {
-        let document = json::Compress::of((source, destination), found, bytes, report, cost);
+        let document = json::Compress::of((source, destination), found, bytes, report, cost, measured.json());
         let deleted = made.map_or(&[][..], |made| &made.deleted);
         let document = document.made_by(args.gptq, made.and_then(|made| made.scaling), deleted);
         return Ok(json::print(&document)?);
     }
-    let title = format!("{} → {}", source.display(), destination.display());
-    let bits = |bytes: u64| bytes as f64 * 8.0 / found.elements.max(1) as f64;
-    let mut out = style::heading(&title);
+    if page.is_some_and(Output::is_stdout) {
+        return Ok(());
+    }
+    let mut out = style::heading(&format!("{} → {}", source.display(), destination.display()));
     // Writing to a `String` cannot fail.
-    let _ = write!(
-        out,
-        "\n  {} of at most {} ({:.2} bits a weight){}\n",
-        Bytes(bytes),
-        Bytes(found.limit),
-        bits(bytes),
-        if report.is_some() { "" } else { "; nothing is written" }
-    );
-    out.push_str(&report.map_or_else(String::new, continued));
-    let _ = if found.is_divergence {
-        let by = if args.gptq { ", by rounding alone" } else { "" };
-        writeln!(out, "  expected: a KL divergence of {:.4} nats from the source{by}", found.cost)
-    } else {
-        writeln!(
-            out,
-            "  note: it is not known how much predictions depend on each matrix: all count alike (`weighbridge calibrate`)"
-        )
-    };
-    if let Some(cost) = cost {
-        let _ = writeln!(
-            out,
-            "  measured on the last quarter of the text: KL divergence {}, same most likely token {} %, perplexity ratio {}",
-            interval(pair(&cost.kl), 5, 1.0),
-            interval(pair(&cost.top1), 1, 100.0),
-            interval(cost.ratio(), 4, 1.0),
-        );
+    let _ = writeln!(out);
+    for fact in facts {
+        let _ = writeln!(out, "  {fact}");
     }
-    if let Some(scaling) = made.and_then(|made| made.scaling) {
-        out.push_str(&scaled(scaling));
-    }
+    out.push_str(&measured.indented());
     out.push_str(&table(&found.choices));
     if let Some(made) = made {
         out.push_str(&left(&made.report.left));
@@ -361,6 +375,32 @@ fn shown(
         }
     }
     Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
+}
+
+/// Lines on the whole: the size, and what it cost.
+fn facts(args: &CompressArgs, found: &Compression, bytes: u64, made: Option<&Made<'_>>) -> Vec<String> {
+    let bits = bytes as f64 * 8.0 / found.elements.max(1) as f64;
+    let written = if made.is_some() { "" } else { "; nothing is written" };
+    let (size, limit) = (Bytes(bytes), Bytes(found.limit));
+    let mut facts = vec![format!("{size} of at most {limit} ({bits:.2} bits a weight){written}")];
+    facts.extend(made.map(|made| continued(made.report).trim().to_owned()).filter(|line| !line.is_empty()));
+    facts.push(if found.is_divergence {
+        let by = if args.gptq { ", by rounding alone" } else { "" };
+        format!("expected: a KL divergence of {:.4} nats from the source{by}", found.cost)
+    } else {
+        "note: it is not known how much predictions depend on each matrix: all count alike (`weighbridge calibrate`)"
+            .to_owned()
+    });
+    if let Some(cost) = made.and_then(|made| made.cost.as_ref()) {
+        facts.push(format!(
+            "measured on the last quarter of the text: KL divergence {}, same most likely token {} %, perplexity ratio {}",
+            interval(pair(&cost.kl), 5, 1.0),
+            interval(pair(&cost.top1), 1, 100.0),
+            interval(cost.ratio(), 4, 1.0),
+        ));
+    }
+    facts.extend(made.and_then(|made| made.scaling).map(|scaling| scaled(scaling).trim().to_owned()));
+    facts
 }
 
 /// How many norms were divided, and which matrices have none.
