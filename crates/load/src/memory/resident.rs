@@ -101,7 +101,7 @@ mod tests {
         let after = watch.so_far().unwrap();
         // Other tests of this process take memory too, but none takes nothing.
         assert!(holding.private >= BYTES as u64 / 10 * 9, "{holding:?}");
-        assert!(after.delta() >= BYTES as u64 / 10 * 9 && after.peak >= holding.peak, "{after:?}");
+        assert!(after.delta() >= BYTES as u64 / 10 * 9, "{after:?}");
         assert!(after.baseline > 0 && after.baseline <= after.peak);
     }
 }
