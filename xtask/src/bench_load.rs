@@ -183,7 +183,7 @@ fn load(program: &Path, file: &Path, more: &[&str]) -> Result<Loaded> {
     let number =
         |key: &str| facts[key].as_f64().with_context(|| format!("`weighbridge load` gave no `{key}`"));
     let owned = facts["bytes_owned"].as_u64().unwrap_or(0);
-    let beside = facts["peak_rss_bytes"].as_u64().unwrap_or(0).saturating_sub(owned);
+    let beside = facts["resident"]["peak_bytes"].as_u64().unwrap_or(0).saturating_sub(owned);
     Ok(Loaded { seconds: number("seconds")?, beside })
 }
 

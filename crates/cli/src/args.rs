@@ -30,11 +30,11 @@ pub(crate) use check::CheckArgs;
 pub(crate) use compress::CompressArgs;
 pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
-pub(crate) use eval::EvalArgs;
+pub(crate) use eval::{EvalArgs, ReportArgs};
 pub(crate) use load::LoadArgs;
 use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
-pub(crate) use page::{HtmlArgs, SvgArgs};
+pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use run::RunArgs;
 use size::size;
 pub(crate) use tips::advised;
@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Measure how well a model predicts a text and answers questions, and what a conversion cost
     Eval(EvalArgs),
+    /// Compare the evaluations of several models: size against perplexity and divergence
+    Report(ReportArgs),
     /// Measure what a text drives through each matrix, and how much each matters: an importance matrix
     Calibrate(CalibrateArgs),
     /// Find the fastest way to read weights on this machine, for `run` and `bench`. Takes a second
@@ -127,7 +129,7 @@ impl Command {
             Command::Diff(args) => args.json,
             Command::Tokenize(args) => args.json,
             Command::Quants(args) => args.json,
-            Command::Completions { .. } | Command::Man { .. } => false,
+            Command::Report(_) | Command::Completions { .. } | Command::Man { .. } => false,
         }
     }
 }

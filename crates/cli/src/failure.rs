@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The same, as a message.
     Other(String),
+    /// Several files are wrong, or do not go together.
+    Problems(Diagnostics),
     /// What was asked about is wrong, and the output says so.
     Found,
     /// Ctrl-C ended it, and what there was has been said.
@@ -145,6 +147,7 @@ impl Failure {
         match self {
             Failure::Model(error) => in_words_of_the_command(error),
             Failure::Usage(text) | Failure::Other(text) => Said::from(text.as_str()),
+            Failure::Problems(all) => Said::from(all),
             Failure::Io(error) => Said::from(error.to_string().as_str()),
             Failure::Found => Said::from("something is wrong with the checkpoint"),
             Failure::Interrupted => Said::from("interrupted"),

@@ -3,10 +3,12 @@
 mod args;
 mod cache;
 mod commands;
+mod estimate;
 mod failure;
 mod isolate;
 mod json;
 mod keys;
+mod memory;
 mod pages;
 mod progress;
 mod style;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Eval(args) => commands::eval::run(args),
+        Command::Report(args) => commands::report::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Compress(args) => commands::compress::run(args),
         Command::Convert(args) => commands::convert::run(args),

@@ -146,6 +146,12 @@ impl<'a> Compensation<'a> {
         Err(Error::Convert { what: Diagnostic::new(what).into() })
     }
 
+    /// The most bytes that all tables together take.
+    pub fn most_bytes(&self) -> u64 {
+        let ks: Vec<usize> = self.inputs.iter().map(|input| input.shared.k).collect();
+        wanted(&ks).min(self.room)
+    }
+
     /// How often the text was run so far.
     pub fn passes(&self) -> usize {
         self.state.borrow().passes

@@ -199,7 +199,9 @@ impl<'a> Conversion<'a> {
         let mut tensors: Vec<Outgoing> = tensors.collect();
         let Carried { beside, mut made, mut left, lost } = carried.unwrap_or_default();
         let mut identity = resume::identity(checkpoint, layout, format, options);
-        made.iter().for_each(|m| identity.extend(&*m.bytes()));
+        for file in &made {
+            identity.extend(&*file.bytes());
+        }
         if format == OutputFormat::Hf && !for_vllm {
             made.extend(tensors.iter().flat_map(Made::beside));
         }
@@ -369,12 +371,11 @@ impl<'a> Conversion<'a> {
             allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
-        if let Some(limit) = limit {
-            fits(&plans, options, limit, pool.threads())?;
-        }
+        let foreseen_memory = foreseen_bytes(&plans, options, limit, pool.threads())?;
         let mut writer = draft.create_with(path, &write)?;
         let destination = writer.destination().to_owned();
-        let mut report = ConvertReport { destination, left, lost, ..ConvertReport::default() };
+        let mut report =
+            ConvertReport { destination, left, lost, foreseen_memory, ..ConvertReport::default() };
         // The last rank reports entries that all ranks leave out.
         if let Some(last) = plans.last() {
             report.dropped.clone_from(&last.pieces().dropped);
@@ -490,23 +491,29 @@ fn names(
     }
 }
 
-/// Checks that each parameter can be converted within `limit` bytes.
-fn fits(plans: &[Plan], options: load::Options<'_>, limit: u64, threads: usize) -> Result<(), Error> {
-    let mut most: Option<(u64, &str)> = None;
+/// Returns the most bytes that converting a parameter takes: within `limit`, or with as many buffers as are of use.
+fn foreseen_bytes(
+    plans: &[Plan],
+    options: load::Options<'_>,
+    limit: Option<u64>,
+    threads: usize,
+) -> Result<u64, Error> {
+    let (mut least, mut most): (Option<(u64, &str)>, u64) = (None, 0);
     for plan in plans {
         for (at, param) in plan.params().iter().enumerate().filter(|(_, p)| p.tied_to.is_none()) {
             let needs = plan.one(at).needs(options, threads)?;
             let wanted = needs.owned.saturating_add(needs.least_scratch);
-            if most.is_none_or(|(most, _)| wanted > most) {
-                most = Some((wanted, &param.name));
+            if least.is_none_or(|(least, _)| wanted > least) {
+                least = Some((wanted, &param.name));
             }
+            most = most.max(needs.owned.saturating_add(needs.scratch));
         }
     }
-    match most {
-        Some((wanted, tensor)) if wanted > limit => {
+    match (least, limit) {
+        (Some((wanted, tensor)), Some(limit)) if wanted > limit => {
             Err(Error::Memory { tensor: tensor.to_owned(), wanted, memory: limit })
         }
-        _ => Ok(()),
+        _ => Ok(most.min(limit.unwrap_or(u64::MAX))),
     }
 }
 

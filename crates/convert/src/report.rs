@@ -116,6 +116,8 @@ pub struct ConvertReport {
     pub zstd: Zstd,
     /// The most bytes that were held for parameters at one time, buffers included.
     pub peak_memory: u64,
+    /// The same as the plans foresaw it: never less.
+    pub foreseen_memory: u64,
     /// Wall time.
     pub seconds: f64,
 }

@@ -158,6 +158,12 @@ pub struct SharedInput {
     path: String,
 }
 
+/// Bytes of logits that [`calibrate`] holds of a model with `vocab` tokens at most.
+pub fn logits_bytes(vocab: usize, options: &CalibrateOptions) -> u64 {
+    let kept = options.disturbed.map_or(0, |wanted| wanted.min(Quiet::most(vocab)).div_ceil(2));
+    eval::logits_bytes(vocab) + 4 * kept as u64 * vocab as u64
+}
+
 /// The inputs of all matrices of `model`, in the order in which they run.
 pub fn shared_inputs(model: &Model) -> Vec<SharedInput> {
     let mut inputs: Vec<SharedInput> = vec![];
@@ -275,6 +281,11 @@ impl Quiet {
     /// Tokens of a chunk, at most.
     const LENGTH: usize = 256;
 
+    /// Tokens of all chunks, at most.
+    fn most(vocab: usize) -> usize {
+        (KEPT / (4 * vocab.max(1))).max(2) * 2
+    }
+
     fn of(
         model: &mut Predictor<'_>,
         tokens: &[u32],
@@ -282,8 +293,7 @@ impl Quiet {
         options: &CalibrateOptions,
     ) -> Result<Quiet, Error> {
         let vocab = model.runner.model().vocab();
-        let most = (KEPT / (4 * vocab.max(1))).max(2) * 2;
-        let wanted = wanted.min(most).clamp(4, tokens.len());
+        let wanted = wanted.min(Quiet::most(vocab)).clamp(4, tokens.len());
         let length = Quiet::LENGTH.min(wanted).min(model.session.capacity());
         let mut quiet = Quiet { chunks: vec![], logits: vec![] };
         for whole in tokens[tokens.len() - wanted..].chunks_exact(length) {

@@ -7,6 +7,7 @@
 //! half a chunk of context is there for each. What is left over at the end is not used.
 
 mod choice;
+mod part;
 mod problems;
 mod task;
 
@@ -16,6 +17,7 @@ use crate::sampler;
 use crate::{Error, Runner, Session};
 
 pub use choice::{Answer, EncodedTask, Score, encode, score};
+pub use part::{Part, Parts};
 pub use problems::RowProblem;
 pub use task::{Choice, Question, Task, TaskKind, parse};
 
@@ -91,6 +93,8 @@ pub struct Evaluation {
     pub chunks: usize,
     /// `-ln p` of each token that is scored, in nats.
     pub nll: Mean,
+    /// The same scores by chunk and by position.
+    pub parts: Parts,
     /// How far the predictions are from those of a reference.
     pub against: Option<Agreement>,
 }
@@ -139,12 +143,27 @@ impl Agreement {
         let at = (last * thousandths + 500) / 1000;
         sorted.get(at.min(last)).copied().unwrap_or(0.0)
     }
+
+    /// The number of tokens by their divergence: below the first of `edges`, between each and the next, and from the last on.
+    /// `edges` ascend.
+    pub fn histogram(&self, edges: &[f64]) -> Vec<u64> {
+        let mut counts = vec![0; edges.len() + 1];
+        for divergence in &self.divergences {
+            counts[edges.partition_point(|edge| *edge <= f64::from(*divergence))] += 1;
+        }
+        counts
+    }
 }
 
 /// `exp` of a mean with its standard error, to first order.
 fn exp(mean: &Mean) -> (f64, f64) {
     let value = mean.mean().exp();
     (value, value * mean.error())
+}
+
+/// Bytes of logits that [`evaluate`] holds of each model.
+pub fn logits_bytes(vocab: usize) -> u64 {
+    (ROWS * 4) as u64 * vocab as u64
 }
 
 /// Scores `tokens` by `model`, beside `reference` if there is one. `each` sees the result so far and the number of all
@@ -172,8 +191,13 @@ pub fn evaluate(
             return Err(Error::OtherVocabulary { model: vocab, reference: found });
         }
     }
-    let mut result =
-        Evaluation { against: reference.as_ref().map(|_| Agreement::default()), ..Evaluation::default() };
+    // The first token of the second half is given, not predicted.
+    let predicted = length / 2 + 1..length;
+    let mut result = Evaluation {
+        parts: Parts::of(&predicted),
+        against: reference.as_ref().map(|_| Agreement::default()),
+        ..Evaluation::default()
+    };
     let total = (tokens.len() / length).min(options.chunks.unwrap_or(usize::MAX));
     let (mut ours, mut theirs, mut chunk) = (vec![], vec![], vec![]);
     for whole in tokens.chunks_exact(length).take(total) {
@@ -187,6 +211,8 @@ pub fn evaluate(
         if let Some(reference) = &mut reference {
             begin(reference, context)?;
         }
+        result.parts.begin(predicted.clone());
+        let mut position = predicted.start;
         // The last token has none after it to be scored.
         for (run, next) in scored[..scored.len() - 1].chunks(ROWS).zip(scored[1..].chunks(ROWS)) {
             logits(model, run, &mut ours)?;
@@ -194,7 +220,8 @@ pub fn evaluate(
                 logits(reference, run, &mut theirs)?;
             }
             for row in compare((&ours, &theirs), next, vocab, options.threads)? {
-                result.add(&row);
+                result.add(position, &row);
+                position += 1;
             }
         }
         result.chunks += 1;
@@ -234,8 +261,10 @@ pub(crate) struct Beside {
 }
 
 impl Evaluation {
-    fn add(&mut self, row: &Row) {
+    /// Adds the score of the token at `position` of its chunk.
+    fn add(&mut self, position: usize, row: &Row) {
         self.nll.add(row.nll);
+        self.parts.add(position, row);
         if let (Some(all), Some(one)) = (&mut self.against, row.against) {
             all.nll.add(one.nll);
             all.excess.add(row.nll - one.nll);
@@ -398,5 +427,13 @@ mod tests {
         let agreement = Agreement { divergences: vec![3.0, 1.0, 2.0, 5.0, 4.0], ..Agreement::default() };
         assert_eq!([0, 500, 1000, 2000].map(|of| agreement.quantile(of)), [1.0, 3.0, 5.0, 5.0]);
         assert_eq!(Agreement::default().quantile(500), 0.0);
+    }
+
+    #[test]
+    fn every_token_is_in_one_bin_and_an_edge_begins_the_next() {
+        let agreement =
+            Agreement { divergences: vec![0.0, 0.5, 1.0, 2.0, 9.0, 0.75], ..Agreement::default() };
+        assert_eq!(agreement.histogram(&[1.0, 2.0]), [3, 1, 2]);
+        assert_eq!(agreement.histogram(&[]), [6]);
     }
 }

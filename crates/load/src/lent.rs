@@ -8,8 +8,8 @@ use checkpoint::{ByteSource, Checkpoint};
 use plan::LoadPlan;
 use tensor::Arrangement;
 
+use crate::memory::resident::peak_rss;
 use crate::memory::slot::{Arena, Slot};
-use crate::report::peak_rss;
 use crate::schedule::home::{Home, alignment, homes, planes_of};
 use crate::{LoadReport, Loaded, Tensor};
 

@@ -32,6 +32,7 @@ pub use error::Error;
 pub use export::export;
 pub use loaded::Loaded;
 pub use memory::available::available_memory;
+pub use memory::resident::{Resident, ResidentWatch};
 pub use memory::sink::{Destination, Place, Sink};
 pub use memory::slot::Slot;
 pub use memory::tensor::Tensor;

@@ -4,6 +4,7 @@ pub(crate) mod available;
 pub(crate) mod ledger;
 pub(crate) mod pages;
 pub(crate) mod region;
+pub(crate) mod resident;
 pub(crate) mod sink;
 pub(crate) mod slot;
 pub(crate) mod tensor;

@@ -63,11 +63,3 @@ impl fmt::Display for LoadReport {
         Ok(())
     }
 }
-
-/// The highest resident size of this process, from `/proc/self/status`.
-pub(crate) fn peak_rss() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix("kB")).and_then(|n| n.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
-}

@@ -264,11 +264,11 @@ mod tests {
         const FP8: &[PlaneAxis] = &[cells(OUT, 128), cells(IN, 128)];
         const GPTQ: &[PlaneAxis] = &[cells(IN, 8), cells(OUT, 1)];
         const INDEX: &[PlaneAxis] = &[cells(IN, 1)];
+        const ROW: &[PlaneAxis] = &[cells(OUT, 1)];
         let two = Scheme { name: "two".into(), trailing: 2, planes: Cow::Borrowed(&[]) };
         let rows = |axes| two.rows_in(&PlaneSpec::new("plane", 4, axes));
         assert_eq!([rows(FP8), rows(GPTQ), rows(INDEX)], [Rows::Bands(128), Rows::Scattered, Rows::Whole]);
         let columns = |axes| two.lines_in(&PlaneSpec::new("plane", 4, axes), Lines::Columns);
-        const ROW: &[PlaneAxis] = &[cells(OUT, 1)];
         assert_eq!(
             [columns(FP8), columns(GPTQ), columns(INDEX), columns(ROW)],
             [Rows::Scattered, Rows::Bands(8), Rows::Bands(1), Rows::Whole]

@@ -102,6 +102,15 @@ pub struct Runtime {
     form: Option<(Companion, Arc<Tokenizer>)>,
 }
 
+/// Memory that a start takes, as it was foreseen, in bytes: without the program itself, the tokenizer and what layers compute with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Parameters in memory of their own, buffers while they are loaded, and the state of a full session.
+    pub private: u64,
+    /// Parameters that stay in mapped files. They may be resident, and the system takes them back if it needs memory.
+    pub mapped: u64,
+}
+
 /// Where the parameters' copy in the cache stands.
 enum ReadyCopy {
     /// There is none, and none will be.
@@ -251,6 +260,15 @@ impl Runtime {
     /// The costs of loading.
     pub fn report(&self) -> &LoadReport {
         &self.report
+    }
+
+    /// The memory that the plan of this start foresaw.
+    pub fn foreseen(&self) -> Foreseen {
+        let LoadReport { owned_bytes, scratch_predicted, bytes_borrowed, .. } = self.report;
+        Foreseen {
+            private: owned_bytes + scratch_predicted + self.session.bytes() as u64,
+            mapped: bytes_borrowed,
+        }
     }
 
     /// Whether the parameters lie in a copy that an earlier start has left.

@@ -9,7 +9,7 @@ use weighbridge::planner::Preset;
 
 use super::convert::{FormatArg, WriteArgs, format};
 use super::size::size;
-use super::{AdapterArgs, AlsoArgs};
+use super::{AdapterArgs, AlsoArgs, HtmlFileArgs};
 
 /// A format with encodings to choose from.
 #[derive(Clone, Copy, ValueEnum)]
@@ -53,7 +53,7 @@ enum QuantMethodArg {
     weighbridge compress model/ small.gguf --target 4bit --text text.txt\n  \
     weighbridge compress model.gguf small.gguf --target 300MB --imatrix model.imatrix.gguf\n  \
     weighbridge compress model/ small/ --to hf --target 4bit --gptq --text text.txt\n  \
-    weighbridge compress model/ small/ --to mlx --target 3.5 --plan"
+    weighbridge compress model/ small/ --to mlx --target 3.5 --plan --html choice.html"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct CompressArgs {
@@ -102,6 +102,8 @@ pub(crate) struct CompressArgs {
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) also: AlsoArgs,
+    #[command(flatten)]
+    pub(crate) page: HtmlFileArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

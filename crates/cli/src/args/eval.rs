@@ -1,11 +1,11 @@
-//! `eval`.
+//! `eval`, and `report` of its results.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::ModelArgs;
 use super::number::whole;
+use super::{HtmlArgs, ModelArgs};
 
 /// `eval`.
 #[derive(ClapArgs)]
@@ -29,6 +29,7 @@ use super::number::whole;
     weighbridge eval model.gguf -f text.txt                     perplexity\n  \
     weighbridge eval small.gguf -f text.txt --against big.gguf  what was lost\n  \
     weighbridge eval small.gguf -f text.txt --against big.gguf --gate gates.toml\n  \
+    weighbridge eval small.gguf -f text.txt --against big.gguf --html small.html\n  \
     weighbridge eval model.gguf --task arc_easy.jsonl --task hellaswag.jsonl"
 )]
 pub(crate) struct EvalArgs {
@@ -49,7 +50,29 @@ pub(crate) struct EvalArgs {
     /// Fail if the result misses a limit in this file
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) gate: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) page: HtmlArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `report`.
+#[derive(ClapArgs)]
+#[command(
+    after_long_help = "`report` compares evaluations that were done before, in any order and on any machine: nothing is run again. \
+    All must be of the same text, cut into the same chunks, and against the same model if they were compared with one. Sizes are \
+    those of the files.\n\n\
+    With `--html`, the page has plots of size against KL divergence and perplexity, and of the agreement of each model.\n\n\
+    Examples:\n  \
+    for m in q2 q4 q8; do weighbridge eval $m.gguf -f text.txt --against f16.gguf --json > $m.json; done\n  \
+    weighbridge report q2.json q4.json q8.json\n  \
+    weighbridge report q*.json --html sizes.html"
+)]
+pub(crate) struct ReportArgs {
+    /// The output of `weighbridge eval --json`, one file for each model
+    #[arg(required = true, value_name = "FILE.json")]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) page: HtmlArgs,
 }

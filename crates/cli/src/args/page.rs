@@ -43,6 +43,22 @@ impl HtmlArgs {
     }
 }
 
+/// A page of a command whose own `--force` replaces its destination: it replaces the page too.
+#[derive(ClapArgs)]
+pub(crate) struct HtmlFileArgs {
+    /// Also write an HTML page to FILE; with `-`, print the page instead of the text. `--force` replaces FILE if weighbridge
+    /// wrote it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl HtmlFileArgs {
+    /// Where the page goes, if one is asked for.
+    pub(crate) fn output(&self, force: bool, json: bool) -> Result<Option<Output>, Failure> {
+        output(self.html.as_ref(), force, json, "html")
+    }
+}
+
 fn output(file: Option<&PathBuf>, force: bool, json: bool, flag: &str) -> Result<Option<Output>, Failure> {
     let output = file.map(|file| Output::new(file, flag, force)).transpose()?;
     if json && output.as_ref().is_some_and(Output::is_stdout) {

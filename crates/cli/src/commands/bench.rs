@@ -10,8 +10,10 @@ use weighbridge::{Error, Runtime};
 use crate::args::{BenchArgs, CacheArg};
 use crate::failure::Failure;
 use crate::json::{self, real};
+use crate::memory::Memory;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let memory = Memory::watch();
     let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
     let needed = args.prefill.max(args.decode) as usize;
     if options.context.is_some_and(|c| c < needed) {
@@ -31,12 +33,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
     let (mut prefill, mut decode, mut shares) = (Vec::new(), Vec::new(), Shares::default());
     let needs = Needs::of(&runtime, args);
+    let mut measured = memory.so_far(Some(runtime.foreseen()));
     for round in 0..=args.repeat {
         runtime.truncate(0);
         let p = seconds(|| runtime.forward(&prompt).map(|_| ()))?;
         runtime.truncate(0);
         let d = seconds(|| (0..args.decode).try_for_each(|i| runtime.forward(&[token(i)]).map(|_| ())))?;
-        if round > 0 {
+        if round == 0 {
+            measured = memory.so_far(Some(runtime.foreseen()));
+        } else {
             prefill.push(f64::from(args.prefill) / p);
             decode.push(f64::from(args.decode) / d);
             let products = seconds(|| {
@@ -73,6 +78,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             decode_runs: d.runs,
             weight_bytes_per_token: needs.weights,
             cache_bytes_per_token: needs.cache,
+            resident: measured.json(),
             ceiling,
         })?;
     } else {
@@ -110,6 +116,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             )?,
             None => writeln!(out)?,
         }
+        write!(out, "{}", measured.indented())?;
     }
     Ok(())
 }

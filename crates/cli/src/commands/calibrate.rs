@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use weighbridge::convert::write_calibration;
-use weighbridge::engine::calibrate::{CalibrateOptions, Calibration, Inputs, Progress, calibrate};
+use weighbridge::engine::calibrate::{
+    CalibrateOptions, Calibration, Inputs, Progress, calibrate, logits_bytes,
+};
 use weighbridge::tensor::{Pattern, counted};
 use weighbridge::{Pool, Runtime};
 
@@ -16,11 +18,12 @@ use super::eval::{LENGTH, text, tokens};
 use crate::args::{CacheArg, CalibrateArgs};
 use crate::failure::Failure;
 use crate::json::{self, real};
+use crate::memory::{Memory, private, together};
 use crate::progress::Line;
 use crate::style;
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let started = Instant::now();
+    let (started, memory) = (Instant::now(), Memory::watch());
     free(&args.output, args.force)?;
     let text = text(&args.file)?;
     let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
@@ -35,15 +38,11 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let disturbed = (!args.no_sensitivity).then_some(args.sensitivity_tokens);
     let stop = stop_on_interrupt();
     let line = Line::new();
-    let found = calibrate(
-        &mut model.predictor(),
-        &tokens,
-        &CalibrateOptions { length, chunks: args.chunks, begin, disturbed, threads },
-        &mut |progress| {
-            line.show(|| now(progress));
-            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        },
-    );
+    let options = CalibrateOptions { length, chunks: args.chunks, begin, disturbed, threads };
+    let found = calibrate(&mut model.predictor(), &tokens, &options, &mut |progress| {
+        line.show(|| now(progress));
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     line.clear();
     let found = found.map_err(weighbridge::Error::from)?;
     if stop.load(Ordering::Relaxed) {
@@ -52,6 +51,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let name = args.file.display().to_string();
     let written = write_calibration(&args.output, model.checkpoint(), &found, (&name, length), args.force)
         .map_err(weighbridge::Error::from)?;
+    let logits = logits_bytes(model.shared().vocab(), &options);
+    let measured = memory.so_far(Some(together([model.foreseen(), private(logits)])));
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         return Ok(json::print(&json::Calibrate {
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
             tokens: found.tokens,
             matrices: found.matrices.iter().map(json::Calibrated::from).collect(),
             lookup: found.lookup.sensitivity.and_then(real),
+            resident: measured.json(),
             seconds,
         })?);
     }
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         counted_matrices(found.matrices.len()),
     );
     out.push_str(&shown(&found));
+    out.push_str(&measured.indented());
     Ok(std::io::stdout().lock().write_all(out.as_bytes())?)
 }
 

@@ -15,20 +15,24 @@ use weighbridge::convert::{
     Feedbacks, Imatrix, OutputFormat, Scaling,
 };
 use weighbridge::engine::calibrate::{
-    CalibrateOptions, Calibration, Progress, SharedInput, calibrate, products, shared_inputs,
+    CalibrateOptions, Calibration, Progress, SharedInput, calibrate, logits_bytes, products, shared_inputs,
 };
-use weighbridge::engine::eval::{Agreement, EvalOptions, evaluate};
+use weighbridge::engine::eval::{self, Agreement, EvalOptions, evaluate};
 use weighbridge::load::available_memory;
 use weighbridge::quant::Isa;
+use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::{Bytes, Pattern};
 use weighbridge::{Checkpoint, Pool, Runtime, RuntimeOptions};
 
 use super::calibrate::now;
 use super::convert::{continued, free, importance, left, now as converted, stop_on_interrupt};
-use super::eval::{LENGTH, interval, pair, text, tokens};
+use super::eval::{LENGTH, pair, text, tokens};
 use crate::args::CompressArgs;
+use crate::estimate::interval;
 use crate::failure::Failure;
 use crate::json;
+use crate::memory::{Measured, Memory, largest, private, together};
+use crate::pages::{self, CompressPage, Output};
 use crate::progress::Line;
 use crate::style;
 use deletion::Given;
@@ -37,6 +41,8 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let Some((source, destination, target)) = args.what().filter(|_| !args.print_policy) else {
         return Ok(std::io::stdout().lock().write_all(Policy::DEFAULT.as_bytes())?);
     };
+    let memory = Memory::watch();
+    let page = args.page.output(args.write.force, args.json)?;
     let format = args.format(source, destination).map_err(Failure::Usage)?;
     if !args.plan {
         let removal = Removal::pending(destination)?;
@@ -106,8 +112,12 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     let layout = format.compressed_layout();
     let conversion =
         Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
+    let places = (source.as_path(), destination.as_path());
     if args.plan {
-        return shown(args, (source, destination), &compression, None);
+        let measured = memory.so_far(held.as_ref().map(|held| held.foreseen));
+        let shown = Shown { args, places, found: &compression, measured, made: None };
+        shown.write_page(page.as_ref())?;
+        return shown.print(page.as_ref());
     }
     // Those of the tokenizer too.
     let bytes = conversion.bytes();
@@ -131,21 +141,29 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
         source_files = deletion::weights(&checkpoint)?;
     }
     let passes = compensation.as_ref().map(Compensation::passes);
+    let tables = compensation.as_ref().map_or(0, Compensation::most_bytes);
+    let running = held.as_ref().map_or(Foreseen::default(), |held| held.foreseen);
+    let mut steps = vec![running, together([private(report.foreseen_memory), private(tables)])];
+    if compensation.is_some() {
+        steps.push(together([running, private(tables)]));
+    }
     drop((pool, compensation));
     // With files to delete, it can be continued from here.
     let result = if source_files.is_empty() { result.release().map(|_| None)? } else { Some(result) };
     let cost = held.as_ref().map(|held| held.cost(&work, &report.destination)).transpose()?;
+    let (cost, comparing) = cost.unzip();
+    steps.extend(comparing);
     let deleted = source_files.iter().map(|(path, _)| path.clone()).collect();
     let made = Made { report: &report, bytes, cost, deleted, scaling: scaling.as_ref(), passes };
+    let measured = memory.so_far(largest(steps));
+    let shown = Shown { args, places, found: &compression, measured, made: Some(&made) };
+    shown.write_page(page.as_ref())?;
     if let Some(result) = result {
         // Last of all: whatever failed before has left the source.
-        let note = Given::now(source)?.with(
-            &text_of(args, (source, destination), &compression, Some(&made)),
-            &document(args, (source, destination), &compression, Some(&made)),
-        )?;
+        let note = Given::now(source)?.with(&shown.text(), &shown.document())?;
         result.remove(&source_files, note)?;
     }
-    shown(args, (source, destination), &compression, Some(&made))
+    shown.print(page.as_ref())
 }
 
 /// A result that was written.
@@ -256,6 +274,8 @@ struct Held {
     /// Where the part that is held back begins: the last quarter.
     cut: usize,
     begin: Option<u32>,
+    /// The memory that running the text was foreseen to take.
+    foreseen: Foreseen,
 }
 
 impl Held {
@@ -279,13 +299,16 @@ impl Held {
             let hint = |error| Failure::Usage(format!("{error}\nhint: leave out `--gptq`"));
             Compensation::check(&inputs, room).map_err(hint)?;
         }
-        let mut held = Held { name, calibration: None, model: None, room, tokens, cut, begin };
+        let foreseen = model.foreseen();
+        let mut held = Held { name, calibration: None, model: None, room, tokens, cut, begin, foreseen };
         if wanted.calibration {
             let mut show = |progress: Progress<'_>| {
                 work.line.show(|| now(progress));
                 work.flow()
             };
             let options = held.options(work.threads);
+            let logits = logits_bytes(model.shared().vocab(), &options);
+            held.foreseen = together([foreseen, private(logits)]);
             let found = calibrate(&mut model.predictor(), held.calibrated(), &options, &mut show);
             work.line.clear();
             work.interrupted()?;
@@ -312,8 +335,9 @@ impl Held {
         tokens.chain(format!(" {LENGTH} {isa}").into_bytes()).collect()
     }
 
-    /// How far the model at `made` is from the source, on the tokens that were held back.
-    fn cost(&self, work: &Work<'_>, made: &Path) -> Result<Agreement, Failure> {
+    /// How far the model at `made` is from the source, on the tokens that were held back, and the memory that both were foreseen to
+    /// take.
+    fn cost(&self, work: &Work<'_>, made: &Path) -> Result<(Agreement, Foreseen), Failure> {
         let mut model = work.start(&weighbridge::open(made)?)?;
         let mut reference = work.start(work.checkpoint)?;
         let result = evaluate(
@@ -329,90 +353,110 @@ impl Held {
         work.line.clear();
         work.interrupted()?;
         let result = result.map_err(weighbridge::Error::from)?;
-        result.against.ok_or_else(|| Failure::Other("nothing was compared".to_owned()))
+        let logits = private(2 * eval::logits_bytes(model.shared().vocab()));
+        let foreseen = together([model.foreseen(), reference.foreseen(), logits]);
+        let cost = result.against.ok_or_else(|| Failure::Other("nothing was compared".to_owned()))?;
+        Ok((cost, foreseen))
     }
 }
 
-fn shown(
-    args: &CompressArgs,
-    places: (&Path, &Path),
-    found: &Compression,
-    made: Option<&Made<'_>>,
-) -> Result<(), Failure> {
-    if args.json {
-        return Ok(json::print(&document(args, places, found, made))?);
-    }
-    Ok(std::io::stdout().lock().write_all(text_of(args, places, found, made).as_bytes())?)
-}
-
-fn document<'a>(
-    args: &CompressArgs,
-    places: (&Path, &Path),
+/// All that is said of a choice, written or not.
+struct Shown<'a> {
+    args: &'a CompressArgs,
+    places: (&'a Path, &'a Path),
     found: &'a Compression,
-    made: Option<&'a Made<'_>>,
-) -> json::Compress<'a> {
-    let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
-    let bytes = made.map_or(found.bytes, |made| made.bytes);
-    let document = json::Compress::of(places, found, bytes, report, cost);
-    let deleted = made.map_or(&[][..], |made| &made.deleted);
-    let passes = made.and_then(|made| made.passes);
-    document.made_by((args.gptq, passes), made.and_then(|made| made.scaling), deleted)
+    measured: Measured,
+    made: Option<&'a Made<'a>>,
 }
 
-fn text_of(
-    args: &CompressArgs,
-    (source, destination): (&Path, &Path),
-    found: &Compression,
-    made: Option<&Made<'_>>,
-) -> String {
-    let (report, cost) = (made.map(|made| made.report), made.and_then(|made| made.cost.as_ref()));
-    let bytes = made.map_or(found.bytes, |made| made.bytes);
-    let title = format!("{} → {}", source.display(), destination.display());
-    let bits = |bytes: u64| bytes as f64 * 8.0 / found.elements.max(1) as f64;
-    let mut out = style::heading(&title);
-    // Writing to a `String` cannot fail.
-    let _ = write!(
-        out,
-        "\n  {} of at most {} ({:.2} bits a weight){}\n",
-        Bytes(bytes),
-        Bytes(found.limit),
-        bits(bytes),
-        if report.is_some() { "" } else { "; nothing is written" }
-    );
-    out.push_str(&report.map_or_else(String::new, continued));
-    let _ = if found.is_divergence {
-        let by = if args.gptq { ", by rounding alone" } else { "" };
-        writeln!(out, "  expected: a KL divergence of {:.4} nats from the source{by}", found.cost)
-    } else {
-        writeln!(
-            out,
-            "  note: it is not known how much predictions depend on each matrix: all count alike (`weighbridge calibrate`)"
-        )
-    };
-    if let Some(cost) = cost {
-        let _ = writeln!(
-            out,
-            "  measured on the last quarter of the text: KL divergence {}, same most likely token {} %, perplexity ratio {}",
-            interval(pair(&cost.kl), 5, 1.0),
-            interval(pair(&cost.top1), 1, 100.0),
-            interval(cost.ratio(), 4, 1.0),
-        );
+impl<'a> Shown<'a> {
+    fn cost(&self) -> Option<&'a Agreement> {
+        self.made?.cost.as_ref()
     }
-    if let Some(scaling) = made.and_then(|made| made.scaling) {
-        out.push_str(&scaled(scaling));
+
+    fn bytes(&self) -> u64 {
+        self.made.map_or(self.found.bytes, |made| made.bytes)
     }
-    if let Some(passes) = made.and_then(|made| made.passes) {
-        let times = if passes == 1 { "once".to_owned() } else { format!("{passes} times") };
-        let _ = writeln!(out, "  gptq: the text was run {times}");
+
+    fn write_page(&self, page: Option<&Output>) -> Result<(), Failure> {
+        let Some(page) = page else { return Ok(()) };
+        let (source, destination) = self.places;
+        let names = [source, destination].map(|path| path.display().to_string());
+        let (found, facts, cost) = (self.found, self.facts(), self.cost());
+        page.write(&pages::compress_html(&CompressPage { names, found, facts, cost }))
     }
-    out.push_str(&table(&found.choices));
-    if let Some(made) = made {
-        out.push_str(&left(&made.report.left));
-        for file in &made.deleted {
-            let _ = writeln!(out, "  deleted {}", file.display());
+
+    fn print(&self, page: Option<&Output>) -> Result<(), Failure> {
+        if self.args.json {
+            return Ok(json::print(&self.document())?);
         }
+        if page.is_some_and(Output::is_stdout) {
+            return Ok(());
+        }
+        Ok(std::io::stdout().lock().write_all(self.text().as_bytes())?)
     }
-    out
+
+    fn document(&self) -> json::Compress<'a> {
+        let report = self.made.map(|made| made.report);
+        let resident = self.measured.json();
+        let document =
+            json::Compress::of(self.places, self.found, self.bytes(), report, self.cost(), resident);
+        let deleted = self.made.map_or(&[][..], |made| &made.deleted);
+        let passes = self.made.and_then(|made| made.passes);
+        document.made_by((self.args.gptq, passes), self.made.and_then(|made| made.scaling), deleted)
+    }
+
+    fn text(&self) -> String {
+        let (source, destination) = self.places;
+        let mut out = style::heading(&format!("{} → {}", source.display(), destination.display()));
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(out);
+        for fact in self.facts() {
+            let _ = writeln!(out, "  {fact}");
+        }
+        out.push_str(&self.measured.indented());
+        out.push_str(&table(&self.found.choices));
+        if let Some(made) = self.made {
+            out.push_str(&left(&made.report.left));
+            for file in &made.deleted {
+                let _ = writeln!(out, "  deleted {}", file.display());
+            }
+        }
+        out
+    }
+
+    /// Lines on the whole: the size, and what it cost.
+    fn facts(&self) -> Vec<String> {
+        let Shown { args, found, made, .. } = *self;
+        let bits = self.bytes() as f64 * 8.0 / found.elements.max(1) as f64;
+        let written = if made.is_some() { "" } else { "; nothing is written" };
+        let (size, limit) = (Bytes(self.bytes()), Bytes(found.limit));
+        let mut facts = vec![format!("{size} of at most {limit} ({bits:.2} bits a weight){written}")];
+        facts.extend(
+            made.map(|made| continued(made.report).trim().to_owned()).filter(|line| !line.is_empty()),
+        );
+        facts.push(if found.is_divergence {
+            let by = if args.gptq { ", by rounding alone" } else { "" };
+            format!("expected: a KL divergence of {:.4} nats from the source{by}", found.cost)
+        } else {
+            "note: it is not known how much predictions depend on each matrix: all count alike (`weighbridge calibrate`)"
+                .to_owned()
+        });
+        if let Some(cost) = self.cost() {
+            facts.push(format!(
+                "measured on the last quarter of the text: KL divergence {}, same most likely token {} %, perplexity ratio {}",
+                interval(pair(&cost.kl), 5, 1.0),
+                interval(pair(&cost.top1), 1, 100.0),
+                interval(cost.ratio(), 4, 1.0),
+            ));
+        }
+        facts.extend(made.and_then(|made| made.scaling).map(scaled));
+        if let Some(passes) = made.and_then(|made| made.passes) {
+            let times = if passes == 1 { "once".to_owned() } else { format!("{passes} times") };
+            facts.push(format!("gptq: the text was run {times}"));
+        }
+        facts
+    }
 }
 
 /// How many norms were divided, and which matrices have none.
@@ -430,11 +474,7 @@ fn scaled(scaling: &Scaling) -> String {
     kinds.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     kinds.dedup();
     let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
-    format!(
-        "  awq: {} of {norms} norms divided: {gained}; no norm feeds {}\n",
-        shares.len(),
-        kinds.join(", ")
-    )
+    format!("awq: {} of {norms} norms divided: {gained}; no norm feeds {}", shares.len(), kinds.join(", "))
 }
 
 /// A line for all matrices of a kind that become the same.

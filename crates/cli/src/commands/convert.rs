@@ -19,10 +19,12 @@ use crate::args::ConvertArgs;
 use crate::failure::Failure;
 use crate::json;
 use crate::keys::Doubts;
+use crate::memory::{Measured, Memory, private};
 use crate::progress::Line;
 use crate::style;
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
+    let memory = Memory::watch();
     let format = args.format().map_err(Failure::Usage)?;
     let layout = args.layout.kind().map_err(Failure::Usage)?;
     // Read, not mapped: what is done with leaves memory at once.
@@ -63,11 +65,14 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     });
     line.clear();
     let report = report?;
+    let measured = memory.so_far(Some(private(report.foreseen_memory)));
     let groups = report.groups();
     if args.json {
-        return Ok(json::print(&json::Convert::of(&args.source, &report, &groups))?);
+        let document = json::Convert::of(&args.source, &report, &groups, measured.json());
+        return Ok(json::print(&document)?);
     }
-    Ok(std::io::stdout().lock().write_all(text(args, format, &report, groups).as_bytes())?)
+    let text = text(args, format, &report, groups, &measured);
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// The importance matrix in the file at `path`.
@@ -111,7 +116,13 @@ pub(super) fn now(p: &Progress<'_>) -> String {
     format!("[{}/{}] {} {what}", p.index + 1, p.total, p.name)
 }
 
-fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups: Vec<Group>) -> String {
+fn text(
+    args: &ConvertArgs,
+    format: OutputFormat,
+    report: &ConvertReport,
+    groups: Vec<Group>,
+    measured: &Measured,
+) -> String {
     use std::fmt::Write;
     let (before, after) = report.bytes();
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
@@ -126,6 +137,7 @@ fn text(args: &ConvertArgs, format: OutputFormat, report: &ConvertReport, groups
         Bytes(report.peak_memory),
     );
     // Writing to a `String` cannot fail.
+    out.push_str(&measured.indented());
     out.push_str(&continued(report));
     if after > before {
         let (before, after) = (Bytes(before), Bytes(after));

@@ -7,27 +7,35 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use weighbridge::engine::eval::{Agreement, EncodedTask, EvalOptions, Evaluation, Mean, Task, evaluate};
+use weighbridge::engine::eval::{
+    Agreement, EncodedTask, EvalOptions, Evaluation, Mean, Part, Task, evaluate, logits_bytes,
+};
 use weighbridge::engine::text::{EncodeOptions, Tokenizer};
+use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::counted;
-use weighbridge::{Pool, Runtime, RuntimeOptions};
+use weighbridge::{Pool, Runtime, RuntimeOptions, TensorEntry};
 
 use self::tasks::Answered;
 use super::gate::{Gates, Scope, Verdict};
 use crate::args::{CacheArg, EvalArgs};
+use crate::estimate::interval;
 use crate::failure::Failure;
 use crate::json::{self, real};
+use crate::memory::{Memory, private, together};
+use crate::pages;
 use crate::progress::{self, Line};
 use crate::style;
 
 /// Tokens of a chunk where nobody says, as in llama-perplexity.
 pub(super) const LENGTH: usize = 512;
 
-/// Standard errors on each side of a mean that 95 % of means are within.
-const CONFIDENCE: f64 = 1.96;
+/// Where ranges of divergences meet, in nats.
+const KL_EDGES: [f64; 16] =
+    [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
-    let started = Instant::now();
+    let (started, memory) = (Instant::now(), Memory::watch());
+    let page = args.page.output(args.json)?;
     let text = args.file.as_deref().map(text).transpose()?;
     let tasks = tasks::read(&args.task)?;
     let scope = Scope { text: text.is_some(), compared: args.against.is_some(), tasks: &tasks };
@@ -53,18 +61,27 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let result = predicted.as_ref().map(|predicted| &predicted.result);
     let verdicts = gates.map_or_else(Vec::new, |gates| gates.judge(result, &answered));
     let passed = verdicts.iter().all(Verdict::passed);
+    let sides = || [Some(&model), reference.as_ref()].into_iter().flatten();
+    let measured = memory.so_far(Some(together(sides().map(|side| side.foreseen(text.is_some())))));
+    let document = json::Eval {
+        model: args.model.path().display().to_string(),
+        against: against.map(|path| path.display().to_string()),
+        size: model.size,
+        against_size: reference.as_ref().map(|reference| reference.size),
+        text: predicted.as_ref().map(Predicted::json),
+        tasks: answered.iter().map(Answered::json).collect(),
+        gates: verdicts.iter().map(Verdict::json).collect(),
+        passed,
+        resident: measured.json(),
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if let Some(page) = &page {
+        page.write(&pages::eval_html(&document))?;
+    }
     if args.json {
-        json::print(&json::Eval {
-            model: args.model.path().display().to_string(),
-            against: against.map(|path| path.display().to_string()),
-            text: predicted.as_ref().map(Predicted::json),
-            tasks: answered.iter().map(Answered::json).collect(),
-            gates: verdicts.iter().map(Verdict::json).collect(),
-            passed,
-            seconds: started.elapsed().as_secs_f64(),
-        })?;
-    } else {
-        let mut lines = vec![style::heading(&args.model.path().display().to_string())];
+        json::print(&document)?;
+    } else if !page.is_some_and(|page| page.is_stdout()) {
+        let mut lines = vec![style::heading(&document.model)];
         lines.extend(predicted.as_ref().map(Predicted::shown));
         lines.extend(answered.iter().map(Answered::shown));
         if let Some(path) = against {
@@ -73,7 +90,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
             lines.extend(answered.iter().filter_map(Answered::shown_against));
         }
         lines.extend(verdicts.iter().map(|verdict| format!("  {verdict}")));
-        lines.push(String::new());
+        lines.push(measured.indented());
         std::io::stdout().lock().write_all(lines.join("\n").as_bytes())?;
     }
     if passed { Ok(()) } else { Err(Failure::Found) }
@@ -83,6 +100,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
 struct Side {
     runtime: Runtime,
     tasks: Vec<EncodedTask>,
+    size: json::ModelSize,
 }
 
 impl Side {
@@ -100,8 +118,29 @@ impl Side {
         let options = RuntimeOptions { context, ..options.clone() };
         let runtime = Runtime::start_from(checkpoint, &options)?;
         progress::streaming(&runtime);
-        Ok(Side { runtime, tasks })
+        let is_encoded = !options.encoding.rules.is_empty() || options.encoding.preset.is_some();
+        let size = size(&runtime, is_encoded);
+        Ok(Side { runtime, tasks, size })
     }
+
+    /// The memory that it was foreseen to take, with logits to compare if it predicts a text.
+    fn foreseen(&self, is_predicting: bool) -> Foreseen {
+        let vocab = self.runtime.shared().vocab();
+        let logits = if is_predicting { logits_bytes(vocab) } else { 0 };
+        together([self.runtime.foreseen(), private(logits)])
+    }
+}
+
+/// The size of a model: of its files, or of its parameters if they were encoded during the load.
+fn size(runtime: &Runtime, is_encoded: bool) -> json::ModelSize {
+    let (checkpoint, report) = (runtime.checkpoint(), runtime.report());
+    let parameters = checkpoint.entries().iter().filter_map(|e: &TensorEntry| e.shape.elements()).sum();
+    let bytes = if is_encoded {
+        report.bytes_borrowed + report.owned_bytes
+    } else {
+        checkpoint.files().iter().map(|file| file.len).sum()
+    };
+    json::ModelSize { bytes, parameters, bits: real(bytes as f64 * 8.0 / parameters as f64) }
 }
 
 /// How a text was predicted.
@@ -194,14 +233,29 @@ fn against(agreement: &Agreement) -> json::EvalAgainst {
         kl_median: real(agreement.quantile(500).into()),
         kl_99: real(agreement.quantile(990).into()),
         kl_max: real(agreement.quantile(1000).into()),
+        kl_histogram: histogram(agreement),
         top1: pair(&agreement.top1).into(),
         top5: pair(&agreement.top5).into(),
     }
 }
 
-/// `15.92 ± 0.71`.
-pub(super) fn interval((value, error): (f64, f64), digits: usize, unit: f64) -> String {
-    format!("{:.digits$} ± {:.digits$}", value * unit, error * unit * CONFIDENCE)
+fn histogram(agreement: &Agreement) -> Vec<json::KlBin> {
+    let edges = || KL_EDGES.iter().copied();
+    let (from, below) = ([0.0].into_iter().chain(edges()), edges().map(Some).chain([None]));
+    let counts = agreement.histogram(&KL_EDGES).into_iter();
+    from.zip(below).zip(counts).map(|((from, below), tokens)| json::KlBin { from, below, tokens }).collect()
+}
+
+fn part(part: &Part) -> json::EvalPart {
+    let against = |mean: &Mean| (mean.count() > 0).then(|| pair(mean).into());
+    json::EvalPart {
+        first: part.positions.start,
+        last: part.positions.end.saturating_sub(1),
+        tokens: part.nll.count(),
+        perplexity: part.perplexity().into(),
+        kl: against(&part.kl),
+        top1: against(&part.top1),
+    }
 }
 
 impl Predicted<'_> {
@@ -213,6 +267,8 @@ impl Predicted<'_> {
             chunks: self.result.chunks,
             tokens: self.result.nll.count(),
             perplexity: self.result.perplexity().into(),
+            by_chunk: self.result.parts.chunks.iter().map(part).collect(),
+            by_position: self.result.parts.positions.iter().map(part).collect(),
             against: self.result.against.as_ref().map(against),
         }
     }

@@ -178,9 +178,9 @@ impl Verdict {
         if self.is_most { self.found <= self.limit } else { self.found >= self.limit }
     }
 
-    pub(super) fn json(&self) -> json::Gate<'_> {
+    pub(super) fn json(&self) -> json::Gate {
         json::Gate {
-            name: &self.name,
+            name: self.name.clone(),
             is_most: self.is_most,
             limit: self.limit,
             found: real(self.found),

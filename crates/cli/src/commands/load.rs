@@ -11,7 +11,7 @@ use weighbridge::check::{Manifest, Verified};
 use weighbridge::load::{self, LoadReport};
 use weighbridge::plan::Whole;
 use weighbridge::quant::Isa;
-use weighbridge::runtime::CacheMode;
+use weighbridge::runtime::{CacheMode, Foreseen};
 use weighbridge::store::{self, Built, RankSet};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Checkpoint, Loaded, PlanBuilder, Pool};
@@ -20,6 +20,7 @@ use super::convert::stop_on_interrupt;
 use crate::args::{CacheArg, LoadArgs};
 use crate::failure::Failure;
 use crate::json;
+use crate::memory::{Measured, Memory};
 use crate::progress::{Line, speed};
 use crate::style;
 
@@ -37,6 +38,7 @@ impl Phases {
 }
 
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
+    let memory = Memory::watch();
     let layout = args.layout.kind().map_err(Failure::Usage)?;
     let stop = stop_on_interrupt();
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
@@ -116,8 +118,12 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         from_disk: from_disk.and_then(|before| Some(bytes_from_disk()?.saturating_sub(before))),
     };
     let report = loaded.report();
+    let measured = memory.so_far(Some(Foreseen {
+        private: report.owned_bytes + report.scratch_predicted,
+        mapped: report.bytes_borrowed,
+    }));
     if !args.json {
-        let text = text(&path, &files, report, &phases, verified.as_ref());
+        let text = text(&path, &files, report, &phases, verified.as_ref(), &measured);
         return Ok(std::io::stdout().lock().write_all(text.as_bytes())?);
     }
     Ok(json::print(&json::Load {
@@ -141,7 +147,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         scratch_bytes: report.scratch_peak,
         scratch_bytes_expected: report.scratch_predicted,
         memory_seconds: report.memory_seconds,
-        peak_rss_bytes: report.peak_rss,
+        resident: measured.json(),
         verified: verified.as_ref().map(|v| v.verified),
         not_verified: verified.as_ref().map(|v| v.partly.as_slice()),
     })?)
@@ -201,6 +207,7 @@ fn text(
     report: &LoadReport,
     phases: &Phases,
     verified: Option<&Verified>,
+    measured: &Measured,
 ) -> String {
     let moved = report.bytes_borrowed + report.owned_bytes;
     let verified = verified.map_or_else(String::new, |v| {
@@ -219,11 +226,12 @@ fn text(
         0.0 => String::new(),
         seconds => format!("; new memory took {:.3} s on each thread", seconds / report.threads as f64),
     };
+    let measured = measured.indented();
     let title = format!("{} → {}", path.display(), counted(report.params, "parameter"));
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {}\n  \
          {} mapped, {} copied, {} re-encoded\n  \
-         {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected; peak {}{memory}\n{verified}",
+         {} read of {} needed ({}){from_disk}\n  {} of buffers, {} expected{memory}\n{measured}{verified}",
         style::heading(&title),
         phases.all(),
         speed(moved, phases.all()),
@@ -239,6 +247,5 @@ fn text(
         files.kinds,
         Bytes(report.scratch_peak),
         Bytes(report.scratch_predicted),
-        Bytes(report.peak_rss),
     )
 }

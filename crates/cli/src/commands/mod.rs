@@ -15,6 +15,7 @@ pub(crate) mod load;
 pub(crate) mod manual;
 pub(crate) mod plan;
 pub(crate) mod quants;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod tokenize;
 pub(crate) mod tune;

@@ -20,11 +20,12 @@ use crate::failure::Failure;
 use crate::isolate;
 use crate::json;
 use crate::keys::Doubts;
+use crate::memory::{Measured, Memory};
 use crate::progress;
 use crate::style;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let started = Instant::now();
+    let (started, memory) = (Instant::now(), Memory::watch());
     let prompt = prompt(args)?;
     let options = args.model.options(CacheArg::Write).map_err(Failure::Usage)?;
     let stop = Interrupt::install();
@@ -56,7 +57,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "keeping a copy of {copy} for the next start, in the background (`--cache off`: none)"
         ));
     }
-    let mut session = Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started };
+    let mut session =
+        Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started, memory };
     match (prompt, &args.ids) {
         (_, Some(ids)) => session.ids(ids),
         (Some(prompt), None) => session.once(&prompt),
@@ -161,6 +163,7 @@ pub(super) struct Session<'a> {
     cached: Vec<u32>,
     pub(super) last: Option<Stats>,
     started: Instant,
+    memory: Memory,
 }
 
 impl Session<'_> {
@@ -205,12 +208,22 @@ impl Session<'_> {
         let Answer { text, ids, stats, interrupted } = answer;
         if self.args.json {
             let text = is_text.then_some(text.as_str());
-            let first_token = self.first_token(stats);
-            json::print(&json::Run::of((text, ids), stats, first_token, &self.runtime.backend()))?;
+            let (first_token, backend) = (self.first_token(stats), self.runtime.backend());
+            let resident = self.measured().json();
+            json::print(&json::Run::of((text, ids), stats, first_token, &backend, resident))?;
         } else {
             note(&self.speed(stats));
+            match self.measured().line() {
+                line if line.is_empty() => {}
+                line => note(&line),
+            }
         }
         if *interrupted { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// The memory that it took until now.
+    fn measured(&self) -> Measured {
+        self.memory.so_far(Some(self.runtime.foreseen()))
     }
 
     /// Refuses a system message where nothing can say it to the model.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Real;
+use super::{Real, Resident};
 
 /// What `weighbridge bench --json` prints.
 #[derive(Serialize)]
@@ -34,6 +34,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) weight_bytes_per_token: u64,
     /// Bytes of keys and values that the token in the middle reads.
     pub(crate) cache_bytes_per_token: u64,
+    /// Of the model and its first runs, before the machine is measured.
+    pub(crate) resident: Resident,
     /// What the machine allows; null with a backend that does not measure it.
     pub(crate) ceiling: Option<Ceiling>,
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weighbridge::engine::calibrate::Inputs;
 
-use super::{Real, real};
+use super::{Real, Resident, real};
 
 /// The document that `weighbridge calibrate --json` prints.
 #[derive(Serialize)]
@@ -26,6 +26,7 @@ pub(crate) struct Calibrate<'a> {
     /// By how much predictions diverge, in nats a token, for each unit of the mean square of an error in a row of token embeddings;
     /// null if it was not measured.
     pub(crate) lookup: Real,
+    pub(crate) resident: Resident,
     pub(crate) seconds: f64,
 }
 

@@ -8,7 +8,7 @@ use weighbridge::convert::{ConvertReport, Scaling};
 use weighbridge::engine::eval::Agreement;
 
 use super::eval::Estimate;
-use super::{Real, real};
+use super::{Real, Resident, real};
 
 /// The document that `weighbridge compress --json` prints.
 #[derive(Serialize)]
@@ -46,6 +46,8 @@ pub(crate) struct Compress<'a> {
     /// The measurement on the part of the text that was held back; null without a text.
     measured: Option<MeasuredCost>,
     matrices: Vec<Matrix<'a>>,
+    /// What is foreseen is of the largest step: the models that a text runs, or the largest tensor that is written.
+    resident: Resident,
     seconds: Real,
 }
 
@@ -145,6 +147,7 @@ impl<'a> Compress<'a> {
         bytes: u64,
         report: Option<&ConvertReport>,
         cost: Option<&Agreement>,
+        resident: Resident,
     ) -> Compress<'a> {
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
@@ -169,6 +172,7 @@ impl<'a> Compress<'a> {
                 ratio: cost.ratio().into(),
             }),
             matrices: found.choices.iter().map(Matrix::from).collect(),
+            resident,
             seconds: report.and_then(|report| real(report.seconds)),
         }
     }

@@ -7,7 +7,7 @@ use weighbridge::convert::{ConvertReport, Converted, Group as Gathered, Left};
 use weighbridge::quant::Difference as Changed;
 
 use super::shared::{Absent, Dropped};
-use super::{Real, real};
+use super::{Real, Resident, real};
 
 /// What `weighbridge convert --json` prints.
 #[derive(Serialize)]
@@ -33,6 +33,9 @@ pub(crate) struct Convert<'a> {
     bytes_read: u64,
     /// The most bytes that were held for tensors at one time, buffers included.
     peak_memory: u64,
+    /// The same as the plan foresaw it: never less.
+    foreseen_memory: u64,
+    resident: Resident,
     seconds: f64,
     /// How far all changed values are from what they were; null if none changed.
     difference: Option<Difference>,
@@ -148,7 +151,12 @@ impl From<Changed> for Difference {
 }
 
 impl<'a> Convert<'a> {
-    pub(crate) fn of(source: &Path, report: &'a ConvertReport, groups: &'a [Gathered]) -> Convert<'a> {
+    pub(crate) fn of(
+        source: &Path,
+        report: &'a ConvertReport,
+        groups: &'a [Gathered],
+        resident: Resident,
+    ) -> Convert<'a> {
         let (bytes_before, bytes) = report.bytes();
         Convert {
             source: source.display().to_string(),
@@ -162,6 +170,8 @@ impl<'a> Convert<'a> {
             continued: report.continued,
             bytes_read: report.bytes_read,
             peak_memory: report.peak_memory,
+            foreseen_memory: report.foreseen_memory,
+            resident,
             seconds: report.seconds,
             difference: report.difference().map(Difference::from),
             groups: groups.iter().map(Group::from).collect(),

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::Resident;
+
 /// What `weighbridge load --json` prints.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -40,8 +42,7 @@ pub(crate) struct Load<'a> {
     pub(crate) scratch_bytes_expected: u64,
     /// Seconds that threads waited for new memory, all together.
     pub(crate) memory_seconds: f64,
-    /// The highest resident size of the process so far; 0 where the system does not say.
-    pub(crate) peak_rss_bytes: u64,
+    pub(crate) resident: Resident,
     /// The number of tensors that are what the manifest says; null without one.
     pub(crate) verified: Option<usize>,
     /// Tensors that were not read whole, and so not compared; null without a manifest.

@@ -37,13 +37,15 @@ pub(crate) use compress::Compress;
 pub(crate) use convert::Convert;
 pub(crate) use diff::Diff;
 pub(crate) use error::{Error, Problem};
-pub(crate) use eval::{Eval, EvalAgainst, EvalTask, EvalTaskAgainst, EvalText, Gate};
+pub(crate) use eval::{
+    Estimate, Eval, EvalAgainst, EvalPart, EvalTask, EvalTaskAgainst, EvalText, Gate, KlBin, ModelSize,
+};
 pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};
 pub(crate) use quants::Quants;
 pub(crate) use run::Run;
-pub(crate) use shared::{Absent, Dropped, Key, Real, real};
+pub(crate) use shared::{Absent, Dropped, Key, PeakOf, Real, Resident, real};
 pub(crate) use tokenize::Tokenize;
 pub(crate) use tune::Tune;
 pub(crate) use typed::Typed;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weighbridge::engine::{Stats, Stop as Stopped};
 
-use super::{Real, real};
+use super::{Real, Resident, real};
 
 /// What `weighbridge run --json` prints.
 #[derive(Serialize)]
@@ -25,6 +25,7 @@ pub(crate) struct Run<'a> {
     stop: Stop,
     /// What computed: `cpu avx2`, `reference`, …
     backend: &'a str,
+    resident: Resident,
 }
 
 /// Why the answer ended.
@@ -47,6 +48,7 @@ impl<'a> Run<'a> {
         stats: &Stats,
         first_token_seconds: f64,
         backend: &'a str,
+        resident: Resident,
     ) -> Run<'a> {
         Run {
             text,
@@ -63,6 +65,7 @@ impl<'a> Run<'a> {
                 Stopped::Interrupted => Stop::Interrupted,
             },
             backend,
+            resident,
         }
     }
 }

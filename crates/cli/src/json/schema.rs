@@ -31,7 +31,7 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("load", schema::<super::Load<'_>>()),
         ("run", schema::<super::Run<'_>>()),
         ("bench", schema::<super::Bench<'_>>()),
-        ("eval", schema::<super::Eval<'_>>()),
+        ("eval", schema::<super::Eval>()),
         ("calibrate", schema::<super::Calibrate<'_>>()),
         ("cache", schema::<super::Cache>()),
         ("cache-status", schema::<super::CacheStatus>()),

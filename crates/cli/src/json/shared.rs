@@ -1,6 +1,6 @@
 //! Parts of several documents.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A measured number; null where it is not finite.
 pub(crate) type Real = Option<f64>;
@@ -8,6 +8,40 @@ pub(crate) type Real = Option<f64>;
 /// `value`, if it is finite.
 pub(crate) fn real(value: f64) -> Real {
     value.is_finite().then_some(value)
+}
+
+/// The memory of a command, in bytes. Resident are pages in memory, those of mapped files included. What the system does not say is
+/// null; only Linux does.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Resident {
+    /// Resident before the work began.
+    pub(crate) baseline_bytes: Option<u64>,
+    /// The most that was resident.
+    pub(crate) peak_bytes: Option<u64>,
+    /// The peak less the baseline.
+    pub(crate) delta_bytes: Option<u64>,
+    /// By how much more was private at the end: pages that are no file's.
+    pub(crate) private_bytes: Option<u64>,
+    /// The memory that the plan foresaw: parameters, buffers, the state of a full context, logits that are compared. The program itself,
+    /// the tokenizer and what layers compute with are not counted. Null if there was no plan.
+    pub(crate) foreseen_bytes: Option<u64>,
+    /// Bytes of parameters in mapped files: they may be resident too, and the system takes them back if it needs memory. Null if there was
+    /// no plan.
+    pub(crate) mapped_bytes: Option<u64>,
+    pub(crate) peak_of: Option<PeakOf>,
+}
+
+/// The time that a peak is of.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PeakOf {
+    /// From the start of the work on.
+    Command,
+    /// The whole life of the process: the system did not let the peak be reset.
+    Process,
 }
 
 /// A key of the checkpoint beside its tensors, and what becomes of it.

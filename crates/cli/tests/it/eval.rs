@@ -146,7 +146,7 @@ fn tasks_are_answered_beside_a_text_and_another_model() {
     ]) {
         assert!(line.ends_with(says), "{line}");
     }
-    assert_eq!(lines.lines().count(), 3);
+    assert!(lines.lines().count() == 4 && lines.contains("\n  memory: "), "{lines}");
 
     let dir = TempDir::new().unwrap();
     let gates = dir.path().join("gates.toml");

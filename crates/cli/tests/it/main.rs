@@ -23,9 +23,13 @@ mod killed;
 mod large;
 mod load;
 #[cfg(target_os = "linux")]
+mod memory;
+#[cfg(target_os = "linux")]
 mod moving;
 mod names;
 mod pages;
+#[cfg(unix)]
+mod reports;
 mod resume;
 mod rules;
 mod tasks;

@@ -31,7 +31,7 @@ const TILE: usize = TILE_IN * TILE_OUT;
 const GROUPS: [u64; 3] = [32, 64, 128];
 
 /// The output that a nibble of AWQ holds. Source: AutoAWQ 0.2.9, `AWQ_ORDER`.
-const AWQ_NIBBLE: [u32; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+const AWQ_NIBBLE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// The stage that brings weights of one scheme into the order of Marlin.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Marlin {
         let (word, at) = match self.source {
             Source::Gptq(_) => {
                 let per = 32 / self.bits;
-                (i / per * n + o, (i % per * self.bits) as u32)
+                (i / per * n + o, i % per * self.bits)
             }
             Source::Awq => (i * (n / 8) + o / 8, 4 * AWQ_NIBBLE[o % 8]),
         };

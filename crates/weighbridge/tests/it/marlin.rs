@@ -23,8 +23,10 @@ fn whole(marlin: &Marlin, planes: &[&[u8]], [out, inputs]: [usize; 2]) -> Result
     marlin.apply(input, &mut places).map(|()| made)
 }
 
-/// The cases of golden/marlin: scheme, `[out, in]`, planes before and after.
-fn cases() -> Vec<(String, [usize; 2], Vec<Vec<u8>>, Vec<Vec<u8>>)> {
+/// A case of golden/marlin: scheme, `[out, in]`, planes before and after.
+type Case = (String, [usize; 2], Vec<Vec<u8>>, Vec<Vec<u8>>);
+
+fn cases() -> Vec<Case> {
     let cases: Value =
         serde_json::from_slice(&std::fs::read(testkit::golden("marlin/cases.json")).unwrap()).unwrap();
     let all = std::fs::read(testkit::golden("marlin/planes.bin")).unwrap();
@@ -93,7 +95,9 @@ fn bands_of_columns_give_the_bytes_of_the_whole() {
                 planes.iter().enumerate().map(cut).collect()
             };
             let (from, mut to) = (part(&takes, &before), part(&gives, &after));
-            to.iter_mut().for_each(|plane| plane.fill(0));
+            for plane in &mut to {
+                plane.fill(0);
+            }
             let mut places: Vec<&mut [u8]> = to.iter_mut().map(Vec::as_mut_slice).collect();
             let k = usize::try_from(band.end - band.start).unwrap();
             let input = StageInput { planes: &borrowed(&from), rows: out, k, whole: [out, inputs] };

@@ -8,7 +8,8 @@ use weighbridge::engine::text;
 use weighbridge::tensor::counted;
 use weighbridge::{Checkpoint, describe};
 
-use super::{Side, interval, pair};
+use super::{Side, pair};
+use crate::estimate::interval;
 use crate::failure::Failure;
 use crate::json;
 use crate::progress::Line;
@@ -109,7 +110,7 @@ impl Answered<'_> {
         self.against.as_ref().map(|other| self.side.score.same(&other.score))
     }
 
-    pub(super) fn json(&self) -> json::EvalTask<'_> {
+    pub(super) fn json(&self) -> json::EvalTask {
         let estimate = |mean: &Mean| pair(mean).into();
         let Half { score, truncated } = &self.side;
         let against =
@@ -121,14 +122,14 @@ impl Answered<'_> {
                 same_norm: same_norm.as_ref().map(estimate),
             });
         json::EvalTask {
-            path: &self.task.path,
-            name: self.name(),
+            path: self.task.path.clone(),
+            name: self.name().to_owned(),
             kind: self.task.kind.into(),
             questions: self.task.questions.len(),
             truncated: *truncated,
             acc: estimate(&score.acc),
             acc_norm: score.acc_norm.as_ref().map(estimate),
-            unknown_fields: self.task.unknown.iter().map(|(field, _)| field.as_str()).collect(),
+            unknown_fields: self.task.unknown.iter().map(|(field, _)| field.clone()).collect(),
             against,
         }
     }
