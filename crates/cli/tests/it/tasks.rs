@@ -58,7 +58,10 @@ fn files(folder: &Path) {
 fn the_tasks_of_the_documentation() {
     let dir = tempfile::tempdir().unwrap();
     let tasks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tasks.md");
-    fs::copy(tasks, dir.path().join("tasks.md")).unwrap();
+    // The processor decides which kernels are listed.
+    let tasks =
+        fs::read_to_string(tasks).unwrap().replace("run on scalar avx2 avx512vnni", "run on scalar[..]");
+    fs::write(dir.path().join("tasks.md"), tasks).unwrap();
     let folder = dir.path().join("tasks.in");
     fs::create_dir(&folder).unwrap();
     files(&folder);
