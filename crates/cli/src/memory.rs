@@ -9,7 +9,7 @@ use crate::json;
 /// Measures from the start of a command on.
 pub(crate) struct Memory(ResidentWatch);
 
-/// What was measured, beside what was foreseen.
+/// The memory that was measured, and that was foreseen.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured {
     found: Option<Resident>,
@@ -21,7 +21,7 @@ impl Memory {
         Memory(ResidentWatch::start())
     }
 
-    /// What the command took until now; `foreseen` is what its plan said, if there was one.
+    /// Measures the command until now; `foreseen` is of its plan, if there was one.
     pub(crate) fn so_far(&self, foreseen: Option<Foreseen>) -> Measured {
         Measured { found: self.0.so_far(), foreseen }
     }
@@ -65,7 +65,7 @@ impl Measured {
     }
 }
 
-/// What several parts take that are there at the same time.
+/// The memory of parts that are there at the same time.
 pub(crate) fn together(parts: impl IntoIterator<Item = Foreseen>) -> Foreseen {
     parts.into_iter().fold(Foreseen::default(), |sum, part| Foreseen {
         private: sum.private.saturating_add(part.private),
@@ -73,7 +73,7 @@ pub(crate) fn together(parts: impl IntoIterator<Item = Foreseen>) -> Foreseen {
     })
 }
 
-/// What the largest of some steps takes.
+/// The memory of the largest of some steps.
 pub(crate) fn largest(steps: impl IntoIterator<Item = Foreseen>) -> Option<Foreseen> {
     steps.into_iter().max_by_key(|step| step.private.saturating_add(step.mapped))
 }

@@ -33,7 +33,7 @@ pub(crate) struct Made {
 /// The bytes of a tensor.
 enum Content {
     Bytes(Vec<u8>),
-    /// What readers want beside this one.
+    /// The tensors that readers want beside this one.
     Beside(Box<Outgoing>),
 }
 
@@ -44,7 +44,7 @@ impl Made {
         weight.facts().into_iter().map(of)
     }
 
-    /// Whether it only says again what the scheme of another says: a reader that heeds it has no tensor of its own for it.
+    /// True if it repeats what the scheme of another tensor says: our reader takes it for no tensor of its own.
     pub(crate) fn is_fact(&self) -> bool {
         matches!(self.content, Content::Beside(_))
     }

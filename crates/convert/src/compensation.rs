@@ -39,7 +39,7 @@ pub trait Feedbacks {
     /// If the model cannot be run, inputs are not numbers, or memory runs out.
     fn feedback(&self, coming: &mut dyn Iterator<Item = &str>) -> Result<Option<Arc<Feedback>>, Error>;
 
-    /// What tells these feedbacks from others.
+    /// Identifies these feedbacks.
     fn identity(&self) -> &str;
 }
 
@@ -83,7 +83,7 @@ pub struct CompensationOptions {
     pub room: u64,
     /// Threads that factor them.
     pub threads: usize,
-    /// What tells the text, and how it is run, from others.
+    /// Identifies the text, and the way in which it is run.
     pub text: Vec<u8>,
 }
 

@@ -263,7 +263,7 @@ impl Base {
         unreachable!("the last preset is taken")
     }
 
-    /// Whether matrices with the widest encoding are as small as `target` wants.
+    /// Returns true if matrices with the widest encoding are as small as `target` wants.
     fn suits(&self, target: Target) -> bool {
         let bytes = |matrix: &Matrix| matrix.widest.byte_len(&matrix.shape).unwrap_or(u64::MAX);
         match target {

@@ -419,7 +419,7 @@ impl<'a> Conversion<'a> {
                 None => None,
             };
             let loaded = one.load_with(pool, load::Options { memory: buffers, ..options });
-            // What is recorded as written is of the source as it was opened, whatever happens to it later.
+            // Tensors that are recorded as written are those of the source as it was opened, whatever happens to it later.
             if let Err(error) = checkpoint.unchanged() {
                 writer.abandon();
                 return Err(error.into());

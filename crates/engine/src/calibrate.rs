@@ -145,7 +145,7 @@ pub fn calibrate(
     Ok(found)
 }
 
-/// What goes into one or more matrices.
+/// The input of one or more matrices.
 #[derive(Clone, Debug, Default)]
 pub struct SharedInput {
     /// The canonical names of the matrices.

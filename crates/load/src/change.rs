@@ -120,7 +120,7 @@ impl Change {
         self.0.iter().any(|stage| matches!(stage, Stage::Convert(c) if quantises(c)))
     }
 
-    /// Whether it changes bands of rows, or of columns.
+    /// The bands that it changes: of rows, or of columns.
     pub(crate) fn lines(&self) -> Lines {
         let columns =
             |stage: &Stage| matches!(stage, Stage::By { stage, .. } if stage.lines() == Lines::Columns);

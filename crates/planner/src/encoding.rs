@@ -51,7 +51,7 @@ pub(crate) enum Seen {
     Tied(String),
 }
 
-/// What depends on the purposes of parameters.
+/// The parts of an encoding that depend on the purposes of parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker<'a> {
     /// A preset.

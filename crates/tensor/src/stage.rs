@@ -52,7 +52,7 @@ pub trait Stage: fmt::Debug + Send + Sync {
     /// Why the stage cannot change a tensor of this shape.
     fn fits(&self, shape: &Shape) -> Result<(), String>;
 
-    /// Whether it gets bands of rows or of columns. Beside changes that get bands of the other kind, it gets whole matrices.
+    /// The bands that it gets: of rows, or of columns. Beside changes that get bands of the other kind, it gets whole matrices.
     fn lines(&self) -> Lines {
         Lines::Rows
     }

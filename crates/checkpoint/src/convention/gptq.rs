@@ -78,7 +78,7 @@ impl Convention for Gptq {
         Some(Modules::read(config).map(|modules| Box::new(modules) as Box<dyn ConventionReader>))
     }
 
-    /// What most weights have is said once, and what others have by `dynamic`, which GPTQModel and vLLM read. Matrices of the layers
+    /// The most common parameters are stored once, those of other modules in `dynamic`, which GPTQModel and vLLM read. Matrices of the layers
     /// that are left out are named there too; transformers goes by `modules_in_block_to_quantize`, which names the others.
     ///
     /// Source: GPTQModel@f4c327a1, gptqmodel/quantization/config.py `_resolve_dynamic_override`; vLLM 0.33.0,
@@ -133,7 +133,7 @@ impl Convention for Gptq {
 /// The modules that transformers makes quantised layers of; without it, all linear ones of the layers.
 const IN_BLOCK: &str = "modules_in_block_to_quantize";
 
-/// What `config.json` says of weights of one scheme.
+/// The keys of `config.json` for weights of one scheme.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Said {
     version: Version,

@@ -156,7 +156,7 @@ fn now(path: &Path) -> io::Result<Value> {
     Identity::now(&File::open(path)?).map(|identity| stamp(&identity))
 }
 
-/// What tells a file from another, whatever its name.
+/// The numbers that identify a file, whatever its name.
 fn stamp(identity: &Identity) -> Value {
     match identity {
         Identity::File { len, modified, device, inode, .. } => {

@@ -81,7 +81,7 @@ impl Journal {
         let file = system::open(path).map_err(|e| Error::io(path, "create", e))?;
         let (mut journal, text) = Journal::lock(file, path, fingerprint)?;
         let valid = journal.parse(&text);
-        // What is written next follows what counts.
+        // The next line follows the last one that counts.
         let same = valid.is_some();
         let failed = |e| Error::io(path, "write", e);
         if let Some(valid) = valid.filter(|valid| *valid < text.len()) {
@@ -114,7 +114,7 @@ impl Journal {
     fn lock(mut file: File, path: &Path, fingerprint: &str) -> Result<(Journal, Vec<u8>), Error> {
         let failed = |doing| move |e: io::Error| Error::io(path, doing, e);
         let busy = || Error::whole(path.parent().unwrap_or(path), Fault::Busy);
-        // Who only looks at a journal has it for a moment.
+        // A process that only looks at a journal locks it for a moment.
         let mut looks = 5;
         loop {
             match file.try_lock() {

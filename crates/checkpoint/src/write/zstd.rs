@@ -61,7 +61,7 @@ impl Packed {
         Ok(None)
     }
 
-    /// Whether it holds `parts`, one after the other: the encoder is much younger than the decoder.
+    /// Returns true if it holds `parts`, one after the other: the encoder is much younger than the decoder.
     fn is(&self, parts: &[&[u8]]) -> Result<bool, Error> {
         let Some(mut content) = self.content()? else { return Ok(false) };
         let mut buffer = vec![0; STEP];
@@ -74,7 +74,7 @@ impl Packed {
         Ok(is_at_its_end(&mut content))
     }
 
-    /// Whether it holds `head` and then `bytes` bytes, which go into `hash`.
+    /// Returns true if it holds `head` and then `bytes` bytes, which go into `hash`.
     pub(super) fn holds(&self, head: &[u8], bytes: u64, hash: &mut blake3::Hasher) -> Result<bool, Error> {
         let Some(mut content) = self.content()? else { return Ok(false) };
         let mut found = vec![0; head.len()];
@@ -85,7 +85,7 @@ impl Packed {
         Ok(hashed.is_ok_and(|hashed| hashed == bytes) && is_at_its_end(&mut content))
     }
 
-    /// What it holds; `None` if that cannot be read.
+    /// Its content; `None` if that cannot be read.
     fn content(&self) -> Result<Option<impl Read + use<>>, Error> {
         let file = File::open(&self.path).map_err(|e| Error::io(&self.path, "open", e))?;
         Ok(read_frame(BufReader::with_capacity(STEP, file)).ok())

@@ -335,7 +335,7 @@ fn arrays_are_compressed_where_that_is_smaller() {
     }
 }
 
-/// What an ended process has left is continued, if it is what the journal says; and the same arrays are compressed.
+/// An array that an ended process has left is kept if it is as the journal says; and the same arrays are compressed.
 #[test]
 fn compressed_arrays_are_continued() {
     let dir = Dir::new();

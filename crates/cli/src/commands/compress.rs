@@ -328,7 +328,7 @@ impl Held {
         CalibrateOptions { length: LENGTH, chunks: None, begin, disturbed, threads }
     }
 
-    /// What tells the tokens that are calibrated with, and how they are run, from others.
+    /// Identifies the tokens that are calibrated with, and the way in which they are run.
     fn identity(&self) -> Vec<u8> {
         let tokens = self.calibrated().iter().chain(&self.begin).flat_map(|token| token.to_le_bytes());
         let isa = Isa::detect().map_or("none", Isa::name);
@@ -360,7 +360,7 @@ impl Held {
     }
 }
 
-/// All that is said of a choice, written or not.
+/// The report of a choice, written or not.
 struct Shown<'a> {
     args: &'a CompressArgs,
     places: (&'a Path, &'a Path),

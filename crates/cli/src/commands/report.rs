@@ -61,7 +61,7 @@ fn read(path: &Path) -> Result<Eval, Diagnostic> {
     }
 }
 
-/// What keeps two evaluations from being compared: its name, and both values.
+/// A difference that keeps two evaluations from being compared: its name, and both values.
 fn differences(a: &Eval, b: &Eval) -> Vec<(&'static str, String, String)> {
     let mut found = vec![];
     let mut differ = |what, a: String, b: String| {

@@ -46,7 +46,7 @@ pub(crate) struct Compress<'a> {
     /// The measurement on the part of the text that was held back; null without a text.
     measured: Option<MeasuredCost>,
     matrices: Vec<Matrix<'a>>,
-    /// What is foreseen is of the largest step: the models that a text runs, or the largest tensor that is written.
+    /// The foreseen memory is that of the largest step: the models that a text runs, or the largest tensor that is written.
     resident: Resident,
     seconds: Real,
 }

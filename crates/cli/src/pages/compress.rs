@@ -14,9 +14,9 @@ use super::plot::{Heat, Line, figure, heat, lines};
 use super::text::{NAME, shown};
 use crate::estimate::{CONFIDENCE, interval};
 
-/// What the page shows.
+/// The content of the page.
 pub(crate) struct CompressPage<'a> {
-    /// What is compressed, and what it becomes.
+    /// The paths of the source and of the result.
     pub(crate) names: [String; 2],
     pub(crate) found: &'a Compression,
     /// Lines on the whole, as the command prints them.
@@ -252,7 +252,7 @@ fn by_layer(kinds: &[Kind<'_>], cost: &str) -> Markup {
     }
 }
 
-/// What pale and full colour mean.
+/// The values of the palest and of the full colour.
 fn scale(from: &str, to: &str) -> Markup {
     html! {
         div class="scale" {

@@ -43,7 +43,7 @@ pub(super) fn size(size: &ModelSize) -> String {
     format!("{}{bits}", Bytes(size.bytes))
 }
 
-/// What was scored of a text.
+/// The scores of a text.
 pub(super) fn scored(text: &EvalText) -> String {
     format!(
         "{} of {} scored, in {} of {}",

@@ -75,7 +75,7 @@ pub(super) struct Point {
     pub(super) x: f64,
     /// The value, and the two ends of its interval.
     pub(super) y: (f64, f64, f64),
-    /// What is said of it where a pointer rests.
+    /// The text that shows where a pointer rests.
     pub(super) tip: String,
     /// A number, which a narrow page shows alone, and a name; `None` for one of many.
     pub(super) label: Option<(String, String)>,

@@ -121,7 +121,7 @@ fn done(output: &Output) {
     assert!(output.status.success(), "{}", said(output));
 }
 
-/// What it printed; with `--json`, errors are on standard output.
+/// Its output; with `--json`, errors are on standard output.
 fn said(output: &Output) -> String {
     let [err, out] = [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{err}{out}")
@@ -172,7 +172,7 @@ struct Case {
     flags: Vec<String>,
     /// Something is at the destination before.
     before: Option<PathBuf>,
-    /// What is at the destination after.
+    /// The destination afterwards.
     after: Tree,
     takes: Duration,
     /// Continued, begun again, and complete when it was killed.
@@ -269,7 +269,7 @@ impl Case {
         self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// What there is in the directory, besides the source.
+    /// The content of the directory, besides the source.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.here()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -297,7 +297,7 @@ impl Case {
         }
     }
 
-    /// What was at the destination before.
+    /// The destination before.
     fn old(&self) -> Tree {
         self.before.as_ref().map(|before| tree(before)).unwrap_or_default()
     }
@@ -324,7 +324,7 @@ impl Case {
         assert!(others.is_empty(), "{when}: {others:?}");
     }
 
-    /// Whether it has come to its end, and nothing else is left.
+    /// Returns true if it has ended and left nothing else.
     fn is_over(&self) -> bool {
         tree(&self.to()) == self.after && self.names() == [&*self.name] && tree(&self.from()) == self.rest()
     }
@@ -465,7 +465,7 @@ fn two_compressions_to_one_place_are_not_mixed() {
     }
 }
 
-/// What happens to the source.
+/// The fate of the source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     /// It is written to.
@@ -550,7 +550,7 @@ fn a_source_that_changes_is_never_mixed_with_what_it_was() {
                 assert!(said.contains("has changed since it was opened"), "{said}");
                 assert!(case.names().is_empty(), "{:?}", case.names());
             }
-            // What was opened stays what it was.
+            // An open file stays as it was.
             Fate::Replaced => {
                 assert!(said.contains("it is not the file that was read"), "{said}");
                 assert!(tree(&case.to()) == case.after && case.names() == [&*case.name]);

@@ -33,7 +33,7 @@ fn held(args: &[&str], least: u64) -> Value {
     assert_eq!(found["resident"]["peak_of"], "command");
     let most = of("foreseen_bytes") + of("mapped_bytes") + SLACK;
     assert!((least..=most).contains(&delta), "{args:?}: {delta} held, at least {least} and at most {most}");
-    // What is private at the end was part of the peak.
+    // Private pages at the end were part of the peak.
     assert!(of("private_bytes") <= of("foreseen_bytes") + SLACK, "{args:?}: {}", found["resident"]);
     found
 }

@@ -39,7 +39,7 @@ fn figure(page: &str, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no row `{name}`"))[1].1.unwrap()
 }
 
-/// Whether two numbers are the same but for the last digits, which reading JSON may change.
+/// Returns true if two numbers are the same but for the last digits, which reading JSON may change.
 fn same(a: Option<f64>, b: Option<f64>) -> bool {
     matches!((a, b), (Some(a), Some(b)) if (a - b).abs() <= 1e-12 * b.abs())
 }

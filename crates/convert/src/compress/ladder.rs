@@ -33,7 +33,7 @@ pub(super) fn presets(format: OutputFormat) -> Vec<&'static Preset> {
     names.iter().filter_map(|name| Preset::named(name)).collect()
 }
 
-/// Whether a program fuses matrices of `scheme` that lie side by side, and reads none of them if others are not alike: vLLM does with
+/// Returns true if a program fuses matrices of `scheme` that lie side by side, and reads none of them if others are not alike: vLLM does with
 /// GPTQ and AWQ.
 pub(super) fn is_uniform(scheme: &Scheme) -> bool {
     ["gptq:", "awq:"].iter().any(|family| scheme.name.starts_with(family))

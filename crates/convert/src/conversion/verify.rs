@@ -66,7 +66,7 @@ impl Conversion<'_> {
         for made in &self.made {
             let Made { outgoing, .. } = made;
             if made.is_fact() {
-                // What it says is said by the scheme that its weight was read back in.
+                // It repeats the scheme that its weight was read back in.
                 continue;
             }
             let loaded = found(&outgoing.name, pool).ok_or_else(|| other(&outgoing.name))??;

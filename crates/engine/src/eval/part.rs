@@ -56,7 +56,7 @@ impl Parts {
         Parts { chunks: vec![], positions: (0..ranges).map(|n| Part::of(cut(n)..cut(n + 1))).collect() }
     }
 
-    /// What follows is of the next chunk.
+    /// Begins the next chunk.
     pub(super) fn begin(&mut self, scored: Range<usize>) {
         self.chunks.push(Part::of(scored));
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// What a process holds, in bytes: proc_pid_status(5).
+/// The memory of a process, in bytes: proc_pid_status(5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     /// `VmRSS`: pages in memory, those of mapped files included.
@@ -27,7 +27,7 @@ pub struct Resident {
     pub baseline: u64,
     /// The most that was resident until now.
     pub peak: u64,
-    /// Whether `peak` is of the work alone. If the system did not let it be reset, it is of the whole life of the process.
+    /// True if `peak` is of the work alone. If the system did not let it be reset, it is of the whole life of the process.
     pub is_of_work: bool,
     /// By how much more is private than before the work: pages that are no file's.
     pub private: u64,

@@ -35,7 +35,7 @@ pub fn fits(scheme: &Scheme, shape: &Shape) -> Result<(), String> {
     }
 }
 
-/// Whether the readers of a directory know `scheme` for linear layers alone: they replace these by layers of their own, and look up
+/// Returns true if the readers of a directory know `scheme` for linear layers alone: they replace these by layers of their own, and look up
 /// embeddings in plain tables.
 pub(super) fn of_linear_layers(scheme: &Scheme) -> bool {
     ["gptq:", "gptq-v2:", "awq:"].iter().any(|family| scheme.name.starts_with(family))

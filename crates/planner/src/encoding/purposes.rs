@@ -130,7 +130,7 @@ pub(super) struct ParamPurpose {
 }
 
 impl ParamPurpose {
-    /// Whether it is the matrix of a linear layer within the model, and lies `[out, in]`.
+    /// True if it is the matrix of a linear layer within the model, and lies `[out, in]`.
     fn is_linear(&self) -> bool {
         let others = [Vector, Router, Position, Output, TiedEmbedding, Embedding, Unused];
         !self.transposed && !others.contains(&self.purpose)
@@ -259,7 +259,7 @@ impl Purposes {
         self.places.get(name)
     }
 
-    /// What the parameter called `name`, of `shape`, is, if it is not the matrix of one linear layer, `[out, in]`.
+    /// Names the kind of the parameter called `name`, of `shape`, if it is not the matrix of one linear layer, `[out, in]`.
     pub(super) fn other_than_linear(&self, name: &str, shape: &Shape) -> Option<&'static str> {
         match self.of(name) {
             None => Some("not used by the model"),

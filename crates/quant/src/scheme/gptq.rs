@@ -79,7 +79,7 @@ impl Version {
 }
 
 impl Gptq {
-    /// What the encoder may choose.
+    /// The codes and zero points that the encoder may choose.
     fn grid(&self) -> Grid {
         let top = ((1u16 << self.run.bits) - 1) as u8;
         let zeros = match self.version {

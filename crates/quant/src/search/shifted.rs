@@ -109,7 +109,7 @@ fn search_group<const FMA: bool>(
         let (low, high) = (low / unit, high / unit);
         let step = (high - low) / top;
         let tries: Tries = std::array::from_fn(|c| (1.0 + middle(c) * spread / top) / step);
-        // What is cut off is cut off at both ends.
+        // Values are cut off at both ends.
         let zeros = std::array::from_fn(|c| {
             whole(-low * tries[c] - 0.5 * ((high - low) * tries[c] - top), first, last)
         });

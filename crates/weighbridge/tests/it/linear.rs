@@ -36,7 +36,7 @@ fn header(folder: &Path) -> serde_json::Map<String, Value> {
     serde_json::from_slice(&file[8..8 + len]).unwrap()
 }
 
-/// What is written reads back as what the encoder made, and has `g_idx`, which readers want.
+/// A directory reads back as the encoder made it, and has `g_idx`, which readers want.
 #[test]
 fn a_directory_reads_back_as_it_was_encoded() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn other_tensors_than_linear_layers_are_refused_by_name() {
     plan.load_with(&mut Pool::new(1), load::Options::default()).unwrap();
 }
 
-/// What `compress` makes of a directory: the larger encoding where the target allows it, and one for all matrices.
+/// `compress` of a directory chooses the larger encoding where the target allows it, and one for all matrices.
 #[test]
 fn compress_takes_four_bits_where_eight_are_too_many() {
     let source = open(golden().join("llama-tiny")).unwrap();

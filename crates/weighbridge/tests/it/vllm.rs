@@ -291,7 +291,7 @@ fn what_is_decoded_first_is_read_in_part() {
     );
 }
 
-/// What latent attention makes of `kv_b_proj` is moved there by the plan, on every rank, and reads nothing else.
+/// The plan moves `kv_b_proj` to the matrices of latent attention, on every rank, and reads nothing else.
 #[test]
 fn absorbed_matrices_are_those_of_vllm() {
     let read = |path: &str| -> Value {
