@@ -128,13 +128,12 @@ fn text(
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
     let title = format!("{} → {}", args.source.display(), report.destination.display());
     let mut out = format!(
-        "{}\n  {}, {} → {} ({bits:.2} bits a weight) in {:.1} s; at most {} in memory\n",
+        "{}\n  {}, {} → {} ({bits:.2} bits a weight) in {:.1} s\n",
         style::heading(&title),
         counted(report.tensors.len(), "tensor"),
         Bytes(before),
         Bytes(after),
         report.seconds,
-        Bytes(report.peak_memory),
     );
     // Writing to a `String` cannot fail.
     out.push_str(&measured.indented());

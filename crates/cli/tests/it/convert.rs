@@ -17,11 +17,12 @@ fn convert(folder: &Path, args: &[&str]) -> String {
     let output = weighbridge(["convert"].iter().chain(args));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = stdout(&output).replace(&format!("{}/", folder.display()), "");
-    let measured = |line: &str| match line.split_once(" in ") {
-        Some((before, after)) if after.ends_with(" in memory") => before.to_owned(),
-        _ => line.to_owned(),
+    let lines = text.lines().filter(|line| !line.starts_with("  memory: "));
+    let timed = |line: &str| match line.split_once(" bits a weight) in ") {
+        Some((before, _)) => format!("{before} bits a weight)"),
+        None => line.to_owned(),
     };
-    text.lines().map(measured).collect::<Vec<_>>().join("\n")
+    lines.map(timed).collect::<Vec<_>>().join("\n")
 }
 
 fn facts(args: &[&str]) -> Value {
