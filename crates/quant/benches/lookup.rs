@@ -53,7 +53,7 @@ mod x86 {
         x: Vec<i8>,
         /// The tables of each pair of columns: sums in seven bits, less the least of the group.
         rounded: Vec<[u8; 16]>,
-        /// What a unit of these sums stands for, and how much less than the sum of the group they are together.
+        /// For each group, the value of one unit of these sums, and the sum of what was taken from its tables.
         units: Vec<(f32, f32)>,
         /// The low bytes and the high bytes of sums plus `BIAS`.
         exact: Vec<[[u8; 16]; 2]>,

@@ -87,7 +87,7 @@ pub(super) fn importance(path: &Path) -> Result<Imatrix, Failure> {
 /// Checks that `destination` can be written, as far as can be told before: work that takes minutes is not lost for a name.
 pub(super) fn free(destination: &Path, force: bool) -> Result<(), Failure> {
     let shown = destination.display();
-    // What is in the unfinished result's directory may be this one, which has its name already.
+    // An interrupted command may have given a complete result its name, and left its directory: it continues from there.
     if !force && destination.exists() && !Draft::partial(destination).is_dir() {
         return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
     }

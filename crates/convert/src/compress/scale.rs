@@ -141,7 +141,7 @@ impl Fed {
                     let is_last = [".output", ".down"].iter().any(|end| stem.ends_with(end));
                     let list =
                         if is_last { &mut fed.by_none } else { fed.by_norm.entry(norm.clone()).or_default() };
-                    // A fused matrix is there twice: by itself, and by its parts.
+                    // The model lists a fused matrix, and its parts too.
                     if !list.contains(&name) {
                         list.push(name);
                     }
