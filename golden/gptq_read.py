@@ -5,9 +5,10 @@
     weighbridge convert DIR decoded.safetensors --encode '*=f32'
     python3 golden/gptq_read.py DIR decoded.safetensors TEXT [CHUNKS]
 
-transformers loads DIR, which makes layers of GPTQModel of its linear ones. Each of these is asked for the weights that it multiplies
-with (`dequantize_weight`), and they are compared, bit for bit, with what Weighbridge decoded. Then the model continues a prompt without
-sampling, and its perplexity on TEXT is measured as llama-perplexity does it: chunks of 512 tokens, of which the second half counts.
+transformers loads DIR, which makes layers of GPTQModel of its linear ones. The weights that these multiply with (GPTQ:
+`dequantize_weight`; AWQ: `dequantize_gemm`, which the layer calls) are compared, bit for bit, with those that Weighbridge decoded. Then
+the model continues a prompt without sampling, and its perplexity on TEXT is measured as llama-perplexity does it: chunks of 512 tokens, of
+which the second half counts.
 `weighbridge run` and `weighbridge eval` say what it should be. It was run with torch 2.15.0 (CPU), transformers 5.24.0, optimum 2.3.0 and
 GPTQModel@f4c327a1.
 """
@@ -15,21 +16,34 @@ GPTQModel@f4c327a1.
 import sys
 
 import torch
+from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, AwqConfig
 
 folder, decoded, text = sys.argv[1:4]
 chunks = int(sys.argv[4]) if len(sys.argv) > 4 else 6
-model = AutoModelForCausalLM.from_pretrained(folder, device_map="cpu").eval()
+is_awq = AutoConfig.from_pretrained(folder).quantization_config["quant_method"] == "awq"
+# GPTQModel would choose a layer that packs the weights again and does not give them back.
+options = {"quantization_config": AwqConfig(backend="torch_awq")} if is_awq else {}
+model = AutoModelForCausalLM.from_pretrained(folder, device_map="cpu", **options).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 wanted = load_file(decoded)
+
+
+def weights(layer):
+    if not is_awq:
+        return layer.dequantize_weight().t()
+    # The layer takes scales to the dtype of its input first.
+    planes = {"qweight": layer.qweight, "qzeros": layer.qzeros, "scales": layer.scales.to(model.dtype)}
+    return dequantize_gemm(**planes, bits=layer.bits, group_size=layer.group_size).t()
+
 
 kinds, compared, wrong = {}, 0, []
 for name, module in model.named_modules():
     if not hasattr(module, "qweight"):
         continue
     kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
-    found = module.dequantize_weight().t()
+    found = weights(module)
     own = wanted[f"{name}.weight"]
     if not torch.equal(found.float(), own):
         wrong.append(name)

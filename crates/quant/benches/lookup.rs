@@ -42,8 +42,9 @@ mod x86 {
     const GROUP: usize = 128;
     /// Rows of a block, the same for all ways, so that all read the same bytes.
     const ROWS: usize = 64;
-    /// Bytes of a block of 64 rows and 128 columns: codes, then a scale in f16 for each row.
+    /// Bytes of the codes of a block.
     const CODES: usize = ROWS * GROUP / 4;
+    /// Bytes of a block of 64 rows and 128 columns: codes, then a scale in f16 for each row.
     const BLOCK: usize = CODES + 2 * ROWS;
     const RUNS: usize = 9;
 
@@ -160,7 +161,7 @@ mod x86 {
         _mm512_cvtph_ps(scales)
     }
 
-    /// 16 sums of 16 bits without a sign, as floats, in the order of rows: `even` and `odd` have every other.
+    /// 64 sums of 16 bits without a sign, as floats, in the order of rows: `even` and `odd` have every other.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn floats512(even: __m512i, odd: __m512i) -> [__m512; 4] {
         // Within each lane of 128 bits, rows 0 to 7 and 8 to 15.
@@ -398,6 +399,8 @@ mod x86 {
 
     pub(super) fn main() {
         const K: usize = 4096;
+        /// Rows of the small matrix, which the large one repeats, so that packing it does not take minutes.
+        const SOME: usize = 1024;
         let code = |row: usize, column: usize| (((row * 31 + column * 17) ^ (row * column / 7)) % 4) as u8;
         let x: Vec<i8> = (0..K).map(|i| ((i * 7919 % 255) as i32 - 127) as i8).collect();
         let start = Instant::now();
@@ -412,14 +415,12 @@ mod x86 {
             ("avx2: multiplied (maddubs)", narrow, multiplied, maddubs),
             ("avx2: looked up, rounded", narrow, looked_up, rounded256),
         ];
-        for (what, rows) in [("in the second-level cache", 1024), ("in memory", 512 << 10)] {
+        for (what, rows) in [("in the second-level cache", SOME), ("in memory", 512 << 10)] {
             let mb = (rows * K / 4 + rows * K / GROUP * 2) as f64 / 1e6;
             println!("\n{rows} × {K}, {mb:.1} MB, {what}: GB/s and Gmac/s with 1 and 2 threads, error");
             for place in [multiplied as Place, looked_up] {
-                // Rows repeat, so that packing them does not take minutes.
-                let some = packed(code, 1024.min(rows), K, place);
-                let bytes = some.repeat(rows / 1024.min(rows));
-                let wanted: Vec<f32> = (0..1024)
+                let bytes = packed(code, SOME, K, place).repeat(rows / SOME);
+                let wanted: Vec<f32> = (0..SOME)
                     .map(|row| {
                         (0..K).map(|i| i32::from(code(row, i)) * i32::from(inputs.x[i])).sum::<i32>() as f32
                     })
