@@ -5,10 +5,10 @@
     weighbridge convert DIR decoded.safetensors --encode '*=f32'
     python3 golden/gptq_read.py DIR decoded.safetensors TEXT [CHUNKS]
 
-transformers loads DIR, which makes layers of GPTQModel of its linear ones. The weights that these multiply with (GPTQ:
-`dequantize_weight`; AWQ: `dequantize_gemm`, which the layer calls) are compared, bit for bit, with those that Weighbridge decoded. Then
-the model continues a prompt without sampling, and its perplexity on TEXT is measured as llama-perplexity does it: chunks of 512 tokens, of
-which the second half counts.
+transformers loads DIR, which makes layers of GPTQModel of its linear ones. Their weights, as these layers decode them in the dtype of the
+model (GPTQ: `dequantize_weight`; AWQ: `dequantize_gemm`), are compared, bit for bit, with those that Weighbridge decoded. Then the model
+continues a prompt without sampling, and its perplexity on TEXT is measured as llama-perplexity does it: chunks of 512 tokens, of which the
+second half counts.
 `weighbridge run` and `weighbridge eval` say what it should be. It was run with torch 2.15.0 (CPU), transformers 5.24.0, optimum 2.3.0 and
 GPTQModel@f4c327a1.
 """
@@ -31,10 +31,11 @@ wanted = load_file(decoded)
 
 
 def weights(layer):
+    # Layers take scales of a bfloat16 model to float16, which rounds less; Weighbridge decodes in the dtype of the model.
+    layer.scales = layer.scales.to(model.dtype)
     if not is_awq:
         return layer.dequantize_weight().t()
-    # The layer takes scales to the dtype of its input first.
-    planes = {"qweight": layer.qweight, "qzeros": layer.qzeros, "scales": layer.scales.to(model.dtype)}
+    planes = {"qweight": layer.qweight, "qzeros": layer.qzeros, "scales": layer.scales}
     return dequantize_gemm(**planes, bits=layer.bits, group_size=layer.group_size).t()
 
 
