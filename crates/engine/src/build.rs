@@ -7,8 +7,16 @@ use load::{Loaded, Tensor};
 use tensor::RopeOrder;
 
 use crate::Error;
-use crate::layer::{Attention, Branch, FeedForward, Layer};
+use crate::layer::{Attention, Branch, FeedForward, Layer, Mixture};
 use crate::weights::{Linear, NormWeights, Projection};
+
+/// The experts of a mixture.
+pub(crate) struct Experts {
+    /// How many there are.
+    pub(crate) count: u64,
+    /// The share of them that a token is sent to.
+    pub(crate) share: f64,
+}
 
 /// Finds the parameters of modules, by path.
 pub(crate) struct Builder<'a> {
@@ -51,6 +59,7 @@ impl<'a> Builder<'a> {
         Ok(match self.arch.get(path) {
             Some(Computes::Attention(attention)) => Box::new(Attention::new(path, attention, self)?),
             Some(Computes::FeedForward(ffn)) => Box::new(FeedForward::new(path, *ffn, self)?),
+            Some(Computes::Mixture(mixture)) => Box::new(Mixture::new(path, mixture, self)?),
             _ => return Err(unsaid(path)),
         })
     }
@@ -97,7 +106,54 @@ impl<'a> Builder<'a> {
             let parts = matrix.parts.iter().zip(&outs);
             parts.map(|((stem, _), out)| linear(stem, *out)).collect::<Result<_, Error>>()?
         };
-        Ok(Arc::new(Projection { path: path.to_owned(), parts, input: size(matrix.input)?, out }))
+        Ok(Arc::new(Projection { path: path.to_owned(), parts, input: size(matrix.input)?, out, share: 1.0 }))
+    }
+
+    /// The matrix of each of the experts whose stacks are at `path`: called `fused` if it was loaded so, else made of `parts`,
+    /// which are names and output features. A token is sent to the share `share` of them.
+    pub(crate) fn stack(
+        &self,
+        path: &str,
+        fused: &str,
+        parts: &[(&str, u64)],
+        experts: &Experts,
+        input: u64,
+    ) -> Result<Vec<Arc<Projection>>, Error> {
+        let out = parts.iter().try_fold(0u64, |sum, (_, out)| sum.checked_add(*out)).ok_or(Error::TooLarge)?;
+        let is_fused = self.optional_parameter(&format!("{path}.{fused}.weight")).is_some();
+        let fused_parts = [(fused, out)];
+        let parts = if is_fused { &fused_parts[..] } else { parts };
+        let stacks = parts.iter().map(|(name, out)| {
+            let weight = self.parameter(&format!("{path}.{name}.weight"))?;
+            Ok((weight, self.optional_parameter(&format!("{path}.{name}.bias")), size(*out)?))
+        });
+        let stacks = stacks.collect::<Result<Vec<_>, Error>>()?;
+        let expert = |e: usize| {
+            let linear = |(weight, bias, out): &(Tensor, Option<Tensor>, usize)| {
+                let at = |stack: &Tensor| {
+                    stack.at(e).ok_or_else(|| Error::OneBlock { path: path.to_owned(), scheme: stack.scheme().name.to_string() })
+                };
+                Ok(Linear { weight: at(weight)?, bias: bias.as_ref().map(at).transpose()?, out: *out })
+            };
+            let parts = stacks.iter().map(linear).collect::<Result<_, Error>>()?;
+            let (path, input, out) = (format!("{path}.{e}.{fused}"), size(input)?, size(out)?);
+            Ok(Arc::new(Projection { path, parts, input, out, share: experts.share }))
+        };
+        (0..size(experts.count)?).map(expert).collect()
+    }
+
+    /// The feed-forward network at `path`, if there is one.
+    pub(crate) fn optional_feed_forward(&self, path: &str) -> Result<Option<FeedForward>, Error> {
+        match self.arch.get(path) {
+            Some(Computes::FeedForward(ffn)) => Ok(Some(FeedForward::new(path, *ffn, self)?)),
+            Some(_) => Err(unsaid(path)),
+            None => Ok(None),
+        }
+    }
+
+    /// Elements of the residual stream.
+    pub(crate) fn hidden(&self) -> u64 {
+        self.arch.decoder.hidden
     }
 
     /// The number of `rope` among the distinct ones: most models have one, Gemma 3 two.
@@ -125,7 +181,8 @@ impl<'a> Builder<'a> {
         self.optional_parameter(name).ok_or_else(|| Error::NotLoaded { name: name.to_owned() })
     }
 
-    fn optional_parameter(&self, name: &str) -> Option<Tensor> {
+    /// The parameter called `name`, if it was loaded.
+    pub(crate) fn optional_parameter(&self, name: &str) -> Option<Tensor> {
         self.loaded.get(name).cloned()
     }
 }

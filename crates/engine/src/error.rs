@@ -22,6 +22,14 @@ pub enum Error {
         /// The module.
         path: String,
     },
+    /// The matrices of experts share what they are stored with.
+    #[error("the matrices of `{path}` cannot be told apart: a block of `{scheme}` belongs to several")]
+    OneBlock {
+        /// The module.
+        path: String,
+        /// Their scheme.
+        scheme: String,
+    },
     /// The layout takes entries as they are stored, whatever they hold.
     #[error("the loaded weights do not say the row order of q and k, which the engine needs")]
     NoRopeOrder,

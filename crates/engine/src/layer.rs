@@ -2,6 +2,7 @@
 
 mod attention;
 mod feed_forward;
+mod mixture;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::weights::{NormWeights, Projection};
 
 pub(crate) use attention::Attention;
 pub(crate) use feed_forward::FeedForward;
+pub(crate) use mixture::{Mixture, Routes};
 
 /// One step of the residual stream: `x += post_norm(layer(norm(x)))`.
 pub(crate) struct Branch {
@@ -26,9 +28,15 @@ pub(crate) struct Branch {
 
 /// The computation of a branch. Each kind is a file here and a line in `Builder::layer`.
 pub(crate) trait Layer: Send + Sync {
-    /// Its matrices, in the order in which they run. The widest of them say how much room [`Pass::wide`] and
-    /// [`Pass::narrow`] have.
+    /// Its matrices, in the order in which they run.
     fn projections(&self) -> Vec<&Arc<Projection>>;
+
+    /// The room that it needs in a pass, for each row.
+    fn room(&self) -> Room {
+        let projections = self.projections();
+        let widest = |of: fn(&Projection) -> usize| projections.iter().map(|p| of(p)).max().unwrap_or(0);
+        Room { wide: widest(|p| p.out), narrow: widest(|p| p.input), ..Room::default() }
+    }
 
     /// Returns the state that a session keeps for it, with room for `positions` positions.
     ///
@@ -55,6 +63,31 @@ pub(crate) trait Layer: Send + Sync {
 
     /// Runs the rows `h` of a pass, `[rows, hidden]`, to `out`, of the same shape.
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]);
+}
+
+/// The room that layers need in a pass, for each row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    /// Values in [`Pass::wide`].
+    pub(crate) wide: usize,
+    /// Values in [`Pass::narrow`].
+    pub(crate) narrow: usize,
+    /// Experts that a row is sent to.
+    pub(crate) used: usize,
+    /// Experts of the layer.
+    pub(crate) experts: usize,
+}
+
+impl Room {
+    /// Room for either.
+    pub(crate) fn max(self, other: Room) -> Room {
+        Room {
+            wide: self.wide.max(other.wide),
+            narrow: self.narrow.max(other.narrow),
+            used: self.used.max(other.used),
+            experts: self.experts.max(other.experts),
+        }
+    }
 }
 
 /// The sessions of the parts of a batch, as layers see them.
@@ -92,10 +125,12 @@ pub(crate) struct Pass<'a> {
     pub(crate) branch: usize,
     /// For each rotary embedding of the model.
     pub(crate) rotations: &'a [Rotation],
-    /// Room for the results of any projection: `[rows, widest output]`.
+    /// Room for the results of any projection, as [`Layer::room`] asked for it.
     pub(crate) wide: &'a mut [f32],
-    /// Room for the input of any projection: `[rows, widest input]`.
+    /// Room for the input of any projection.
     pub(crate) narrow: &'a mut [f32],
+    /// Which experts the rows are sent to.
+    pub(crate) routes: &'a mut Routes,
 }
 
 /// `cos` and `sin` of the rows of a pass: `[rows, head_dim / 2]` each.

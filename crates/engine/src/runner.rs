@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
-use crate::layer::{Pass, Rotation, Segment};
+use crate::layer::{Pass, Room, Rotation, Routes, Segment};
 use crate::stream::Stream;
 use crate::{Batch, Error, Logits, Model, Session, Streaming};
 
@@ -47,10 +47,12 @@ struct Buffers {
     h: Vec<f32>,
     /// Output of a layer, added to the residual: `[rows, hidden]`.
     added: Vec<f32>,
-    /// Results of projections: `[rows, widest output]`.
+    /// Results of projections.
     wide: Vec<f32>,
-    /// Inputs of projections: `[rows, widest input]`.
+    /// Inputs of projections.
     narrow: Vec<f32>,
+    /// Experts of rows.
+    routes: Routes,
     /// `[1 to OUTPUTS, vocab]`.
     logits: Vec<f32>,
 }
@@ -62,13 +64,14 @@ impl Runner {
     /// If the buffers do not fit the address space.
     pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
         let zeros = |n: usize| BATCH.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
-        let projections = || model.branches().iter().flat_map(|branch| branch.layer.projections());
+        let room = model.branches().iter().map(|branch| branch.layer.room()).fold(Room::default(), Room::max);
         let buffers = Buffers {
             x: zeros(model.hidden())?,
             h: zeros(model.hidden())?,
             added: zeros(model.hidden())?,
-            wide: zeros(projections().map(|p| p.out).max().unwrap_or(0))?,
-            narrow: zeros(projections().map(|p| p.input).max().unwrap_or(0))?,
+            wide: zeros(room.wide)?,
+            narrow: zeros(room.narrow)?,
+            routes: Routes::new(BATCH, room.used, room.experts),
             logits: vec![0.0; model.vocab()],
         };
         let rotation = |rope: &Vec<f64>| Rotation::new(BATCH, rope.len()).ok_or(Error::TooLarge);
@@ -152,6 +155,10 @@ impl Runner {
             for (n, branch) in self.model.branches().iter().enumerate() {
                 during(self.stream.as_ref(), n, || {
                     for projection in branch.layer.projections() {
+                        let rows = (rows as f64 * projection.share).round() as usize;
+                        if rows == 0 {
+                            continue;
+                        }
                         let x = &narrow[..rows * projection.input];
                         self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
                     }
@@ -212,7 +219,7 @@ impl Runner {
         let Runner { model, backend, probe, stream, buffers, rotations, segments } = self;
         let (hidden, mut probed) = (model.hidden(), Probed::new(&mut **backend, probe.as_mut()));
         let backend = probed.backend();
-        let Buffers { x, h, added, wide, narrow, .. } = buffers;
+        let Buffers { x, h, added, wide, narrow, routes, .. } = buffers;
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
 
         let (table, scale) = &model.token_embedding;
@@ -235,7 +242,7 @@ impl Runner {
         let stream = stream.as_ref();
         stream.into_iter().for_each(Stream::embedded);
         let sessions = &mut parts;
-        let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow };
+        let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow, routes };
         for (n, branch) in model.branches().iter().enumerate() {
             pass.branch = n;
             pass.backend.norm(&branch.norm, x, h);

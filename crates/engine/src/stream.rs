@@ -270,7 +270,8 @@ fn bands(projection: &Arc<Projection>, bytes: u64) -> Vec<Arc<Projection>> {
         let out = weight.rows().min(left);
         left -= out;
         let parts = vec![Linear { weight, bias: None, out }];
-        Arc::new(Projection { path: projection.path.clone(), parts, input: projection.input, out })
+        let Projection { path, input, share, .. } = &**projection;
+        Arc::new(Projection { path: path.clone(), parts, input: *input, out, share: *share })
     };
     weight.bands(bytes).into_iter().map(band).collect()
 }

@@ -36,16 +36,23 @@ pub struct Projection {
     pub input: usize,
     /// Output features of all parts.
     pub out: usize,
+    /// The share of the tokens that it is multiplied with, on average: less than 1 for experts.
+    pub share: f64,
 }
 
 impl Projection {
-    /// Bytes of its matrices, which each token reads.
+    /// Bytes of its matrices.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().flat_map(|part| part.weight.slots()).map(|slot| slot.bytes().len() as u64).sum()
     }
 
-    /// Products of a token.
+    /// Pairs of numbers that are multiplied and added with a token that is multiplied with it.
     pub fn macs(&self) -> u64 {
         self.input as u64 * self.out as u64
+    }
+
+    /// The share of `whole` that a token needs, on average.
+    pub fn share_of(&self, whole: u64) -> u64 {
+        (whole as f64 * self.share).round() as u64
     }
 }

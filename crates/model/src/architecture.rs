@@ -82,7 +82,9 @@ impl Architecture {
         let said = |path: &str, is: fn(&Computes) -> bool| self.get(path).is_some_and(is);
         let norm = |path: &str| said(path, |computes| matches!(computes, Computes::Norm(_)));
         let layer = |path: &str| {
-            said(path, |computes| matches!(computes, Computes::Attention(_) | Computes::FeedForward(_)))
+            said(path, |computes| {
+                matches!(computes, Computes::Attention(_) | Computes::FeedForward(_) | Computes::Mixture(_))
+            })
         };
         if !said("token_embedding", |computes| matches!(computes, Computes::Embedding { .. })) {
             return Some("token_embedding".to_owned());

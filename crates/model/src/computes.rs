@@ -73,6 +73,57 @@ pub struct FeedForward {
     pub gated: bool,
 }
 
+/// A mixture of experts: gated feed-forward networks, of which a token is sent to some. Its children: `router`, whose results are
+/// a score for each expert; `experts`, whose parameters `gate`, `up` and `down` are stacks of matrices, one for each expert;
+/// perhaps `shared`, a feed-forward network that every token is sent to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mixture {
+    /// Experts.
+    pub experts: u64,
+    /// Elements inside an expert.
+    pub ffn: u64,
+    /// Applied to the gates of experts.
+    pub activation: Activation,
+    /// Which experts a token is sent to.
+    pub routing: Routing,
+}
+
+/// Which experts a token is sent to, and what their results are multiplied with before they are summed. A router may have a
+/// child `correction`, whose `bias` is added to the scores where experts are chosen, and not where they are weighed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// Experts that a token is sent to: those of the highest scores.
+    pub used: u64,
+    /// What is made of the router's results.
+    pub scores: Scores,
+    /// The groups that experts are chosen in, if they are not chosen among all.
+    pub groups: Option<Groups>,
+    /// Whether the scores of the chosen are divided by their sum.
+    pub normed: bool,
+    /// The factor of the chosen experts' scores.
+    pub scale: f32,
+}
+
+/// What the scores of experts are made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// Over all experts.
+    Softmax,
+    /// Of each expert alone.
+    Sigmoid,
+}
+
+/// Groups of experts that follow each other. Only those of the best groups are chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Groups; divides the number of experts.
+    pub all: u64,
+    /// Groups that a token is sent to.
+    pub used: u64,
+    /// How many of its best experts' scores, summed, say how good a group is.
+    pub best: u64,
+}
+
 /// One step of the residual stream: `x += post_norm(layer(norm(x)))`, by the names of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
@@ -120,12 +171,14 @@ pub enum Computes {
     Attention(Attention),
     /// A feed-forward network.
     FeedForward(FeedForward),
+    /// A mixture of experts.
+    Mixture(Mixture),
 }
 
 /// The engine does not run a model; its weights can still be loaded and converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
-    /// The obstacle: `a mixture of experts`.
+    /// The obstacle: `its attention is low-rank`.
     pub why: String,
 }
 

@@ -29,7 +29,9 @@ use tensor::{Expr, Presence};
 
 use crate::param::{Contract, ParamSpec, PipelinePlace};
 
-pub use crate::computes::{Attention, Branch, Computes, Decoder, FeedForward, Norm, NotRun};
+pub use crate::computes::{
+    Attention, Branch, Computes, Decoder, FeedForward, Groups, Mixture, Norm, NotRun, Routing, Scores,
+};
 pub use layers::{
     ColumnParallelLinear, Embedding, FusedPart, Linear, MergedColumnParallelLinear, ParallelLmHead,
     QkvParallelLinear, RowParallelLinear, VocabParallelEmbedding,

@@ -389,13 +389,13 @@ impl Runtime {
 
     /// Bytes of weights, and of keys and values, that a token decoded at `position` reads.
     pub fn reads(&self, position: usize) -> (u64, u64) {
-        let weights = self.shared().projections().map(|p| p.bytes()).sum();
+        let weights = self.shared().projections().map(|p| p.share_of(p.bytes())).sum();
         (weights, self.shared().state_reads(position))
     }
 
     /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.
     pub fn macs(&self, tokens: u64) -> u64 {
-        let all: u64 = self.shared().projections().map(|p| p.macs()).sum();
+        let all: u64 = self.shared().projections().map(|p| p.share_of(p.macs())).sum();
         let output = self.shared().output().macs();
         // Logits are wanted after the last token alone.
         (all - output) * tokens + output

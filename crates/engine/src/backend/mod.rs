@@ -106,6 +106,17 @@ pub trait Backend {
     /// `[rows, out]`.
     fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]);
 
+    /// The product of each of `projections`, which have one input and one output width, with some rows of `x`: `rows[i]` of them,
+    /// after those of the projections before. `x` is `[sum of rows, in]`, `y` `[sum of rows, out]`.
+    fn linear_each(&mut self, projections: &[Arc<Projection>], rows: &[usize], x: &[f32], y: &mut [f32]) {
+        let mut first = 0;
+        for (projection, rows) in projections.iter().zip(rows.iter().copied()).filter(|(_, rows)| *rows > 0) {
+            let x = &x[first * projection.input..][..rows * projection.input];
+            self.linear(projection, x, rows, &mut y[first * projection.out..][..rows * projection.out]);
+            first += rows;
+        }
+    }
+
     /// Norms and rotates the heads of q and k in place; `qkv` is `[rows, heads.width()]`.
     fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize);
 

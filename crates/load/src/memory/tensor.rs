@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use quant::Matrix;
-use tensor::{Bands, Scheme, Shape};
+use tensor::{Bands, PlaneSpec, Scheme, Shape};
 
 use crate::memory::slot::Slot;
 
@@ -88,6 +88,21 @@ impl Tensor {
             Some(Tensor { shape, scheme: Arc::clone(&self.scheme), slots })
         };
         cut.into_iter().map(band).collect::<Option<_>>().unwrap_or_else(whole)
+    }
+
+    /// Matrix `n` of a stack, or vector `n` of a matrix, where it lies: what is at `n` along the slowest axis. `None` if there
+    /// is no such one, or its bytes are not alone.
+    pub fn at(&self, n: usize) -> Option<Tensor> {
+        let (count, rest) = self.shape.split_first()?;
+        let count = usize::try_from(*count).ok().filter(|count| n < *count)?;
+        let shape = Shape::from(rest.to_vec());
+        // What all have in common is not for one: a scale of the whole, or blocks that several vectors share.
+        let part = |(plane, slot): (&PlaneSpec, &Slot)| {
+            let each = usize::try_from(self.scheme.plane_bytes(plane, &shape).ok()?).ok()?;
+            (each.checked_mul(count)? == slot.bytes().len()).then(|| slot.part(n * each..(n + 1) * each))?
+        };
+        let slots = self.scheme.planes.iter().zip(&self.slots).map(part).collect::<Option<_>>()?;
+        Some(Tensor { shape, scheme: Arc::clone(&self.scheme), slots })
     }
 
     /// The values of an f32 tensor.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Architecture, MatrixNames};
-use crate::computes::{Attention, Computes, FeedForward, NotRun};
+use crate::computes::{Attention, Computes, FeedForward, Groups, Mixture, NotRun};
 use crate::module::Tree;
 
 /// Reasons that are given; a model of many layers has each in every one.
@@ -44,6 +44,7 @@ impl Shapes<'_> {
             Computes::Embedding { .. } => self.shape(&format!("{path}.weight"), &[None, Some(self.hidden())]),
             Computes::Attention(attention) => self.attention(path, attention),
             Computes::FeedForward(ffn) => self.feed_forward(path, *ffn),
+            Computes::Mixture(mixture) => self.mixture(path, mixture),
             Computes::Residual(branches) => {
                 for branch in branches {
                     for norm in [Some(branch.norm), branch.post_norm].into_iter().flatten() {
@@ -90,6 +91,34 @@ impl Shapes<'_> {
         } else {
             self.matrix(&format!("{path}.up"), &[inner], self.hidden())
         }
+    }
+
+    fn mixture(&self, path: &str, mixture: &Mixture) -> Result<(), NotRun> {
+        let Mixture { experts, ffn, routing, .. } = *mixture;
+        let (all, each) = (routing.groups, |groups: Groups| experts.checked_div(groups.all).unwrap_or(0));
+        let grouped = |groups: Groups| {
+            experts.is_multiple_of(groups.all.max(1))
+                && (1..=groups.all).contains(&groups.used)
+                && (1..=each(groups)).contains(&groups.best)
+                && routing.used <= groups.used.saturating_mul(each(groups))
+        };
+        if !(1..=experts).contains(&routing.used) || !all.is_none_or(grouped) {
+            let groups = all.map_or_else(String::new, |Groups { all, used, .. }| {
+                format!(" in {used} of {all} groups")
+            });
+            let why = format!("`{path}` sends a token to {} of {experts} experts{groups}", routing.used);
+            return Err(NotRun::new(why));
+        }
+        self.matrix(&format!("{path}.router"), &[experts], self.hidden())?;
+        let correction = format!("{path}.router.correction.bias");
+        if self.extents.contains_key(&*correction) {
+            self.shape(&correction, &[Some(experts)])?;
+        }
+        let (stack, hidden) = (Some(experts), Some(self.hidden()));
+        for name in ["gate", "up"] {
+            self.shape(&format!("{path}.experts.{name}.weight"), &[stack, Some(ffn), hidden])?;
+        }
+        self.shape(&format!("{path}.experts.down.weight"), &[stack, hidden, Some(ffn)])
     }
 
     /// Checks the matrix that the module at `path` holds: output features of its parts, which may be one that is fused, and

@@ -337,6 +337,18 @@ impl<'a> Reader<'a> {
         self.candidates(keys).into_iter().find_map(there)
     }
 
+    /// Reports keys for one value that do not have the same: what a reader takes depends on their order, or on the reader.
+    pub(crate) fn one_value(&mut self, keys: Keys) {
+        let Some((first, wanted)) = self.fact(keys) else { return };
+        for key in self.candidates(keys) {
+            let other = self.ask(&key).filter(|fact| ![&Fact::Null, &wanted].contains(&fact));
+            if let Some(found) = other {
+                let wanted = format!("{wanted}, as `{first}` says");
+                self.problem(ConfigProblem::Invalid { key, wanted, found: found.to_string() });
+            }
+        }
+    }
+
     /// Returns true if the key is present and null. Some families treat that otherwise than an absent key.
     pub fn is_null(&self, keys: Keys) -> bool {
         matches!(self.said(keys), Some((_, Fact::Null)))

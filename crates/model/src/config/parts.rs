@@ -1,10 +1,10 @@
 //! The numbers of what only some models have: experts, low-rank attention, an encoder.
 
 use super::{ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
+use crate::computes::{Groups, Routing, Scores};
 use crate::{DialectName, Fact};
 
-const EXPERTS: Keys =
-    Keys::new("experts", &["expert_count"], &["num_local_experts", "num_experts", "n_routed_experts"]);
+const EXPERTS: Keys = Keys::new("experts", &["expert_count"], &["num_local_experts", "num_experts"]);
 const USED: Keys =
     Keys::new("experts_used", &["expert_used_count"], &["num_experts_per_tok", "experts_per_token"]);
 const EXPERT_FFN: Keys = Keys::new("expert_ffn", &["expert_feed_forward_length"], &["moe_intermediate_size"]);
@@ -53,6 +53,8 @@ pub struct Moe {
     pub groups: Field<u64>,
     /// Groups that a token is sent to.
     pub groups_used: Field<u64>,
+    /// The experts of a group whose scores, summed, say how good it is.
+    pub group_best: Field<u64>,
     /// The factor of the chosen experts' weights.
     pub scale: Field<f64>,
     /// The weights of the chosen sum up to 1.
@@ -66,6 +68,10 @@ pub struct Moe {
 /// Values of a family's experts where no key gives them.
 #[derive(Clone, Copy, Debug)]
 pub struct MoeDefaults {
+    /// What config.json calls the number of experts: names for one value, as `attribute_map` of the reference has them.
+    pub experts: &'static [&'static str],
+    /// Fields that the reference reads no key of config.json for.
+    pub unread: &'static [&'static str],
     /// True if the chosen experts' weights are scaled to sum to 1.
     pub normed: bool,
     /// Experts are weighed by a sigmoid.
@@ -88,6 +94,8 @@ pub struct MoeDefaults {
 impl MoeDefaults {
     /// Weights that sum up to 1, and nothing else.
     pub const PLAIN: MoeDefaults = MoeDefaults {
+        experts: EXPERTS.hf,
+        unread: &["expert_scale"],
         normed: true,
         sigmoid: false,
         ffn: None,
@@ -102,11 +110,22 @@ impl MoeDefaults {
 impl Moe {
     /// Reads the keys that exist; `ffn` is the width of an expert where no key gives it.
     pub fn read(r: &mut Reader, ffn: &Field<u64>, defaults: &MoeDefaults) -> Moe {
-        let experts = r.required_count(EXPERTS);
+        let hf = r.dialect() == DialectName::Hf;
+        if hf {
+            for keys in [EXPERT_FFN, SCALE, NORMED] {
+                if defaults.unread.contains(&keys.field) {
+                    r.overridden(keys, "the reference reads no such key");
+                }
+            }
+        }
+        let is_read = |keys: &Keys| !hf || !defaults.unread.contains(&keys.field);
+        let experts = Keys { hf: defaults.experts, ..EXPERTS };
+        r.one_value(experts);
+        let experts = r.required_count(experts);
         let used = r.required_count(USED);
         let own =
             defaults.ffn.map_or_else(|| ffn.clone(), |width| Field::default(width, "as the family has it"));
-        let ffn = r.count(EXPERT_FFN, 1).unwrap_or(own);
+        let ffn = Some(EXPERT_FFN).filter(is_read).and_then(|keys| r.count(keys, 1)).unwrap_or(own);
         // Null means none, and an absent key the family's default.
         let count = |r: &mut Reader, keys: Keys, absent: u64| {
             let absent = if r.is_null(keys) { 0 } else { absent };
@@ -131,8 +150,7 @@ impl Moe {
             // All of them: the same as none.
             (groups.value, groups_used.value) = (0, 0);
         }
-        let hf = r.dialect() == DialectName::Hf;
-        let normed = r.flag(NORMED);
+        let normed = Some(NORMED).filter(is_read).and_then(|keys| r.flag(keys));
         let normed = normed.unwrap_or(Field::default(defaults.normed, "as the family was trained"));
         let sigmoid = if hf {
             // The reference has it in its class, and reads no key.
@@ -146,8 +164,36 @@ impl Moe {
                 .map(|kind| Field { value: *kind == 2, origin: kind.origin })
         };
         let sigmoid = sigmoid.unwrap_or(Field::default(defaults.sigmoid, "as the family was trained"));
-        let scale = r.number(SCALE).unwrap_or(Field::default(defaults.scale, "as the family has it"));
-        Moe { experts, used, ffn, shared, dense, groups, groups_used, scale, normed, sigmoid, upright: false }
+        let scale = Some(SCALE).filter(is_read).and_then(|keys| r.number(keys));
+        let scale = scale.unwrap_or(Field::default(defaults.scale, "as the family has it"));
+        let group_best = Field::default(2, "as the reference has it");
+        Moe {
+            experts,
+            used,
+            ffn,
+            shared,
+            dense,
+            groups,
+            groups_used,
+            group_best,
+            scale,
+            normed,
+            sigmoid,
+            upright: false,
+        }
+    }
+
+    /// Which experts a token is sent to.
+    pub(crate) fn routing(&self) -> Routing {
+        let groups = Groups { all: *self.groups, used: *self.groups_used, best: *self.group_best };
+        Routing {
+            used: *self.used,
+            scores: if *self.sigmoid { Scores::Sigmoid } else { Scores::Softmax },
+            // One group holds all experts.
+            groups: (groups.all > 1).then_some(groups),
+            normed: *self.normed,
+            scale: *self.scale as f32,
+        }
     }
 
     /// Whether a checkpoint has experts at all.
@@ -182,6 +228,9 @@ impl Moe {
             } else if *self.used > within {
                 let wanted = format!("groups with at least {} experts", *self.used);
                 wrong(&self.groups_used, "expert_groups_used", wanted);
+            } else if *self.groups > 1 && *self.group_best > each {
+                let wanted = format!("groups of at least {} experts", *self.group_best);
+                wrong(&self.groups, "expert_groups", wanted);
             }
         }
         if *self.shared > 1024 {
@@ -202,6 +251,7 @@ impl Moe {
             shown("dense_layers", &self.dense),
             shown("expert_groups", &self.groups),
             shown("expert_groups_used", &self.groups_used),
+            shown("expert_group_best", &self.group_best),
             ("expert_scale", scale, &self.scale.origin),
             shown("expert_weights_normed", &self.normed),
             shown("expert_sigmoid", &self.sigmoid),

@@ -7,7 +7,7 @@ use derive::Module;
 
 use crate::module::{
     self, Branch, Computes, Embedding, FeedForward, FusedMoe, FusedPart, LayerNorm, Layers, Linear,
-    MergedColumnParallelLinear, Module, NotRun, ParallelLmHead, QkvParallelLinear, RmsNorm,
+    MergedColumnParallelLinear, Mixture, Module, NotRun, ParallelLmHead, QkvParallelLinear, RmsNorm,
     RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
@@ -321,22 +321,26 @@ impl Ffn {
 #[derive(Debug, Module)]
 pub struct MoeFfn {
     #[module(flatten)]
-    not_run: NotRun,
+    computes: Computes,
     router: Router,
     experts: FusedMoe,
     shared: Option<GatedFfn>,
 }
 
 impl MoeFfn {
-    /// Creates the experts from the numbers in `moe`. The engine does not run them; they are loaded, shared by ranks
-    /// and converted.
+    /// Creates the experts from the numbers in `moe`.
     pub fn new(c: &Config, moe: &Moe) -> MoeFfn {
         let hidden = Axis::Hidden.of(*c.hidden);
         let experts = FusedMoe::new(*moe.experts, hidden, *moe.ffn).named(["gate", "down", "up"]);
         let router = Router { scores: Linear::new(hidden, *moe.experts), correction: None };
         let shared = (*moe.shared > 0).then(|| GatedFfn::new(c, *moe.shared * *moe.ffn, Bias::No));
-        let not_run = NotRun::new("its feed-forward networks are mixtures of experts");
-        MoeFfn { not_run, router, experts, shared }
+        let mixture = Mixture {
+            experts: *moe.experts,
+            ffn: *moe.ffn,
+            activation: *c.activation,
+            routing: moe.routing(),
+        };
+        MoeFfn { computes: Computes::Mixture(mixture), router, experts, shared }
     }
 
     /// The same with biases of the router and of the experts.

@@ -65,6 +65,8 @@ impl Family for DeepseekV3 {
         let defaults = match (hf, v2) {
             (false, _) => MoeDefaults { normed: false, shared: Some(0), ..MoeDefaults::PLAIN },
             (true, true) => MoeDefaults {
+                experts: &["n_routed_experts", "num_experts"],
+                unread: &[],
                 normed: false,
                 ffn: Some(1407),
                 shared: Some(2),
@@ -72,6 +74,8 @@ impl Family for DeepseekV3 {
                 ..MoeDefaults::PLAIN
             },
             (true, false) => MoeDefaults {
+                experts: &["n_routed_experts", "num_local_experts"],
+                unread: &[],
                 normed: true,
                 sigmoid: true,
                 ffn: Some(2048),
@@ -152,10 +156,11 @@ impl Family for DeepseekV3 {
     }
 }
 
-/// Which groups DeepSeek 2 chooses experts in: none, or by the best expert of each.
+/// The groups that DeepSeek 2 chooses experts in: none, or by the best expert of each.
 fn groups_of_v2(r: &mut Reader, moe: &mut Moe) {
     const METHOD: Keys = Keys::new("expert_groups", &[], &["topk_method"]);
     let limited = r.word(METHOD).is_some_and(|method| *method == "group_limited_greedy");
+    moe.group_best = Field::default(1, "as the reference has it");
     if !limited {
         r.only(METHOD, "`greedy` or `group_limited_greedy`", |fact| *fact == Fact::Str("greedy".to_owned()));
         (moe.groups, moe.groups_used) = (Field::default(0, "none"), Field::default(0, "none"));
@@ -222,10 +227,10 @@ fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
         let what = "llama.cpp adds it to norms of latent vectors, too, where transformers adds 1e-6: every result differs";
         d.lose("rms_norm_eps", "", what);
     }
-    if *moe.groups > 1 && !*moe.sigmoid {
+    if *moe.groups > 1 && *moe.group_best == 1 {
         let what =
             "llama.cpp chooses groups by their best two experts, not by the best: other experts are asked";
-        d.lose("topk_method", "", what);
+        d.lose("topk_method", "expert_group_best", what);
     }
     d
 }
@@ -262,6 +267,10 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
     if *moe.normed && !*moe.sigmoid {
         let what = "transformers does not make the weights of DeepSeek 2's experts sum up to 1: every result differs";
         d.lose("norm_topk_prob", "expert_weights_normed", what);
+    }
+    if *moe.groups > 1 && *moe.group_best != 1 && !*moe.sigmoid {
+        let what = "transformers chooses groups of DeepSeek 2 by their best expert, not by the best two: other experts are asked";
+        d.lose("topk_method", "expert_group_best", what);
     }
     d.text("hidden_act", c.activation.name());
     d.flag("attention_bias", false);

@@ -59,7 +59,7 @@ impl Family for GptOss {
             ..DecoderKeys::LLAMA
         };
         let c = Config { tied, ..common.read(r) };
-        let mut moe = Moe::read(r, &c.ffn, &MoeDefaults::PLAIN);
+        let mut moe = Moe::read(r, &c.ffn, &MoeDefaults { unread: UNREAD, ..MoeDefaults::PLAIN });
         moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
         let mut c = windows::alternating(r, c, 128, 2);
         let local = Keys::new("rope_local_theta", &["rope.freq_base_swa"], &[]);
@@ -173,9 +173,11 @@ fn released() -> Yarn {
     }
 }
 
+/// The width of an expert is that of a feed-forward network, and the weights of the chosen sum up to 1.
+const UNREAD: &[&str] = &["expert_ffn", "expert_scale", "expert_weights_normed"];
+
 static WITHOUT_EFFECT: &WithoutEffect = &[
     ("hidden_act", "experts have an activation of their own"),
-    ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),
     ("router_aux_loss_coef", "for training"),
     ("experts_per_token", "`num_experts_per_tok` says it"),

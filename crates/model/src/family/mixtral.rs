@@ -46,7 +46,7 @@ impl Family for Mixtral {
         let common =
             DecoderKeys { norm_eps_absent: 1e-5, kv_heads_absent: Some(8), rotary, ..DecoderKeys::LLAMA };
         let base = Config { tied, ..common.read(r) };
-        let moe = Moe::read(r, &base.ffn, &MoeDefaults::PLAIN);
+        let moe = Moe::read(r, &base.ffn, &MoeDefaults { unread: UNREAD, ..MoeDefaults::PLAIN });
         windows::everywhere(r, Config { moe: Some(moe), ..base }, None)
     }
 
@@ -101,8 +101,10 @@ impl Family for Mixtral {
     }
 }
 
+/// The width of an expert is that of a feed-forward network, and the weights of the chosen sum up to 1.
+const UNREAD: &[&str] = &["expert_ffn", "expert_scale", "expert_weights_normed"];
+
 static WITHOUT_EFFECT: &WithoutEffect = &[
-    ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),
     ("router_aux_loss_coef", "for training"),
     ("router_jitter_noise", "for training"),

@@ -108,7 +108,6 @@ impl Family for Qwen3Moe {
 }
 
 static WITHOUT_EFFECT: &WithoutEffect = &[
-    ("num_experts", "`num_local_experts` says it"),
     ("output_router_logits", "for training"),
     ("router_aux_loss_coef", "for training"),
     ("max_window_layers", "of Qwen 2: here all layers have the window, or none"),
@@ -118,6 +117,7 @@ static WITHOUT_EFFECT: &WithoutEffect = &[
 fn all_layers(r: &mut Reader) {
     const STEP: Keys = Keys::new("decoder_sparse_step", &[], &["decoder_sparse_step"]);
     const DENSE: Keys = Keys::new("mlp_only_layers", &[], &["mlp_only_layers"]);
+    r.not_null(STEP, "a number");
     let step = r.fact(STEP).filter(|(_, fact)| *fact != Fact::Count(1));
     let dense = r.fact(DENSE).filter(|(_, fact)| *fact != Fact::List(vec![]));
     for ((key, found), wanted) in

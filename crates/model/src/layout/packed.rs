@@ -38,7 +38,7 @@ impl Layout for Packed<'_> {
         for param in params {
             match fusions.of_param(param) {
                 Fusion::Alone => targets.push(match roles.of_param(param) {
-                    Role::Matrix if param.shape.len() == 2 => self.matrix(&param.name, vec![param]),
+                    Role::Matrix if param.shape.len() >= 2 => self.matrix(&param.name, vec![param]),
                     Role::Matrix | Role::Embedding | Role::Vector => {
                         roles.target(param, Expr::source(&param.name))
                     }
@@ -61,14 +61,18 @@ impl Layout for Packed<'_> {
 }
 
 impl Packed<'_> {
+    /// A matrix, or a stack of them, whose rows are padded each on their own.
     fn matrix(&self, name: &str, parts: Vec<&Param>) -> Target {
         let first = parts[0];
-        let (rows, k) = (parts.iter().map(|p| p.shape[0]).sum::<u64>(), first.shape[1]);
+        let axis = first.shape.len() - 2;
+        let (rows, k) = (parts.iter().map(|p| p.shape[axis]).sum::<u64>(), first.shape[axis + 1]);
         let scheme = (self.interleaved)(&first.scheme, k);
         let mut expr = concat(&parts);
         let padding = rows.next_multiple_of(self.rows) - rows;
         if scheme.is_some() && padding > 0 {
-            expr = Expr::concat(0, vec![expr, Expr::Zero([padding, k].into())]);
+            let stack = first.shape[..axis].iter().copied();
+            let zeros: Vec<u64> = stack.chain([padding, k]).collect();
+            expr = Expr::concat(axis, vec![expr, Expr::Zero(zeros.into())]);
         }
         Target { name: name.to_owned(), expr, scheme }
     }
