@@ -14,7 +14,7 @@ pub(crate) const SHORT: &str = "rope_factors_short.weight";
 pub(crate) fn of(model: &Model) -> Rope {
     let config = model.config();
     let scaling = config.rope_scaling.value.clone();
-    Rope { theta: *config.rope_theta, dims: *config.rope_dims, scaling }
+    Rope { theta: *config.rope_theta, dims: *config.rope_dims, context: *config.context, scaling }
 }
 
 /// The values of the factors called `name`, loaded as f32; none if they are not there.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ::model::{Architecture, Computes, Norm, Rope};
+use ::model::{Architecture, Computes, Norm, Rope, RopeScaling};
 use load::{Loaded, Tensor};
 use tensor::RopeOrder;
 
 use crate::Error;
-use crate::layer::{Attention, Branch, FeedForward, Layer, Mixture};
+use crate::layer::{Attention, Branch, FeedForward, LatentAttention, Layer, Mixture, Turns};
 use crate::weights::{Linear, NormWeights, Projection};
 
 /// The experts of a mixture.
@@ -16,6 +16,30 @@ pub(crate) struct Experts {
     pub(crate) count: u64,
     /// The share of them that a token is sent to.
     pub(crate) share: f64,
+}
+
+/// A rotary embedding.
+pub(crate) struct Rotary {
+    rope: Rope,
+    /// Divide the frequencies of short texts, if there are any.
+    short: Vec<f32>,
+    /// The same, of longer texts.
+    long: Vec<f32>,
+}
+
+impl Rotary {
+    /// Pairs that it turns.
+    pub(crate) fn pairs(&self) -> usize {
+        self.rope.frequencies(0).len()
+    }
+
+    /// The numbers of sessions with room for `capacity` positions.
+    pub(crate) fn turns(&self, capacity: usize) -> Turns {
+        let mut frequencies = self.rope.frequencies(capacity as u64);
+        let factors = if self.rope.is_long(capacity as u64) { &self.long } else { &self.short };
+        frequencies.iter_mut().zip(factors).for_each(|(frequency, by)| *frequency /= f64::from(*by));
+        Turns { frequencies, magnitude: self.rope.magnitude() }
+    }
 }
 
 /// Finds the parameters of modules, by path.
@@ -58,6 +82,7 @@ impl<'a> Builder<'a> {
     fn layer(&mut self, path: &str) -> Result<Box<dyn Layer>, Error> {
         Ok(match self.arch.get(path) {
             Some(Computes::Attention(attention)) => Box::new(Attention::new(path, attention, self)?),
+            Some(Computes::LatentAttention(latent)) => Box::new(LatentAttention::new(path, latent, self)?),
             Some(Computes::FeedForward(ffn)) => Box::new(FeedForward::new(path, *ffn, self)?),
             Some(Computes::Mixture(mixture)) => Box::new(Mixture::new(path, mixture, self)?),
             _ => return Err(unsaid(path)),
@@ -164,17 +189,26 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The frequencies of each rotary embedding, divided by the factors at `path` if there are any (Llama 3 in GGUF).
-    pub(crate) fn frequencies(&self, path: &str) -> Vec<Vec<f64>> {
-        let factors = self.optional_parameter(&format!("{path}.weight"));
-        let of = |rope: &Rope| {
-            let mut frequencies = rope.frequencies();
-            if let Some(factors) = &factors {
-                frequencies.iter_mut().zip(factors.as_f32()).for_each(|(f, by)| *f /= f64::from(*by));
-            }
-            frequencies
+    /// The rotary embeddings of the layers that were built, with the factors that files have as tensors.
+    pub(crate) fn rotaries(&self) -> Vec<Rotary> {
+        let factors = |name: &str| {
+            let factors = self.optional_parameter(&format!("{name}.weight"));
+            factors.map(|factors| factors.as_f32().to_vec()).unwrap_or_default()
         };
-        self.ropes.iter().map(of).collect()
+        let rotary = |rope: &Rope| match &rope.scaling {
+            // Where the configuration has no factors, they are tensors: Phi 3 in GGUF.
+            RopeScaling::LongRope { short, .. } if short.is_empty() => Rotary {
+                rope: rope.clone(),
+                short: factors("rope_factors_short"),
+                long: factors("rope_factors_long"),
+            },
+            // Of all lengths: Llama 3 in GGUF.
+            _ => {
+                let factors = factors("rope_factors");
+                Rotary { rope: rope.clone(), short: factors.clone(), long: factors }
+            }
+        };
+        self.ropes.iter().map(rotary).collect()
     }
 
     fn parameter(&self, name: &str) -> Result<Tensor, Error> {

@@ -64,6 +64,13 @@ pub enum Error {
         /// Positions there is room for.
         capacity: usize,
     },
+    /// A session rotates keys otherwise than the one that a snapshot was taken of: frequencies depend on how many positions
+    /// there is room for.
+    #[error("the snapshot is of a session with other rotary frequencies than this one with room for {capacity} positions")]
+    OtherTurns {
+        /// Positions there is room for.
+        capacity: usize,
+    },
     /// A text is too short to be scored.
     #[error("the text has {found} tokens, and {wanted} are needed: two chunks")]
     ShortText {

@@ -2,18 +2,22 @@
 
 mod attention;
 mod feed_forward;
+mod latent_attention;
 mod mixture;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use tensor::RopeOrder;
+
 use crate::Error;
-use crate::backend::Backend;
+use crate::backend::{Backend, Rotated};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
 
 pub(crate) use attention::Attention;
 pub(crate) use feed_forward::FeedForward;
+pub(crate) use latent_attention::LatentAttention;
 pub(crate) use mixture::{Mixture, Routes};
 
 /// One step of the residual stream: `x += post_norm(layer(norm(x)))`.
@@ -56,8 +60,8 @@ pub(crate) trait Layer: Send + Sync {
         0
     }
 
-    /// The attention that buffers are sized for, if the layer is one.
-    fn attention(&self) -> Option<&Attention> {
+    /// The heads that buffers are sized for, if the layer attends.
+    fn attention(&self) -> Option<HeadSizes> {
         None
     }
 
@@ -88,6 +92,17 @@ impl Room {
             experts: self.experts.max(other.experts),
         }
     }
+}
+
+/// Sizes of the heads of an attention.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadSizes {
+    /// Query heads that share a key head.
+    pub(crate) group: usize,
+    /// Elements of a key.
+    pub(crate) key: usize,
+    /// Elements of a value.
+    pub(crate) value: usize,
 }
 
 /// The sessions of the parts of a batch, as layers see them.
@@ -133,29 +148,43 @@ pub(crate) struct Pass<'a> {
     pub(crate) routes: &'a mut Routes,
 }
 
-/// `cos` and `sin` of the rows of a pass: `[rows, head_dim / 2]` each.
+/// `cos` and `sin` of the rows of a pass: `[rows, pairs]` each.
 #[derive(Default)]
 pub(crate) struct Rotation {
     pub(crate) cos: Vec<f32>,
     pub(crate) sin: Vec<f32>,
+    pub(crate) pairs: usize,
 }
 
 impl Rotation {
     /// Of `rows` rows.
     pub(crate) fn new(rows: usize, pairs: usize) -> Option<Rotation> {
         let zeros = vec![0.0; rows.checked_mul(pairs)?];
-        Some(Rotation { cos: zeros.clone(), sin: zeros })
+        Some(Rotation { cos: zeros.clone(), sin: zeros, pairs })
     }
 
-    /// The rows from `row` on are of `count` positions from `position` on. `frequencies` are radians a position.
-    pub(crate) fn fill(&mut self, frequencies: &[f64], row: usize, position: usize, count: usize) {
-        let half = frequencies.len();
+    /// The rows from `row` on are of `count` positions from `position` on.
+    pub(crate) fn fill(&mut self, turns: &Turns, row: usize, position: usize, count: usize) {
         for t in 0..count {
-            for (i, frequency) in frequencies.iter().enumerate() {
+            for (i, frequency) in turns.frequencies.iter().enumerate() {
                 let (sin, cos) = (frequency * (position + t) as f64).sin_cos();
-                self.cos[(row + t) * half + i] = cos as f32;
-                self.sin[(row + t) * half + i] = sin as f32;
+                self.cos[(row + t) * self.pairs + i] = (cos * turns.magnitude) as f32;
+                self.sin[(row + t) * self.pairs + i] = (sin * turns.magnitude) as f32;
             }
         }
     }
+
+    /// The elements of each head from `first` on are rotated so.
+    pub(crate) fn of(&self, first: usize, order: RopeOrder) -> Rotated<'_> {
+        Rotated { cos: &self.cos, sin: &self.sin, pairs: self.pairs, first, order }
+    }
+}
+
+/// The numbers of a rotary embedding in one session.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Turns {
+    /// Radians a position, of each pair.
+    pub(crate) frequencies: Vec<f64>,
+    /// What cosines and sines are multiplied by.
+    pub(crate) magnitude: f64,
 }

@@ -56,6 +56,6 @@ pub use error::Error;
 pub use generate::{Limits, Stats, Stop, generate};
 pub use runner::{BATCH, Runner};
 pub use session::{Session, Snapshot, session_bytes};
-pub use state::KvCache;
+pub use state::{KvCache, KvShape};
 pub use stream::Streaming;
 pub use weights::{Linear, NormWeights, Projection};

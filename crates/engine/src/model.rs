@@ -7,7 +7,7 @@ use ::model::Architecture;
 use load::{Loaded, Tensor};
 
 use crate::Error;
-use crate::build::{Builder, size};
+use crate::build::{Builder, Rotary, size};
 use crate::layer::Branch;
 use crate::weights::{NormWeights, Projection};
 
@@ -26,8 +26,8 @@ pub struct Model {
     pub(crate) output_norm: NormWeights,
     /// Hidden to logits.
     pub(crate) output: Arc<Projection>,
-    /// The frequencies of each rotary embedding, in radians a position: `[head_dim / 2]` each.
-    pub(crate) ropes: Vec<Vec<f64>>,
+    /// Its rotary embeddings.
+    pub(crate) ropes: Vec<Rotary>,
 }
 
 impl fmt::Debug for Model {
@@ -56,7 +56,7 @@ impl Model {
             branches,
             output_norm: build.norm("output_norm")?,
             output: build.projection("output")?,
-            ropes: build.frequencies("rope_factors"),
+            ropes: build.rotaries(),
             arch,
         })
     }

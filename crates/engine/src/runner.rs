@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
+use crate::build::Rotary;
 use crate::calibrate::{Probe, Probed};
 use crate::layer::{Pass, Room, Rotation, Routes, Segment};
 use crate::stream::Stream;
@@ -74,7 +75,7 @@ impl Runner {
             routes: Routes::new(BATCH, room.used, room.experts),
             logits: vec![0.0; model.vocab()],
         };
-        let rotation = |rope: &Vec<f64>| Rotation::new(BATCH, rope.len()).ok_or(Error::TooLarge);
+        let rotation = |rope: &Rotary| Rotation::new(BATCH, rope.pairs()).ok_or(Error::TooLarge);
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
         // A pass has no more segments than rows.
         let segments = Vec::with_capacity(BATCH);
@@ -235,8 +236,8 @@ impl Runner {
                 }
                 backend.add(x, h);
             }
-            for (rotation, frequencies) in rotations.iter_mut().zip(&model.ropes) {
-                rotation.fill(frequencies, segment.row, position, count);
+            for (rotation, turns) in rotations.iter_mut().zip(&part.session.turns) {
+                rotation.fill(turns, segment.row, position, count);
             }
         }
         let stream = stream.as_ref();

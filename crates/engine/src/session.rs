@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use model::{Architecture, Computes};
 
+use crate::layer::Turns;
 use crate::state::State;
-use crate::{Error, KvCache, Model};
+use crate::{Error, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -15,6 +16,8 @@ pub struct Session {
     model: Arc<Model>,
     /// One for each branch of the model.
     pub(crate) states: Vec<State>,
+    /// Of each rotary embedding of the model, for as many positions as there is room for.
+    pub(crate) turns: Vec<Turns>,
     /// Positions that count.
     pub(crate) position: usize,
     capacity: usize,
@@ -35,8 +38,11 @@ pub fn session_bytes(architecture: &Architecture, positions: u64, ranks: u64) ->
     let bytes = |what: &Computes| match what {
         // Ranks beyond the number of heads have copies.
         Computes::Attention(attention) => {
-            KvCache::bytes_for(attention.kv_heads.div_ceil(ranks.max(1)), attention.head_dim, positions)
+            let (kv_heads, head) = (attention.kv_heads.div_ceil(ranks.max(1)), attention.head_dim);
+            KvShape { kv_heads, key: head, value: head, shared: false }.bytes(positions)
         }
+        // Each rank has the latent vectors, which all heads share.
+        Computes::LatentAttention(attention) => KvShape::latent(attention).bytes(positions),
         _ => Some(0),
     };
     architecture.modules().map(|(_, what)| bytes(what)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
@@ -58,7 +64,8 @@ impl Session {
         Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| too_large())?;
         let states = model.branches().iter().map(|branch| branch.layer.state(capacity));
         let states = states.collect::<Result<Vec<_>, Error>>()?;
-        Ok(Session { model: Arc::clone(model), states, position: 0, capacity })
+        let turns = model.ropes.iter().map(|rope| rope.turns(capacity)).collect();
+        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity })
     }
 
     /// The model that it runs on.
@@ -93,19 +100,24 @@ impl Session {
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let states = self.states.iter().map(|state| state.snapshot(self.position));
         let states = Arc::new(states.collect::<Result<Vec<_>, Error>>()?);
-        Ok(Snapshot { model: Arc::clone(&self.model), states, position: self.position })
+        let turns = self.turns.clone();
+        Ok(Snapshot { model: Arc::clone(&self.model), states, turns, position: self.position })
     }
 
     /// Restores the state of `snapshot`, which may be of this or another session. The session's own state is dropped.
     ///
     /// # Errors
-    /// If the snapshot is of another model, or of more positions than there is room for. The session is then unchanged.
+    /// If the snapshot is of another model, of more positions than there is room for, or of a session whose room makes the model
+    /// rotate keys otherwise. The session is then unchanged.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.model, &snapshot.model) {
             return Err(Error::OtherModel);
         }
         if snapshot.position > self.capacity {
             return Err(Error::ContextFull { wanted: snapshot.position, capacity: self.capacity });
+        }
+        if snapshot.turns != self.turns {
+            return Err(Error::OtherTurns { capacity: self.capacity });
         }
         for (state, from) in self.states.iter_mut().zip(&*snapshot.states) {
             state.copy_from(from, snapshot.position);
@@ -120,6 +132,7 @@ impl Session {
 pub struct Snapshot {
     model: Arc<Model>,
     states: Arc<Vec<State>>,
+    turns: Vec<Turns>,
     position: usize,
 }
 

@@ -4,7 +4,7 @@ mod kv_cache;
 
 use crate::Error;
 
-pub use kv_cache::KvCache;
+pub use kv_cache::{KvCache, KvShape};
 
 /// The state of one layer of one session. A kind of layer that keeps something else adds a variant.
 #[derive(Debug)]

@@ -15,6 +15,9 @@ pub enum Activation {
     Relu,
     /// `max(x, 0)²`.
     Relu2,
+    /// `g · sigmoid(1.702 g) · (u + 1)` for the gate `g`, at most 7, and `u` beside it, from -7 to 7: gpt-oss. It needs a gate, and
+    /// no configuration names it.
+    ClampedSwiglu,
 }
 
 /// Every activation by the names that config.json has for it.

@@ -83,7 +83,13 @@ impl Architecture {
         let norm = |path: &str| said(path, |computes| matches!(computes, Computes::Norm(_)));
         let layer = |path: &str| {
             said(path, |computes| {
-                matches!(computes, Computes::Attention(_) | Computes::FeedForward(_) | Computes::Mixture(_))
+                matches!(
+                    computes,
+                    Computes::Attention(_)
+                        | Computes::LatentAttention(_)
+                        | Computes::FeedForward(_)
+                        | Computes::Mixture(_)
+                )
             })
         };
         if !said("token_embedding", |computes| matches!(computes, Computes::Embedding { .. })) {

@@ -1,8 +1,8 @@
 //! The computations of modules, as data: an engine builds its layers from it.
 
 use crate::activation::Activation;
-use crate::config::{Config, Field};
-use crate::rope::{Rope, RopeScaling};
+use crate::config::Config;
+use crate::rope::Rope;
 
 /// Normalisation before (and, in some families, after) attention and feed-forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub enum Norm {
 }
 
 /// Attention whose query heads share key and value heads, of one layer. Its children: `qkv`, `output`, and where each head
-/// is normed `q_norm` and `k_norm`.
+/// is normed `q_norm` and `k_norm`; perhaps `sinks`, whose `weight` is a score for each query head that goes to no position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -31,7 +31,7 @@ pub struct Attention {
     pub head_dim: u64,
     /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
     pub window: Option<u64>,
-    /// Its rotary embedding, if positions are rotary.
+    /// Its rotary embedding, if positions are rotary: of the first elements of each head, if not of all.
     pub rope: Option<Rope>,
     /// Scores are multiplied by this before the softmax.
     pub scale: f32,
@@ -51,16 +51,32 @@ impl Attention {
         }
     }
 
-    /// The same with the rotary embedding of layer `n`: layers with a window may have another than those without.
-    pub(crate) fn rotary(self, c: &Config, n: u64) -> Result<Attention, NotRun> {
-        let global = Rope::checked(*c.rope_theta, &c.rope_scaling, c)?;
-        let rope = if c.is_windowed(n) {
-            Rope::checked(*c.rope_local_theta, &c.rope_local_scaling, c)?
-        } else {
-            global
-        };
-        Ok(Attention { rope: Some(rope), ..self })
+    /// The same with the rotary embedding of layer `n`.
+    pub(crate) fn rotary(self, c: &Config, n: u64) -> Attention {
+        Attention { rope: Some(Rope::of(c, n)), ..self }
     }
+}
+
+/// Low-rank attention (MLA) of one layer: keys and values of all heads are made of one latent vector for each position, and queries
+/// of one too, if they are low-rank. Its children: `qkv_a`, whose parts are `q_a` and `kv_a`, with `q_a_norm` and `q_b`; or `q` and
+/// `kv_a`, if queries are made at once; `kv_a_norm`; `k_b`, `[heads, latent, nope]`, and `v_b`, `[heads, value, latent]`; `output`.
+/// `kv_a` gives a latent vector and the part of a key that is rotated; a query head has the part that is not rotated first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatentAttention {
+    /// Heads.
+    pub heads: u64,
+    /// Elements of the latent vector of keys and values.
+    pub latent: u64,
+    /// Elements of the latent vector of queries, if they have one.
+    pub q_latent: Option<u64>,
+    /// Elements of a query and a key that are not rotated.
+    pub nope: u64,
+    /// Elements of a value.
+    pub value: u64,
+    /// The rotary embedding, of pairs that lie side by side.
+    pub rope: Rope,
+    /// Scores are multiplied by this before the softmax.
+    pub scale: f32,
 }
 
 /// A feed-forward network: `down(act(up(x)))`, or with a gate `down(act(gate(x)) · up(x))`. Its children: `up` or `gate_up`, and
@@ -169,6 +185,8 @@ pub enum Computes {
     },
     /// Attention.
     Attention(Attention),
+    /// Low-rank attention.
+    LatentAttention(LatentAttention),
     /// A feed-forward network.
     FeedForward(FeedForward),
     /// A mixture of experts.
@@ -190,20 +208,13 @@ impl NotRun {
 }
 
 impl Rope {
-    /// A rotary embedding, if it is one that is run.
-    fn checked(theta: f64, scaling: &Field<RopeScaling>, c: &Config) -> Result<Rope, NotRun> {
-        let rope = Rope { theta, dims: *c.rope_dims, scaling: scaling.value.clone() };
-        if rope.dims != *c.head_dim {
-            let why = format!(
-                "{} of {} elements of a head are rotated ({})",
-                rope.dims, *c.head_dim, c.rope_dims.origin
-            );
-            return Err(NotRun::new(why));
-        }
-        if rope.is_run() {
-            return Ok(rope);
-        }
-        let (name, origin) = (rope.scaling.name(), &scaling.origin);
-        Err(NotRun::new(format!("rotary frequencies are stretched by `{name}` ({origin})")))
+    /// The rotary embedding of layer `n`: layers with a window may have another than those without.
+    pub(crate) fn of(c: &Config, n: u64) -> Rope {
+        let (theta, scaling) = if c.is_windowed(n) {
+            (*c.rope_local_theta, &c.rope_local_scaling)
+        } else {
+            (*c.rope_theta, &c.rope_scaling)
+        };
+        Rope { theta, dims: *c.rope_dims, context: *c.context, scaling: scaling.value.clone() }
     }
 }

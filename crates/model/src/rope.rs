@@ -65,6 +65,31 @@ pub struct Yarn {
     pub truncate: bool,
 }
 
+impl Yarn {
+    /// What the frequency of pair `pair` is multiplied by, with the base `theta` and `dims` rotated elements of a head.
+    /// Source: transformers `_compute_yarn_parameters`, modeling_rope_utils.py@v5.23.
+    fn share(&self, pair: f64, theta: f64, dims: f64) -> f64 {
+        // The pair that makes so many turns within the first context.
+        let pair_of = |turns: f64| {
+            let turn = 2.0 * std::f64::consts::PI;
+            dims * (self.original_context / (turns * turn)).ln() / (2.0 * theta.ln())
+        };
+        let (low, high) = (pair_of(self.beta_fast), pair_of(self.beta_slow));
+        let (low, high) = if self.truncate { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(dims - 1.0));
+        let width = if low == high { 0.001 } else { high - low };
+        let ramp = ((pair - low) / width).clamp(0.0, 1.0);
+        ramp / self.factor + (1.0 - ramp)
+    }
+}
+
+/// The factor of cosines and sines of `longrope` where no key gives it. Source: conversion/phi.py@0c1e57098,
+/// `Phi3MiniModel.generate_extra_tensors`.
+pub(crate) fn long_magnitude(context: f64, original: f64) -> f64 {
+    let scale = context / original;
+    if scale > 1.0 { (1.0 + scale.ln() / original.ln()).sqrt() } else { 1.0 }
+}
+
 /// YaRN's magnitude for a stretch of `factor`.
 /// Source: transformers `get_mscale`, modeling_rope_utils.py@v5.23.
 pub(crate) fn yarn_mscale(factor: f64, mscale: f64) -> f64 {
@@ -130,23 +155,36 @@ pub struct Rope {
     pub theta: f64,
     /// Elements of a head that are rotated; the rest pass.
     pub dims: u64,
+    /// Positions that the model was trained for.
+    pub context: u64,
     /// The stretch.
     pub scaling: RopeScaling,
 }
 
 impl Rope {
-    /// Returns the angular frequency of each pair, in radians per position: `[dims / 2]`. If the scaling depends on the
-    /// length of the text, these are the frequencies of short texts; a scaling that is not [run](Rope::is_run) is left
-    /// out.
-    pub fn frequencies(&self) -> Vec<f64> {
+    /// Returns the angular frequency of each pair, in radians per position, in texts of up to `positions` positions: `[dims / 2]`.
+    /// Factors that are tensors are left out.
+    pub fn frequencies(&self, positions: u64) -> Vec<f64> {
+        let is_long = self.is_long(positions);
+        let (dims, positions) = (self.dims as f64, positions as f64);
+        let theta = match self.scaling {
+            // Source: transformers `_compute_dynamic_ntk_parameters`, modeling_rope_utils.py@v5.23.
+            RopeScaling::Dynamic { factor } => {
+                let stretch = (positions / self.context as f64).max(1.0);
+                self.theta * (factor * stretch - (factor - 1.0)).powf(dims / (dims - 2.0))
+            }
+            _ => self.theta,
+        };
         let pair = |i: u64| {
-            let freq = self.theta.powf(-2.0 * i as f64 / self.dims as f64);
-            match self.scaling {
-                RopeScaling::None
-                | RopeScaling::Dynamic { .. }
-                | RopeScaling::Yarn(_)
-                | RopeScaling::LongRope { .. } => freq,
+            let freq = theta.powf(-2.0 * i as f64 / dims);
+            match &self.scaling {
+                RopeScaling::None | RopeScaling::Dynamic { .. } => freq,
                 RopeScaling::Linear { factor } => freq / factor,
+                RopeScaling::Yarn(yarn) => freq * yarn.share(i as f64, self.theta, dims),
+                RopeScaling::LongRope { short, long, .. } => {
+                    let factors = if is_long { long } else { short };
+                    freq / factors.get(i as usize).unwrap_or(&1.0)
+                }
                 RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                     let wavelength = 2.0 * std::f64::consts::PI / freq;
                     if wavelength < original_context / high_freq_factor {
@@ -163,18 +201,29 @@ impl Rope {
         };
         (0..self.dims / 2).map(pair).collect()
     }
-}
 
-impl Rope {
-    /// Whether its [frequencies](Rope::frequencies) are all there is to it, for a text of any length.
-    pub fn is_run(&self) -> bool {
-        matches!(self.scaling, RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. })
+    /// Whether texts of up to `positions` positions are beyond the first context, so that [`RopeScaling::LongRope`] has other
+    /// factors.
+    pub fn is_long(&self, positions: u64) -> bool {
+        let first = |original: f64| positions as f64 > original;
+        matches!(self.scaling, RopeScaling::LongRope { original_context, .. } if first(original_context))
+    }
+
+    /// What cosines and sines are multiplied by.
+    pub fn magnitude(&self) -> f64 {
+        match &self.scaling {
+            RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            RopeScaling::LongRope { original_context, attention_factor, .. } => {
+                attention_factor.unwrap_or_else(|| long_magnitude(self.context as f64, *original_context))
+            }
+            _ => 1.0,
+        }
     }
 
     /// The same, stretched so.
     #[must_use]
     pub fn scaled(&self, scaling: RopeScaling) -> Rope {
-        Rope { theta: self.theta, dims: self.dims, scaling }
+        Rope { theta: self.theta, dims: self.dims, context: self.context, scaling }
     }
 
     /// The divisor of each frequency, as GGUF has it in `rope_freqs.weight`: `[dims / 2]`.
@@ -183,9 +232,9 @@ impl Rope {
     pub fn factors(&self) -> Vec<f32> {
         let plain = self.scaled(RopeScaling::None);
         plain
-            .frequencies()
+            .frequencies(0)
             .into_iter()
-            .zip(self.frequencies())
+            .zip(self.frequencies(0))
             .map(|(plain, scaled)| (plain / scaled) as f32)
             .collect()
     }

@@ -260,7 +260,7 @@ fn attention(isa: Isa) {
     ] {
         let (q, k) = (vec![0.01; rows * heads * d], vec![0.02; n * d]);
         let (v, visible) = (k.clone(), vec![0..n; rows]);
-        let how = Attention { heads, scale: 0.1, soft_cap: None };
+        let how = Attention { heads, scale: 0.1, soft_cap: None, sinks: None };
         let mut state = [(vec![0.0; rows * heads * n], vec![0.0; rows * heads * d])];
         let t = seconds(&mut state, |_, (scores, out)| {
             for _ in 0..8 {
@@ -295,8 +295,8 @@ fn vectors(isa: Isa) {
     show("gelu_tanh_mul", &mut |out| vector::gelu_tanh_mul(isa, &x, &w, out));
     show("rope_half", &mut |out| vector::rope_half(isa, out, &cos, &sin));
     show("rope_interleaved", &mut |out| vector::rope_interleaved(isa, out, &cos, &sin));
-    show("softmax", &mut |out| vector::softmax_in_place(isa, out, 0.3, None));
-    show("softmax, capped", &mut |out| vector::softmax_in_place(isa, out, 0.3, Some(5.0)));
+    show("softmax", &mut |out| vector::softmax_in_place(isa, out, 0.3, None, f32::NEG_INFINITY));
+    show("softmax, capped", &mut |out| vector::softmax_in_place(isa, out, 0.3, Some(5.0), f32::NEG_INFINITY));
     show("argmax", &mut |out| _ = black_box(vector::argmax(isa, out)));
     let mut acts = Activations::new(1, N);
     show("quantising", &mut |out| acts.fill(isa, out, 1, N, Forms::INT8));

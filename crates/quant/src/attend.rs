@@ -13,19 +13,22 @@ const LANES: usize = 16;
 
 /// The parameters of [`attend`] besides its vectors.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention {
+pub struct Attention<'a> {
     /// Query heads that share the key and value head. Not 0.
     pub heads: usize,
     /// The factor of the scores, `1 / sqrt(d)` for most families.
     pub scale: f32,
     /// `c`, if the scores are `c * tanh(scale * q · k / c)`.
     pub soft_cap: Option<f32>,
+    /// For each of these heads, a score beside those of the positions: what it takes of the weights goes nowhere.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// `out[t][h] = softmax(scale * q[t][h] · kᵀ) · v` for each row `t` of queries and each head `h`, over the positions
 /// `visible[t]` of the keys `k` and values `v`.
 ///
-/// `q` and `out` are `[rows, heads, d]`, `k` and `v` `[n, d]`; `scores` is room for `[rows, heads, n]`, and holds the weights
+/// `q` is `[rows, heads, d]`, `k` `[n, d]` and `out` `[rows, heads, e]`. The values of a position are the first `e` elements of a
+/// row of `v`, which has `n` rows of equal length: `v` may be `k` itself. `scores` is room for `[rows, heads, n]`, and holds the weights
 /// afterwards where a row sees something. Neither starts nor ends of `visible` may decrease. Each position of `k` and `v` is
 /// read from memory once for all rows, and a row's result does not depend on the rows beside it.
 ///
@@ -34,7 +37,7 @@ pub struct Attention {
 #[allow(clippy::too_many_arguments, reason = "the formula has them")]
 pub fn attend(
     isa: Isa,
-    how: Attention,
+    how: Attention<'_>,
     q: &[f32],
     k: &[f32],
     v: &[f32],
@@ -51,20 +54,28 @@ pub fn attend(
     );
     let d = q.len() / queries;
     let n = k.len() / d;
-    assert!(n > 0 && k.len() == n * d && v.len() == n * d, "keys {} and values {} of {d}", k.len(), v.len());
+    assert!(n > 0 && k.len() == n * d && v.len().is_multiple_of(n), "keys {} of {d}, {} values", k.len(), v.len());
     assert!(
-        scores.len() == queries * n && out.len() == q.len(),
-        "scores {} for [{queries}, {n}]",
-        scores.len()
+        scores.len() == queries * n
+            && out.len().is_multiple_of(queries)
+            && !out.is_empty()
+            && out.len() / queries <= v.len() / n,
+        "scores {} for [{queries}, {n}], {} values of {} positions for {}",
+        scores.len(),
+        v.len(),
+        n,
+        out.len()
     );
+    assert!(how.sinks.is_none_or(|sinks| sinks.len() == heads), "sinks of {heads} heads");
     let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
     assert!(in_order && visible.iter().all(|v| !v.is_empty() && v.end <= n), "{visible:?} of {n} positions");
 
     // SAFETY: the instructions are there, since an `Isa` is a witness of its own, and the sizes are checked.
     unsafe { score_of(isa)(d, q, k, scores) }
     for (scores, visible) in scores.chunks_exact_mut(heads * n).zip(visible) {
-        for scores in scores.chunks_exact_mut(n) {
-            softmax_in_place(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
+        for (head, scores) in scores.chunks_exact_mut(n).enumerate() {
+            let sink = how.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[head]);
+            softmax_in_place(isa, &mut scores[visible.clone()], how.scale, how.soft_cap, sink);
         }
     }
     out.fill(0.0);
@@ -84,7 +95,7 @@ for_16_lanes! {
     /// `out[t][h] += Σ weights[t][h][i] * v[i]`, over the positions that row `t` sees, in their order.
     ///
     /// # Safety
-    /// `weights` is `[rows, heads, n]`, `v` `[n, d]`, `out` `[rows, heads, d]`; `visible` ranges are within `n`, and in
+    /// `weights` is `[rows, heads, n]`, `v` `[n, at least d]`, `out` `[rows, heads, d]`; `visible` ranges are within `n`, and in
     /// order.
     fn mix_of<>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) = mix
 }
@@ -196,6 +207,7 @@ unsafe fn rest<V: Lanes>(p: *const f32, n: usize) -> V::F {
 unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) {
     let queries = heads * visible.len();
     let (d, n) = (out.len() / queries, weights.len() / queries);
+    let shape = Mixed { d, n, stride: v.len() / n };
     // Positions that all rows see; a row may see more on either side.
     let start = visible.last().map_or(0, |last| last.start);
     let end = visible.first().map_or(0, |first| first.end).max(start);
@@ -203,21 +215,32 @@ unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Ran
     unsafe {
         for h in 0..queries {
             let seen = &visible[h / heads];
-            span::<V>(d, n, h, 1, seen.start..seen.end.min(start), weights, v, out);
+            span::<V>(shape, h, 1, seen.start..seen.end.min(start), weights, v, out);
         }
         for chunk in (start..end).step_by(CHUNK) {
             let mut h = 0;
             while h < queries {
                 let together = together::<V>(queries - h);
-                span::<V>(d, n, h, together, chunk..end.min(chunk + CHUNK), weights, v, out);
+                span::<V>(shape, h, together, chunk..end.min(chunk + CHUNK), weights, v, out);
                 h += together;
             }
         }
         for h in 0..queries {
             let seen = &visible[h / heads];
-            span::<V>(d, n, h, 1, seen.start.max(end)..seen.end, weights, v, out);
+            span::<V>(shape, h, 1, seen.start.max(end)..seen.end, weights, v, out);
         }
     }
+}
+
+/// The sizes of what is mixed.
+#[derive(Clone, Copy)]
+struct Mixed {
+    /// Elements of a result.
+    d: usize,
+    /// Weights of a query.
+    n: usize,
+    /// Elements from one position's values to the next.
+    stride: usize,
 }
 
 /// Adds the values of `positions` to `count` queries from `h` on: 4, 2 or 1.
@@ -227,8 +250,7 @@ unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Ran
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "those of `mix`, and a place")]
 unsafe fn span<V: Lanes>(
-    d: usize,
-    n: usize,
+    shape: Mixed,
     h: usize,
     count: usize,
     positions: Range<usize>,
@@ -240,21 +262,22 @@ unsafe fn span<V: Lanes>(
     if rows == 0 {
         return;
     }
+    let Mixed { d, n, stride } = shape;
     let mut i = 0;
     while i < d {
         let left = d - i;
         // SAFETY: as this function, and as many columns as are left.
         unsafe {
             let weights = weights.as_ptr().add(h * n + positions.start);
-            let (v, out) = (v.as_ptr().add(positions.start * d + i), out.as_mut_ptr().add(h * d + i));
+            let (v, out) = (v.as_ptr().add(positions.start * stride + i), out.as_mut_ptr().add(h * d + i));
             match (count, left >= 4 * LANES) {
-                (4, true) => columns::<V, 4, 4>(d, n, rows, weights, v, out),
-                (2, true) => columns::<V, 2, 4>(d, n, rows, weights, v, out),
-                (_, true) => columns::<V, 1, 4>(d, n, rows, weights, v, out),
-                (4, false) if left >= LANES => columns::<V, 4, 1>(d, n, rows, weights, v, out),
-                (2, false) if left >= LANES => columns::<V, 2, 1>(d, n, rows, weights, v, out),
-                (_, false) if left >= LANES => columns::<V, 1, 1>(d, n, rows, weights, v, out),
-                _ => last_columns(count, left, d, n, rows, weights, v, out),
+                (4, true) => columns::<V, 4, 4>(shape, rows, weights, v, out),
+                (2, true) => columns::<V, 2, 4>(shape, rows, weights, v, out),
+                (_, true) => columns::<V, 1, 4>(shape, rows, weights, v, out),
+                (4, false) if left >= LANES => columns::<V, 4, 1>(shape, rows, weights, v, out),
+                (2, false) if left >= LANES => columns::<V, 2, 1>(shape, rows, weights, v, out),
+                (_, false) if left >= LANES => columns::<V, 1, 1>(shape, rows, weights, v, out),
+                _ => last_columns(count, left, shape, rows, weights, v, out),
             }
         }
         i += if left >= 4 * LANES { 4 * LANES } else { left.min(LANES) };
@@ -264,16 +287,16 @@ unsafe fn span<V: Lanes>(
 /// `C` vectors of columns of the values, for `H` heads, over `rows` positions.
 ///
 /// # Safety
-/// As [`Lanes`]; `v` points into rows of `d`, `out` into `H` of them, `weights` into `H` rows of `n`.
+/// As [`Lanes`]; `v` points into rows of `stride`, `out` into `H` rows of `d`, `weights` into `H` rows of `n`.
 #[inline(always)]
 unsafe fn columns<V: Lanes, const H: usize, const C: usize>(
-    d: usize,
-    n: usize,
+    shape: Mixed,
     rows: usize,
     weights: *const f32,
     v: *const f32,
     out: *mut f32,
 ) {
+    let Mixed { d, n, stride } = shape;
     // SAFETY: as this function.
     unsafe {
         let mut sums = [[V::splat_f(0.0); C]; H];
@@ -285,7 +308,7 @@ unsafe fn columns<V: Lanes, const H: usize, const C: usize>(
         for r in 0..rows {
             let mut values = [V::splat_f(0.0); C];
             for c in 0..C {
-                values[c] = V::load_f(v.add(r * d + c * LANES));
+                values[c] = V::load_f(v.add(r * stride + c * LANES));
             }
             for h in 0..H {
                 let weight = V::splat_f(*weights.add(h * n + r));
@@ -311,17 +334,17 @@ unsafe fn columns<V: Lanes, const H: usize, const C: usize>(
 unsafe fn last_columns(
     heads: usize,
     left: usize,
-    d: usize,
-    n: usize,
+    shape: Mixed,
     rows: usize,
     weights: *const f32,
     v: *const f32,
     out: *mut f32,
 ) {
+    let Mixed { d, n, stride } = shape;
     for (h, r) in (0..heads).flat_map(|h| (0..rows).map(move |r| (h, r))) {
         for i in 0..left {
             // SAFETY: as this function.
-            unsafe { *out.add(h * d + i) += *weights.add(h * n + r) * *v.add(r * d + i) }
+            unsafe { *out.add(h * d + i) += *weights.add(h * n + r) * *v.add(r * stride + i) }
         }
     }
 }

@@ -209,12 +209,13 @@ fn rope_interleaved_body<const FMA: bool>(x: &mut [f32], cos: &[f32], sin: &[f32
 }
 
 per_isa! {
-    /// `x = softmax(z)`, with `z = scale * x`, or `cap * tanh(scale * x / cap)` under a soft cap. An empty `x`
-    /// stays empty; minus infinity (a masked score) becomes 0, unless there is nothing else.
-    pub fn softmax_in_place(x: &mut [f32], scale: f32, soft_cap: Option<f32>) = softmax_body
+    /// `x = softmax(z)`, with `z = scale * x`, or `cap * tanh(scale * x / cap)` under a soft cap. `sink` is one more score
+    /// beside `z`, whose weight is left out; minus infinity if there is none. An empty `x` stays empty; minus infinity (a
+    /// masked score) becomes 0, unless there is nothing else.
+    pub fn softmax_in_place(x: &mut [f32], scale: f32, soft_cap: Option<f32>, sink: f32) = softmax_body
 }
 #[inline(always)]
-fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>) {
+fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>, sink: f32) {
     if let Some(cap) = soft_cap {
         // cap * tanh(z / cap) = cap * (1 - 2 / (1 + exp(2 z / cap)))
         let twice = 2.0 * scale / cap;
@@ -226,11 +227,12 @@ fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32
     for x in x.iter_mut() {
         *x *= scale;
     }
-    let max = max_body::<FMA>(x);
+    let max = max_body::<FMA>(x).max(sink);
     for x in x.iter_mut() {
         *x = exp::<FMA>(*x - max);
     }
-    let inverse = 1.0 / sum_by!(x, x, |x, _x, sum| sum + x);
+    let aside = if sink > f32::NEG_INFINITY { exp::<FMA>(sink - max) } else { 0.0 };
+    let inverse = 1.0 / (aside + sum_by!(x, x, |x, _x, sum| sum + x));
     for x in x.iter_mut() {
         *x *= inverse;
     }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use load::{Pool, Tensor};
 use model::{Activation, Norm};
 
-use super::activation::activated;
+use super::activation::{self, activated};
 use quant::{Access, Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{RopeOrder, Scheme};
 
 use super::ceiling::{self, Ceiling};
 use super::product::Products;
-use super::{Attend, Backend, Heads};
+use super::{Attend, Backend, Heads, Rotated};
 use crate::weights::{Linear, NormWeights, Projection};
 use crate::{BATCH, Error, Model};
 
@@ -50,7 +50,7 @@ impl fmt::Debug for Cpu {
 struct Local {
     /// Scores of the query heads that share a key head: `[rows, group, positions]`, for as many positions as are reserved.
     scores: Vec<f32>,
-    /// These query heads, and what they are given: `[2, rows, group, head_dim]`.
+    /// These query heads, `[rows, group, elements of a key]`, and what they are given, `[rows, group, elements of a value]`.
     queries: Vec<f32>,
     /// One head, while it is normed.
     head: Vec<f32>,
@@ -70,11 +70,10 @@ impl Cpu {
         // Most that any attention asks for: rows of scores, values of their queries, elements of a head.
         let (mut score_rows, mut queries, mut head) = (0, 0, 0);
         for attention in model.branches().iter().filter_map(|branch| branch.layer.attention()) {
-            let group = attention.heads / attention.kv_heads;
-            let rows = rows_together(group) * group;
+            let rows = rows_together(attention.group) * attention.group;
             score_rows = score_rows.max(rows);
-            queries = queries.max(2 * rows * attention.head_dim);
-            head = head.max(attention.head_dim);
+            queries = queries.max(rows * (attention.key + attention.value));
+            head = head.max(attention.key);
         }
         let local = || Local {
             scores: vec![],
@@ -247,24 +246,26 @@ impl Backend for Cpu {
         });
     }
 
-    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize) {
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
         if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
             return;
         }
-        let (isa, width, half) = (self.isa, heads.width(), heads.head_dim / 2);
-        self.pool.chunks(&mut self.locals, &mut qkv[..rows * width], ROWS * width, |local, i, chunk| {
+        let (isa, width) = (self.isa, heads.width);
+        self.pool.chunks(&mut self.locals, &mut qk[..rows * width], ROWS * width, |local, i, chunk| {
             for (row, t) in chunk.chunks_exact_mut(width).zip(i * ROWS..) {
                 let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
                 let k = &mut rest[..heads.kv_heads * heads.head_dim];
                 for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
                     for head in part.chunks_exact_mut(heads.head_dim) {
                         if let Some(norm) = norm {
-                            local.head.copy_from_slice(head);
-                            normalise(isa, norm, &local.head, head);
+                            let copy = &mut local.head[..head.len()];
+                            copy.copy_from_slice(head);
+                            normalise(isa, norm, copy, head);
                         }
-                        if let Some((cos, sin)) = heads.rotation {
-                            let (cos, sin) = (&cos[t * half..][..half], &sin[t * half..][..half]);
-                            match heads.order {
+                        if let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation {
+                            let (cos, sin) = (&cos[t * pairs..][..pairs], &sin[t * pairs..][..pairs]);
+                            let head = &mut head[first..first + 2 * pairs];
+                            match order {
                                 RopeOrder::Half => vector::rope_half(isa, head, cos, sin),
                                 RopeOrder::Interleaved => vector::rope_interleaved(isa, head, cos, sin),
                             }
@@ -275,29 +276,35 @@ impl Backend for Cpu {
         });
     }
 
-    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
-        let (isa, d, width) = (self.isa, heads.head_dim, heads.width());
-        let group = heads.heads / heads.kv_heads;
+    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
+        let Attend { cache, heads, width, scale, sinks, .. } = *attend;
+        let (isa, key, value, kv_heads) = (self.isa, cache.key_dim(), cache.value_dim(), cache.kv_heads());
+        let group = heads / kv_heads;
         let block = rows_together(group);
-        let out = &mut out[..rows * heads.heads * d];
+        let how = |heads: Range<usize>| Attention {
+            heads: heads.len(),
+            scale,
+            soft_cap: None,
+            sinks: sinks.map(|sinks| &sinks[heads]),
+        };
+        let out = &mut out[..rows * heads * value];
         if rows < 2 * block * self.pool.threads() {
-            let together = heads_together(heads.kv_heads * rows, group, self.pool.threads());
-            let tasks_a_row = heads.heads / together;
-            let how = Attention { heads: together, scale: attend.scale, soft_cap: None };
-            return self.pool.chunks(&mut self.locals, out, together * d, |local, i, out| {
+            let together = heads_together(kv_heads * rows, group, self.pool.threads());
+            let tasks_a_row = heads / together;
+            return self.pool.chunks(&mut self.locals, out, together * value, |local, i, out| {
                 let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
                 let visible = attend.visible(t);
                 let scores = &mut local.scores[..together * visible.len()];
                 let seen = 0..visible.len();
-                let (keys, values) = attend.cache.head(first / group, visible);
-                let q = &qkv[t * width + first * d..][..together * d];
+                let (keys, values) = cache.head(first / group, visible);
+                let q = &q[t * width + first * key..][..together * key];
+                let how = how(first..first + together);
                 quant::attend(isa, how, q, keys, values, std::slice::from_ref(&seen), scores, out);
             });
         }
         // Rows that follow each other see nearly the same: keys and values are read once for some of them.
-        let how = Attention { heads: group, scale: attend.scale, soft_cap: None };
-        self.pool.chunks(&mut self.locals, out, block * heads.heads * d, |local, i, out| {
-            let (first, count) = (i * block, out.len() / (heads.heads * d));
+        self.pool.chunks(&mut self.locals, out, block * heads * value, |local, i, out| {
+            let (first, count) = (i * block, out.len() / (heads * value));
             let mut seen = [const { 0..0 }; ROWS_TOGETHER];
             for (t, seen) in seen[..count].iter_mut().enumerate() {
                 *seen = attend.visible(first + t);
@@ -307,16 +314,18 @@ impl Backend for Cpu {
                 *seen = seen.start - all.start..seen.end - all.start;
             }
             let scores = &mut local.scores[..count * group * all.len()];
-            let (q, mixed) = local.queries[..2 * count * group * d].split_at_mut(count * group * d);
-            for head in 0..heads.kv_heads {
-                for (q, row) in q.chunks_exact_mut(group * d).zip(qkv[first * width..].chunks_exact(width)) {
-                    q.copy_from_slice(&row[head * group * d..][..group * d]);
+            let (copy, mixed) = local.queries.split_at_mut(count * group * key);
+            let mixed = &mut mixed[..count * group * value];
+            for head in 0..kv_heads {
+                for (copy, row) in copy.chunks_exact_mut(group * key).zip(q[first * width..].chunks(width)) {
+                    copy.copy_from_slice(&row[head * group * key..][..group * key]);
                 }
-                let (keys, values) = attend.cache.head(head, all.clone());
-                quant::attend(isa, how, q, keys, values, &seen[..count], scores, mixed);
-                let rows = out.chunks_exact_mut(heads.heads * d);
-                for (row, mixed) in rows.zip(mixed.chunks_exact(group * d)) {
-                    row[head * group * d..][..group * d].copy_from_slice(mixed);
+                let (keys, values) = cache.head(head, all.clone());
+                let how = how(head * group..(head + 1) * group);
+                quant::attend(isa, how, copy, keys, values, &seen[..count], scores, mixed);
+                let rows = out.chunks_exact_mut(heads * value);
+                for (row, mixed) in rows.zip(mixed.chunks_exact(group * value)) {
+                    row[head * group * value..][..group * value].copy_from_slice(mixed);
                 }
             }
         });
@@ -337,7 +346,7 @@ impl Backend for Cpu {
                     // Few models have them: not worth a kernel.
                     (_, true) => {
                         let both = gate.iter().zip(up);
-                        out.iter_mut().zip(both).for_each(|(out, (x, up))| *out = activated(act, *x) * up);
+                        out.iter_mut().zip(both).for_each(|(out, (x, up))| *out = activation::gated(act, *x, *up));
                     }
                     (_, false) => {
                         out.iter_mut().zip(gate).for_each(|(out, x)| *out = activated(act, *x));

@@ -25,20 +25,35 @@ pub use cpu::Cpu;
 pub use reference::Reference;
 pub use tune::{Tried, Tuned, tune};
 
-/// Where the heads of one token's fused q, k and v lie, and how they are rotated.
+/// Where the heads of one token's q and k lie, and how they are normed and rotated.
 pub struct Heads<'a> {
-    /// Query heads.
+    /// Query heads, at the start of a row.
     pub heads: usize,
-    /// Key and value heads.
+    /// Key heads, after them.
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+    /// Elements of a row: what follows the heads is left alone.
+    pub width: usize,
     /// Norm of each query head.
     pub q_norm: Option<&'a NormWeights>,
     /// Norm of each key head.
     pub k_norm: Option<&'a NormWeights>,
-    /// `cos` and `sin`, `[rows, head_dim / 2]` each, if positions are rotary.
-    pub rotation: Option<(&'a [f32], &'a [f32])>,
+    /// How they are rotated, if positions are rotary.
+    pub rotation: Option<Rotated<'a>>,
+}
+
+/// How some elements of each head are rotated.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotated<'a> {
+    /// Of each pair: `[rows, pairs]`.
+    pub cos: &'a [f32],
+    /// The same.
+    pub sin: &'a [f32],
+    /// Pairs.
+    pub pairs: usize,
+    /// The first element of a head that is rotated.
+    pub first: usize,
     /// Which elements are paired.
     pub order: RopeOrder,
 }
@@ -49,23 +64,22 @@ impl fmt::Debug for Heads<'_> {
     }
 }
 
-impl Heads<'_> {
-    /// Elements of one row of q, k and v together.
-    pub fn width(&self) -> usize {
-        (self.heads + 2 * self.kv_heads) * self.head_dim
-    }
-}
-
 /// One attention of one session over its cache.
 pub struct Attend<'a> {
     /// Keys and values, including those of these rows.
     pub cache: &'a KvCache,
+    /// Query heads, at the start of a row.
+    pub heads: usize,
+    /// Elements of a row of queries, of which those of the heads are used.
+    pub width: usize,
     /// The position of the first row.
     pub position: usize,
     /// A row sees itself and the `window - 1` positions before it.
     pub window: Option<usize>,
     /// Scores are multiplied by this.
     pub scale: f32,
+    /// For each query head, a score that goes to no position.
+    pub sinks: Option<&'a [f32]>,
 }
 
 impl fmt::Debug for Attend<'_> {
@@ -117,11 +131,11 @@ pub trait Backend {
         }
     }
 
-    /// Norms and rotates the heads of q and k in place; `qkv` is `[rows, heads.width()]`.
-    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize);
+    /// Norms and rotates the heads of q and k in place; `qk` is `[rows, heads.width]`.
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize);
 
-    /// Softmax attention of each query head: `qkv` is `[rows, heads.width()]`, `out` `[rows, heads · head_dim]`.
-    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]);
+    /// Softmax attention of each query head: `q` is `[rows, attend.width]`, `out` `[rows, heads · elements of a value]`.
+    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]);
 
     /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use model::{Activation, Norm};
 use tensor::RopeOrder;
 
-use super::activation::activated;
-
-use super::{Attend, Backend, Heads};
+use super::activation::{self, activated};
+use super::{Attend, Backend, Heads, Rotated};
 use crate::weights::{NormWeights, Projection};
 use load::Tensor;
 
@@ -72,19 +71,20 @@ impl Backend for Reference {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize) {
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
         let d = heads.head_dim;
-        for (t, row) in qkv.chunks_exact_mut(heads.width()).enumerate().take(rows) {
+        for (t, row) in qk.chunks_exact_mut(heads.width).enumerate().take(rows) {
             for (h, head) in row.chunks_exact_mut(d).enumerate().take(heads.heads + heads.kv_heads) {
                 let norm = if h < heads.heads { heads.q_norm } else { heads.k_norm };
                 if let Some(norm) = norm {
                     normalise(norm, head);
                 }
-                let Some((cos, sin)) = heads.rotation else { continue };
-                for i in 0..d / 2 {
-                    let (cos, sin) = (cos[t * (d / 2) + i], sin[t * (d / 2) + i]);
-                    let (a, b) = match heads.order {
-                        RopeOrder::Half => (i, i + d / 2),
+                let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation else { continue };
+                let head = &mut head[first..first + 2 * pairs];
+                for i in 0..pairs {
+                    let (cos, sin) = (cos[t * pairs + i], sin[t * pairs + i]);
+                    let (a, b) = match order {
+                        RopeOrder::Half => (i, i + pairs),
                         RopeOrder::Interleaved => (2 * i, 2 * i + 1),
                     };
                     (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
@@ -93,20 +93,24 @@ impl Backend for Reference {
         }
     }
 
-    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
-        let (d, group) = (heads.head_dim, heads.heads / heads.kv_heads);
+    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
+        let (key, value) = (attend.cache.key_dim(), attend.cache.value_dim());
+        let group = attend.heads / attend.cache.kv_heads();
         for t in 0..rows {
-            for h in 0..heads.heads {
-                let query = &qkv[t * heads.width() + h * d..][..d];
+            for h in 0..attend.heads {
+                let query = &q[t * attend.width + h * key..][..key];
                 let (keys, values) = attend.cache.head(h / group, attend.visible(t));
                 self.scores.clear();
-                self.scores.extend(keys.chunks_exact(d).map(|key| dot(query, key) * attend.scale));
+                self.scores.extend(keys.chunks_exact(key).map(|key| dot(query, key) * attend.scale));
+                // The last score goes to no position.
+                self.scores.extend(attend.sinks.map(|sinks| sinks[h]));
                 let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 self.scores.iter_mut().for_each(|s| *s = (*s - max).exp());
                 let sum: f32 = self.scores.iter().sum();
-                let out = &mut out[(t * heads.heads + h) * d..][..d];
+                let out = &mut out[(t * attend.heads + h) * value..][..value];
                 out.fill(0.0);
-                for (score, value) in self.scores.iter().zip(values.chunks_exact(d)) {
+                let stride = values.len() / attend.visible(t).len();
+                for (score, value) in self.scores.iter().zip(values.chunks_exact(stride)) {
                     out.iter_mut().zip(value).for_each(|(o, v)| *o += score / sum * v);
                 }
             }
@@ -118,8 +122,7 @@ impl Backend for Reference {
         let stride = if gated { 2 * width } else { width };
         for (x, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
             for (i, out) in out.iter_mut().enumerate() {
-                let activated = activated(act, x[i]);
-                *out = if gated { activated * x[width + i] } else { activated };
+                *out = if gated { activation::gated(act, x[i], x[width + i]) } else { activated(act, x[i]) };
             }
         }
     }

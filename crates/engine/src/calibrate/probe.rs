@@ -183,12 +183,12 @@ impl Backend for Probed<'_> {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, qkv: &mut [f32], rows: usize) {
-        self.backend.rotate(heads, qkv, rows);
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
+        self.backend.rotate(heads, qk, rows);
     }
 
-    fn attend(&mut self, heads: &Heads, attend: &Attend, qkv: &[f32], rows: usize, out: &mut [f32]) {
-        self.backend.attend(heads, attend, qkv, rows, out);
+    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
+        self.backend.attend(attend, q, rows, out);
     }
 
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use load::Tensor;
 use tensor::RopeOrder;
 
-use super::{Layer, Pass};
+use super::{HeadSizes, Layer, Pass};
 use crate::backend::{Attend, Heads};
 use crate::build::{Builder, size};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache};
+use crate::{Error, KvCache, KvShape};
 
 /// Grouped-query attention; its state is a [`KvCache`].
 pub(crate) struct Attention {
@@ -33,6 +34,8 @@ pub(crate) struct Attention {
     pub(crate) q_norm: Option<NormWeights>,
     /// Norm of each key head.
     pub(crate) k_norm: Option<NormWeights>,
+    /// f32, `[heads]`: for each query head, a score that goes to no position.
+    pub(crate) sinks: Option<Tensor>,
     /// Heads to hidden.
     pub(crate) output: Arc<Projection>,
 }
@@ -56,8 +59,16 @@ impl Attention {
             qkv: build.projection(&at("qkv"))?,
             q_norm: build.optional_norm(&at("q_norm"))?,
             k_norm: build.optional_norm(&at("k_norm"))?,
+            sinks: build.optional_parameter(&at("sinks.weight")),
             output: build.projection(&at("output"))?,
         })
+    }
+}
+
+impl Attention {
+    fn cached(&self) -> KvShape {
+        let [kv_heads, head] = [self.kv_heads, self.head_dim].map(|n| n as u64);
+        KvShape { kv_heads, key: head, value: head, shared: false }
     }
 }
 
@@ -67,11 +78,11 @@ impl Layer for Attention {
     }
 
     fn state(&self, positions: usize) -> Result<State, Error> {
-        Ok(State::Kv(KvCache::new(self.kv_heads, self.head_dim, positions)?))
+        Ok(State::Kv(KvCache::new(self.cached(), positions)?))
     }
 
     fn state_bytes(&self, positions: u64) -> Option<u64> {
-        KvCache::bytes_for(self.kv_heads as u64, self.head_dim as u64, positions)
+        self.cached().bytes(positions)
     }
 
     fn state_reads(&self, position: u64) -> u64 {
@@ -79,21 +90,23 @@ impl Layer for Attention {
         self.state_bytes(seen).unwrap_or(u64::MAX)
     }
 
-    fn attention(&self) -> Option<&Attention> {
-        Some(self)
+    fn attention(&self) -> Option<HeadSizes> {
+        let group = self.heads / self.kv_heads;
+        Some(HeadSizes { group, key: self.head_dim, value: self.head_dim })
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let width = q + 2 * kv;
         let heads = Heads {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            width,
             q_norm: self.q_norm.as_ref(),
             k_norm: self.k_norm.as_ref(),
-            rotation: self.rope.map(|i| &pass.rotations[i]).map(|r| (&r.cos[..], &r.sin[..])),
-            order: self.rope_order,
+            rotation: self.rope.map(|i| pass.rotations[i].of(0, self.rope_order)),
         };
-        let (width, q, kv) = (heads.width(), self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let qkv = &mut pass.wide[..pass.rows * width];
         let mixed = &mut pass.narrow[..pass.rows * q];
         pass.backend.linear(&self.qkv, h, pass.rows, qkv);
@@ -106,9 +119,17 @@ impl Layer for Attention {
             for (row, position) in qkv.chunks_exact(width).zip(position..) {
                 cache.write(position, &row[q..q + kv], &row[q + kv..]);
             }
-            let attend = Attend { cache, position, window: self.window, scale: self.scale };
+            let attend = Attend {
+                cache,
+                heads: self.heads,
+                width,
+                position,
+                window: self.window,
+                scale: self.scale,
+                sinks: self.sinks.as_ref().map(Tensor::as_f32),
+            };
             let mixed = &mut mixed[segment.row * q..][..segment.tokens.len() * q];
-            pass.backend.attend(&heads, &attend, qkv, segment.tokens.len(), mixed);
+            pass.backend.attend(&attend, qkv, segment.tokens.len(), mixed);
         }
         pass.backend.linear(&self.output, mixed, pass.rows, out);
     }

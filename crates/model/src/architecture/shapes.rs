@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Architecture, MatrixNames};
-use crate::computes::{Attention, Computes, FeedForward, Groups, Mixture, NotRun};
+use crate::computes::{Attention, Computes, FeedForward, Groups, LatentAttention, Mixture, NotRun};
 use crate::module::Tree;
 
 /// Reasons that are given; a model of many layers has each in every one.
@@ -43,6 +43,7 @@ impl Shapes<'_> {
             ),
             Computes::Embedding { .. } => self.shape(&format!("{path}.weight"), &[None, Some(self.hidden())]),
             Computes::Attention(attention) => self.attention(path, attention),
+            Computes::LatentAttention(attention) => self.latent_attention(path, attention),
             Computes::FeedForward(ffn) => self.feed_forward(path, *ffn),
             Computes::Mixture(mixture) => self.mixture(path, mixture),
             Computes::Residual(branches) => {
@@ -65,13 +66,18 @@ impl Shapes<'_> {
                 format!("`{path}` has {heads} heads of {head_dim} elements, {kv_heads} of keys and values");
             return Err(NotRun::new(why));
         }
-        if let Some(dims) = attention.rope.as_ref().map(|rope| rope.dims).filter(|dims| *dims != head_dim) {
+        let fits = |dims: &u64| *dims > 0 && *dims <= head_dim && dims.is_multiple_of(2);
+        if let Some(dims) = attention.rope.as_ref().map(|rope| rope.dims).filter(|dims| !fits(dims)) {
             return Err(NotRun::new(format!("`{path}` rotates {dims} of {head_dim} elements of a head")));
         }
         let q = heads.saturating_mul(head_dim);
         let kv = kv_heads.saturating_mul(head_dim);
         self.matrix(&format!("{path}.qkv"), &[q, kv, kv], self.hidden())?;
         self.matrix(&format!("{path}.output"), &[self.hidden()], q)?;
+        let sinks = format!("{path}.sinks.weight");
+        if self.extents.contains_key(&*sinks) {
+            self.shape(&sinks, &[Some(heads)])?;
+        }
         for norm in ["q_norm", "k_norm"] {
             if self.architecture.get(&format!("{path}.{norm}")).is_some() {
                 self.shape(&format!("{path}.{norm}.weight"), &[Some(head_dim)])?;
@@ -91,6 +97,31 @@ impl Shapes<'_> {
         } else {
             self.matrix(&format!("{path}.up"), &[inner], self.hidden())
         }
+    }
+
+    fn latent_attention(&self, path: &str, attention: &LatentAttention) -> Result<(), NotRun> {
+        let LatentAttention { heads, latent, q_latent, nope, value, .. } = *attention;
+        let rope = attention.rope.dims;
+        if heads == 0 || rope == 0 || !rope.is_multiple_of(2) || latent < value || nope == 0 || value == 0 {
+            let why = format!(
+                "`{path}` has {heads} heads of {nope} and {rope} elements, and values of {value} out of {latent}"
+            );
+            return Err(NotRun::new(why));
+        }
+        let queries = heads.saturating_mul(nope.saturating_add(rope));
+        let kv_a = latent.saturating_add(rope);
+        if let Some(q_latent) = q_latent {
+            self.matrix(&format!("{path}.qkv_a"), &[q_latent, kv_a], self.hidden())?;
+            self.shape(&format!("{path}.q_a_norm.weight"), &[Some(q_latent)])?;
+            self.matrix(&format!("{path}.q_b"), &[queries], q_latent)?;
+        } else {
+            self.matrix(&format!("{path}.q"), &[queries], self.hidden())?;
+            self.matrix(&format!("{path}.kv_a"), &[kv_a], self.hidden())?;
+        }
+        self.shape(&format!("{path}.kv_a_norm.weight"), &[Some(latent)])?;
+        self.shape(&format!("{path}.k_b.weight"), &[Some(heads), Some(latent), Some(nope)])?;
+        self.shape(&format!("{path}.v_b.weight"), &[Some(heads), Some(value), Some(latent)])?;
+        self.matrix(&format!("{path}.output"), &[self.hidden()], heads.saturating_mul(value))
     }
 
     fn mixture(&self, path: &str, mixture: &Mixture) -> Result<(), NotRun> {

@@ -143,6 +143,12 @@ impl Moe {
         let (all, chosen) = defaults.groups;
         // Config.json's other families read no keys of groups.
         let grouped = all > 0 || defaults.grouped || r.dialect() == DialectName::Gguf;
+        for keys in [GROUPS, GROUPS_USED] {
+            if all > 0 && r.is_null(keys) {
+                let (key, wanted) = (r.candidates(keys).concat(), "a count of groups".to_owned());
+                r.problem(ConfigProblem::Invalid { key, wanted, found: Fact::Null.to_string() });
+            }
+        }
         let none = || Field::default(0, "none");
         let (mut groups, mut groups_used) =
             if grouped { (count(r, GROUPS, all), count(r, GROUPS_USED, chosen)) } else { (none(), none()) };
@@ -272,10 +278,17 @@ pub struct Latent {
     pub rope: Field<u64>,
     /// Elements of a value.
     pub value: Field<u64>,
+    /// The epsilon of the norms of latent vectors.
+    pub norm_eps: Field<f64>,
 }
 
+/// The epsilon of norms of latent vectors in transformers, which ignore the configuration: modeling_deepseek_v3.py@v5.23,
+/// `DeepseekV3Attention.__init__`.
+const NORM_EPS: f64 = 1e-6;
+
 impl Latent {
-    pub(crate) fn read(r: &mut Reader) -> Latent {
+    /// Reads its numbers; `norm_eps` is the epsilon of the other norms.
+    pub(crate) fn read(r: &mut Reader, norm_eps: &Field<f64>) -> Latent {
         // Null means none; in config.json, an absent key means the default of its class.
         let absent = if r.dialect() == DialectName::Hf && !r.is_null(Q_RANK) { 1536 } else { 0 };
         let why = if absent == 0 { "none" } else { super::keys::OF_TRANSFORMERS };
@@ -300,7 +313,12 @@ impl Latent {
                 r.problem(ConfigProblem::Invalid { key, wanted, found: field.to_string() });
             }
         }
-        Latent { q_rank, kv_rank, nope, rope, value }
+        let norm_eps = match r.dialect() {
+            DialectName::Hf => Field::default(NORM_EPS, "as the reference has it"),
+            // llama.cpp has one for all norms.
+            DialectName::Gguf => norm_eps.clone(),
+        };
+        Latent { q_rank, kv_rank, nope, rope, value, norm_eps }
     }
 
     pub(super) fn fields(&self) -> Vec<Shown<'_>> {
@@ -310,6 +328,7 @@ impl Latent {
             shown("head_nope", &self.nope),
             shown("head_rope", &self.rope),
             shown("head_value", &self.value),
+            ("latent_norm_eps", (self.norm_eps.value as f32).to_string(), &self.norm_eps.origin),
         ]
     }
 }

@@ -7,7 +7,7 @@
 use super::describe::Description;
 use super::keys::OF_TRANSFORMERS;
 use super::{ConfigProblem, Field, Keys, Origin, Reader};
-use crate::rope::{RopeScaling, Yarn, yarn_mscale};
+use crate::rope::{RopeScaling, Yarn, long_magnitude, yarn_mscale};
 use crate::{DialectName, Fact};
 
 const THETA: Keys = Keys::new("rope_theta", &["rope.freq_base"], &["rope_theta"]);
@@ -121,7 +121,8 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
         let mut object = Object { r, paths: &of, plain: false };
         let theta = object.beside("rope_theta", THETA, rotary.theta);
         let dims = object.dims(rotary, head_dim);
-        return shared(theta, object.scaling(rotary), dims);
+        let scaling = object.scaling(rotary, *dims);
+        return shared(theta, scaling, dims);
     };
     // An object for each kind of layer; `rope_scaling` adds to that of the layers without a window.
     let old = is_object(r, &scaling);
@@ -134,11 +135,11 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
     let mut object = Object { r, paths: &of_full, plain };
     let theta = object.beside("rope_theta", THETA, rotary.theta);
     let dims = object.dims(rotary, head_dim);
-    let scaling = object.scaling(rotary);
+    let scaling = object.scaling(rotary, *dims);
     let mut object = Object { r, paths: &of_sliding, plain: false };
     let local_theta = object.beside("rope_theta", LOCAL_THETA, local_theta);
-    let local_scaling = object.scaling(rotary);
     let local_dims = object.dims(rotary, head_dim);
+    let local_scaling = object.scaling(rotary, *local_dims);
     if *local_dims != *dims {
         let key = object.key("partial_rotary_factor");
         let found = r.facts.lookup(&key).unwrap_or(Fact::Null);
@@ -186,14 +187,16 @@ impl Object<'_, '_> {
         number.unwrap_or(1.0)
     }
 
-    fn numbers(&mut self, name: &str) -> Vec<f64> {
+    /// A list of `count` numbers.
+    fn numbers(&mut self, name: &str, count: u64) -> Vec<f64> {
         let fact = self.lookup(name);
         let numbers = match &fact {
             Some(Fact::List(list)) => list.iter().map(positive).collect::<Option<Vec<f64>>>(),
             _ => None,
         };
+        let numbers = numbers.filter(|numbers| numbers.len() as u64 == count);
         if numbers.is_none() {
-            self.wrong(name, "a list of positive numbers", fact.as_ref());
+            self.wrong(name, &format!("a list of {count} positive numbers"), fact.as_ref());
         }
         numbers.unwrap_or_default()
     }
@@ -228,7 +231,7 @@ impl Object<'_, '_> {
         }
     }
 
-    fn scaling(&mut self, rotary: &Rotary) -> Field<RopeScaling> {
+    fn scaling(&mut self, rotary: &Rotary, dims: u64) -> Field<RopeScaling> {
         let there = self.paths.iter().any(|path| self.r.facts.lookup(path) == Some(Fact::Object));
         if !there {
             return Field::default((rotary.absent)(), OF_TRANSFORMERS);
@@ -247,14 +250,20 @@ impl Object<'_, '_> {
             }
         };
         let origin = Origin::Key(self.key(name).rsplit_once('.').map_or_else(String::new, |(o, _)| o.into()));
-        Field { value: self.of_kind(name, &kind, rotary), origin }
+        Field { value: self.of_kind(name, &kind, rotary, dims), origin }
     }
 
-    fn of_kind(&mut self, name: &str, kind: &str, rotary: &Rotary) -> RopeScaling {
+    fn of_kind(&mut self, name: &str, kind: &str, rotary: &Rotary, dims: u64) -> RopeScaling {
         match kind {
             "default" => RopeScaling::None,
-            "longrope" | "su" => self.long(rotary),
-            "yarn" if rotary.only_long => self.long(rotary),
+            "longrope" => self.long(rotary, dims),
+            "su" => {
+                // An old name, which files of Phi 3 had before they were changed.
+                let found = Fact::Str(kind.to_owned());
+                self.r.does_not_follow(&self.key(name), &found, "`longrope`, as transformers 5 calls it");
+                self.long(rotary, dims)
+            }
+            "yarn" if rotary.only_long => self.long(rotary, dims),
             other if rotary.only_long => {
                 self.wrong(name, "`default` or `longrope`", Some(&Fact::Str(other.to_owned())));
                 RopeScaling::None
@@ -276,20 +285,22 @@ impl Object<'_, '_> {
         }
     }
 
-    fn long(&mut self, rotary: &Rotary) -> RopeScaling {
+    fn long(&mut self, rotary: &Rotary, dims: u64) -> RopeScaling {
+        let original_context = self.original(rotary);
+        let of_factor = self.if_there("factor").map(|factor| long_magnitude(factor * original_context, original_context));
         RopeScaling::LongRope {
-            short: self.numbers("short_factor"),
-            long: self.numbers("long_factor"),
-            original_context: self.original(rotary),
-            attention_factor: self.if_there("attention_factor"),
+            short: self.numbers("short_factor", dims / 2),
+            long: self.numbers("long_factor", dims / 2),
+            original_context,
+            attention_factor: self.if_there("attention_factor").or(of_factor),
         }
     }
 
     fn yarn(&mut self, rotary: &Rotary) -> RopeScaling {
         let original_context = self.original(rotary);
-        let factor = match self.lookup("factor") {
-            None => self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context / original_context),
-            Some(_) => self.number("factor"),
+        let factor = match self.r.ask(&self.key("factor")) {
+            Some(Fact::Null) => self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context / original_context),
+            _ => self.number("factor"),
         };
         let said = self.if_there("attention_factor");
         let (mscale, all) = (self.if_there("mscale"), self.if_there("mscale_all_dim"));
@@ -298,6 +309,12 @@ impl Object<'_, '_> {
             _ => yarn_mscale(factor, 1.0),
         };
         let truncate = match self.lookup("truncate") {
+            // The reference looks beside the objects for each kind of layer, where no key can be.
+            Some(_) if rotary.local_theta.is_some() => {
+                let key = self.key("truncate");
+                self.r.note(&key, super::Verdict::WithoutEffect("an object for each kind of layer does not take it"));
+                true
+            }
             None => true,
             Some(Fact::Bool(truncate)) => truncate,
             Some(found) => {
@@ -441,7 +458,7 @@ pub(crate) fn long(r: &mut Reader) -> Field<RopeScaling> {
     let found = r.number(ORIGINAL);
     let original = r.required(found, ORIGINAL, 1.0);
     let context = r.number(super::keys::CONTEXT).map_or(original.value, |x| *x);
-    let own = attention_factor(context, original.value);
+    let own = long_magnitude(context, original.value);
     let said = r.number(ATTENTION_FACTOR).map(|x| *x).filter(|x| (x - own).abs() > 1e-6 * own);
     let value = RopeScaling::LongRope {
         short: vec![],
@@ -450,13 +467,6 @@ pub(crate) fn long(r: &mut Reader) -> Field<RopeScaling> {
         attention_factor: said,
     };
     Field { value, origin: original.origin }
-}
-
-/// The factor of cosines and sines where no key gives it. Source: conversion/phi.py@0c1e57098,
-/// `Phi3MiniModel.generate_extra_tensors`.
-pub(crate) fn attention_factor(context: f64, original: f64) -> f64 {
-    let scale = context / original;
-    if scale > 1.0 { (1.0 + scale.ln() / original.ln()).sqrt() } else { 1.0 }
 }
 
 /// The keys of GGUF, below `architecture`.
@@ -483,7 +493,7 @@ pub(super) fn to_gguf(d: &mut Description, scaling: &RopeScaling, architecture: 
         RopeScaling::LongRope { original_context, attention_factor: said, .. } => {
             d.text(&key("type"), "longrope");
             d.whole(&key("original_context_length"), *original_context);
-            let own = attention_factor(context as f64, *original_context);
+            let own = long_magnitude(context as f64, *original_context);
             d.number(&key("attn_factor"), said.unwrap_or(own));
         }
     }

@@ -11,7 +11,7 @@ use crate::module::{
     RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
-use crate::{Config, Moe};
+use crate::{Activation, Config, Moe};
 
 /// A decoder: tokens to logits.
 #[derive(Debug, Module)]
@@ -246,11 +246,23 @@ impl Attention {
         }
     }
 
-    /// The same with the rotary embedding of layer `n`.
+    /// The same with the rotary embedding of layer `n`, of whole heads.
     #[must_use]
     pub fn rotary(self, c: &Config, n: u64) -> Attention {
-        let computes = module::Attention::of(c, n).rotary(c, n).map(Computes::Attention);
-        Attention { computes, ..self }
+        if *c.rope_dims == *c.head_dim {
+            return self.partly_rotary(c, n);
+        }
+        // Rows of q and k that files have in another order would be paired otherwise.
+        let (dims, head_dim, origin) = (*c.rope_dims, *c.head_dim, &c.rope_dims.origin);
+        let why = format!("{dims} of {head_dim} elements of a head are rotated ({origin})");
+        Attention { computes: Err(NotRun::new(why)), ..self }
+    }
+
+    /// The same with the rotary embedding of layer `n`, of the first elements of each head, which are paired in halves.
+    #[must_use]
+    pub fn partly_rotary(self, c: &Config, n: u64) -> Attention {
+        let attention = module::Attention::of(c, n).rotary(c, n);
+        Attention { computes: Ok(Computes::Attention(attention)), ..self }
     }
 
     /// The same with norms of each head's query and key.
@@ -269,8 +281,7 @@ impl Attention {
     /// The same with a score for each head that goes to no position.
     #[must_use]
     pub fn with_sinks(self, c: &Config) -> Attention {
-        let computes = Err(NotRun::new("its attention has sinks"));
-        Attention { computes, sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
+        Attention { sinks: Some(Table::new(Axis::Heads.of(*c.heads))), ..self }
     }
 }
 
@@ -341,6 +352,16 @@ impl MoeFfn {
             routing: moe.routing(),
         };
         MoeFfn { computes: Computes::Mixture(mixture), router, experts, shared }
+    }
+
+    /// The same with experts that have this activation.
+    #[must_use]
+    pub fn activated(self, activation: Activation) -> MoeFfn {
+        let computes = match self.computes {
+            Computes::Mixture(mixture) => Computes::Mixture(Mixture { activation, ..mixture }),
+            other => other,
+        };
+        MoeFfn { computes, ..self }
     }
 
     /// The same with biases of the router and of the experts.

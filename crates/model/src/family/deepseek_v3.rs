@@ -11,17 +11,18 @@ use derive::Module;
 use tensor::Expr;
 
 use crate::activation::Activation;
-use crate::computes::NotRun;
+use crate::computes::Computes;
 use crate::config::describe::{self, Description};
 use crate::config::parts::MoeDefaults;
 use crate::config::{Config, DecoderKeys, Field, Keys, Latent, Moe, Reader, Rotary, WithoutEffect};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
-    ColumnParallelLinear, FusedPart, Linear, MergedColumnParallelLinear, Module, RmsNorm, RowParallelLinear,
+    self, ColumnParallelLinear, FusedPart, Linear, MergedColumnParallelLinear, Module, RmsNorm, RowParallelLinear,
     Tree,
 };
 use crate::param::{Along, Axis, ParamSpec, Role};
+use crate::rope::{Rope, RopeScaling, Yarn, yarn_mscale};
 use crate::{ConfigProblem, Fact};
 
 use super::Family;
@@ -58,7 +59,7 @@ impl Family for DeepseekV3 {
         // A head is as long as its two parts together, and there are as many keys as queries.
         let head_dim_absent = Some(1);
         let base = DecoderKeys { head_dim_absent, rotary, ..DecoderKeys::LLAMA }.read(r);
-        let latent = Latent::read(r);
+        let latent = Latent::read(r, &base.norm_eps);
         let hf = r.dialect() == DialectName::Hf;
         let v2 =
             r.architecture().to_lowercase().starts_with("deepseekv2") || r.architecture() == "deepseek_v2";
@@ -127,7 +128,7 @@ impl Family for DeepseekV3 {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |n| {
-            let attention = c.latent.as_ref().map(|latent| LatentAttention::new(c, latent));
+            let attention = c.latent.as_ref().map(|latent| LatentAttention::new(c, n, latent));
             let ffn: Box<dyn Module> = match &c.moe {
                 Some(moe) if n >= *moe.dense => {
                     Box::new(MoeFfn::new(c, moe).with_correction(moe, *moe.sigmoid))
@@ -197,10 +198,6 @@ fn every_layer(r: &mut Reader) {
     }
 }
 
-/// The epsilon of norms of latent vectors, which ignores the configuration. Source: transformers
-/// modeling_deepseek_v3.py@v5.23, `DeepseekV3Attention.__init__`.
-const LATENT_EPS: f64 = 1e-6;
-
 fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
     let mut d = describe::gguf(c, "deepseek2", "attention.layer_norm_rms_epsilon", Activation::Silu);
     describe::gguf_rotary(&mut d, c, "deepseek2");
@@ -223,9 +220,9 @@ fn gguf(c: &Config, latent: &Latent, moe: &Moe) -> Description {
         d.flag("deepseek2.expert_weights_norm", true);
     }
     d.count("deepseek2.expert_gating_func", if *moe.sigmoid { 2 } else { 1 });
-    if (*c.norm_eps - LATENT_EPS).abs() > 1e-3 * LATENT_EPS {
+    if (*c.norm_eps - *latent.norm_eps).abs() > 1e-3 * *latent.norm_eps {
         let what = "llama.cpp adds it to norms of latent vectors, too, where transformers adds 1e-6: every result differs";
-        d.lose("rms_norm_eps", "", what);
+        d.lose("rms_norm_eps", "latent_norm_eps", what);
     }
     if *moe.groups > 1 && *moe.group_best == 1 {
         let what =
@@ -264,6 +261,10 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
     let corrected = format!("layers.{}.ffn.router.correction.bias", *moe.dense);
     let grouped = if *moe.groups > 1 { "group_limited_greedy" } else { "greedy" };
     d.text("topk_method", if *moe.sigmoid && own(&corrected) { "noaux_tc" } else { grouped });
+    if (*latent.norm_eps - 1e-6).abs() > 1e-9 {
+        let what = "transformers adds 1e-6 in norms of latent vectors, whatever the file says: every result differs";
+        d.lose("rms_norm_eps", "latent_norm_eps", what);
+    }
     if *moe.normed && !*moe.sigmoid {
         let what = "transformers does not make the weights of DeepSeek 2's experts sum up to 1: every result differs";
         d.lose("norm_topk_prob", "expert_weights_normed", what);
@@ -282,7 +283,7 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
 #[derive(Module)]
 struct LatentAttention {
     #[module(flatten)]
-    not_run: NotRun,
+    computes: Computes,
     /// Both ways into latent vectors, where queries have one.
     qkv_a: Option<MergedColumnParallelLinear>,
     q_a_norm: Option<RmsNorm>,
@@ -295,21 +296,30 @@ struct LatentAttention {
 }
 
 impl LatentAttention {
-    fn new(c: &Config, latent: &Latent) -> LatentAttention {
+    fn new(c: &Config, n: u64, latent: &Latent) -> LatentAttention {
         let hidden = Axis::Hidden.of(*c.hidden);
         let (q_rank, kv_rank) = (Axis::Latent.of(*latent.q_rank), Axis::Latent.of(*latent.kv_rank));
         let queries = Axis::Heads.of_units(*c.heads, *c.head_dim);
         let kv_a = Axis::Latent.of(*latent.kv_rank + *latent.rope);
         let low = *latent.q_rank > 0;
+        let norm = |axis: Along| RmsNorm::new(axis).with_eps(*latent.norm_eps as f32);
         let parts = || [FusedPart::whole("q_a", q_rank), FusedPart::whole("kv_a", kv_a)];
         LatentAttention {
-            not_run: NotRun::new("its attention is low-rank"),
+            computes: Computes::LatentAttention(module::LatentAttention {
+                heads: *c.heads,
+                latent: *latent.kv_rank,
+                q_latent: low.then_some(*latent.q_rank),
+                nope: *latent.nope,
+                value: *latent.value,
+                rope: Rope { dims: *latent.rope, ..Rope::of(c, n) },
+                scale: score_scale(c),
+            }),
             qkv_a: low.then(|| MergedColumnParallelLinear::new(hidden, parts())),
-            q_a_norm: low.then(|| RmsNorm::new(q_rank)),
+            q_a_norm: low.then(|| norm(q_rank)),
             q_b: low.then(|| ColumnParallelLinear::new(q_rank, queries)),
             q: (!low).then(|| ColumnParallelLinear::new(hidden, queries)),
             kv_a: (!low).then(|| Linear::new(hidden, kv_a)),
-            kv_a_norm: RmsNorm::new(kv_rank),
+            kv_a_norm: norm(kv_rank),
             kv_b: KvB {
                 heads: Axis::Heads.of(*c.heads),
                 rank: kv_rank,
@@ -319,6 +329,15 @@ impl LatentAttention {
             output: RowParallelLinear::new(Axis::Heads.of_units(*c.heads, *latent.value), hidden),
         }
     }
+}
+
+/// What scores are multiplied by. Source: transformers `yarn_apply_mscale`, modeling_rope_utils.py@v5.23.
+fn score_scale(c: &Config) -> f32 {
+    let stretched = match &*c.rope_scaling {
+        RopeScaling::Yarn(Yarn { factor, mscale_all_dim: Some(all), .. }) => yarn_mscale(*factor, *all),
+        _ => 1.0,
+    };
+    (*c.attention_scale * stretched * stretched) as f32
 }
 
 /// The matrices that make keys and values from a latent vector: `k_b` `[heads, rank, nope]`, which maps a query to the

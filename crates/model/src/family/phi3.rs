@@ -85,7 +85,7 @@ impl Family for Phi3 {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |n| {
-            let attention = Attention::new(c, n, Bias::No, Bias::No).rotary(c, n);
+            let attention = Attention::new(c, n, Bias::No, Bias::No).partly_rotary(c, n);
             Block::new(c, blocks::Norm::rms, attention, GatedFfn::new(c, *c.ffn, Bias::No))
         };
         let factors = || Some(Table::new(Axis::HeadDim.of(*c.rope_dims / 2)).optional());

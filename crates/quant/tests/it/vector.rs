@@ -135,21 +135,22 @@ fn softmax(z: &[f64]) -> Vec<f64> {
 fn softmax_with_and_without_a_cap() {
     each(|isa, n, noise| {
         let x: Vec<f32> = noise.floats(n).iter().map(|x| 40.0 * x).collect();
-        for cap in [None, Some(5.0f32)] {
+        for (cap, sink) in [(None, f32::NEG_INFINITY), (Some(5.0f32), f32::NEG_INFINITY), (None, 7.5), (None, 50.0)] {
             let z: Vec<f64> = wide(&x)
                 .iter()
                 .map(|x| 0.5 * x)
                 .map(|z| cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh()))
                 .collect();
             let mut y = x.clone();
-            vector::softmax_in_place(isa, &mut y, 0.5, cap);
-            close("softmax", &y, softmax(&z), 1e-5);
+            vector::softmax_in_place(isa, &mut y, 0.5, cap, sink);
+            let with_sink: Vec<f64> = z.iter().copied().chain([f64::from(sink)]).collect();
+            close("softmax", &y, softmax(&with_sink)[..n].to_vec(), 1e-5);
         }
         let mut masked = x.clone();
         masked.push(f32::NEG_INFINITY);
-        vector::softmax_in_place(isa, &mut masked, 1.0, None);
+        vector::softmax_in_place(isa, &mut masked, 1.0, None, f32::NEG_INFINITY);
         assert_eq!(masked[n], 0.0);
-        vector::softmax_in_place(isa, &mut [], 1.0, None);
+        vector::softmax_in_place(isa, &mut [], 1.0, None, f32::NEG_INFINITY);
     });
 }
 
@@ -180,18 +181,22 @@ fn attention_equals_its_definition() {
         [(1, 64, 1), (3, 64, 100), (4, 128, 37), (1, 256, 9), (5, 80, 66), (2, 24, 3), (7, 7, 5)]
     {
         let (q, k, v) = (noise.floats(heads * d), noise.floats(n * d), noise.floats(n * d));
-        for soft_cap in [None, Some(2.0)] {
-            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap };
+        let sinks = noise.floats(heads);
+        // Values as long as keys, and shorter ones at the starts of longer rows.
+        for (soft_cap, sinks, e) in [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)] {
+            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, sinks };
             let want: Vec<f64> = q
                 .chunks(d)
-                .flat_map(|q| {
+                .enumerate()
+                .flat_map(|(head, q)| {
                     let score = |k: &[f32]| {
                         let z: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
                         let z = z * f64::from(how.scale);
                         soft_cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh())
                     };
-                    let weights = softmax(&k.chunks(d).map(score).collect::<Vec<_>>());
-                    (0..d)
+                    let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
+                    let weights = softmax(&k.chunks(d).map(score).chain([sink]).collect::<Vec<_>>());
+                    (0..e)
                         .map(|i| {
                             weights.iter().zip(v.chunks(d)).map(|(w, v)| w * f64::from(v[i])).sum::<f64>()
                         })
@@ -200,8 +205,9 @@ fn attention_equals_its_definition() {
                 .collect();
             let mut vectors: Option<Vec<u32>> = None;
             for isa in Isa::available() {
-                let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * d]);
+                let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * e]);
                 attend(isa, how, &q, &k, &v, from_ref(&(0..n)), &mut scores, &mut out);
+                assert_eq!(out.len(), want.len());
                 for (found, want) in out.iter().zip(&want) {
                     let what = format!("{heads} heads of {d} at {n}, {}", isa.name());
                     assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
@@ -228,7 +234,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
         let rows = visible.len();
         let (q, k, v) = (noise.floats(rows * heads * d), noise.floats(n * d), noise.floats(n * d));
         for (isa, soft_cap) in Isa::available().into_iter().flat_map(|isa| [(isa, None), (isa, Some(2.0))]) {
-            let how = Attention { heads, scale: 0.3, soft_cap };
+            let how = Attention { heads, scale: 0.3, soft_cap, sinks: None };
             let (mut scores, mut out) = (vec![f32::NAN; rows * heads * n], vec![f32::NAN; rows * heads * d]);
             attend(isa, how, &q, &k, &v, &visible, &mut scores, &mut out);
             for ((seen, q), found) in visible.iter().zip(q.chunks(heads * d)).zip(out.chunks(heads * d)) {
@@ -249,7 +255,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
 #[test]
 #[should_panic(expected = "of 4 positions")]
 fn a_row_that_sees_what_is_not_there_is_refused() {
-    let how = Attention { heads: 1, scale: 1.0, soft_cap: None };
+    let how = Attention { heads: 1, scale: 1.0, soft_cap: None, sinks: None };
     attend(
         Isa::Scalar,
         how,

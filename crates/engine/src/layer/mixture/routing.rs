@@ -114,6 +114,13 @@ impl Routes {
         }
     }
 
+    /// `count` products that have `rows` rows each.
+    pub(crate) fn equal(&mut self, count: usize, rows: usize) -> &[usize] {
+        self.counts.clear();
+        self.counts.resize(count, rows);
+        &self.counts
+    }
+
     /// The row at each place.
     pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().copied()
