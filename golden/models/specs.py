@@ -96,6 +96,75 @@ SPECS = {
     },
 }
 
+# Hidden and inner sizes of whole blocks of 32.
+EXPERTS = dict(SMALL, hidden_size=64, num_attention_heads=4, head_dim=16, max_position_embeddings=256)
+
+SPECS |= {
+    # Two of six experts; the weights of the chosen sum up to 1.
+    "mixtral-tiny": {
+        "architecture": "MixtralForCausalLM",
+        "config": "MixtralConfig",
+        "arguments": dict(EXPERTS, intermediate_size=32, num_local_experts=6, num_experts_per_tok=2),
+        "seed": 9, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Three of eight experts, norms of each head's query and key; weights that sum up to 1.
+    "qwen3moe-tiny": {
+        "architecture": "Qwen3MoeForCausalLM",
+        "config": "Qwen3MoeConfig",
+        "arguments": dict(
+            EXPERTS, intermediate_size=64, moe_intermediate_size=32, num_experts=8, num_experts_per_tok=3,
+            norm_topk_prob=True, decoder_sparse_step=1,
+        ),
+        "seed": 10, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Sinks, biases everywhere, a clamped activation, a window of 8 in every second layer; YaRN beyond its first context.
+    "gpt-oss-tiny": {
+        "architecture": "GptOssForCausalLM",
+        "config": "GptOssConfig",
+        "arguments": dict(
+            EXPERTS, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=16,
+                beta_fast=32.0, beta_slow=1.0, truncate=True,
+            ),
+        ),
+        "seed": 11, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Low-rank attention; one dense layer, then three of eight experts in two of four groups, by corrected sigmoids, with a
+    # network that every token is sent to; YaRN that scales scores.
+    "deepseek3-tiny": {
+        "architecture": "DeepseekV3ForCausalLM",
+        "config": "DeepseekV3Config",
+        "arguments": dict(
+            hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=4, n_shared_experts=1, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+            first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, q_lora_rank=32, kv_lora_rank=32,
+            qk_nope_head_dim=32, qk_rope_head_dim=8, v_head_dim=32, vocab_size=96, max_position_embeddings=256,
+            rms_norm_eps=1e-6, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=16,
+                beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+            ),
+        ),
+        "seed": 12, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # LongRoPE beyond its first context, where the long factors hold, on three quarters of each head.
+    "phi3-long-tiny": {
+        "architecture": "Phi3ForCausalLM",
+        "config": "Phi3Config",
+        "arguments": dict(
+            SMALL, hidden_size=64, original_max_position_embeddings=16, max_position_embeddings=256, pad_token_id=0,
+            rope_parameters=dict(
+                rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                original_max_position_embeddings=16,
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=[1.5, 1.7, 1.9, 2.1, 2.3, 2.5],
+            ),
+        ),
+        "seed": 14, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+}
+
 
 def input_ids(spec):
     """The ids the model is asked about: a linear congruential walk over the vocabulary."""

@@ -108,6 +108,31 @@ fn phi3_out_of_fused_matrices() {
     check("phi3-tiny");
 }
 
+#[test]
+fn mixtral_with_two_of_six_experts() {
+    check("mixtral-tiny");
+}
+
+#[test]
+fn qwen3moe_with_norms_of_heads() {
+    check("qwen3moe-tiny");
+}
+
+#[test]
+fn gpt_oss_with_sinks_across_its_window() {
+    check("gpt-oss-tiny");
+}
+
+#[test]
+fn deepseek3_through_latent_vectors() {
+    check("deepseek3-tiny");
+}
+
+#[test]
+fn phi3_beyond_its_first_context() {
+    check("phi3-long-tiny");
+}
+
 /// transformers 4 writes other keys than 5 does.
 #[test]
 fn configs_of_transformers_4_and_5_say_the_same() {
