@@ -14,8 +14,8 @@ use crate::weights::{Linear, NormWeights, Projection};
 pub(crate) struct Experts {
     /// How many there are.
     pub(crate) count: u64,
-    /// The share of them that a token is sent to.
-    pub(crate) share: f64,
+    /// How many of them a token is sent to.
+    pub(crate) used: u64,
 }
 
 /// A rotary embedding.
@@ -131,11 +131,17 @@ impl<'a> Builder<'a> {
             let parts = matrix.parts.iter().zip(&outs);
             parts.map(|((stem, _), out)| linear(stem, *out)).collect::<Result<_, Error>>()?
         };
-        Ok(Arc::new(Projection { path: path.to_owned(), parts, input: size(matrix.input)?, out, share: 1.0 }))
+        Ok(Arc::new(Projection {
+            path: path.to_owned(),
+            parts,
+            input: size(matrix.input)?,
+            out,
+            share: (1, 1),
+        }))
     }
 
     /// The matrix of each of the experts whose stacks are at `path`: called `fused` if it was loaded so, else made of `parts`,
-    /// which are names and output features. A token is sent to the share `share` of them.
+    /// which are names and output features.
     pub(crate) fn stack(
         &self,
         path: &str,
@@ -144,7 +150,8 @@ impl<'a> Builder<'a> {
         experts: &Experts,
         input: u64,
     ) -> Result<Vec<Arc<Projection>>, Error> {
-        let out = parts.iter().try_fold(0u64, |sum, (_, out)| sum.checked_add(*out)).ok_or(Error::TooLarge)?;
+        let out =
+            parts.iter().try_fold(0u64, |sum, (_, out)| sum.checked_add(*out)).ok_or(Error::TooLarge)?;
         let is_fused = self.optional_parameter(&format!("{path}.{fused}.weight")).is_some();
         let fused_parts = [(fused, out)];
         let parts = if is_fused { &fused_parts[..] } else { parts };
@@ -156,13 +163,16 @@ impl<'a> Builder<'a> {
         let expert = |e: usize| {
             let linear = |(weight, bias, out): &(Tensor, Option<Tensor>, usize)| {
                 let at = |stack: &Tensor| {
-                    stack.at(e).ok_or_else(|| Error::OneBlock { path: path.to_owned(), scheme: stack.scheme().name.to_string() })
+                    stack.at(e).ok_or_else(|| Error::OneBlock {
+                        path: path.to_owned(),
+                        scheme: stack.scheme().name.to_string(),
+                    })
                 };
                 Ok(Linear { weight: at(weight)?, bias: bias.as_ref().map(at).transpose()?, out: *out })
             };
             let parts = stacks.iter().map(linear).collect::<Result<_, Error>>()?;
             let (path, input, out) = (format!("{path}.{e}.{fused}"), size(input)?, size(out)?);
-            Ok(Arc::new(Projection { path, parts, input, out, share: experts.share }))
+            Ok(Arc::new(Projection { path, parts, input, out, share: (experts.used, experts.count) }))
         };
         (0..size(experts.count)?).map(expert).collect()
     }

@@ -66,7 +66,9 @@ pub enum Error {
     },
     /// A session rotates keys otherwise than the one that a snapshot was taken of: frequencies depend on how many positions
     /// there is room for.
-    #[error("the snapshot is of a session with other rotary frequencies than this one with room for {capacity} positions")]
+    #[error(
+        "the snapshot is of a session with other rotary frequencies than this one with room for {capacity} positions"
+    )]
     OtherTurns {
         /// Positions there is room for.
         capacity: usize,

@@ -78,8 +78,10 @@ pub(crate) struct Room {
     pub(crate) narrow: usize,
     /// Experts that a row is sent to.
     pub(crate) used: usize,
-    /// Experts of the layer.
+    /// Experts of the layer, or heads that have a matrix each.
     pub(crate) experts: usize,
+    /// Output features of each of these.
+    pub(crate) each: usize,
 }
 
 impl Room {
@@ -90,6 +92,7 @@ impl Room {
             narrow: self.narrow.max(other.narrow),
             used: self.used.max(other.used),
             experts: self.experts.max(other.experts),
+            each: self.each.max(other.each),
         }
     }
 }

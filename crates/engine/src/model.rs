@@ -8,7 +8,7 @@ use load::{Loaded, Tensor};
 
 use crate::Error;
 use crate::build::{Builder, Rotary, size};
-use crate::layer::Branch;
+use crate::layer::{Branch, Room};
 use crate::weights::{NormWeights, Projection};
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
@@ -78,6 +78,11 @@ impl Model {
 
     pub(crate) fn branches(&self) -> &[Branch] {
         &self.branches
+    }
+
+    /// The room that its layers need in a pass.
+    pub(crate) fn room(&self) -> Room {
+        self.branches.iter().map(|branch| branch.layer.room()).fold(Room::default(), Room::max)
     }
 
     /// Every projection.

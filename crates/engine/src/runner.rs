@@ -7,7 +7,7 @@ use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::build::Rotary;
 use crate::calibrate::{Probe, Probed};
-use crate::layer::{Pass, Room, Rotation, Routes, Segment};
+use crate::layer::{Pass, Rotation, Routes, Segment};
 use crate::stream::Stream;
 use crate::{Batch, Error, Logits, Model, Session, Streaming};
 
@@ -65,7 +65,7 @@ impl Runner {
     /// If the buffers do not fit the address space.
     pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
         let zeros = |n: usize| BATCH.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
-        let room = model.branches().iter().map(|branch| branch.layer.room()).fold(Room::default(), Room::max);
+        let room = model.room();
         let buffers = Buffers {
             x: zeros(model.hidden())?,
             h: zeros(model.hidden())?,
@@ -156,10 +156,7 @@ impl Runner {
             for (n, branch) in self.model.branches().iter().enumerate() {
                 during(self.stream.as_ref(), n, || {
                     for projection in branch.layer.projections() {
-                        let rows = (rows as f64 * projection.share).round() as usize;
-                        if rows == 0 {
-                            continue;
-                        }
+                        let rows = usize::try_from(projection.share_of(rows as u64)).unwrap_or(rows);
                         let x = &narrow[..rows * projection.input];
                         self.backend.linear(projection, x, rows, &mut wide[..rows * projection.out]);
                     }

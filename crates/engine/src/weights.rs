@@ -36,8 +36,8 @@ pub struct Projection {
     pub input: usize,
     /// Output features of all parts.
     pub out: usize,
-    /// The share of the tokens that it is multiplied with, on average: less than 1 for experts.
-    pub share: f64,
+    /// Of how many like it a token is multiplied with how many: `(1, 1)`, or the experts that a token is sent to, of all.
+    pub share: (u64, u64),
 }
 
 impl Projection {
@@ -51,8 +51,9 @@ impl Projection {
         self.input as u64 * self.out as u64
     }
 
-    /// The share of `whole` that a token needs, on average.
+    /// The share of `whole` that is of it, on average.
     pub fn share_of(&self, whole: u64) -> u64 {
-        (whole as f64 * self.share).round() as u64
+        let (used, all) = self.share;
+        whole.saturating_mul(used).div_ceil(all.max(1))
     }
 }

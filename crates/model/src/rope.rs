@@ -77,7 +77,7 @@ impl Yarn {
         let (low, high) = (pair_of(self.beta_fast), pair_of(self.beta_slow));
         let (low, high) = if self.truncate { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, high) = (low.max(0.0), high.min(dims - 1.0));
-        let width = if low == high { 0.001 } else { high - low };
+        let width = if (high - low).abs() > 0.0 { high - low } else { 0.001 };
         let ramp = ((pair - low) / width).clamp(0.0, 1.0);
         ramp / self.factor + (1.0 - ramp)
     }

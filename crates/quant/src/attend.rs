@@ -54,7 +54,12 @@ pub fn attend(
     );
     let d = q.len() / queries;
     let n = k.len() / d;
-    assert!(n > 0 && k.len() == n * d && v.len().is_multiple_of(n), "keys {} of {d}, {} values", k.len(), v.len());
+    assert!(
+        n > 0 && k.len() == n * d && v.len().is_multiple_of(n),
+        "keys {} of {d}, {} values",
+        k.len(),
+        v.len()
+    );
     assert!(
         scores.len() == queries * n
             && out.len().is_multiple_of(queries)

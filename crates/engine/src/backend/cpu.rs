@@ -82,7 +82,9 @@ impl Cpu {
             padded: vec![0.0; BATCH * 16],
         };
         let locals = (0..pool.threads()).map(|_| local()).collect();
-        let products = Products::new(pool.threads(), isa, &kernels, projections());
+        let room = model.room();
+        let each = (room.experts, room.each);
+        let products = Products::new(pool.threads(), isa, &kernels, projections(), each);
         let activations = Activations::new(BATCH, widest);
         Ok(Cpu { pool, isa, kernels, activations, products, locals, score_rows })
     }
@@ -246,6 +248,21 @@ impl Backend for Cpu {
         });
     }
 
+    fn linear_each(&mut self, projections: &[Arc<Projection>], rows: &[usize], x: &[f32], y: &mut [f32]) {
+        let single = self.pool.threads() > 1;
+        if single {
+            self.products.run_each(&mut self.pool, projections, rows, x, y);
+        }
+        let mut first = 0;
+        for (projection, rows) in projections.iter().zip(rows.iter().copied()) {
+            let (x, y) = (&x[first * projection.input..], &mut y[first * projection.out..]);
+            if rows > usize::from(single) {
+                self.linear(projection, &x[..rows * projection.input], rows, &mut y[..rows * projection.out]);
+            }
+            first += rows;
+        }
+    }
+
     fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
         if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
             return;
@@ -346,7 +363,9 @@ impl Backend for Cpu {
                     // Few models have them: not worth a kernel.
                     (_, true) => {
                         let both = gate.iter().zip(up);
-                        out.iter_mut().zip(both).for_each(|(out, (x, up))| *out = activation::gated(act, *x, *up));
+                        out.iter_mut()
+                            .zip(both)
+                            .for_each(|(out, (x, up))| *out = activation::gated(act, *x, *up));
                     }
                     (_, false) => {
                         out.iter_mut().zip(gate).for_each(|(out, x)| *out = activated(act, *x));

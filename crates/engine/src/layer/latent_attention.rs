@@ -73,7 +73,7 @@ impl LatentAttention {
             },
             None => Queries::Direct { q: build.projection(&at("q"))?, kv_a: build.projection(&at("kv_a"))? },
         };
-        let heads = Experts { count: says.heads, share: 1.0 };
+        let heads = Experts { count: says.heads, used: says.heads };
         Ok(LatentAttention {
             heads: size(says.heads)?,
             latent: size(says.latent)?,
@@ -122,7 +122,7 @@ impl Layer for LatentAttention {
         let narrow = [2 * sizes.q_latent, 2 * self.latent, self.heads * self.nope, self.heads * self.latent];
         let narrow = narrow.into_iter().max().unwrap_or(0).max(self.heads * self.value);
         let wide = sizes.queries + sizes.latents + sizes.keys + self.heads * self.latent;
-        Room { wide, narrow, experts: self.heads, ..Room::default() }
+        Room { wide, narrow, experts: self.heads, each: self.latent.max(self.value), ..Room::default() }
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
@@ -156,7 +156,9 @@ impl Layer for LatentAttention {
         gather(x, latent, latents, sizes.latents, sizes.q_latent);
         pass.backend.norm(&self.kv_norm, x, normed);
         let own = keys.chunks_exact_mut(sizes.keys).map(|row| &mut row[heads * key..]);
-        for ((own, normed), row) in own.zip(normed.chunks_exact(latent)).zip(latents.chunks_exact(sizes.latents)) {
+        for ((own, normed), row) in
+            own.zip(normed.chunks_exact(latent)).zip(latents.chunks_exact(sizes.latents))
+        {
             own[..latent].copy_from_slice(normed);
             own[latent..].copy_from_slice(&row[sizes.q_latent + latent..]);
         }
@@ -191,7 +193,8 @@ impl Layer for LatentAttention {
             for (row, position) in keys.chunks_exact(width).zip(position..) {
                 cache.write(position, &row[heads * key..], &[]);
             }
-            let attend = Attend { cache, heads, width, position, window: None, scale: self.scale, sinks: None };
+            let attend =
+                Attend { cache, heads, width, position, window: None, scale: self.scale, sinks: None };
             let mixed = &mut mixed[segment.row * heads * latent..][..segment.tokens.len() * heads * latent];
             pass.backend.attend(&attend, keys, segment.tokens.len(), mixed);
         }

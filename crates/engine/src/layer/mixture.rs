@@ -42,7 +42,7 @@ impl Mixture {
     ) -> Result<Mixture, Error> {
         let (hidden, ffn) = (build.hidden(), says.ffn);
         let experts = format!("{path}.experts");
-        let all = Experts { count: says.experts, share: says.routing.used as f64 / says.experts as f64 };
+        let all = Experts { count: says.experts, used: says.routing.used };
         let gate_up = [("gate", ffn), ("up", ffn)];
         Ok(Mixture {
             routing: says.routing,
@@ -75,6 +75,7 @@ impl Layer for Mixture {
             narrow: widest(|projection| projection.input),
             used: self.used,
             experts: self.gate_up.len(),
+            each: self.gate_up[0].out.max(self.down[0].out),
         }
     }
 

@@ -134,9 +134,8 @@ impl Shapes<'_> {
                 && routing.used <= groups.used.saturating_mul(each(groups))
         };
         if !(1..=experts).contains(&routing.used) || !all.is_none_or(grouped) {
-            let groups = all.map_or_else(String::new, |Groups { all, used, .. }| {
-                format!(" in {used} of {all} groups")
-            });
+            let groups = all
+                .map_or_else(String::new, |Groups { all, used, .. }| format!(" in {used} of {all} groups"));
             let why = format!("`{path}` sends a token to {} of {experts} experts{groups}", routing.used);
             return Err(NotRun::new(why));
         }

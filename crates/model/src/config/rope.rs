@@ -287,7 +287,8 @@ impl Object<'_, '_> {
 
     fn long(&mut self, rotary: &Rotary, dims: u64) -> RopeScaling {
         let original_context = self.original(rotary);
-        let of_factor = self.if_there("factor").map(|factor| long_magnitude(factor * original_context, original_context));
+        let of_factor =
+            self.if_there("factor").map(|factor| long_magnitude(factor * original_context, original_context));
         RopeScaling::LongRope {
             short: self.numbers("short_factor", dims / 2),
             long: self.numbers("long_factor", dims / 2),
@@ -299,7 +300,9 @@ impl Object<'_, '_> {
     fn yarn(&mut self, rotary: &Rotary) -> RopeScaling {
         let original_context = self.original(rotary);
         let factor = match self.r.ask(&self.key("factor")) {
-            Some(Fact::Null) => self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context / original_context),
+            Some(Fact::Null) => {
+                self.r.number(super::keys::CONTEXT).map_or(1.0, |context| *context / original_context)
+            }
             _ => self.number("factor"),
         };
         let said = self.if_there("attention_factor");
@@ -312,7 +315,10 @@ impl Object<'_, '_> {
             // The reference looks beside the objects for each kind of layer, where no key can be.
             Some(_) if rotary.local_theta.is_some() => {
                 let key = self.key("truncate");
-                self.r.note(&key, super::Verdict::WithoutEffect("an object for each kind of layer does not take it"));
+                self.r.note(
+                    &key,
+                    super::Verdict::WithoutEffect("an object for each kind of layer does not take it"),
+                );
                 true
             }
             None => true,

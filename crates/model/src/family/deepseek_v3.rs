@@ -18,8 +18,8 @@ use crate::config::{Config, DecoderKeys, Field, Keys, Latent, Moe, Reader, Rotar
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_MOE, HF_DECODER, HF_DROPS, HF_LLAMA, HF_MOE, Rule};
 use crate::ecosystem::DialectName;
 use crate::module::{
-    self, ColumnParallelLinear, FusedPart, Linear, MergedColumnParallelLinear, Module, RmsNorm, RowParallelLinear,
-    Tree,
+    self, ColumnParallelLinear, FusedPart, Linear, MergedColumnParallelLinear, Module, RmsNorm,
+    RowParallelLinear, Tree,
 };
 use crate::param::{Along, Axis, ParamSpec, Role};
 use crate::rope::{Rope, RopeScaling, Yarn, yarn_mscale};
@@ -262,7 +262,8 @@ fn hf(c: &Config, latent: &Latent, moe: &Moe, own: &dyn Fn(&str) -> bool) -> Des
     let grouped = if *moe.groups > 1 { "group_limited_greedy" } else { "greedy" };
     d.text("topk_method", if *moe.sigmoid && own(&corrected) { "noaux_tc" } else { grouped });
     if (*latent.norm_eps - 1e-6).abs() > 1e-9 {
-        let what = "transformers adds 1e-6 in norms of latent vectors, whatever the file says: every result differs";
+        let what =
+            "transformers adds 1e-6 in norms of latent vectors, whatever the file says: every result differs";
         d.lose("rms_norm_eps", "latent_norm_eps", what);
     }
     if *moe.normed && !*moe.sigmoid {

@@ -125,7 +125,10 @@ impl Family for GptOss {
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let block = |n| {
             let attention = Attention::new(c, n, Bias::Yes, Bias::Yes).rotary(c, n).with_sinks(c);
-            let experts = c.moe.as_ref().map(|moe| MoeFfn::new(c, moe).with_biases().activated(Activation::ClampedSwiglu));
+            let experts = c
+                .moe
+                .as_ref()
+                .map(|moe| MoeFfn::new(c, moe).with_biases().activated(Activation::ClampedSwiglu));
             Block::new(c, blocks::Norm::rms, attention, experts)
         };
         Box::new(Decoder::new(c, blocks::Norm::rms, block))

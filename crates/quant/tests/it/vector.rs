@@ -135,7 +135,9 @@ fn softmax(z: &[f64]) -> Vec<f64> {
 fn softmax_with_and_without_a_cap() {
     each(|isa, n, noise| {
         let x: Vec<f32> = noise.floats(n).iter().map(|x| 40.0 * x).collect();
-        for (cap, sink) in [(None, f32::NEG_INFINITY), (Some(5.0f32), f32::NEG_INFINITY), (None, 7.5), (None, 50.0)] {
+        for (cap, sink) in
+            [(None, f32::NEG_INFINITY), (Some(5.0f32), f32::NEG_INFINITY), (None, 7.5), (None, 50.0)]
+        {
             let z: Vec<f64> = wide(&x)
                 .iter()
                 .map(|x| 0.5 * x)
@@ -183,7 +185,9 @@ fn attention_equals_its_definition() {
         let (q, k, v) = (noise.floats(heads * d), noise.floats(n * d), noise.floats(n * d));
         let sinks = noise.floats(heads);
         // Values as long as keys, and shorter ones at the starts of longer rows.
-        for (soft_cap, sinks, e) in [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)] {
+        for (soft_cap, sinks, e) in
+            [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)]
+        {
             let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, sinks };
             let want: Vec<f64> = q
                 .chunks(d)

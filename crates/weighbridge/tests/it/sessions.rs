@@ -44,10 +44,12 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Models that cover every kind of positions, of norms and of feed-forward network, floats and blocks.
+/// Models that cover every kind of positions, of norms, of attention and of feed-forward network, floats and blocks.
 fn models() -> Vec<PathBuf> {
-    let tiny = ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen3-tiny"].map(|name| golden().join(name));
-    tiny.into_iter().chain([testkit::model("smollm2"), testkit::model("gemma3")]).collect()
+    let dense = ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen3-tiny", "phi3-long-tiny"];
+    let experts = ["mixtral-tiny", "gpt-oss-tiny", "deepseek3-tiny"];
+    let tiny = dense.into_iter().chain(experts).map(|name| golden().join(name));
+    tiny.chain([testkit::model("smollm2"), testkit::model("gemma3")]).collect()
 }
 
 /// Each session has a history of its own length, and takes a number of tokens of its own: a batch gives each row the bits

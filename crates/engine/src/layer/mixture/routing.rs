@@ -90,7 +90,9 @@ impl Routes {
         // Sigmoids may all be 0.
         let sum = || chosen.iter().map(|chosen| chosen.weight).sum::<f32>() + 1e-20;
         let scale = if routing.normed { routing.scale / sum() } else { routing.scale };
-        chosen.iter_mut().for_each(|chosen| chosen.weight *= scale);
+        for chosen in chosen {
+            chosen.weight *= scale;
+        }
     }
 
     /// Finds the places of the rows of each expert.
@@ -135,9 +137,13 @@ impl Routes {
 
 fn softmax(x: &mut [f32]) {
     let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    x.iter_mut().for_each(|x| *x = (*x - max).exp());
+    for x in &mut *x {
+        *x = (*x - max).exp();
+    }
     let sum: f32 = x.iter().sum();
-    x.iter_mut().for_each(|x| *x /= sum);
+    for x in x {
+        *x /= sum;
+    }
 }
 
 /// The place of the largest, the first of equal ones.
@@ -179,7 +185,8 @@ fn keep_best(groups: Groups, choice: &mut [f32], sums: &mut Vec<f32>) {
 mod tests {
     use super::*;
 
-    const PLAIN: Routing = Routing { used: 2, scores: Scores::Softmax, groups: None, normed: false, scale: 1.0 };
+    const PLAIN: Routing =
+        Routing { used: 2, scores: Scores::Softmax, groups: None, normed: false, scale: 1.0 };
 
     fn chosen(routing: Routing, correction: Option<&[f32]>, scores: &[f32]) -> Vec<(usize, f32)> {
         let mut routes = Routes::new(1, 4, 8);
@@ -197,7 +204,10 @@ mod tests {
         let near = |found: Vec<(usize, f32)>, wanted: &[(usize, f32)]| {
             assert_eq!(found.len(), wanted.len());
             for (found, wanted) in found.iter().zip(wanted) {
-                assert!(found.0 == wanted.0 && (found.1 - wanted.1).abs() < 1e-6, "{found:?}, not {wanted:?}");
+                assert!(
+                    found.0 == wanted.0 && (found.1 - wanted.1).abs() < 1e-6,
+                    "{found:?}, not {wanted:?}"
+                );
             }
         };
         near(chosen(PLAIN, None, &scores), &[(1, 3.0 / 9.0), (2, 3.0 / 9.0)]);
