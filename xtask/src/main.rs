@@ -29,7 +29,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
     ),
     ("fixture", "deepseek-v3|trillion|many-tensors DIR make a large checkpoint of holes"),
-    ("fixture", "qwen2-1.5b|llama-8b DIR make one of real shapes and random weights, and its Q4_K_M"),
+    ("fixture", "qwen2-1.5b|llama-8b|moe-1gb DIR make one of real shapes and random weights, and its Q4_K_M"),
     (
         "bench-load",
         "[--file PATH] [--rounds N] [--rest SECONDS] [--python PROGRAM] measure loading, beside memcpy, dd and safetensors",
@@ -150,16 +150,16 @@ fn fixture_task(mut arguments: lexopt::Parser) -> Result<()> {
         _ => bail!("wanted a name and a directory: `cargo xtask fixture deepseek-v3 DIR`"),
     };
     let (name, dir) = (word()?.string()?, PathBuf::from(word()?));
-    if let Some(dense) = testkit::fixture::DENSE.iter().find(|dense| dense.name == name) {
+    if let Some(decoder) = testkit::fixture::DECODERS.iter().find(|decoder| decoder.name == name) {
         no_more(arguments)?;
-        return dense_fixture(dense, &dir);
+        return decoder_fixture(decoder, &dir);
     }
     let make = match name.as_str() {
         "deepseek-v3" => testkit::fixture::deepseek_v3,
         "trillion" => testkit::fixture::trillion,
         "many-tensors" => testkit::fixture::many_tensors,
         other => bail!(
-            "there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion`, `many-tensors`, `qwen2-1.5b` and `llama-8b`"
+            "there is no fixture `{other}`\nhint: there are `deepseek-v3`, `trillion`, `many-tensors`, `qwen2-1.5b`, `llama-8b` and `moe-1gb`"
         ),
     };
     no_more(arguments)?;
@@ -198,10 +198,10 @@ fn platforms_task(mut arguments: lexopt::Parser) -> Result<()> {
 }
 
 /// The model in BF16, in a directory, and beside it its GGUF in Q4_K_M.
-fn dense_fixture(dense: &testkit::fixture::Dense, dir: &Path) -> Result<()> {
+fn decoder_fixture(decoder: &testkit::fixture::Decoder, dir: &Path) -> Result<()> {
     let program = workspace::build_weighbridge(workspace::Build::Release)?;
-    let (source, to) = (dir.join(dense.name), dir.join(format!("{}-q4_k_m.gguf", dense.name)));
-    let held = dense.write(&source)?;
+    let (source, to) = (dir.join(decoder.name), dir.join(format!("{}-q4_k_m.gguf", decoder.name)));
+    let held = decoder.write(&source)?;
     println!("{}: {} tensors, {} bytes", source.display(), held.tensors, held.bytes);
     let mut convert = std::process::Command::new(program);
     convert.arg("convert").args([&source, &to]).args(["--preset", "q4_k_m", "--force"]);

@@ -1,13 +1,13 @@
 //! Large checkpoints that take no room on the disk: headers as real ones have them, and holes for data.
 
-mod dense;
+mod decoder;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-pub use dense::{DENSE, Dense};
+pub use decoder::{DECODERS, Decoder};
 
 /// What a fixture holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
