@@ -32,7 +32,9 @@ from safetensors.numpy import load_file
 from specs import SPECS, input_ids
 
 HERE = Path(__file__).parent
-LLAMA = ("LlamaForCausalLM", "MistralForCausalLM")  # what llama.cpp's converter takes for one
+# What llama.cpp's converter takes for one, or handles like one.
+LLAMA = ("LlamaForCausalLM", "MistralForCausalLM", "GraniteForCausalLM")
+GEMMA = ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
 
 
 # ---------------------------------------------------------------- the model
@@ -140,6 +142,24 @@ def mistakes(name, spec, directory, ids):
         return None
 
     out["q and k rows in interleaved order"] = changed(spec, directory, ids, kept_permuted)
+    if name == "starcoder2-tiny":
+        out["gelu by erf"] = logits(load(spec, directory, hidden_act="gelu"), ids)
+        out["epsilon by default"] = logits(load(spec, directory, norm_epsilon=1e-5), ids)
+        for part in ("q_proj", "o_proj", "c_fc", "c_proj", "norm"):
+            out[f"no bias of {part}"] = changed(
+                spec, directory, ids, lambda n, p: p * 0 if n.endswith(f"{part}.bias") else None)
+        return out
+    if name == "gemma2-tiny":
+        out["epsilon by default"] = logits(load(spec, directory, rms_norm_eps=1e-6), ids)
+        for window in (7, 9, 4096):
+            out[f"window {window}"] = logits(load(spec, directory, sliding_window=window), ids)
+        kinds = [("full" if i % 2 == 0 else "sliding") + "_attention" for i in range(arguments["num_hidden_layers"])]
+        out["global layer first"] = logits(load(spec, directory, layer_types=kinds), ids)
+        for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+            out[f"no {key}"] = logits(load(spec, directory, **{key: None}), ids)
+        out["norm without the one"] = changed(
+            spec, directory, ids, lambda n, p: p - 1 if n.endswith("norm.weight") else None)
+        return out
     if name == "gemma3-tiny":
         out["epsilon by default"] = logits(load(spec, directory, rms_norm_eps=1e-6), ids)
         out["window 7"] = logits(load(spec, directory, sliding_window=7), ids)
@@ -169,6 +189,14 @@ def mistakes(name, spec, directory, ids):
         out["key and value heads swapped"] = changed(spec, directory, ids, swapped)
         out["gate and up swapped"] = swapped_gate_up(spec, directory, ids)
         out["epsilon by default"] = logits(load(spec, directory, rms_norm_eps=1e-6), ids)
+    if name == "granite-tiny":
+        for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
+            out[f"no {key}"] = logits(load(spec, directory, **{key: 1.0}), ids)
+    if name == "olmo2-tiny":
+        out["each head normed alone"] = normed_by_head(spec, directory, ids)
+        for part in "qk":
+            out[f"factor of the {part} norm left out"] = changed(
+                spec, directory, ids, lambda n, p: p * 0 + 1 if n.endswith(f"{part}_norm.weight") else None)
     if name == "mistral-tiny":
         for window in (7, 9, None):
             out[f"window {window}"] = logits(load(spec, directory, sliding_window=window), ids)
@@ -191,6 +219,23 @@ def mistakes(name, spec, directory, ids):
 def changed_embedding(spec, directory, ids):
     model = load(spec, directory)
     model.model.embed_tokens.embed_scale = torch.tensor(1.0)
+    return logits(model, ids)
+
+
+def normed_by_head(spec, directory, ids):
+    model = load(spec, directory)
+    width = spec["arguments"]["hidden_size"] // spec["arguments"]["num_attention_heads"]
+
+    def patched(norm):
+        def forward(x):
+            heads = x.unflatten(-1, (-1, width))
+            heads = heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+            return norm.weight * heads.flatten(-2)
+        return forward
+
+    for layer in model.model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            norm.forward = patched(norm)
     return logits(model, ids)
 
 
@@ -248,10 +293,10 @@ def source_of(name, spec):
             return f"transformer.h.{layer}.{block[module]}.{kind}", *how
         return f"transformer.{top[module]}.{kind}", *same
 
-    gemma = spec["architecture"] == "Gemma3ForCausalLM"
+    gemma = spec["architecture"] in GEMMA
     one = ("minus 1", lambda w: w - np.float32(1))
     top = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
-           "output.weight": "lm_head.weight"}
+           "output_norm.bias": "model.norm.bias", "output.weight": "lm_head.weight"}
     norm = {"attn_norm": "input_layernorm", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
             "ffn_norm": "pre_feedforward_layernorm" if gemma else "post_attention_layernorm",
             "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
@@ -260,6 +305,8 @@ def source_of(name, spec):
              "ffn_down": "mlp.down_proj", "attn_qkv": "self_attn.qkv_proj"}
     if spec["architecture"] == "Phi3ForCausalLM":
         dense["ffn_up"] = "mlp.gate_up_proj"
+    if spec["architecture"] == "Starcoder2ForCausalLM":
+        dense.update(ffn_up="mlp.c_fc", ffn_down="mlp.c_proj")
     if name in top:
         how = one if gemma and "norm" in name else same
         return top[name], *how
@@ -268,7 +315,7 @@ def source_of(name, spec):
     _, layer, module, kind = name.split(".")
     prefix = f"model.layers.{layer}."
     if module in norm:
-        return prefix + norm[module] + ".weight", *(one if gemma else same)
+        return f"{prefix}{norm[module]}.{kind}", *(one if gemma else same)
     how = same
     if spec["architecture"] in LLAMA and module in ("attn_q", "attn_k"):
         count = heads if module == "attn_q" else kv_heads
@@ -362,7 +409,7 @@ def make(name, spec, llama_cpp, oracle):
     found = ask_llama_cpp(oracle, gguf_path, ids, vocab)
     expected["llama_cpp_on_gguf"] = distance(found, of_gguf)
     # llama.cpp looks gelu up in a table of f16 (ggml-cpu/vec.h, GGML_GELU_FP16); its silu is f32.
-    bound = 2e-3 if name in ("gpt2-tiny", "gemma3-tiny") else 1e-5
+    bound = 2e-3 if name in ("gpt2-tiny", "gemma3-tiny", "gemma2-tiny", "starcoder2-tiny") else 1e-5
     assert expected["llama_cpp_on_gguf"]["relative"] < bound, expected["llama_cpp_on_gguf"]
     expected["mistakes"] = {what: distance(wrong, wanted)
                             for what, wrong in mistakes(name, spec, directory, ids).items()}

@@ -196,6 +196,17 @@ pub fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     }
 }
 
+/// Records the loss of heads that together are not as wide as the residual stream, with which llama.cpp refuses the file.
+pub fn lose_head_dim(d: &mut Description, c: &Config) {
+    if c.heads.checked_mul(*c.head_dim) != Some(*c.hidden) {
+        d.lose(
+            "head_dim",
+            "",
+            "llama.cpp wants heads as wide as the residual stream here, and refuses the file",
+        );
+    }
+}
+
 /// Adds the window of some layers, as llama.cpp reads it; `period` is its default where no key gives it.
 pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");

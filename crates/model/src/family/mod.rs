@@ -13,6 +13,7 @@ mod phi3;
 mod qwen;
 mod qwen3moe;
 mod register;
+mod starcoder2;
 mod whisper;
 
 use tensor::RopeOrder;
@@ -73,6 +74,7 @@ static FAMILIES: &[&dyn Family] = &[
     &qwen::QWEN3,
     &qwen3moe::Qwen3Moe,
     &phi3::Phi3,
+    &starcoder2::StarCoder2,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

@@ -28,6 +28,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("GptOssConfig", "GptOssForCausalLM"),
     ("BertConfig", "BertModel"),
     ("WhisperConfig", "WhisperForConditionalGeneration"),
+    ("Starcoder2Config", "Starcoder2ForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

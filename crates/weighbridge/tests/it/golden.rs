@@ -108,11 +108,17 @@ fn phi3_out_of_fused_matrices() {
     check("phi3-tiny");
 }
 
+#[test]
+fn starcoder2_with_biases_and_no_gate() {
+    check("starcoder2-tiny");
+}
+
 /// transformers 4 writes other keys than 5 does.
 #[test]
 fn configs_of_transformers_4_and_5_say_the_same() {
     let models = ["gpt2-tiny", "llama-tiny", "llama3-rope-tiny", "gemma3-tiny"];
-    for model in models.into_iter().chain(["mistral-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny"]) {
+    let models = models.into_iter().chain(["mistral-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny"]);
+    for model in models.chain(["starcoder2-tiny"]) {
         let read = |file: &str| -> Value {
             serde_json::from_slice(&std::fs::read(golden().join(model).join(file)).unwrap()).unwrap()
         };

@@ -273,5 +273,6 @@ families!(
     gpt_oss,
     bert,
     qwen3_biased,
-    gemma3_parts
+    gemma3_parts,
+    starcoder2
 );
