@@ -52,8 +52,8 @@ struct Local {
     scores: Vec<f32>,
     /// These query heads, and what they are given: `[2, rows, group, head_dim]`.
     queries: Vec<f32>,
-    /// One head, while it is normed.
-    head: Vec<f32>,
+    /// One head, or all of queries or keys, while they are normed.
+    normed: Vec<f32>,
     /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
     padded: Vec<f32>,
 }
@@ -67,19 +67,20 @@ impl Cpu {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
-        // Most that any attention asks for: rows of scores, values of their queries, elements of a head.
-        let (mut score_rows, mut queries, mut head) = (0, 0, 0);
+        // Most that any attention asks for: rows of scores, values of their queries, elements of a norm.
+        let (mut score_rows, mut queries, mut normed) = (0, 0, 0);
         for attention in model.branches().iter().filter_map(|branch| branch.layer.attention()) {
             let group = attention.heads / attention.kv_heads;
             let rows = rows_together(group) * group;
             score_rows = score_rows.max(rows);
             queries = queries.max(2 * rows * attention.head_dim);
-            head = head.max(attention.head_dim);
+            let norms = [&attention.q_norm, &attention.k_norm].into_iter().flatten();
+            normed = norms.map(|norm| norm.weight.width()).fold(normed, usize::max);
         }
         let local = || Local {
             scores: vec![],
             queries: vec![0.0; queries],
-            head: vec![0.0; head],
+            normed: vec![0.0; normed],
             padded: vec![0.0; BATCH * 16],
         };
         let locals = (0..pool.threads()).map(|_| local()).collect();
@@ -257,11 +258,14 @@ impl Backend for Cpu {
                 let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
                 let k = &mut rest[..heads.kv_heads * heads.head_dim];
                 for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
-                    for head in part.chunks_exact_mut(heads.head_dim) {
-                        if let Some(norm) = norm {
-                            local.head.copy_from_slice(head);
-                            normalise(isa, norm, &local.head, head);
+                    if let Some(norm) = norm {
+                        for x in part.chunks_exact_mut(norm.weight.width()) {
+                            let before = &mut local.normed[..x.len()];
+                            before.copy_from_slice(x);
+                            normalise(isa, norm, before, x);
                         }
+                    }
+                    for head in part.chunks_exact_mut(heads.head_dim) {
                         if let Some((cos, sin)) = heads.rotation {
                             let (cos, sin) = (&cos[t * half..][..half], &sin[t * half..][..half]);
                             match heads.order {
@@ -283,7 +287,7 @@ impl Backend for Cpu {
         if rows < 2 * block * self.pool.threads() {
             let together = heads_together(heads.kv_heads * rows, group, self.pool.threads());
             let tasks_a_row = heads.heads / together;
-            let how = Attention { heads: together, scale: attend.scale, soft_cap: None };
+            let how = Attention { heads: together, scale: attend.scale, soft_cap: attend.soft_cap };
             return self.pool.chunks(&mut self.locals, out, together * d, |local, i, out| {
                 let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
                 let visible = attend.visible(t);
@@ -295,7 +299,7 @@ impl Backend for Cpu {
             });
         }
         // Rows that follow each other see nearly the same: keys and values are read once for some of them.
-        let how = Attention { heads: group, scale: attend.scale, soft_cap: None };
+        let how = Attention { heads: group, scale: attend.scale, soft_cap: attend.soft_cap };
         self.pool.chunks(&mut self.locals, out, block * heads.heads * d, |local, i, out| {
             let (first, count) = (i * block, out.len() / (heads.heads * d));
             let mut seen = [const { 0..0 }; ROWS_TOGETHER];
@@ -347,8 +351,8 @@ impl Backend for Cpu {
         });
     }
 
-    fn add(&mut self, x: &mut [f32], y: &[f32]) {
-        vector::add(self.isa, x, y);
+    fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
+        vector::axpy(self.isa, scale, y, x);
     }
 
     fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {

@@ -23,15 +23,17 @@ pub(crate) struct Attention {
     pub(crate) window: Option<usize>,
     /// Scores are multiplied by this.
     pub(crate) scale: f32,
+    /// `c` in `c · tanh(score / c)`.
+    pub(crate) soft_cap: Option<f32>,
     /// Which rotary embedding of the model, if positions are rotary.
     pub(crate) rope: Option<usize>,
     /// The order in which the rows of q and k lie.
     pub(crate) rope_order: RopeOrder,
     /// q, k and v.
     pub(crate) qkv: Arc<Projection>,
-    /// Norm of each query head.
+    /// Norm of each query head, or of all together.
     pub(crate) q_norm: Option<NormWeights>,
-    /// Norm of each key head.
+    /// Norm of each key head, or of all together.
     pub(crate) k_norm: Option<NormWeights>,
     /// Heads to hidden.
     pub(crate) output: Arc<Projection>,
@@ -51,6 +53,7 @@ impl Attention {
             head_dim: size(says.head_dim)?,
             window: says.window.map(|window| usize::try_from(window).unwrap_or(usize::MAX)),
             scale: says.scale,
+            soft_cap: says.soft_cap,
             rope: says.rope.as_ref().map(|rope| build.rope(rope)),
             rope_order: build.rope_order,
             qkv: build.projection(&at("qkv"))?,
@@ -106,7 +109,8 @@ impl Layer for Attention {
             for (row, position) in qkv.chunks_exact(width).zip(position..) {
                 cache.write(position, &row[q..q + kv], &row[q + kv..]);
             }
-            let attend = Attend { cache, position, window: self.window, scale: self.scale };
+            let (window, scale, soft_cap) = (self.window, self.scale, self.soft_cap);
+            let attend = Attend { cache, position, window, scale, soft_cap };
             let mixed = &mut mixed[segment.row * q..][..segment.tokens.len() * q];
             pass.backend.attend(&heads, &attend, qkv, segment.tokens.len(), mixed);
         }

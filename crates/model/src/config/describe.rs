@@ -296,3 +296,14 @@ pub fn late_windows(d: &mut Description, c: &Config) {
 pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));
 }
+
+/// Adds what scores are divided by the root of, as Gemma has it.
+pub(crate) fn query_scalar(d: &mut Description, c: &Config) {
+    // A whole number in every released model, which the square root of a power does not always give back.
+    let scalar = c.attention_scale.powi(-2);
+    let near = (scalar - scalar.round()).abs() < 1e-3;
+    match u64::try_from(scalar.round() as i64) {
+        Ok(whole) if near => d.count("query_pre_attn_scalar", whole),
+        _ => d.number("query_pre_attn_scalar", scalar),
+    }
+}
