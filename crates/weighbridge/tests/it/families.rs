@@ -315,16 +315,13 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
     ("whisper", "kv_proj.bias is vLLM's only", "the same"),
 ];
 
-/// vLLM has no classes of its own for these: it runs those of transformers.
-const WITHOUT_VLLM: &[&str] = &["starcoder2"];
-
 /// Names and shapes on rank 0 of one and of two, against what vLLM builds of the same config.json.
 #[test]
 fn layers_of_vllm_are_called_as_it_calls_them() {
     let path = testkit::golden("vllm_names.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let (mut wrong, mut compared) = (vec![], 0);
-    for family in families().into_iter().filter(|f| !WITHOUT_VLLM.contains(&&*f.name)) {
+    for family in families() {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
         let hf = open(dir.path().join("hf")).unwrap();
@@ -385,17 +382,14 @@ fn layers_of_vllm_hold_every_parameter() {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
         let hf = open(dir.path().join("hf")).unwrap();
-        let plan = PlanBuilder::new(&hf).layout(weighbridge::vllm::LAYOUT).build();
-        if WITHOUT_VLLM.contains(&&*family.name) {
-            let refused = plan.unwrap_err().to_string();
-            assert!(refused.contains(&family.name), "{refused}");
-        } else {
-            let plan = plan.unwrap_or_else(|e| panic!("{}: {e}", family.name));
-            let names = plan.nameless().iter().map(|name| weighbridge::tensor::Pattern::of(name));
-            let patterns: BTreeSet<String> = names.map(|pattern| pattern.to_string()).collect();
-            if !patterns.is_empty() {
-                nameless.insert(family.name.clone(), patterns.into_iter().collect::<Vec<_>>());
-            }
+        let plan = PlanBuilder::new(&hf)
+            .layout(weighbridge::vllm::LAYOUT)
+            .build()
+            .unwrap_or_else(|e| panic!("{}: {e}", family.name));
+        let patterns: BTreeSet<String> =
+            plan.nameless().iter().map(|name| weighbridge::tensor::Pattern::of(name).to_string()).collect();
+        if !patterns.is_empty() {
+            nameless.insert(family.name.clone(), patterns.into_iter().collect::<Vec<_>>());
         }
         let layers = PlanBuilder::new(&hf).layout(LayoutKind::Modules).build().unwrap();
         assert!(!layers.params().is_empty(), "{}", family.name);

@@ -8,6 +8,7 @@ mod gpt2;
 mod gpt_oss;
 mod mixtral;
 mod qwen3moe;
+mod starcoder2;
 mod whisper;
 
 use model::{Ends, Rule};
@@ -43,6 +44,7 @@ static FAMILIES: &[(&str, &Names)] = &[
     ("deepseek_v3", &deepseek_v3::NAMES),
     ("gpt-oss", &gpt_oss::NAMES),
     ("bert", &bert::NAMES),
+    ("starcoder2", &starcoder2::NAMES),
     ("whisper", &whisper::NAMES),
 ];
 

@@ -9,7 +9,7 @@ use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
 use weighbridge::model::ExpertPlacement;
 use weighbridge::{LayoutKind, Mesh, OpenOptions, Plan, PlanBuilder, Pool, open, open_with};
 
-use super::{RAGGED, WITHOUT_VLLM, families, family, shape};
+use super::{RAGGED, families, family, shape};
 
 /// Tensors that vLLM's loader of sharded files expects and our files do not hold: family, end of the name, reason.
 const MISSING: &[(&str, &str, &str)] = &[
@@ -31,7 +31,7 @@ fn files_for_vllm_hold_what_its_loader_asks_for() {
     let path = testkit::golden("vllm_stages.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let (mut wrong, mut compared) = (vec![], 0);
-    for family in families().iter().filter(|f| f.name != RAGGED && !WITHOUT_VLLM.contains(&&*f.name)) {
+    for family in families().iter().filter(|f| f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
         let hf = open(dir.path().join("hf")).unwrap();
