@@ -7,6 +7,7 @@ mod deepseek_v3;
 mod gemma3;
 mod gpt2;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod mixtral;
 mod phi3;
@@ -75,6 +76,7 @@ static FAMILIES: &[&dyn Family] = &[
     &qwen3moe::Qwen3Moe,
     &phi3::Phi3,
     &starcoder2::StarCoder2,
+    &granite::Granite,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

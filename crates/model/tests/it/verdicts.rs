@@ -29,6 +29,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("BertConfig", "BertModel"),
     ("WhisperConfig", "WhisperForConditionalGeneration"),
     ("Starcoder2Config", "Starcoder2ForCausalLM"),
+    ("GraniteConfig", "GraniteForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

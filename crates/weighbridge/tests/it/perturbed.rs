@@ -274,5 +274,6 @@ families!(
     bert,
     qwen3_biased,
     gemma3_parts,
-    starcoder2
+    starcoder2,
+    granite
 );

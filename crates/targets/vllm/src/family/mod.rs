@@ -36,6 +36,7 @@ static FAMILIES: &[(&str, &Names)] = &[
     ("llama", &decoder::NAMES),
     ("mixtral", &mixtral::NAMES),
     ("gemma3", &gemma3::NAMES),
+    ("granite", &decoder::NAMES),
     ("gpt2", &gpt2::NAMES),
     ("qwen2", &decoder::NAMES),
     ("qwen3", &decoder::NAMES),
