@@ -10,6 +10,7 @@ mod gpt_oss;
 mod granite;
 mod llama;
 mod mixtral;
+mod olmo2;
 mod phi3;
 mod qwen;
 mod qwen3moe;
@@ -77,6 +78,7 @@ static FAMILIES: &[&dyn Family] = &[
     &phi3::Phi3,
     &starcoder2::StarCoder2,
     &granite::Granite,
+    &olmo2::Olmo2,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

@@ -30,6 +30,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("WhisperConfig", "WhisperForConditionalGeneration"),
     ("Starcoder2Config", "Starcoder2ForCausalLM"),
     ("GraniteConfig", "GraniteForCausalLM"),
+    ("Olmo2Config", "Olmo2ForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

@@ -275,5 +275,7 @@ families!(
     qwen3_biased,
     gemma3_parts,
     starcoder2,
-    granite
+    granite,
+    olmo2,
+    olmo2_biased
 );

@@ -7,6 +7,7 @@ mod gemma3;
 mod gpt2;
 mod gpt_oss;
 mod mixtral;
+mod olmo2;
 mod qwen3moe;
 mod starcoder2;
 mod whisper;
@@ -45,6 +46,7 @@ static FAMILIES: &[(&str, &Names)] = &[
     ("deepseek_v3", &deepseek_v3::NAMES),
     ("gpt-oss", &gpt_oss::NAMES),
     ("bert", &bert::NAMES),
+    ("olmo2", &olmo2::NAMES),
     ("starcoder2", &starcoder2::NAMES),
     ("whisper", &whisper::NAMES),
 ];
