@@ -56,8 +56,24 @@ SPECS = {
         head_dim=32, sliding_window=32, num_local_experts=4, num_experts_per_tok=2, tie_word_embeddings=False),
         source={"hf": "experts as openai/gpt-oss-20b stores them and transformers reads them "
                       "(transformers/integrations/mxfp4.py): `_blocks` [experts, out, in / 32, 16] and `_scales`"}),
+    "starcoder2": decoder("Starcoder2", {k: v for k, v in GQA.items() if k != "head_dim"} | dict(hidden_size=64)),
+    "granite": decoder("Granite", {k: v for k, v in GQA.items() if k != "head_dim"} | dict(
+        hidden_size=64, embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.015625,
+        logits_scaling=8.0), vocab_size_written=True),
+    "olmo2": decoder("Olmo2", {k: v for k, v in GQA.items() if k != "head_dim"} | dict(hidden_size=64)),
+    # Window layers and global ones by turns.
+    "gemma2": decoder("Gemma2", dict(
+        COMMON, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, sliding_window=32, query_pre_attn_scalar=16, tie_word_embeddings=True, pad_token_id=0)),
+    # The converter takes `num_kv_heads` for what `multi_query` says, and writes a context of 2048.
+    "falcon": decoder("Falcon", dict(
+        COMMON, max_position_embeddings=2048, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=1,
+        tie_word_embeddings=True)),
+    "falcon-grouped": decoder("Falcon", dict(
+        COMMON, max_position_embeddings=2048, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+        tie_word_embeddings=False, new_decoder_architecture=True, num_ln_in_parallel_attn=1)),
     # Of the example own_family, which registers it.
-    "own/starcoder2": decoder("Starcoder2", {k: v for k, v in GQA.items() if k != "head_dim"} | dict(hidden_size=64)),
+    "own/arcee": decoder("Arcee", GQA, vocab_size_written=True),
     "bert": {"architecture": "BertModel", "config": "BertConfig", "dtype": "float32", "arguments": BERT,
              "vocab_size_written": False},
     "bert-masked-lm": {"architecture": "BertForMaskedLM", "config": "BertConfig", "dtype": "float32", "arguments": BERT,

@@ -45,7 +45,7 @@ def draw(name, shape, spec, seed):
     """Values of one parameter: they depend on the seed, the name and nothing else."""
     random = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     values = random.standard_normal(shape)
-    if re.search(r"norm|ln_\d|ln_f", name.lower()) and name.endswith("weight"):
+    if re.search(r"norm|ln_", name.lower()) and name.endswith("weight"):
         return spec.get("norm_mean", 1.0) + 0.3 * values
     if "embed" in name or "wte" in name or "wpe" in name:
         return spec.get("embedding_std", 0.03) * values

@@ -78,9 +78,29 @@ FAMILIES["gemma3_parts"] = dict(
         vision_config=dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
                            num_attention_heads=2, image_size=28, patch_size=14),
         mm_tokens_per_image=4, image_token_index=63, boi_token_index=61, eoi_token_index=62))
-# Of the example own_family, which registers it.
 FAMILIES["starcoder2"] = decoder("Starcoder2", {k: v for k, v in GQA.items() if k not in ("head_dim", "rms_norm_eps")} | dict(
-    norm_epsilon=1e-3, sliding_window=None, use_bias=True), registered=True)
+    norm_epsilon=1e-3, sliding_window=None, use_bias=True))
+# Of the example own_family, which registers it. llama.cpp reads no bias of the feed-forward network.
+FAMILIES["arcee"] = decoder("Arcee", GQA, registered=True)
+NO_HEAD_DIM = {k: v for k, v in GQA.items() if k != "head_dim"}
+FAMILIES["granite"] = decoder("Granite", dict(
+    NO_HEAD_DIM, attention_bias=True, mlp_bias=True, embedding_multiplier=6.0, residual_multiplier=0.4,
+    attention_multiplier=0.2, logits_scaling=3.0))
+FAMILIES["olmo2"] = decoder("Olmo2", NO_HEAD_DIM)
+# llama.cpp reads no bias of the output of attention.
+FAMILIES["olmo2_biased"] = decoder("Olmo2", dict(NO_HEAD_DIM, num_hidden_layers=2, attention_bias=True),
+                                   only=["attention_bias"])
+FAMILIES["gemma2"] = decoder("Gemma2", dict(
+    GQA, num_hidden_layers=4, sliding_window=8, query_pre_attn_scalar=16, tie_word_embeddings=True,
+    final_logit_softcapping=4.0, attn_logit_softcapping=2.0,
+    layer_types=["sliding_attention", "full_attention"] * 2), norm_mean=0.0, embedding_std=0.1)
+FALCON = dict(VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, layer_norm_epsilon=1e-3,
+              max_position_embeddings=64, tie_word_embeddings=False,
+              rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
+FAMILIES["falcon"] = decoder("Falcon", dict(FALCON, num_kv_heads=1))
+FAMILIES["falcon_grouped"] = decoder("Falcon", dict(
+    FALCON, num_hidden_layers=2, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True),
+    only=["new_decoder_architecture", "num_kv_heads", "num_ln_in_parallel_attn", "multi_query", "parallel_attn", "bias"])
 
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
@@ -97,7 +117,8 @@ OWN = {
     "id2label": [{"0": "a", "1": "b", "2": "c"}], "label2id": [{"a": 0, "b": 1, "c": 2}],
     "initializer_range": [0.5], "attention_dropout": [0.5], "num_labels": [5],
     "rms_norm_eps": [1e-6, 1e-5, 1e-3, 1e-2], "layer_norm_epsilon": [1e-5, 1e-2], "layer_norm_eps": [1e-5, 1e-2],
-    "norm_epsilon": [1e-5, 1e-2],
+    "norm_epsilon": [1e-5, 1e-2], "activation": ACTIVATIONS, "num_ln_in_parallel_attn": [1, 2], "num_kv_heads": [1, 2, 4],
+    "ffn_hidden_size": [64, 128],
     "partial_rotary_factor": [0.5, 0.25], "rope_theta": [10000.0, 1e6], "rope_local_base_freq": [50.0],
     "original_max_position_embeddings": [16], "mlp_only_layers": [[0], [1]],
     "max_position_embeddings": [16, 1000], "query_pre_attn_scalar": [24, 256], "head_dim": [8, 32],
@@ -448,5 +469,42 @@ def gpt_oss(config):
     yield case(swiglu_limit=0.5, remove=["swiglu_alpha"])
 
 
+def granite(config):
+    for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
+        for value in (1.0, 2, 0, -1.5, "2"):
+            yield case(**{key: value})
+    yield case(head_dim=8)
+    yield case(head_dim=4)
+
+
+def gemma2(config):
+    for caps in ((None, None), (None, 4.0), (0.5, None), (0.5, 1.0)):
+        yield case(attn_logit_softcapping=caps[0], final_logit_softcapping=caps[1])
+    for pattern in (1, 2, 3, 0):
+        yield case(sliding_window_pattern=pattern, remove=["layer_types"])
+    yield case(layer_types=None, sliding_window=4)
+    yield case(use_bidirectional_attention=True, sliding_window=4)
+    yield case(use_bidirectional_attention=True, layer_types=["full_attention"] * 4)
+    yield case(sliding_window=None, layer_types=["full_attention"] * 4)
+    yield case(remove=["sliding_window", "layer_types"])
+    yield case(hidden_act="silu")
+    yield case(hidden_act="silu", remove=["hidden_activation"])
+
+
+def falcon(config):
+    yield case(n_embed=32)
+    yield case(n_embed=48)
+    yield case(n_head=4)
+    yield case(n_layer=3)
+    yield case(n_head_kv=1)
+    yield case(num_kv_heads=1)
+    yield case(multi_query=False, num_kv_heads=1)
+    yield case(alibi=True, rope_parameters=None)
+    yield case(head_dim=8)
+    yield case(num_key_value_heads=1)
+    yield case(intermediate_size=128)
+    yield case(rotary=False)
+
+
 OF_FAMILY = {"qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
-             "deepseek_v3": deepseek_v3, "gpt_oss": gpt_oss}
+             "deepseek_v3": deepseek_v3, "gpt_oss": gpt_oss, "granite": granite, "gemma2": gemma2, "falcon": falcon}

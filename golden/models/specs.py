@@ -94,6 +94,54 @@ SPECS = {
         "arguments": dict(SMALL, hidden_size=64, original_max_position_embeddings=256, pad_token_id=0),
         "seed": 8, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
     },
+    # LayerNorm, biases everywhere, no gate, tanh gelu; tied.
+    "starcoder2-tiny": {
+        "architecture": "Starcoder2ForCausalLM",
+        "config": "Starcoder2Config",
+        "arguments": dict({k: v for k, v in SMALL.items() if k != "rms_norm_eps"}, hidden_size=64, norm_epsilon=1e-4,
+                          sliding_window=None, tie_word_embeddings=True),
+        "seed": 9, "tokens": 40, "std": 0.2, "norm_mean": 1.0,
+    },
+    # Factors of embeddings, of what is added to the residual stream, of scores and of logits.
+    "granite-tiny": {
+        "architecture": "GraniteForCausalLM",
+        "config": "GraniteConfig",
+        "arguments": dict(SMALL, hidden_size=64, embedding_multiplier=6.0, residual_multiplier=0.4,
+                          attention_multiplier=0.2, logits_scaling=3.0),
+        "seed": 10, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Norms after attention and feed-forward alone; one norm of all queries, and one of all keys.
+    "olmo2-tiny": {
+        "architecture": "Olmo2ForCausalLM",
+        "config": "Olmo2Config",
+        "arguments": dict(SMALL, hidden_size=64),
+        "seed": 11, "tokens": 40, "std": 0.3, "norm_mean": 1.0,
+    },
+    # Every other layer with a window of 8, crossed by 40 tokens; soft caps that are reached; four norms a layer, whose
+    # weights are stored as factor - 1.
+    "gemma2-tiny": {
+        "architecture": "Gemma2ForCausalLM",
+        "config": "Gemma2Config",
+        "arguments": dict(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, vocab_size=128, max_position_embeddings=512,
+            rms_norm_eps=1e-3, rope_theta=10_000.0, sliding_window=8, query_pre_attn_scalar=16,
+            attn_logit_softcapping=2.0, final_logit_softcapping=6.0,
+            tie_word_embeddings=True, bos_token_id=2, eos_token_id=1, pad_token_id=0,
+        ),
+        "seed": 12, "tokens": 40, "std": 0.3, "norm_mean": 0.0,
+    },
+    # Attention and the feed-forward network beside each other; one key and value head for all queries, in one matrix with
+    # them; gelu by erf; tied.
+    "falcon-tiny": {
+        "architecture": "FalconForCausalLM",
+        "config": "FalconConfig",
+        "arguments": dict(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=1, vocab_size=96,
+            max_position_embeddings=2048, layer_norm_epsilon=1e-4, bos_token_id=1, eos_token_id=2,
+        ),
+        "seed": 13, "tokens": 40, "std": 0.2, "norm_mean": 1.0,
+    },
 }
 
 # Hidden and inner sizes of whole blocks of 32.

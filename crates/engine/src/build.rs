@@ -70,9 +70,11 @@ impl<'a> Builder<'a> {
         let build = |branch: &::model::module::Branch| {
             let at = |child: &str| format!("{path}.{child}");
             Ok(Branch {
-                norm: self.norm(&at(branch.norm))?,
+                norm: branch.norm.map(|norm| self.norm(&at(norm))).transpose()?,
                 layer: self.layer(&at(branch.layer))?,
                 post_norm: branch.post_norm.map(|post| self.norm(&at(post))).transpose()?,
+                scale: branch.scale,
+                parallel: branch.parallel,
             })
         };
         branches.iter().map(build).collect()

@@ -20,14 +20,18 @@ pub(crate) use feed_forward::FeedForward;
 pub(crate) use latent_attention::LatentAttention;
 pub(crate) use mixture::{Mixture, Routes};
 
-/// One step of the residual stream: `x += post_norm(layer(norm(x)))`.
+/// One step of the residual stream: `x += scale · post_norm(layer(norm(x)))`.
 pub(crate) struct Branch {
     /// Before the layer.
-    pub(crate) norm: NormWeights,
+    pub(crate) norm: Option<NormWeights>,
     /// Its computation.
     pub(crate) layer: Box<dyn Layer>,
     /// After the layer.
     pub(crate) post_norm: Option<NormWeights>,
+    /// The result is multiplied by this before it is added.
+    pub(crate) scale: f32,
+    /// It sees the residual stream as the branch before it does.
+    pub(crate) parallel: bool,
 }
 
 /// The computation of a branch. Each kind is a file here and a line in `Builder::layer`.
@@ -106,6 +110,8 @@ pub(crate) struct HeadSizes {
     pub(crate) key: usize,
     /// Elements of a value.
     pub(crate) value: usize,
+    /// Elements that are normed together; 0: none are.
+    pub(crate) normed: usize,
 }
 
 /// The sessions of the parts of a batch, as layers see them.

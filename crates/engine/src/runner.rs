@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ::model::module::Decoder;
+
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::build::Rotary;
@@ -48,6 +50,8 @@ struct Buffers {
     h: Vec<f32>,
     /// Output of a layer, added to the residual: `[rows, hidden]`.
     added: Vec<f32>,
+    /// Results of branches beside each other, until the last of them: `[rows, hidden]`, if the model has such branches.
+    beside: Vec<f32>,
     /// Results of projections.
     wide: Vec<f32>,
     /// Inputs of projections.
@@ -70,6 +74,7 @@ impl Runner {
             x: zeros(model.hidden())?,
             h: zeros(model.hidden())?,
             added: zeros(model.hidden())?,
+            beside: zeros(if model.branches().iter().any(|b| b.parallel) { model.hidden() } else { 0 })?,
             wide: zeros(room.wide)?,
             narrow: zeros(room.narrow)?,
             routes: Routes::new(BATCH, room.used, room.experts),
@@ -217,7 +222,7 @@ impl Runner {
         let Runner { model, backend, probe, stream, buffers, rotations, segments } = self;
         let (hidden, mut probed) = (model.hidden(), Probed::new(&mut **backend, probe.as_mut()));
         let backend = probed.backend();
-        let Buffers { x, h, added, wide, narrow, routes, .. } = buffers;
+        let Buffers { x, h, added, beside, wide, narrow, routes, .. } = buffers;
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
 
         let (table, scale) = &model.token_embedding;
@@ -231,7 +236,7 @@ impl Runner {
                 for (h, position) in h.chunks_exact_mut(hidden).zip(position..) {
                     table.decode_row(position, h);
                 }
-                backend.add(x, h);
+                backend.add(x, h, 1.0);
             }
             for (rotation, turns) in rotations.iter_mut().zip(&part.session.turns) {
                 rotation.fill(turns, segment.row, position, count);
@@ -241,16 +246,37 @@ impl Runner {
         stream.into_iter().for_each(Stream::embedded);
         let sessions = &mut parts;
         let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow, routes };
+        let is_parallel = |n: usize| model.branches().get(n).is_some_and(|branch| branch.parallel);
         for (n, branch) in model.branches().iter().enumerate() {
             pass.branch = n;
-            pass.backend.norm(&branch.norm, x, h);
-            during(stream, n, || branch.layer.run(&mut pass, h, added));
-            match &branch.post_norm {
+            let input = match &branch.norm {
+                Some(norm) => {
+                    pass.backend.norm(norm, x, h);
+                    &*h
+                }
+                None => &*x,
+            };
+            during(stream, n, || branch.layer.run(&mut pass, input, added));
+            let result = match &branch.post_norm {
                 Some(post) => {
                     pass.backend.norm(post, added, h);
-                    pass.backend.add(x, h);
+                    &*h
                 }
-                None => pass.backend.add(x, added),
+                None => &*added,
+            };
+            match (is_parallel(n), is_parallel(n + 1)) {
+                (false, false) => pass.backend.add(x, result, branch.scale),
+                (is_later, true) => {
+                    let beside = &mut beside[..rows * hidden];
+                    if !is_later {
+                        beside.fill(0.0);
+                    }
+                    pass.backend.add(beside, result, branch.scale);
+                }
+                (true, false) => {
+                    pass.backend.add(x, &beside[..rows * hidden], 1.0);
+                    pass.backend.add(x, result, branch.scale);
+                }
             }
         }
         // Only once every layer has its state: a pass that fails on the way changes nothing that counts.
@@ -283,7 +309,13 @@ impl Runner {
             }
             let logits = &mut logits[..count * vocab];
             output(model, stream.as_ref(), backend, &h[..count * hidden], count, logits);
-            if let Some(cap) = model.architecture().decoder.logit_soft_cap {
+            let Decoder { logit_divisor, logit_soft_cap, .. } = model.architecture().decoder;
+            if let Some(divisor) = logit_divisor {
+                for l in logits.iter_mut() {
+                    *l /= divisor;
+                }
+            }
+            if let Some(cap) = logit_soft_cap {
                 for l in logits.iter_mut() {
                     *l = cap * (*l / cap).tanh();
                 }

@@ -100,7 +100,7 @@ impl Architecture {
             let Some(Computes::Residual(branches)) = self.get(&path) else { return Some(path) };
             for branch in branches {
                 let at = |child: &str| format!("{path}.{child}");
-                let norms = [Some(branch.norm), branch.post_norm].into_iter().flatten();
+                let norms = [branch.norm, branch.post_norm].into_iter().flatten();
                 let unsaid = norms.map(at).find(|path| !norm(path));
                 if let Some(path) = unsaid.or_else(|| Some(at(branch.layer)).filter(|path| !layer(path))) {
                     return Some(path);

@@ -19,8 +19,9 @@ pub enum Norm {
     },
 }
 
-/// Attention whose query heads share key and value heads, of one layer. Its children: `qkv`, `output`, and where each head
-/// is normed `q_norm` and `k_norm`; perhaps `sinks`, whose `weight` is a score for each query head that goes to no position.
+/// Attention whose query heads share key and value heads, of one layer. Its children: `qkv`, `output`, and where queries and
+/// keys are normed `q_norm` and `k_norm`: as wide as a head, for each head alone, or as wide as all heads together; perhaps
+/// `sinks`, whose `weight` is a score for each query head that goes to no position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -35,6 +36,8 @@ pub struct Attention {
     pub rope: Option<Rope>,
     /// Scores are multiplied by this before the softmax.
     pub scale: f32,
+    /// `c` in `c · tanh(score / c)`, for scores that were multiplied by `scale`.
+    pub soft_cap: Option<f32>,
 }
 
 impl Attention {
@@ -48,6 +51,7 @@ impl Attention {
             window: c.is_windowed(n).then_some(*c.window),
             rope: None,
             scale: (*c.attention_scale / by_layer) as f32,
+            soft_cap: (*c.score_soft_cap > 0.0).then_some(*c.score_soft_cap as f32),
         }
     }
 
@@ -140,15 +144,20 @@ pub struct Groups {
     pub best: u64,
 }
 
-/// One step of the residual stream: `x += post_norm(layer(norm(x)))`, by the names of children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One step of the residual stream: `x += scale · post_norm(layer(norm(x)))`, by the names of children.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Branch {
     /// Before the layer.
-    pub norm: &'static str,
+    pub norm: Option<&'static str>,
     /// Attention, or a feed-forward network.
     pub layer: &'static str,
     /// After the layer.
     pub post_norm: Option<&'static str>,
+    /// The result is multiplied by this before it is added.
+    pub scale: f32,
+    /// It sees the residual stream as the branch before it does, in the same layer: what both give is added after the last of
+    /// such branches.
+    pub parallel: bool,
 }
 
 /// Tokens to logits. Its children: `token_embedding`; `position_embedding` if it learns positions, whose rows are added;
@@ -163,7 +172,9 @@ pub struct Decoder {
     pub context: u64,
     /// The number of layers.
     pub layers: u64,
-    /// `c` in `c · tanh(logits / c)`.
+    /// Logits are divided by this.
+    pub logit_divisor: Option<f32>,
+    /// `c` in `c · tanh(logits / c)`, for logits that were divided.
     pub logit_soft_cap: Option<f32>,
 }
 

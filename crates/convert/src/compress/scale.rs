@@ -133,14 +133,17 @@ impl Fed {
         for (path, computes) in architecture.modules() {
             let Computes::Residual(branches) = computes else { continue };
             for branch in branches {
-                let (norm, layer) = (format!("{path}.{}", branch.norm), format!("{path}.{}.", branch.layer));
+                let norm = branch.norm.map(|norm| format!("{path}.{norm}"));
+                let layer = format!("{path}.{}.", branch.layer);
                 let inner = architecture.matrices().filter(|(at, _)| at.starts_with(&layer));
                 for (stem, _) in inner.flat_map(|(_, matrix)| &matrix.parts) {
                     let name = format!("{stem}.weight");
                     // The last matrix of a layer gets heads, or what is activated.
                     let is_last = [".output", ".down"].iter().any(|end| stem.ends_with(end));
-                    let list =
-                        if is_last { &mut fed.by_none } else { fed.by_norm.entry(norm.clone()).or_default() };
+                    let list = match &norm {
+                        Some(norm) if !is_last => fed.by_norm.entry(norm.clone()).or_default(),
+                        _ => &mut fed.by_none,
+                    };
                     // The model lists a fused matrix, and its parts too.
                     if !list.contains(&name) {
                         list.push(name);

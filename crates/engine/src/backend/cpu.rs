@@ -52,8 +52,8 @@ struct Local {
     scores: Vec<f32>,
     /// These query heads, `[rows, group, elements of a key]`, and what they are given, `[rows, group, elements of a value]`.
     queries: Vec<f32>,
-    /// One head, while it is normed.
-    head: Vec<f32>,
+    /// One head, or all of queries or keys, while they are normed.
+    normed: Vec<f32>,
     /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
     padded: Vec<f32>,
 }
@@ -67,18 +67,18 @@ impl Cpu {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
-        // Most that any attention asks for: rows of scores, values of their queries, elements of a head.
-        let (mut score_rows, mut queries, mut head) = (0, 0, 0);
+        // Most that any attention asks for: rows of scores, values of their queries, elements of a norm.
+        let (mut score_rows, mut queries, mut normed) = (0, 0, 0);
         for attention in model.branches().iter().filter_map(|branch| branch.layer.attention()) {
             let rows = rows_together(attention.group) * attention.group;
             score_rows = score_rows.max(rows);
             queries = queries.max(rows * (attention.key + attention.value));
-            head = head.max(attention.key);
+            normed = normed.max(attention.normed);
         }
         let local = || Local {
             scores: vec![],
             queries: vec![0.0; queries],
-            head: vec![0.0; head],
+            normed: vec![0.0; normed],
             padded: vec![0.0; BATCH * 16],
         };
         let locals = (0..pool.threads()).map(|_| local()).collect();
@@ -273,12 +273,14 @@ impl Backend for Cpu {
                 let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
                 let k = &mut rest[..heads.kv_heads * heads.head_dim];
                 for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
-                    for head in part.chunks_exact_mut(heads.head_dim) {
-                        if let Some(norm) = norm {
-                            let copy = &mut local.head[..head.len()];
-                            copy.copy_from_slice(head);
-                            normalise(isa, norm, copy, head);
+                    if let Some(norm) = norm {
+                        for x in part.chunks_exact_mut(norm.weight.width()) {
+                            let before = &mut local.normed[..x.len()];
+                            before.copy_from_slice(x);
+                            normalise(isa, norm, before, x);
                         }
+                    }
+                    for head in part.chunks_exact_mut(heads.head_dim) {
                         if let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation {
                             let (cos, sin) = (&cos[t * pairs..][..pairs], &sin[t * pairs..][..pairs]);
                             let head = &mut head[first..first + 2 * pairs];
@@ -294,14 +296,14 @@ impl Backend for Cpu {
     }
 
     fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
-        let Attend { cache, heads, width, scale, sinks, .. } = *attend;
+        let Attend { cache, heads, width, scale, soft_cap, sinks, .. } = *attend;
         let (isa, key, value, kv_heads) = (self.isa, cache.key_dim(), cache.value_dim(), cache.kv_heads());
         let group = heads / kv_heads;
         let block = rows_together(group);
         let how = |heads: Range<usize>| Attention {
             heads: heads.len(),
             scale,
-            soft_cap: None,
+            soft_cap,
             sinks: sinks.map(|sinks| &sinks[heads]),
         };
         let out = &mut out[..rows * heads * value];
@@ -375,8 +377,8 @@ impl Backend for Cpu {
         });
     }
 
-    fn add(&mut self, x: &mut [f32], y: &[f32]) {
-        vector::add(self.isa, x, y);
+    fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
+        vector::axpy(self.isa, scale, y, x);
     }
 
     fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {

@@ -35,9 +35,9 @@ pub struct Heads<'a> {
     pub head_dim: usize,
     /// Elements of a row: what follows the heads is left alone.
     pub width: usize,
-    /// Norm of each query head.
+    /// Norm of each query head, or of all together, as wide as its weight is.
     pub q_norm: Option<&'a NormWeights>,
-    /// Norm of each key head.
+    /// Norm of each key head, or of all together.
     pub k_norm: Option<&'a NormWeights>,
     /// How they are rotated, if positions are rotary.
     pub rotation: Option<Rotated<'a>>,
@@ -78,6 +78,8 @@ pub struct Attend<'a> {
     pub window: Option<usize>,
     /// Scores are multiplied by this.
     pub scale: f32,
+    /// `c` in `c · tanh(score / c)`, for scores that were multiplied.
+    pub soft_cap: Option<f32>,
     /// For each query head, a score that goes to no position.
     pub sinks: Option<&'a [f32]>,
 }
@@ -140,8 +142,8 @@ pub trait Backend {
     /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);
 
-    /// `x += y`.
-    fn add(&mut self, x: &mut [f32], y: &[f32]);
+    /// `x += scale · y`.
+    fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32);
 
     /// Measures the limits of this machine that bound the backend, with the matrices of a model; `None` if there are
     /// none but the backend itself. Takes a good part of a second.

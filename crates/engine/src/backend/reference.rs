@@ -74,11 +74,13 @@ impl Backend for Reference {
     fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
         let d = heads.head_dim;
         for (t, row) in qk.chunks_exact_mut(heads.width).enumerate().take(rows) {
-            for (h, head) in row.chunks_exact_mut(d).enumerate().take(heads.heads + heads.kv_heads) {
-                let norm = if h < heads.heads { heads.q_norm } else { heads.k_norm };
-                if let Some(norm) = norm {
-                    normalise(norm, head);
-                }
+            let (q, rest) = row.split_at_mut(heads.heads * d);
+            let k = &mut rest[..heads.kv_heads * d];
+            for (part, norm) in [(&mut *q, heads.q_norm), (&mut *k, heads.k_norm)] {
+                let Some(norm) = norm else { continue };
+                part.chunks_exact_mut(norm.weight.width()).for_each(|x| normalise(norm, x));
+            }
+            for head in q.chunks_exact_mut(d).chain(k.chunks_exact_mut(d)) {
                 let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation else { continue };
                 let head = &mut head[first..first + 2 * pairs];
                 for i in 0..pairs {
@@ -101,7 +103,8 @@ impl Backend for Reference {
                 let query = &q[t * attend.width + h * key..][..key];
                 let (keys, values) = attend.cache.head(h / group, attend.visible(t));
                 self.scores.clear();
-                self.scores.extend(keys.chunks_exact(key).map(|key| dot(query, key) * attend.scale));
+                let capped = |score: f32| attend.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
+                self.scores.extend(keys.chunks_exact(key).map(|key| capped(dot(query, key) * attend.scale)));
                 // The last score goes to no position.
                 self.scores.extend(attend.sinks.map(|sinks| sinks[h]));
                 let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -127,8 +130,8 @@ impl Backend for Reference {
         }
     }
 
-    fn add(&mut self, x: &mut [f32], y: &[f32]) {
-        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+    fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += scale * y);
     }
 }
 

@@ -195,7 +195,7 @@ impl Backend for Probed<'_> {
         self.backend.activate(act, gated, x, rows, out);
     }
 
-    fn add(&mut self, x: &mut [f32], y: &[f32]) {
-        self.backend.add(x, y);
+    fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
+        self.backend.add(x, y, scale);
     }
 }

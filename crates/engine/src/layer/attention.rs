@@ -24,15 +24,17 @@ pub(crate) struct Attention {
     pub(crate) window: Option<usize>,
     /// Scores are multiplied by this.
     pub(crate) scale: f32,
+    /// `c` in `c · tanh(score / c)`.
+    pub(crate) soft_cap: Option<f32>,
     /// Which rotary embedding of the model, if positions are rotary.
     pub(crate) rope: Option<usize>,
     /// The order in which the rows of q and k lie.
     pub(crate) rope_order: RopeOrder,
     /// q, k and v.
     pub(crate) qkv: Arc<Projection>,
-    /// Norm of each query head.
+    /// Norm of each query head, or of all together.
     pub(crate) q_norm: Option<NormWeights>,
-    /// Norm of each key head.
+    /// Norm of each key head, or of all together.
     pub(crate) k_norm: Option<NormWeights>,
     /// f32, `[heads]`: for each query head, a score that goes to no position.
     pub(crate) sinks: Option<Tensor>,
@@ -54,6 +56,7 @@ impl Attention {
             head_dim: size(says.head_dim)?,
             window: says.window.map(|window| usize::try_from(window).unwrap_or(usize::MAX)),
             scale: says.scale,
+            soft_cap: says.soft_cap,
             rope: says.rope.as_ref().map(|rope| build.rope(rope)),
             rope_order: build.rope_order,
             qkv: build.projection(&at("qkv"))?,
@@ -92,7 +95,9 @@ impl Layer for Attention {
 
     fn attention(&self) -> Option<HeadSizes> {
         let group = self.heads / self.kv_heads;
-        Some(HeadSizes { group, key: self.head_dim, value: self.head_dim })
+        let norms = [&self.q_norm, &self.k_norm].into_iter().flatten();
+        let normed = norms.map(|norm| norm.weight.width()).max().unwrap_or(0);
+        Some(HeadSizes { group, key: self.head_dim, value: self.head_dim, normed })
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
@@ -126,6 +131,7 @@ impl Layer for Attention {
                 position,
                 window: self.window,
                 scale: self.scale,
+                soft_cap: self.soft_cap,
                 sinks: self.sinks.as_ref().map(Tensor::as_f32),
             };
             let mixed = &mut mixed[segment.row * q..][..segment.tokens.len() * q];

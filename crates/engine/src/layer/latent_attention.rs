@@ -114,7 +114,7 @@ impl Layer for LatentAttention {
     }
 
     fn attention(&self) -> Option<HeadSizes> {
-        Some(HeadSizes { group: self.heads, key: self.key(), value: self.latent })
+        Some(HeadSizes { group: self.heads, key: self.key(), value: self.latent, normed: 0 })
     }
 
     fn room(&self) -> Room {
@@ -193,8 +193,16 @@ impl Layer for LatentAttention {
             for (row, position) in keys.chunks_exact(width).zip(position..) {
                 cache.write(position, &row[heads * key..], &[]);
             }
-            let attend =
-                Attend { cache, heads, width, position, window: None, scale: self.scale, sinks: None };
+            let attend = Attend {
+                cache,
+                heads,
+                width,
+                position,
+                window: None,
+                scale: self.scale,
+                soft_cap: None,
+                sinks: None,
+            };
             let mixed = &mut mixed[segment.row * heads * latent..][..segment.tokens.len() * heads * latent];
             pass.backend.attend(&attend, keys, segment.tokens.len(), mixed);
         }

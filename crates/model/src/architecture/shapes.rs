@@ -47,8 +47,11 @@ impl Shapes<'_> {
             Computes::FeedForward(ffn) => self.feed_forward(path, *ffn),
             Computes::Mixture(mixture) => self.mixture(path, mixture),
             Computes::Residual(branches) => {
+                if branches.first().is_some_and(|branch| branch.parallel) {
+                    return Err(NotRun::new(format!("`{path}` begins with a branch beside another")));
+                }
                 for branch in branches {
-                    for norm in [Some(branch.norm), branch.post_norm].into_iter().flatten() {
+                    for norm in [branch.norm, branch.post_norm].into_iter().flatten() {
                         self.shape(&format!("{path}.{norm}.weight"), &[Some(self.hidden())])?;
                     }
                 }
@@ -78,9 +81,11 @@ impl Shapes<'_> {
         if self.extents.contains_key(&*sinks) {
             self.shape(&sinks, &[Some(heads)])?;
         }
-        for norm in ["q_norm", "k_norm"] {
+        for (norm, all) in [("q_norm", q), ("k_norm", kv)] {
             if self.architecture.get(&format!("{path}.{norm}")).is_some() {
-                self.shape(&format!("{path}.{norm}.weight"), &[Some(head_dim)])?;
+                let weight = format!("{path}.{norm}.weight");
+                // All heads together, or each.
+                self.shape(&weight, &[Some(all)]).or_else(|_| self.shape(&weight, &[Some(head_dim)]))?;
             }
         }
         Ok(())

@@ -196,6 +196,17 @@ pub fn lose_output_bias(d: &mut Description, own: &dyn Fn(&str) -> bool) {
     }
 }
 
+/// Records the loss of heads that together are not as wide as the residual stream, with which llama.cpp refuses the file.
+pub fn lose_head_dim(d: &mut Description, c: &Config) {
+    if c.heads.checked_mul(*c.head_dim) != Some(*c.hidden) {
+        d.lose(
+            "head_dim",
+            "",
+            "llama.cpp wants heads as wide as the residual stream here, and refuses the file",
+        );
+    }
+}
+
 /// Adds the window of some layers, as llama.cpp reads it; `period` is its default where no key gives it.
 pub fn gguf_windows(d: &mut Description, c: &Config, architecture: &str, period: Option<u64>) {
     let key = |rest: &str| format!("{architecture}.attention.{rest}");
@@ -284,4 +295,15 @@ pub fn late_windows(d: &mut Description, c: &Config) {
 /// Adds the list of layers with a window: `layer_types`.
 pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));
+}
+
+/// Adds what scores are divided by the root of, as Gemma has it.
+pub(crate) fn query_scalar(d: &mut Description, c: &Config) {
+    // A whole number in every released model, which the square root of a power does not always give back.
+    let scalar = c.attention_scale.powi(-2);
+    let near = (scalar - scalar.round()).abs() < 1e-3;
+    match u64::try_from(scalar.round() as i64) {
+        Ok(whole) if near => d.count("query_pre_attn_scalar", whole),
+        _ => d.number("query_pre_attn_scalar", scalar),
+    }
 }

@@ -100,6 +100,8 @@ pub struct Config {
     pub windowed: Field<Vec<bool>>,
     /// Scores are multiplied by this before the softmax.
     pub attention_scale: Field<f64>,
+    /// `c` in `c · tanh(score / c)`, for scores that were multiplied; 0: none.
+    pub score_soft_cap: Field<f64>,
     /// Scores of layer `i`, counted from 0, are divided by `i + 1` as well (GPT-2).
     pub attention_scale_by_layer: Field<bool>,
     /// The activation inside the feed-forward network.
@@ -108,6 +110,12 @@ pub struct Config {
     pub attention_bias: Field<Option<bool>>,
     /// The feed-forward network's linear layers have biases: `None`, the file decides.
     pub ffn_bias: Field<Option<bool>>,
+    /// Rows of the token embedding are multiplied by this (Granite).
+    pub embedding_scale: Field<f64>,
+    /// Results of attention and of feed-forward networks are multiplied by this before they are added (Granite).
+    pub residual_scale: Field<f64>,
+    /// Logits are divided by this (Granite).
+    pub logit_divisor: Field<f64>,
     /// `c` in `c · tanh(logits / c)`; 0: none.
     pub logit_soft_cap: Field<f64>,
     /// The output matrix is the token embedding: `Some(false)` says that it is not, `None` that the
@@ -174,8 +182,20 @@ impl Config {
         if self.rope_dims.value != *self.head_dim {
             fields.push(f("rope_dims", self.rope_dims.to_string(), &self.rope_dims.origin));
         }
-        if *self.logit_soft_cap > 0.0 {
-            fields.push(f("logit_soft_cap", self.logit_soft_cap.to_string(), &self.logit_soft_cap.origin));
+        let scales = [
+            ("embedding_scale", &self.embedding_scale),
+            ("residual_scale", &self.residual_scale),
+            ("logit_divisor", &self.logit_divisor),
+        ];
+        for (name, scale) in scales.into_iter().filter(|(_, scale)| (scale.value - 1.0).abs() > 0.0) {
+            fields.push(f(name, scale.to_string(), &scale.origin));
+        }
+        for (name, cap) in
+            [("score_soft_cap", &self.score_soft_cap), ("logit_soft_cap", &self.logit_soft_cap)]
+        {
+            if **cap > 0.0 {
+                fields.push(f(name, cap.to_string(), &cap.origin));
+            }
         }
         if *self.token_types > 0 {
             fields.push(f("token_types", self.token_types.to_string(), &self.token_types.origin));
@@ -252,6 +272,7 @@ static NULLABLE: &[&str] = &[
     "n_group",
     "n_inner",
     "num_key_value_heads",
+    "num_ln_in_parallel_attn",
     "num_nextn_predict_layers",
     "partial_rotary_factor",
     "q_lora_rank",

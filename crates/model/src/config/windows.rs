@@ -112,13 +112,22 @@ pub fn late(r: &mut Reader, base: Config, absent: u64) -> Config {
 /// Windows in all layers but every `period`th, or as a list says; `absent` is the width where config.json does not
 /// say it.
 pub fn alternating(r: &mut Reader, base: Config, absent: u64, period: u64) -> Config {
+    alternate(r, base, absent, period, PATTERN)
+}
+
+/// The same where config.json has only the list.
+pub fn alternating_by_types(r: &mut Reader, base: Config, absent: u64, period: u64) -> Config {
+    alternate(r, base, absent, period, Keys { hf: &[], ..PATTERN })
+}
+
+fn alternate(r: &mut Reader, base: Config, absent: u64, period: u64, pattern: Keys) -> Config {
     let window = width(r, Some(absent));
     let windowed = match of_types(r, &base) {
         Some(types) => {
-            r.overridden(PATTERN, "`layer_types` says it");
+            r.overridden(pattern, "`layer_types` says it");
             types
         }
-        None => of_pattern(r, &base, period),
+        None => of_pattern(r, &base, period, pattern),
     };
     if r.dialect() == DialectName::Hf
         && let Some((key, Fact::Null)) = r.said(WINDOW)
@@ -155,12 +164,12 @@ fn of_types(r: &mut Reader, c: &Config) -> Option<Field<Vec<bool>>> {
 }
 
 /// Every how many layers one has no window: a number, or in GGUF a flag for each layer.
-fn of_pattern(r: &mut Reader, c: &Config, period: u64) -> Field<Vec<bool>> {
+fn of_pattern(r: &mut Reader, c: &Config, period: u64, pattern: Keys) -> Field<Vec<bool>> {
     let all = |period: u64| {
         let windowed = |n: usize| period == 0 || n as u64 % period < period - 1;
         (0..layers(c)).map(windowed).collect()
     };
-    if let Some((key, Fact::List(list))) = r.fact(PATTERN)
+    if let Some((key, Fact::List(list))) = r.fact(pattern)
         && r.dialect() == DialectName::Gguf
     {
         let flag = |fact: &Fact| match fact {
@@ -178,7 +187,7 @@ fn of_pattern(r: &mut Reader, c: &Config, period: u64) -> Field<Vec<bool>> {
     }
     // Python divides by it: 0 is no period there, and every layer in llama.cpp.
     let least = u64::from(r.dialect() == DialectName::Hf);
-    match r.count(PATTERN, least) {
+    match r.count(pattern, least) {
         Some(period) => Field { value: all(*period), origin: period.origin },
         None => Field::default(all(period), "as the family was trained"),
     }

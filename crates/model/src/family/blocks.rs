@@ -43,11 +43,12 @@ impl Decoder {
             hidden: *c.hidden,
             context: *c.context,
             layers: *c.layers,
+            logit_divisor: Some(*c.logit_divisor as f32).filter(|by| (by - 1.0).abs() > 0.0),
             logit_soft_cap: (*c.logit_soft_cap > 0.0).then_some(*c.logit_soft_cap as f32),
         };
         Decoder {
             computes: Computes::Decoder(computes),
-            token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
+            token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden).scaled(*c.embedding_scale as f32),
             position_embedding: None,
             layers: Layers((0..*c.layers).map(block).collect()),
             output_norm: norm(c),
@@ -86,13 +87,13 @@ pub struct Block {
     #[module(flatten)]
     computes: Computes,
     /// Before attention.
-    pub attention_norm: Norm,
+    pub attention_norm: Option<Norm>,
     /// [`Attention`], or a module of your own.
     pub attention: Box<dyn Module>,
     /// After attention.
     pub attention_post_norm: Option<Norm>,
     /// Before the feed-forward network.
-    pub ffn_norm: Norm,
+    pub ffn_norm: Option<Norm>,
     /// [`GatedFfn`], [`Ffn`], [`MoeFfn`], or a module of your own.
     pub ffn: Box<dyn Module>,
     /// After the feed-forward network.
@@ -117,14 +118,11 @@ impl Block {
         ffn: impl Module + 'static,
     ) -> Block {
         Block {
-            computes: Computes::Residual(vec![
-                Branch { norm: "attention_norm", layer: "attention", post_norm: None },
-                Branch { norm: "ffn_norm", layer: "ffn", post_norm: None },
-            ]),
-            attention_norm: norm(c),
+            computes: residual(c, true, false),
+            attention_norm: Some(norm(c)),
             attention: Box::new(attention),
             attention_post_norm: None,
-            ffn_norm: norm(c),
+            ffn_norm: Some(norm(c)),
             ffn: Box::new(ffn),
             ffn_post_norm: None,
         }
@@ -133,17 +131,51 @@ impl Block {
     /// The same with norms after both, too.
     #[must_use]
     pub fn with_post_norms(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
-        let (attention, ffn) = ("attention_post_norm", "ffn_post_norm");
         Block {
-            computes: Computes::Residual(vec![
-                Branch { norm: "attention_norm", layer: "attention", post_norm: Some(attention) },
-                Branch { norm: "ffn_norm", layer: "ffn", post_norm: Some(ffn) },
-            ]),
+            computes: residual(c, true, true),
             attention_post_norm: Some(norm(c)),
             ffn_post_norm: Some(norm(c)),
             ..self
         }
     }
+
+    /// The same with norms after both, and none before them.
+    #[must_use]
+    pub fn with_post_norms_alone(self, c: &Config, norm: fn(&Config) -> Norm) -> Block {
+        let computes = residual(c, false, true);
+        Block { computes, attention_norm: None, ffn_norm: None, ..self.with_post_norms(c, norm) }
+    }
+
+    /// The same with a feed-forward network beside attention, after the same norm.
+    #[must_use]
+    pub fn in_parallel(self, c: &Config) -> Block {
+        let scale = *c.residual_scale as f32;
+        let branch = |layer, parallel| Branch {
+            norm: Some("attention_norm"),
+            layer,
+            post_norm: None,
+            scale,
+            parallel,
+        };
+        let computes = Computes::Residual(vec![branch("attention", false), branch("ffn", true)]);
+        Block { computes, ffn_norm: None, ..self }
+    }
+}
+
+/// Attention and a feed-forward network one after the other, each with a norm before it, after it, or both.
+fn residual(c: &Config, before: bool, after: bool) -> Computes {
+    let scale = *c.residual_scale as f32;
+    let branch = |norm, layer, post_norm| Branch {
+        norm: before.then_some(norm),
+        layer,
+        post_norm: after.then_some(post_norm),
+        scale,
+        parallel: false,
+    };
+    Computes::Residual(vec![
+        branch("attention_norm", "attention", "attention_post_norm"),
+        branch("ffn_norm", "ffn", "ffn_post_norm"),
+    ])
 }
 
 /// A norm of the residual stream.
@@ -270,6 +302,13 @@ impl Attention {
     pub fn with_head_norms(self, c: &Config) -> Attention {
         let norm = || Some(RmsNorm::new(Axis::HeadDim.of(*c.head_dim)).with_eps(*c.norm_eps as f32));
         Attention { q_norm: norm(), k_norm: norm(), ..self }
+    }
+
+    /// The same with a norm of all queries of a token together, and one of all its keys. Every rank has them whole.
+    #[must_use]
+    pub fn with_joint_norms(self, c: &Config) -> Attention {
+        let norm = |heads: u64| Some(RmsNorm::new(heads * *c.head_dim).with_eps(*c.norm_eps as f32));
+        Attention { q_norm: norm(*c.heads), k_norm: norm(*c.kv_heads), ..self }
     }
 
     /// The same with keys that have no bias.

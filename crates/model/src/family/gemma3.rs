@@ -126,13 +126,7 @@ impl Family for Gemma3 {
                 d.count("sliding_window_pattern", period);
             }
         }
-        // A whole number in every released model, which the square root of a power does not always give back.
-        let scalar = c.attention_scale.powi(-2);
-        let near = (scalar - scalar.round()).abs() < 1e-3;
-        match u64::try_from(scalar.round() as i64) {
-            Ok(whole) if near => d.count("query_pre_attn_scalar", whole),
-            _ => d.number("query_pre_attn_scalar", scalar),
-        }
+        describe::query_scalar(&mut d, c);
         d.flag("tie_word_embeddings", !own("output.weight"));
         d.put("attn_logit_softcapping", Fact::Null);
         d.put("final_logit_softcapping", if soft_cap { Fact::Number(*c.logit_soft_cap) } else { Fact::Null });

@@ -4,15 +4,20 @@ mod bert;
 pub mod blocks;
 mod claim;
 mod deepseek_v3;
+mod falcon;
+mod gemma2;
 mod gemma3;
 mod gpt2;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod mixtral;
+mod olmo2;
 mod phi3;
 mod qwen;
 mod qwen3moe;
 mod register;
+mod starcoder2;
 mod whisper;
 
 use tensor::RopeOrder;
@@ -73,6 +78,11 @@ static FAMILIES: &[&dyn Family] = &[
     &qwen::QWEN3,
     &qwen3moe::Qwen3Moe,
     &phi3::Phi3,
+    &starcoder2::StarCoder2,
+    &granite::Granite,
+    &olmo2::Olmo2,
+    &gemma2::Gemma2,
+    &falcon::Falcon,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

@@ -156,7 +156,7 @@ fn modules_say_what_they_compute() {
     assert_eq!(arch.decoder.layers, 2);
     let Some(Computes::Residual(branches)) = arch.get("layers.1") else { panic!("a block") };
     let names: Vec<_> = branches.iter().map(|b| (b.norm, b.layer, b.post_norm)).collect();
-    assert_eq!(names, [("attention_norm", "attention", None), ("ffn_norm", "ffn", None)]);
+    assert_eq!(names, [(Some("attention_norm"), "attention", None), (Some("ffn_norm"), "ffn", None)]);
     assert!(matches!(arch.get("layers.1.ffn_norm"), Some(Computes::Norm(Norm::Rms { .. }))));
     assert!(matches!(arch.get("layers.1.ffn"), Some(Computes::FeedForward(ffn)) if ffn.gated));
     assert_eq!(arch.get("layers.1.attention.q_norm"), None);
@@ -180,6 +180,7 @@ fn a_module_that_says_nothing_is_not_run() {
                     hidden,
                     context,
                     layers,
+                    logit_divisor: None,
                     logit_soft_cap: None,
                 })));
             }

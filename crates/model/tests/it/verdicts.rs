@@ -28,6 +28,11 @@ const CLASSES: &[(&str, &str)] = &[
     ("GptOssConfig", "GptOssForCausalLM"),
     ("BertConfig", "BertModel"),
     ("WhisperConfig", "WhisperForConditionalGeneration"),
+    ("Starcoder2Config", "Starcoder2ForCausalLM"),
+    ("GraniteConfig", "GraniteForCausalLM"),
+    ("Olmo2Config", "Olmo2ForCausalLM"),
+    ("Gemma2Config", "Gemma2ForCausalLM"),
+    ("FalconConfig", "FalconForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

@@ -1,11 +1,11 @@
 //! A family of models of your own: described, shared by ranks and run as any other.
 //!
-//! `cargo run --release -p weighbridge --example own_family -- PATH ID…`, where PATH is a StarCoder 2 as transformers or
+//! `cargo run --release -p weighbridge --example own_family -- PATH ID…`, where PATH is a model of Arcee as transformers or
 //! llama.cpp has it, and the IDs are tokens.
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 
-mod starcoder2;
+mod arcee;
 
 use std::error::Error;
 
@@ -13,10 +13,10 @@ use weighbridge::{Mesh, PlanBuilder, Runtime, RuntimeOptions, describe, model, o
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("wanted a checkpoint of StarCoder 2")?;
+    let path = arguments.next().ok_or("wanted a checkpoint of Arcee")?;
     let ids = arguments.map(|id| id.parse()).collect::<Result<Vec<u32>, _>>()?;
     // From now on its checkpoints are known in every part of the program.
-    model::register(&starcoder2::StarCoder2)?;
+    model::register(&arcee::Arcee)?;
 
     let checkpoint = open(&path)?;
     let model = describe(&checkpoint)?;

@@ -43,10 +43,10 @@ fn examples_run_and_say_what_they_should() {
         ("own_scheme", vec![&hf], "acme-b32: "),
         ("own_format", vec![dir.path()], "rank 1: down.weight [16, 32] of acme\n"),
     ];
-    let starcoder2 = out("starcoder2");
-    std::fs::create_dir(&starcoder2).unwrap();
-    crate::perturbed::Family::read("starcoder2").write(&starcoder2, &serde_json::Value::Null);
-    runs.push(("own_family", vec![&starcoder2, arg("5"), arg("7")], "starcoder2: 3 layers of 32\nrank 0: "));
+    let arcee = out("arcee");
+    std::fs::create_dir(&arcee).unwrap();
+    crate::perturbed::Family::read("arcee").write(&arcee, &serde_json::Value::Null);
+    runs.push(("own_family", vec![&arcee, arg("5"), arg("7")], "arcee: 3 layers of 32\nrank 0: "));
     for (name, arguments, wanted) in runs {
         let said = said(name, &arguments);
         assert!(said.contains(wanted) && !said.is_empty(), "{name}: {said}");

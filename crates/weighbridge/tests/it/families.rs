@@ -192,6 +192,9 @@ fn both_ecosystems_give_the_same_parameters() {
                 .split("-masked")
                 .next()
                 .unwrap()
+                .split("-grouped")
+                .next()
+                .unwrap()
                 .replace("mistral", "llama"),
         );
     }
@@ -398,7 +401,7 @@ fn layers_of_vllm_hold_every_parameter() {
         }
     }
     let wanted = |name: &str| nameless.get(name).cloned().unwrap_or_default();
-    assert_eq!(wanted("bert"), ["output.weight", "pooler.bias", "pooler.weight"]);
+    assert_eq!(wanted("bert"), ["pooler.bias", "pooler.weight"]);
     // Biases of queries and values, which have zeros between them there.
     assert_eq!(wanted("whisper").len(), 5, "{:?}", wanted("whisper"));
     let all: Vec<&str> = nameless.keys().map(String::as_str).collect();
@@ -478,7 +481,7 @@ fn what_is_not_run_is_refused_by_name_and_why() {
 fn every_family_has_its_file() {
     let files: BTreeSet<String> = families().into_iter().map(|f| f.name).collect();
     // The family of the example has its file in `own`.
-    for family in model::families().into_iter().filter(|family| family.name() != "starcoder2") {
+    for family in model::families().into_iter().filter(|family| family.name() != "arcee") {
         assert!(files.contains(family.name()), "golden/families has no file of `{}`", family.name());
     }
 }

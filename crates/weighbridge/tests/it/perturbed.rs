@@ -273,5 +273,12 @@ families!(
     gpt_oss,
     bert,
     qwen3_biased,
-    gemma3_parts
+    gemma3_parts,
+    starcoder2,
+    granite,
+    olmo2,
+    olmo2_biased,
+    gemma2,
+    falcon,
+    falcon_grouped
 );

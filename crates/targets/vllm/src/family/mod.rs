@@ -3,11 +3,15 @@
 mod bert;
 mod decoder;
 mod deepseek_v3;
+mod falcon;
+mod gemma2;
 mod gemma3;
 mod gpt2;
 mod gpt_oss;
 mod mixtral;
+mod olmo2;
 mod qwen3moe;
+mod starcoder2;
 mod whisper;
 
 use model::{Ends, Rule};
@@ -34,7 +38,10 @@ pub(crate) struct Names {
 static FAMILIES: &[(&str, &Names)] = &[
     ("llama", &decoder::NAMES),
     ("mixtral", &mixtral::NAMES),
+    ("falcon", &falcon::NAMES),
+    ("gemma2", &gemma2::NAMES),
     ("gemma3", &gemma3::NAMES),
+    ("granite", &decoder::NAMES),
     ("gpt2", &gpt2::NAMES),
     ("qwen2", &decoder::NAMES),
     ("qwen3", &decoder::NAMES),
@@ -43,6 +50,8 @@ static FAMILIES: &[(&str, &Names)] = &[
     ("deepseek_v3", &deepseek_v3::NAMES),
     ("gpt-oss", &gpt_oss::NAMES),
     ("bert", &bert::NAMES),
+    ("olmo2", &olmo2::NAMES),
+    ("starcoder2", &starcoder2::NAMES),
     ("whisper", &whisper::NAMES),
 ];
 

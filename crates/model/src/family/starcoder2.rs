@@ -4,15 +4,18 @@
 //! Source: transformers `Starcoder2ForCausalLM`@v5.23; llama.cpp conversion/starcoder.py, src/models/starcoder2.cpp and
 //! gguf-py/gguf/tensor_mapping.py@0c1e57098.
 
-use weighbridge::model::config::{
-    Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, WithoutEffect, describe, windows,
-};
-use weighbridge::model::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
-use weighbridge::model::family::blocks::{Attention, Bias, Block, Decoder, Ffn, Norm};
-use weighbridge::model::{Activation, Description, DialectName, Family};
-use weighbridge::module::Module;
+use crate::activation::Activation;
+use crate::config::describe::{self, Description};
+use crate::config::{Config, DecoderKeys, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, WithoutEffect, windows};
+use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, HF_LLAMA, Rule};
+use crate::ecosystem::DialectName;
+use crate::module::Module;
 
-pub(crate) struct StarCoder2;
+use super::Family;
+use super::blocks::{self, Attention, Bias, Block, Decoder, Ffn};
+
+/// The unit that stands for the family in the table.
+pub(super) struct StarCoder2;
 
 impl Family for StarCoder2 {
     fn name(&self) -> &'static str {
@@ -47,13 +50,7 @@ impl Family for StarCoder2 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => &[
-                ("residual_dropout", "for training"),
-                ("embedding_dropout", "for training"),
-                ("attention_bias", "of other families: `use_bias` says it"),
-                ("mlp_bias", "of other families: `use_bias` says it"),
-                ("rms_norm_eps", "of other families: these norms have `norm_epsilon`"),
-            ],
+            DialectName::Hf => WITHOUT_EFFECT,
         }
     }
 
@@ -63,6 +60,7 @@ impl Family for StarCoder2 {
                 let eps = "attention.layer_norm_epsilon";
                 let mut d = describe::gguf(c, "starcoder2", eps, Activation::GeluTanh);
                 describe::gguf_rotary(&mut d, c, "starcoder2");
+                describe::lose_head_dim(&mut d, c);
                 describe::lose_window(&mut d, c, "window");
                 if !own("layers.0.attention.output.bias") {
                     d.lose("use_bias", "", "llama.cpp wants biases here, and refuses a file without them");
@@ -86,9 +84,9 @@ impl Family for StarCoder2 {
         let block = |n| {
             let bias = Bias::from(*c.attention_bias);
             let attention = Attention::new(c, n, bias, bias).rotary(c, n);
-            Block::new(c, Norm::layer, attention, Ffn::new(c, Bias::from(*c.ffn_bias)))
+            Block::new(c, blocks::Norm::layer, attention, Ffn::new(c, Bias::from(*c.ffn_bias)))
         };
-        Box::new(Decoder::new(c, Norm::layer, block))
+        Box::new(Decoder::new(c, blocks::Norm::layer, block))
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
@@ -100,6 +98,14 @@ impl Family for StarCoder2 {
         })
     }
 }
+
+static WITHOUT_EFFECT: &WithoutEffect = &[
+    ("residual_dropout", "for training"),
+    ("embedding_dropout", "for training"),
+    ("attention_bias", "of other families: `use_bias` says it"),
+    ("mlp_bias", "of other families: `use_bias` says it"),
+    ("rms_norm_eps", "of other families: these norms have `norm_epsilon`"),
+];
 
 static GGUF: &[Rule] = &[
     Rule::same("layers.{n}.attention_norm.bias", "blk.{n}.attn_norm.bias"),
