@@ -4,6 +4,7 @@ mod bert;
 pub mod blocks;
 mod claim;
 mod deepseek_v3;
+mod gemma2;
 mod gemma3;
 mod gpt2;
 mod gpt_oss;
@@ -79,6 +80,7 @@ static FAMILIES: &[&dyn Family] = &[
     &starcoder2::StarCoder2,
     &granite::Granite,
     &olmo2::Olmo2,
+    &gemma2::Gemma2,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

@@ -31,6 +31,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("Starcoder2Config", "Starcoder2ForCausalLM"),
     ("GraniteConfig", "GraniteForCausalLM"),
     ("Olmo2Config", "Olmo2ForCausalLM"),
+    ("Gemma2Config", "Gemma2ForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

@@ -63,7 +63,9 @@ impl Layout for Vllm {
             placed.extend(parts.iter().map(|part| (*part).to_owned()));
             targets.push(Target { name, expr, scheme: None });
         }
-        let nameless = params.iter().filter(|p| !placed.contains(&p.name)).map(|p| p.name.clone()).collect();
+        // What is tied to another parameter needs no name of its own.
+        let nameless = params.iter().filter(|p| !placed.contains(&p.name) && p.tied_to.is_none());
+        let nameless = nameless.map(|p| p.name.clone()).collect();
         Ok(RuntimeLayout { targets, rope_order: RopeOrder::Half, nameless })
     }
 }

@@ -277,5 +277,6 @@ families!(
     starcoder2,
     granite,
     olmo2,
-    olmo2_biased
+    olmo2_biased,
+    gemma2
 );

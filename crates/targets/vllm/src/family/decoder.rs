@@ -31,3 +31,6 @@ pub(super) static RULES: &[Rule] = &[
     Rule::same("output_norm.weight", "model.norm.weight"),
     Rule::same("output.weight", "lm_head.weight"),
 ];
+
+/// The same but for the last, where the output has no module of its own.
+pub(super) static WITHOUT_OUTPUT: &[Rule] = RULES.split_at(RULES.len() - 1).0;

@@ -10,7 +10,7 @@ pub(super) static NAMES: Names =
     Names { rules: |_| vec![VLLM, DECODER], stages: Some(Ends::Everywhere), state: ShardedState::DECODER };
 
 /// Norms are stored as in transformers.
-static VLLM: &[Rule] = &[
+pub(super) static VLLM: &[Rule] = &[
     Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
     Rule::with("layers.{n}.attention.q_norm.weight", "model.layers.{n}.self_attn.q_norm.weight", add_one),
     Rule::with("layers.{n}.attention.k_norm.weight", "model.layers.{n}.self_attn.k_norm.weight", add_one),
