@@ -150,6 +150,11 @@ def candidates(names, arrays, config):
     if one.ndim == 3:
         for start in (0, 1):
             yield "every_second", names, {"axis": 1, "start": start}, one[:, start::2]
+    if "query_key_value" in names[0] and config.get("num_kv_heads"):
+        groups, heads = config["num_kv_heads"], config["num_attention_heads"]
+        split = one.reshape(groups, heads // groups + 2, -1, *one.shape[1:])
+        parts = [part.reshape(-1, *one.shape[1:]) for part in (split[:, :-2], split[:, -2], split[:, -1])]
+        yield "grouped", names, {"groups": groups, "heads": heads}, np.concatenate(parts)
     if "qk_nope_head_dim" in config and one.ndim == 2:
         heads, nope, value = (config[k] for k in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
         if one.shape[0] == heads * (nope + value):

@@ -65,11 +65,13 @@ SPECS = {
     "gemma2": decoder("Gemma2", dict(
         COMMON, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
         head_dim=16, sliding_window=32, query_pre_attn_scalar=16, tie_word_embeddings=True, pad_token_id=0)),
+    # The converter takes `num_kv_heads` for what `multi_query` says, and writes a context of 2048.
     "falcon": decoder("Falcon", dict(
-        COMMON, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=True)),
-    "falcon-new": decoder("Falcon", dict(
-        COMMON, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, tie_word_embeddings=False,
-        new_decoder_architecture=True)),
+        COMMON, max_position_embeddings=2048, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=1,
+        tie_word_embeddings=True)),
+    "falcon-grouped": decoder("Falcon", dict(
+        COMMON, max_position_embeddings=2048, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+        tie_word_embeddings=False, new_decoder_architecture=True, num_ln_in_parallel_attn=1)),
     # Of the example own_family, which registers it.
     "own/arcee": decoder("Arcee", GQA, vocab_size_written=True),
     "bert": {"architecture": "BertModel", "config": "BertConfig", "dtype": "float32", "arguments": BERT,

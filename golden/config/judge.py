@@ -240,7 +240,7 @@ def measured(found, wanted):
 def bound(family, case):
     act = {**FAMILIES[family]["arguments"], **case.get("set", {})}
     names = [act.get(k) for k in ("hidden_act", "hidden_activation", "activation_function")]
-    gelu = family in ("gpt2", "gemma3", "bert") or any("gelu" in str(n) for n in names)
+    gelu = family in ("gpt2", "gemma2", "gemma3", "bert", "starcoder2", "falcon", "falcon_grouped") or any("gelu" in str(n) for n in names)
     return NEAR_WITH_GELU if gelu else NEAR
 
 

@@ -97,9 +97,9 @@ FAMILIES["gemma2"] = decoder("Gemma2", dict(
 FALCON = dict(VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, layer_norm_epsilon=1e-3,
               max_position_embeddings=64, tie_word_embeddings=False,
               rope_parameters={"rope_type": "default", "rope_theta": 5000.0})
-FAMILIES["falcon"] = decoder("Falcon", FALCON)
-FAMILIES["falcon_new"] = decoder("Falcon", dict(
-    FALCON, num_hidden_layers=2, new_decoder_architecture=True, num_kv_heads=2),
+FAMILIES["falcon"] = decoder("Falcon", dict(FALCON, num_kv_heads=1))
+FAMILIES["falcon_grouped"] = decoder("Falcon", dict(
+    FALCON, num_hidden_layers=2, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True),
     only=["new_decoder_architecture", "num_kv_heads", "num_ln_in_parallel_attn", "multi_query", "parallel_attn", "bias"])
 
 # Every activation of transformers that has no parameters of its own.

@@ -131,6 +131,17 @@ SPECS = {
         ),
         "seed": 12, "tokens": 40, "std": 0.3, "norm_mean": 0.0,
     },
+    # Attention and the feed-forward network beside each other; one key and value head for all queries, in one matrix with
+    # them; gelu by erf; tied.
+    "falcon-tiny": {
+        "architecture": "FalconForCausalLM",
+        "config": "FalconConfig",
+        "arguments": dict(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=1, vocab_size=96,
+            max_position_embeddings=2048, layer_norm_epsilon=1e-4, bos_token_id=1, eos_token_id=2,
+        ),
+        "seed": 13, "tokens": 40, "std": 0.2, "norm_mean": 1.0,
+    },
 }
 
 

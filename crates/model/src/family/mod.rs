@@ -4,6 +4,7 @@ mod bert;
 pub mod blocks;
 mod claim;
 mod deepseek_v3;
+mod falcon;
 mod gemma2;
 mod gemma3;
 mod gpt2;
@@ -81,6 +82,7 @@ static FAMILIES: &[&dyn Family] = &[
     &granite::Granite,
     &olmo2::Olmo2,
     &gemma2::Gemma2,
+    &falcon::Falcon,
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,

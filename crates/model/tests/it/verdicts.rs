@@ -32,6 +32,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("GraniteConfig", "GraniteForCausalLM"),
     ("Olmo2Config", "Olmo2ForCausalLM"),
     ("Gemma2Config", "Gemma2ForCausalLM"),
+    ("FalconConfig", "FalconForCausalLM"),
 ];
 
 /// A value for a field whose default is none.

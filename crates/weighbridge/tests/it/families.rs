@@ -192,6 +192,9 @@ fn both_ecosystems_give_the_same_parameters() {
                 .split("-masked")
                 .next()
                 .unwrap()
+                .split("-grouped")
+                .next()
+                .unwrap()
                 .replace("mistral", "llama"),
         );
     }

@@ -128,12 +128,18 @@ fn gemma2_with_soft_caps_across_its_window() {
     check("gemma2-tiny");
 }
 
+#[test]
+fn falcon_with_branches_beside_each_other() {
+    check("falcon-tiny");
+}
+
 /// transformers 4 writes other keys than 5 does.
 #[test]
 fn configs_of_transformers_4_and_5_say_the_same() {
     let models = ["gpt2-tiny", "llama-tiny", "llama3-rope-tiny", "gemma3-tiny"];
     let models = models.into_iter().chain(["mistral-tiny", "qwen2-tiny", "qwen3-tiny", "phi3-tiny"]);
-    for model in models.chain(["starcoder2-tiny", "granite-tiny", "olmo2-tiny", "gemma2-tiny"]) {
+    for model in models.chain(["starcoder2-tiny", "granite-tiny", "olmo2-tiny", "gemma2-tiny", "falcon-tiny"])
+    {
         let read = |file: &str| -> Value {
             serde_json::from_slice(&std::fs::read(golden().join(model).join(file)).unwrap()).unwrap()
         };

@@ -27,7 +27,8 @@ impl Judged<'_> {
         let set = self.case["set"].as_object().into_iter().flatten();
         let gelu =
             set.filter(|(key, _)| key.contains("act")).any(|(_, word)| word.to_string().contains("gelu"));
-        let by_itself = ["gpt2", "gemma3", "bert"].contains(&self.family);
+        let by_itself = ["gpt2", "gemma2", "gemma3", "bert", "starcoder2", "falcon", "falcon_grouped"];
+        let by_itself = by_itself.contains(&self.family);
         if gelu || by_itself { NEAR_WITH_GELU } else { NEAR }
     }
 

@@ -278,5 +278,7 @@ families!(
     granite,
     olmo2,
     olmo2_biased,
-    gemma2
+    gemma2,
+    falcon,
+    falcon_grouped
 );

@@ -3,6 +3,7 @@
 mod bert;
 mod decoder;
 mod deepseek_v3;
+mod falcon;
 mod gemma2;
 mod gemma3;
 mod gpt2;
@@ -37,6 +38,7 @@ pub(crate) struct Names {
 static FAMILIES: &[(&str, &Names)] = &[
     ("llama", &decoder::NAMES),
     ("mixtral", &mixtral::NAMES),
+    ("falcon", &falcon::NAMES),
     ("gemma2", &gemma2::NAMES),
     ("gemma3", &gemma3::NAMES),
     ("granite", &decoder::NAMES),

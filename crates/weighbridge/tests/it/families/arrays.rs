@@ -112,6 +112,25 @@ pub(super) fn made(of: &Value, hf: &Arrays) -> Array {
             let half = one.shape[0] / heads / 2;
             one.reshaped(vec![heads, 2, half, rest]).permuted(&[0, 2, 1, 3]).reshaped(one.shape.clone())
         }
+        "grouped" => {
+            let (one, groups) = (source(), number("groups"));
+            let group = number("heads") / groups;
+            let head = one.shape[0] / groups / (group + 2);
+            let queries = groups * group * head;
+            one.picked(one.shape.clone(), |index| {
+                let mut from = index.to_vec();
+                // Which of queries, keys and values, and the row in it.
+                let (first, rows, row) = match index[0].checked_sub(queries) {
+                    None => (0, group * head, index[0]),
+                    Some(row) => match row.checked_sub(groups * head) {
+                        None => (group * head, head, row),
+                        Some(row) => ((group + 1) * head, head, row),
+                    },
+                };
+                from[0] = row / rows * (group + 2) * head + first + row % rows;
+                from
+            })
+        }
         "stacked" => {
             let parts: Vec<&Array> = sources.iter().map(|name| &hf[*name]).collect();
             let mut shape = parts[0].shape.clone();
