@@ -4,7 +4,6 @@
 //! Source: transformers `Gemma2ForCausalLM`@v5.23; llama.cpp conversion/gemma.py, `Gemma2Model`, and
 //! src/models/gemma2.cpp@0c1e57098; vllm/model_executor/models/gemma2.py, v0.33.0.
 
-use crate::Fact;
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
 use crate::config::{
@@ -13,6 +12,7 @@ use crate::config::{
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, Rule, add_one};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
+use crate::{ConfigProblem, Fact};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
@@ -43,8 +43,16 @@ impl Family for Gemma2 {
         };
         let base = common.read(r);
         let mut base = windows::alternating_by_types(r, base, 4096, 2);
-        if r.dialect() == DialectName::Gguf && r.fact(windows::WINDOW).is_none() {
-            base.window = Field::default(4096, "as the family was trained");
+        if r.dialect() == DialectName::Gguf {
+            match r.fact(windows::WINDOW) {
+                None => base.window = Field::default(4096, "as the family was trained"),
+                // llama.cpp lets layers with a window see nothing then.
+                Some((key, found)) if *base.window == 0 && base.windowed.contains(&true) => {
+                    let (wanted, found) = ("at least 1".to_owned(), found.to_string());
+                    r.problem(ConfigProblem::Invalid { key, wanted, found });
+                }
+                Some(_) => {}
+            }
         }
         let attention_scale = match (keys::attention_scale(r), r.dialect()) {
             (Some(scale), _) => scale,
@@ -88,6 +96,9 @@ impl Family for Gemma2 {
             let mut d = describe::gguf(c, "gemma2", "attention.layer_norm_rms_epsilon", Activation::GeluTanh);
             describe::gguf_rotary(&mut d, c, "gemma2");
             describe::gguf_windows(&mut d, c, "gemma2", Some(2));
+            if !c.has_windows() {
+                d.lose("layer_types", "window", "llama.cpp ends where no layer has a window");
+            }
             // llama.cpp scales by what it knows of the sizes of Gemma 2, and reads no key for it.
             let (scale, _) = scale_by_size(c);
             if (*c.attention_scale - scale).abs() > 1e-7 * *c.attention_scale {

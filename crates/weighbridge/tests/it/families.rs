@@ -461,17 +461,10 @@ fn what_is_not_run_is_refused_by_name_and_why() {
             told.insert(family.name, why);
         }
     }
-    let experts = "its feed-forward networks are mixtures of experts";
-    let deepseek = "its attention is low-rank, its feed-forward networks are mixtures of experts";
     let wanted = [
         ("bert", "it is an encoder"),
         ("bert-masked-lm", "it is an encoder"),
         ("bert-released", "it is an encoder"),
-        ("deepseek_v3", deepseek),
-        ("deepseek_v3-fp8", deepseek),
-        ("gpt-oss", "its attention has sinks, its feed-forward networks are mixtures of experts"),
-        ("mixtral", experts),
-        ("qwen3moe", experts),
         ("whisper", "its decoder looks at an encoder"),
     ];
     assert_eq!(told, wanted.into_iter().map(|(name, why)| (name.to_owned(), why.to_owned())).collect());
