@@ -12,6 +12,7 @@ mod number;
 mod open;
 mod page;
 mod run;
+mod sampling;
 mod size;
 mod tips;
 

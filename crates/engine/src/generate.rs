@@ -63,6 +63,9 @@ impl Stats {
 
 /// Runs `prompt` in `session`, then samples until a limit; `each` sees every token as it comes, and may break.
 ///
+/// The sampler's text so far goes on: `prompt` is added to it, and each token that is sampled. Before another text, and before one
+/// whose beginning the session holds already, call [`Sampler::begin`].
+///
 /// The loop allocates nothing.
 ///
 /// # Errors
@@ -76,6 +79,8 @@ pub fn generate(
     each: &mut dyn FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Stats, Error> {
     let started = Instant::now();
+    sampler.reserve(prompt.len() + 1 + session.capacity().saturating_sub(session.position()));
+    sampler.accept(prompt);
     let logits = runner.forward(session, prompt)?;
     let mut stats = Stats {
         prompt_tokens: prompt.len(),
@@ -92,6 +97,7 @@ pub fn generate(
     stats.tokens = 1;
     let decoding = Instant::now();
     stats.stop = loop {
+        sampler.accept(&[token]);
         if (limits.end)(token) {
             break Stop::EndOfText;
         }

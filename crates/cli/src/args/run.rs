@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args as ClapArgs;
-use weighbridge::engine::sampler::SamplerOptions;
-use weighbridge::engine::sampling::Sampling;
-
-use super::number::{real, whole};
+use super::number::whole;
+use super::sampling::SamplerArgs;
 use super::{ModelArgs, StrictArgs};
+use clap::Args as ClapArgs;
 
 /// `run`.
 #[derive(ClapArgs)]
@@ -52,50 +50,12 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
     // Last: the heading holds for all that follow.
     #[command(flatten)]
-    sampler: SamplerArgs,
-}
-
-/// The sampler's flags.
-#[derive(ClapArgs)]
-#[command(next_help_heading = "Sampling")]
-struct SamplerArgs {
-    /// 0 always takes the most likely token [default: the model's, or 0.8]
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = real(None))]
-    temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all [default: the model's, or 40]
-    #[arg(long, value_name = "K", value_parser = whole(0usize, None))]
-    top_k: Option<usize>,
-    /// Keep the most likely tokens that together reach this probability [default: the model's, or 0.95]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
-    top_p: Option<f32>,
-    /// Keep tokens at least this likely, relative to the most likely [default: the model's, or 0.05]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
-    min_p: Option<f32>,
-    /// The same seed gives the same text [default: from the clock]
-    #[arg(long, value_name = "N", value_parser = whole(0u64, None))]
-    seed: Option<u64>,
+    pub(crate) sampler: SamplerArgs,
 }
 
 impl RunArgs {
     /// Tokens to generate at most.
     pub(crate) fn tokens(&self) -> usize {
         usize::try_from(self.n).unwrap_or(usize::MAX)
-    }
-
-    /// The sampler's options, as far as they are given; else the model's.
-    pub(crate) fn sampler(&self, model: &Sampling) -> SamplerOptions {
-        let s = &self.sampler;
-        let clock = || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(0, |d| d.as_secs() ^ (u64::from(d.subsec_nanos()) << 32))
-        };
-        let own = model.over(SamplerOptions::default());
-        SamplerOptions {
-            temperature: s.temperature.unwrap_or(own.temperature),
-            top_k: s.top_k.unwrap_or(own.top_k),
-            top_p: s.top_p.unwrap_or(own.top_p),
-            min_p: s.min_p.unwrap_or(own.min_p),
-            seed: s.seed.unwrap_or_else(clock),
-        }
     }
 }

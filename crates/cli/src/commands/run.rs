@@ -42,8 +42,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for line in doubts.unless(args.strict.strict)?.lines() {
         note(&line);
     }
-    let sampler = Sampler::new(&args.sampler(runtime.sampling()), runtime.shared().vocab())
-        .map_err(|e| Failure::Usage(e.to_string()))?;
+    let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
+    let options = args.sampler.options(runtime.sampling(), tokenizer)?;
+    let sampler =
+        Sampler::new(&options, runtime.shared().vocab()).map_err(|e| Failure::Usage(e.to_string()))?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
             "{}\nhint: `--ids` takes token ids, and needs no tokenizer",
@@ -328,6 +330,7 @@ impl Session<'_> {
         let known = known.min(tokens.len().saturating_sub(1));
         self.runtime.truncate(known);
         self.cached.truncate(known);
+        self.sampler.begin(&self.cached);
         self.cached.extend_from_slice(&tokens[known..]);
 
         self.stop.answering(true);
