@@ -71,7 +71,7 @@ pub(crate) enum Command {
     /// Load a checkpoint into memory, and report time, reads and memory
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
     /// Measure how well a model predicts a text and answers questions, and what a conversion cost

@@ -84,13 +84,18 @@ impl Sampler {
         self.history.clear();
         self.counts.clear();
         self.mirostat = self.options.mirostat.map(Mirostat::new);
-        self.accept(text);
+        self.read(text);
     }
 
-    /// Adds `tokens` to the text so far: those of a prompt, or the one that was sampled.
+    /// Adds the token that was sampled to the text so far.
+    pub fn accept(&mut self, token: u32) {
+        self.read(&[token]);
+    }
+
+    /// Adds tokens that were not sampled, such as those of a prompt, to the text so far.
     ///
-    /// Tokens outside the vocabulary count as well: no logit is changed for them.
-    pub fn accept(&mut self, tokens: &[u32]) {
+    /// No logit is changed for tokens outside the vocabulary, but they have their places in the text.
+    pub fn read(&mut self, tokens: &[u32]) {
         if !self.looks_back() {
             return;
         }

@@ -37,6 +37,8 @@ pub struct Sampling {
     pub mirostat: Option<MirostatOptions>,
     /// Tokens that must not come.
     pub suppressed: Vec<u32>,
+    /// Strings that end a text.
+    pub stop_strings: Vec<String>,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
     /// The verdict on each key.
@@ -139,7 +141,6 @@ static WITHOUT: &[(&str, &[&str])] = &[
     ("remove_invalid_values", &["false"]),
     ("renormalize_logits", &["false", "true"]),
     ("sequence_bias", &["[]"]),
-    ("stop_strings", &["[]"]),
     ("top_h", &[]),
     ("watermarking_config", &[]),
 ];
@@ -172,10 +173,14 @@ pub fn sampling(checkpoint: &Checkpoint) -> Result<Sampling, Error> {
     }
 }
 
+/// A value, or those of a list.
+fn listed(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter()
+}
+
 /// A token id, or a list of them.
 fn ids(value: &Value) -> impl Iterator<Item = u32> {
-    let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    list.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok())
+    listed(value).filter_map(|id| u32::try_from(id.as_u64()?).ok())
 }
 
 fn of_json(said: &Value) -> Sampling {
@@ -191,6 +196,7 @@ fn of_json(said: &Value) -> Sampling {
         repeat_penalty: number("repetition_penalty"),
         repeat_last: said["repetition_penalty"].is_number().then_some(usize::MAX),
         suppressed: ids(&said["suppress_tokens"]).collect(),
+        stop_strings: listed(&said["stop_strings"]).filter_map(|s| Some(s.as_str()?.to_owned())).collect(),
         ends: ids(&said["eos_token_id"]).collect(),
         keys: keys.map(|(key, value)| verdict(key, value)).collect(),
         ..Sampling::default()
@@ -203,6 +209,7 @@ fn verdict(key: &str, value: &Value) -> KeyVerdict {
         "eos_token_id",
         "min_p",
         "repetition_penalty",
+        "stop_strings",
         "suppress_tokens",
         "temperature",
         "top_k",
@@ -271,6 +278,7 @@ fn of_gguf(gguf: &checkpoint::GgufMetadata) -> Sampling {
             rate: number("mirostat_eta").unwrap_or(usual.rate),
         }),
         suppressed: vec![],
+        stop_strings: vec![],
         ends: vec![],
         keys: keys.map(verdict).collect(),
     }
@@ -301,10 +309,15 @@ mod tests {
     fn what_is_said_comes_before_what_is_usual() {
         let said = of_json(&serde_json::json!({
             "do_sample": true, "temperature": 0.6, "top_k": 20, "eos_token_id": [1, 2], "repetition_penalty": 1.1,
+            "suppress_tokens": [7], "stop_strings": ["END"],
         }));
         let options = said.over(SamplerOptions::default());
         assert_eq!((options.temperature, options.top_k, options.top_p), (0.6, 20, 0.95));
         assert_eq!(said.ends, [1, 2]);
+        assert_eq!(
+            (&options.bias[..], &said.stop_strings[..]),
+            (&[(7, f32::NEG_INFINITY)][..], &["END".to_owned()][..])
+        );
         assert_eq!((options.penalties.repeat, options.penalties.last), (1.1, usize::MAX));
         let greedy = of_json(&serde_json::json!({"do_sample": false, "temperature": 0.6}));
         assert_eq!(greedy.temperature, Some(0.0));

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::model;
 use weighbridge::engine::Limits;
+use weighbridge::engine::logprobs::LogProbs;
 use weighbridge::engine::sampler::{Dry, MirostatOptions, Penalties, SamplerOptions, Xtc};
-use weighbridge::engine::text::SpecialText;
+use weighbridge::engine::text::{SpecialText, StopStrings};
 use weighbridge::planner::packed_layout;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{LayoutKind, Runtime, RuntimeOptions, Sampler};
@@ -80,12 +81,14 @@ fn the_token_loop_allocates_nothing() {
                 let mut sampler = Sampler::new(&sampling, vocab).unwrap();
                 let tokenizer = Arc::clone(runtime.tokenizer().unwrap());
                 let mut stream = tokenizer.stream(SpecialText::Shown);
+                let (mut stops, mut logprobs) = (StopStrings::new(vec!["b.".to_owned()]), LogProbs::new(5));
                 let mut bytes = 0;
                 let mut at_token = Vec::with_capacity(64);
                 let limits = Limits { tokens: 40, end: &|_| false };
                 let stats = runtime
-                    .generate(&mut sampler, &[1, 504, 3575, 282], &limits, &mut |token| {
-                        bytes += stream.push(token).len();
+                    .generate(&mut sampler, &[1, 504, 3575, 282], &limits, &mut |sampled| {
+                        bytes += stream.push(sampled.token).len();
+                        bytes += stops.push("ab").len() + logprobs.of(sampled.logits, sampled.token).1.len();
                         at_token.push(CALLS.load(Ordering::Relaxed));
                         ControlFlow::Continue(())
                     })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::number::whole;
-use super::sampling::SamplerArgs;
+use super::sampling::{SamplerArgs, escaped};
 use super::{ModelArgs, StrictArgs};
 use clap::Args as ClapArgs;
 
@@ -43,11 +43,17 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "tokens", value_name = "N", default_value_t = 512, allow_negative_numbers = true,
         value_parser = whole(-1i64, None))]
     n: i64,
+    /// End the answer before STRING; `\n` is a line break. May be given many times [default: the model's]
+    #[arg(long, value_name = "STRING", value_parser = escaped)]
+    pub(crate) stop: Vec<String>,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
     /// Print one JSON document when done: the answer, its tokens, what they took
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+    /// Give the probability of each token, and the N most likely tokens in its place
+    #[arg(long, value_name = "N", value_parser = whole(0usize, None), requires = "json")]
+    pub(crate) logprobs: Option<usize>,
     // Last: the heading holds for all that follow.
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,

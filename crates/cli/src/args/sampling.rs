@@ -195,7 +195,7 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 /// A text in which `\n` is a line break, as in llama.cpp.
-fn escaped(text: &str) -> Result<String, String> {
+pub(super) fn escaped(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

@@ -167,7 +167,7 @@ fn a_token_that_must_not_come_does_not_whatever_the_options() {
         let mut s = sampler(&options, 200);
         for _ in 0..200 {
             let token = s.sample(&logits).unwrap();
-            s.accept(&[token]);
+            s.accept(token);
             assert_eq!(token % 5, 3, "{options:?}");
         }
     }
@@ -180,7 +180,7 @@ fn penalties_look_at_the_last_tokens_of_one_text() {
     let logits = [4.0, 3.0, 2.0, 1.0];
     let next = |s: &mut Sampler| {
         let token = s.sample(&logits).unwrap();
-        s.accept(&[token]);
+        s.accept(token);
         token
     };
     assert_eq!([(); 5].map(|()| next(&mut s)), [0, 1, 2, 0, 1]);
