@@ -14,6 +14,8 @@ mod page;
 mod run;
 mod sampling;
 mod size;
+#[cfg(feature = "grammar")]
+mod structure;
 mod tips;
 
 use std::path::{Path, PathBuf};

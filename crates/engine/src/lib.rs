@@ -39,6 +39,8 @@ pub mod calibrate;
 mod error;
 pub mod eval;
 mod generate;
+#[cfg(feature = "grammar")]
+pub mod grammar;
 mod layer;
 pub mod logprobs;
 mod model;

@@ -5,6 +5,7 @@
 //!
 //! | stage | option | what it does |
 //! |---|---|---|
+//! | constraint | [`Sampler::constrain`] | removes tokens that a grammar does not allow |
 //! | bias | [`bias`](SamplerOptions::bias) | adds to the logits of some tokens |
 //! | penalties | [`penalties`](SamplerOptions::penalties) | makes tokens of the text so far less likely |
 //! | DRY | [`dry`](SamplerOptions::dry) | makes a token less likely that would continue a repetition |
@@ -27,6 +28,7 @@ use mirostat::Mirostat;
 use random::Pcg32;
 
 mod candidates;
+mod constraint;
 mod dry;
 mod error;
 #[cfg(test)]
@@ -37,6 +39,7 @@ mod penalties;
 mod random;
 mod truncate;
 
+pub use constraint::Constraint;
 pub use dry::breakers;
 pub use error::{Error, OptionProblem};
 pub use options::{Dry, MirostatOptions, Penalties, SamplerOptions, Xtc};
@@ -52,6 +55,7 @@ pub struct Sampler {
     counts: penalties::Counts,
     dry: dry::State,
     mirostat: Option<Mirostat>,
+    constraint: Option<Box<dyn Constraint>>,
 }
 
 impl fmt::Debug for Sampler {
@@ -75,8 +79,14 @@ impl Sampler {
             counts: penalties::Counts::new(&options.penalties, vocab),
             dry: dry::State::new(&options.dry, vocab),
             mirostat: options.mirostat.map(Mirostat::new),
+            constraint: None,
             options: options.clone(),
         })
+    }
+
+    /// Lets only tokens come that `constraint` allows, from the next sampled token on.
+    pub fn constrain(&mut self, constraint: Box<dyn Constraint>) {
+        self.constraint = Some(constraint);
     }
 
     /// Begins another text, of which the tokens of `text` are known already. Forgets the text before.
@@ -84,11 +94,17 @@ impl Sampler {
         self.history.clear();
         self.counts.clear();
         self.mirostat = self.options.mirostat.map(Mirostat::new);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.begin();
+        }
         self.read(text);
     }
 
     /// Adds the token that was sampled to the text so far.
     pub fn accept(&mut self, token: u32) {
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token);
+        }
         self.read(&[token]);
     }
 
@@ -123,7 +139,7 @@ impl Sampler {
     /// The token does not belong to the text before [`Sampler::accept`] adds it.
     ///
     /// # Errors
-    /// If logits are NaN or +∞, if there are not `vocab` of them, or if all are −∞.
+    /// If logits are NaN or +∞, if there are not `vocab` of them, if all are −∞, or if the constraint allows no token.
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, Error> {
         if logits.len() != self.vocab {
             return Err(Error::Vocabulary { wanted: self.vocab, found: logits.len() });
@@ -132,11 +148,15 @@ impl Sampler {
         if broken > 0 {
             return Err(Error::NotNumbers { count: broken, vocab: self.vocab });
         }
-        let changes = self.looks_back() || !self.options.bias.is_empty();
+        let changes = self.looks_back() || !self.options.bias.is_empty() || self.constraint.is_some();
         if self.options.is_greedy() && !changes {
             return argmax(logits.iter().copied()).ok_or(Error::NoToken);
         }
         self.candidates.fill(logits);
+        if let Some(constraint) = &mut self.constraint {
+            let allowed = constraint.allowed().map_err(|what| Error::Constraint { what })?;
+            self.candidates.allow(allowed);
+        }
         self.change();
         if self.options.is_greedy() {
             return argmax(self.candidates.logits()).ok_or(Error::NoToken);

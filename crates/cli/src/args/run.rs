@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use super::number::whole;
 use super::sampling::{SamplerArgs, escaped};
+#[cfg(feature = "grammar")]
+use super::structure::StructureArgs;
 use super::{ModelArgs, StrictArgs};
 use clap::Args as ClapArgs;
 
@@ -16,6 +18,7 @@ use clap::Args as ClapArgs;
     weighbridge run model.gguf                                   chat\n  \
     weighbridge run model.gguf -p 'Why is the sky blue?'         one answer\n  \
     weighbridge run model.gguf -f question.txt --temperature 0   the same answer each time\n  \
+    weighbridge run model.gguf -p 'Name a city.' --json-schema city.json       JSON\n  \
     weighbridge run model.gguf --raw -p 'Once upon a time' -n -1 a base model continues the text"
 )]
 pub(crate) struct RunArgs {
@@ -57,6 +60,9 @@ pub(crate) struct RunArgs {
     // Last: the heading holds for all that follow.
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
+    #[cfg(feature = "grammar")]
+    #[command(flatten)]
+    pub(crate) structure: StructureArgs,
 }
 
 impl RunArgs {

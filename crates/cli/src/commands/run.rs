@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weighbridge::Checkpoint;
+#[cfg(feature = "grammar")]
+use weighbridge::engine::grammar::{Grammar, Source};
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, Tokenizer};
 use weighbridge::engine::{Limits, Sampled, Stats, Stop};
 use weighbridge::tensor::{Bytes, counted};
@@ -28,6 +30,8 @@ use crate::style;
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (started, memory) = (Instant::now(), Memory::watch());
     let prompt = prompt(args)?;
+    #[cfg(feature = "grammar")]
+    let grammar = args.structure.source()?;
     let options = args.model.options(CacheArg::Write).map_err(Failure::Usage)?;
     let stop = Interrupt::install();
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
@@ -48,6 +52,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     without_tokenizer(args, &runtime)?;
     let sampler =
         Sampler::new(&options, runtime.shared().vocab()).map_err(|e| Failure::Usage(e.to_string()))?;
+    #[cfg(feature = "grammar")]
+    let sampler = constrain(sampler, grammar, &runtime)?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
             "{}\nhint: `--ids` takes token ids, and needs no tokenizer",
@@ -68,6 +74,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (Some(prompt), None) => session.once(&prompt),
         (None, None) => chat::run(&mut session),
     }
+}
+
+/// Compiles the grammar that the answers keep to, while the prompt runs.
+#[cfg(feature = "grammar")]
+fn constrain(mut sampler: Sampler, grammar: Option<Source>, runtime: &Runtime) -> Result<Sampler, Failure> {
+    let Some(source) = grammar else { return Ok(sampler) };
+    let tokenizer = runtime.tokenizer().map_err(|e| Failure::Other(e.diagnostics().to_string()))?;
+    let ends = [&runtime.sampling().ends[..], tokenizer.end_of_generation()].concat();
+    let warn = |warnings: &[String]| warnings.iter().for_each(|warning| note(&format!("grammar: {warning}")));
+    let grammar = Grammar::compile(source, tokenizer, &ends, runtime.shared().vocab(), warn);
+    sampler.constrain(Box::new(grammar.map_err(|e| Failure::Usage(e.to_string()))?));
+    Ok(sampler)
 }
 
 /// Says which strings cannot end a text without a tokenizer; those that were asked for are an error.

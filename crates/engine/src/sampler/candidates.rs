@@ -36,6 +36,18 @@ impl Candidates {
         self.sorted = 0;
     }
 
+    /// Removes the tokens whose bits are not set in `allowed`, by the logit −∞.
+    pub(super) fn allow(&mut self, allowed: &[u32]) {
+        for (word, candidates) in self.all.chunks_mut(32).enumerate() {
+            let bits = allowed.get(word).copied().unwrap_or(0);
+            for (bit, candidate) in candidates.iter_mut().enumerate() {
+                if bits >> bit & 1 == 0 {
+                    candidate.logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+
     pub(super) fn logits(&self) -> impl Iterator<Item = f32> {
         self.all.iter().map(|c| c.logit)
     }

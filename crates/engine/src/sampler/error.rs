@@ -25,6 +25,12 @@ pub enum Error {
     /// Every logit is −∞.
     #[error("no token may come: all logits are −∞")]
     NoToken,
+    /// A constraint allows no token, or could not say which.
+    #[error("{what}")]
+    Constraint {
+        /// Why, in the words of the constraint.
+        what: String,
+    },
     /// Logits for another vocabulary.
     #[error("{found} logits for a sampler of {wanted}")]
     Vocabulary {
@@ -70,7 +76,9 @@ impl Error {
             Error::NotNumbers { .. } => {
                 "the weights or a kernel are broken; the reference backend tells which"
             }
-            Error::NoToken | Error::Vocabulary { .. } => return Diagnostics::of(self, None),
+            Error::NoToken | Error::Constraint { .. } | Error::Vocabulary { .. } => {
+                return Diagnostics::of(self, None);
+            }
         };
         Diagnostics::of(self, Some(hint.to_owned()))
     }
