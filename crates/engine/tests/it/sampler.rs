@@ -1,7 +1,10 @@
 //! Sampling equals its definition: a full sort, and exact probabilities.
 
 use proptest::prelude::*;
-use weighbridge_engine::sampler::{Dry, Error, MirostatOptions, Penalties, Sampler, SamplerOptions, Xtc};
+use weighbridge_engine::sampler::{
+    Dry, Error, MirostatOptions, Penalties, Sampler, SamplerOptions, Xtc, breakers,
+};
+use weighbridge_engine::text::{EncodeOptions, SpecialText, tokenizer};
 
 /// Nothing but a draw.
 fn all() -> SamplerOptions {
@@ -210,5 +213,28 @@ proptest! {
             let id = s.sample(&logits).unwrap();
             prop_assert!(kept.iter().any(|c| c.0 == id), "{id} of {kept:?}");
         }
+    }
+}
+
+#[test]
+fn the_breakers_of_a_text_are_all_tokens_that_begin_it_or_have_it() {
+    let tokenizer = tokenizer(&checkpoint::open(testkit::model("smollm2")).unwrap()).unwrap();
+    for text in ["\n", "\"", "é", "USER:"] {
+        let found = breakers(&tokenizer, text).unwrap();
+        let spelled = |tokens: &[u32]| -> Vec<u8> {
+            tokens.iter().flat_map(|t| tokenizer.token_bytes(*t, SpecialText::Shown).into_owned()).collect()
+        };
+        let has = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        for tokens in &found {
+            assert!(has(&spelled(tokens)), "{text:?}: {tokens:?}");
+            assert!(tokens.len() == 1 || !has(&spelled(&tokens[..1])), "{text:?}: {tokens:?}");
+        }
+        let single = (0..u32::try_from(tokenizer.vocab_size()).unwrap()).filter(|t| has(&spelled(&[*t])));
+        assert!(
+            single.eq(found.iter().filter(|tokens| tokens.len() == 1).map(|tokens| tokens[0])),
+            "{text:?}"
+        );
+        let own = tokenizer.encode(text, EncodeOptions::default()).unwrap();
+        assert!(found.contains(&own), "{text:?}: {own:?} of {found:?}");
     }
 }
