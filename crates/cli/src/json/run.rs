@@ -13,13 +13,13 @@ use super::{Real, Resident, real};
 pub(crate) struct Run<'a> {
     /// The answer, without the string that ended it; null if the model has no tokenizer.
     text: Option<&'a str>,
-    /// The ids of its tokens, the one that ended it included.
+    /// The ids of its tokens, without the one that ended it.
     ids: &'a [u32],
-    /// How likely each token of the answer was; null without `--logprobs`. The token that ended the answer is not in it.
+    /// How likely each of them was; null without `--logprobs`.
     logprobs: Option<&'a [TokenLogprob]>,
     /// The number of tokens of the prompt that were run.
     prompt_tokens: usize,
-    /// The number of tokens that were sampled.
+    /// The number of tokens that were sampled, the one that ended it included.
     tokens: usize,
     prefill_tokens_per_second: Real,
     /// The first token, which the prefill gives, is not counted.

@@ -104,6 +104,13 @@ impl Candidates {
         total
     }
 
+    /// Sets the weights, and returns the surprise of a candidate: the negative logarithm of its probability, in nats.
+    pub(super) fn surprise(&mut self) -> impl Fn(&Candidate) -> f64 + Copy + use<> {
+        // Of the softmax: no logarithm for each candidate.
+        let most = self.weigh().ln() + f64::from(self.best());
+        move |c| most - f64::from(c.logit)
+    }
+
     /// Draws one by its probability.
     pub(super) fn draw(&mut self, random: &mut Pcg32) -> Option<u32> {
         let mut left = random.uniform() * self.weigh();

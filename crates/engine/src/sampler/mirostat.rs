@@ -1,5 +1,7 @@
 //! Mirostat 2.
 
+use std::f64::consts::LN_2;
+
 use super::MirostatOptions;
 use super::candidates::{Candidates, by_rank};
 use super::random::Pcg32;
@@ -25,18 +27,18 @@ impl Mirostat {
 
     /// Removes the tokens that surprise more than the limit; the most likely stays.
     pub(super) fn remove(&self, candidates: &mut Candidates) {
-        let total = candidates.weigh();
+        let surprise = candidates.surprise();
         let best = candidates.all.iter().min_by(|a, b| by_rank(a, b)).map(|c| c.id);
-        let surprise = |weight: f32| -(f64::from(weight) / total).log2();
-        candidates.all.retain(|c| surprise(c.weight) <= f64::from(self.limit) || Some(c.id) == best);
+        let limit = f64::from(self.limit) * LN_2;
+        candidates.all.retain(|c| surprise(c) <= limit || Some(c.id) == best);
         candidates.sorted = 0;
     }
 
     /// Moves the limit by how far the surprise of `drawn`, among `candidates`, is from the target.
     pub(super) fn observe(&mut self, candidates: &mut Candidates, drawn: u32) {
-        let total = candidates.weigh();
+        let surprise = candidates.surprise();
         if let Some(drawn) = candidates.all.iter().find(|c| c.id == drawn) {
-            let surprise = -(f64::from(drawn.weight) / total).log2() as f32;
+            let surprise = (surprise(drawn) / LN_2) as f32;
             self.limit -= self.options.rate * (surprise - self.options.entropy);
         }
     }

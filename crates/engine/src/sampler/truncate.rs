@@ -47,10 +47,10 @@ impl Candidates {
         if p >= 1.0 {
             return;
         }
-        let total = self.weigh();
-        let surprise = |c: &Candidate| -(f64::from(c.weight) / total).ln();
-        let of = |c: &Candidate| if c.weight > 0.0 { f64::from(c.weight) / total * surprise(c) } else { 0.0 };
-        let entropy: f64 = self.all.iter().map(of).sum();
+        let surprise = self.surprise();
+        let total: f64 = self.all.iter().map(|c| f64::from(c.weight)).sum();
+        let possible = self.all.iter().filter(|c| c.weight > 0.0);
+        let entropy: f64 = possible.map(|c| f64::from(c.weight) / total * surprise(c)).sum();
         let distance = |c: &Candidate| (surprise(c) - entropy).abs();
         let nearest = |a: &Candidate, b: &Candidate| -> Ordering {
             distance(a).total_cmp(&distance(b)).then(by_rank(a, b))
