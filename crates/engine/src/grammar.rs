@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::sampler::Constraint;
 use crate::text::{SpecialText, Tokenizer};
 
-/// What a text has to be.
+/// The texts that are allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// A JSON value that a schema describes, on one line or indented.
@@ -68,8 +68,8 @@ const WHITESPACE: &str = r"\x20|\x0A\x20{0,32}";
 impl Grammar {
     /// Starts to compile `source` on another thread; the first step waits for it. Its error is the step's then.
     ///
-    /// `vocab` is the number of logits, and `ends` are the tokens that end a text. `warn` gets what the library says of
-    /// parts of the grammar that it does not follow to the letter.
+    /// `vocab` is the number of logits, and `ends` are the tokens that end a text. `warn` gets the library's warnings about
+    /// parts of the grammar that it follows only roughly.
     ///
     /// # Errors
     /// If no grammar can be used with this tokenizer.

@@ -1,4 +1,4 @@
-//! What an answer of `run` has to be.
+//! The form of an answer of `run`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use weighbridge::engine::grammar::Source;
 
 use crate::failure::Failure;
 
-/// What an answer has to be.
+/// Options for the form of an answer.
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Structured output")]
 pub(crate) struct StructureArgs {

@@ -1,4 +1,4 @@
-//! What the model says, token by token.
+//! The model's answer, token by token.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use weighbridge::engine::{Sampled, Stats, Stop};
 
 use crate::json;
 
-/// What the model said.
+/// An answer of the model.
 pub(super) struct Answer {
     /// Up to the string that ended it; none without a tokenizer.
     pub(super) text: Option<String>,

@@ -1,4 +1,4 @@
-//! What else may decide which tokens come.
+//! Limits on the tokens that may come.
 
 /// Decides which tokens may come next, before any sampler: a grammar, for example.
 pub trait Constraint: Send {

@@ -15,7 +15,7 @@ impl Counts {
         self.0.fill(0);
     }
 
-    /// Counts the last token of `history`, and no longer the one that is too far back now.
+    /// Counts the last token of `history`, and drops the one that has left the window.
     pub(super) fn add(&mut self, penalties: &Penalties, history: &[u32]) {
         let mut change = |token: Option<&u32>, by: i32| {
             let count = token.and_then(|t| self.0.get_mut(usize::try_from(*t).ok()?));

@@ -1,4 +1,4 @@
-//! What a grammar allows comes, and nothing else, whatever the logits say.
+//! Only tokens that the grammar allows come, whatever the logits say.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ fn smollm2() -> Arc<Tokenizer> {
     Arc::new(tokenizer(&checkpoint::open(testkit::model("smollm2")).unwrap()).unwrap())
 }
 
-/// A grammar of which nothing is said in warning.
+/// Compiles a grammar that the library has no warnings about.
 fn compile(tokenizer: &Arc<Tokenizer>, source: Source) -> Grammar {
     let warn = |warnings: &[String]| panic!("{warnings:?}");
     Grammar::compile(source, tokenizer, tokenizer.end_of_generation(), tokenizer.vocab_size(), warn).unwrap()
@@ -154,7 +154,7 @@ fn what_is_wrong_is_said() {
     assert!(error(Source::JsonSchema(json!({"type": "nothing"}))).contains("nothing"));
     let lark = Source::Lark("start: \"yes\"".to_owned());
     assert_eq!(Grammar::compile(lark, &tokenizer, &[], vocab, |_| ()).unwrap_err(), Error::NoEnd);
-    // What the library does not follow to the letter is passed on.
+    // The library's warnings are passed on.
     let (said, heard) = mpsc::channel();
     let one_of = json!({"x-guidance": {"coerce_one_of": true}, "oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]});
     let warn = move |warnings: &[String]| said.send(warnings.join("\n")).unwrap();
