@@ -12,7 +12,10 @@ mod number;
 mod open;
 mod page;
 mod run;
+mod sampling;
 mod size;
+#[cfg(feature = "grammar")]
+mod structure;
 mod tips;
 
 use std::path::{Path, PathBuf};
@@ -70,7 +73,7 @@ pub(crate) enum Command {
     /// Load a checkpoint into memory, and report time, reads and memory
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
     /// Measure how well a model predicts a text and answers questions, and what a conversion cost

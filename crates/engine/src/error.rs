@@ -181,6 +181,7 @@ impl Error {
                 | Error::ShortText { .. }
                 | Error::OtherVocabulary { .. }
                 | Error::Token { .. }
+                | Error::Sampler(crate::sampler::Error::Constraint { .. })
         )
     }
 

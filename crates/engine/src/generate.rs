@@ -21,6 +21,15 @@ impl fmt::Debug for Limits<'_> {
     }
 }
 
+/// A token that was sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<'a> {
+    /// The token.
+    pub token: u32,
+    /// The logits that it was chosen by, `[vocab]`, before any sampler.
+    pub logits: &'a [f32],
+}
+
 /// Why a generation stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -28,6 +37,8 @@ pub enum Stop {
     EndOfText,
     /// The number of tokens asked for is reached.
     Length,
+    /// The text has one of the [strings that end it](crate::text::StopStrings).
+    StopString,
     /// No position is left.
     ContextFull,
     /// The caller said so.
@@ -61,7 +72,11 @@ impl Stats {
     }
 }
 
-/// Runs `prompt` in `session`, then samples until a limit; `each` sees every token as it comes, and may break.
+/// Runs `prompt` in `session`, then samples until a limit; `each` sees every token as it comes, and may break with the
+/// reason.
+///
+/// The sampler's text so far goes on: `prompt` is added to it, and each token that is sampled. Before another text, and before one
+/// whose beginning the session holds already, call [`Sampler::begin`].
 ///
 /// The loop allocates nothing.
 ///
@@ -73,10 +88,12 @@ pub fn generate(
     sampler: &mut Sampler,
     prompt: &[u32],
     limits: &Limits<'_>,
-    each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    each: &mut dyn FnMut(Sampled<'_>) -> ControlFlow<Stop>,
 ) -> Result<Stats, Error> {
     let started = Instant::now();
-    let logits = runner.forward(session, prompt)?;
+    sampler.reserve(prompt.len() + 1 + session.capacity().saturating_sub(session.position()));
+    sampler.read(prompt);
+    let mut logits = runner.forward(session, prompt)?;
     let mut stats = Stats {
         prompt_tokens: prompt.len(),
         prefill_seconds: started.elapsed().as_secs_f64(),
@@ -92,11 +109,12 @@ pub fn generate(
     stats.tokens = 1;
     let decoding = Instant::now();
     stats.stop = loop {
+        sampler.accept(token);
         if (limits.end)(token) {
             break Stop::EndOfText;
         }
-        if each(token).is_break() {
-            break Stop::Interrupted;
+        if let ControlFlow::Break(why) = each(Sampled { token, logits }) {
+            break why;
         }
         if stats.tokens >= limits.tokens {
             break Stop::Length;
@@ -104,7 +122,8 @@ pub fn generate(
         if session.position() == session.capacity() {
             break Stop::ContextFull;
         }
-        token = sampler.sample(runner.forward(session, &[token])?)?;
+        logits = runner.forward(session, &[token])?;
+        token = sampler.sample(logits)?;
         stats.tokens += 1;
     };
     stats.decode_seconds = decoding.elapsed().as_secs_f64();

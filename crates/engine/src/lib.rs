@@ -8,8 +8,8 @@
 //! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
 //! - [`eval`] measures how well a model predicts a text and answers questions, and how far it is from another model.
 //! - [`calibrate`] measures what goes into each matrix, and how much the predictions depend on it.
-//! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`text`] converts between text and
-//!   tokens.
+//! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`logprobs`] tells how likely its tokens
+//!   were; [`text`] converts between text and tokens.
 //!
 //! ```no_run
 //! # fn run(loaded: &load::Loaded, architecture: ::model::Architecture) -> Result<(), weighbridge_engine::Error> {
@@ -39,7 +39,10 @@ pub mod calibrate;
 mod error;
 pub mod eval;
 mod generate;
+#[cfg(feature = "grammar")]
+pub mod grammar;
 mod layer;
+pub mod logprobs;
 mod model;
 mod runner;
 pub mod sampler;
@@ -53,7 +56,7 @@ mod weights;
 pub use self::model::Model;
 pub use batch::{Batch, Logits};
 pub use error::Error;
-pub use generate::{Limits, Stats, Stop, generate};
+pub use generate::{Limits, Sampled, Stats, Stop, generate};
 pub use runner::{BATCH, Runner};
 pub use session::{Session, Snapshot, session_bytes};
 pub use state::{KvCache, KvShape};

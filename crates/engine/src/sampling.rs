@@ -7,7 +7,7 @@ use model::{KeyVerdict, Verdict};
 use serde_json::Value;
 
 use crate::Error;
-use crate::sampler::SamplerOptions;
+use crate::sampler::{MirostatOptions, Penalties, SamplerOptions, Xtc};
 
 /// The name of the file that says it in a directory.
 pub const FILE: &str = "generation_config.json";
@@ -23,6 +23,22 @@ pub struct Sampling {
     pub top_p: Option<f32>,
     /// The probability of the kept tokens, relative to the most likely.
     pub min_p: Option<f32>,
+    /// The probability that the typical tokens reach together.
+    pub typical_p: Option<f32>,
+    /// Divides the logits of tokens that the text has, or multiplies them if they are negative.
+    pub repeat_penalty: Option<f32>,
+    /// The last tokens of the text that are penalised; `usize::MAX`: all, as transformers does.
+    pub repeat_last: Option<usize>,
+    /// How often the most likely tokens are removed.
+    pub xtc_probability: Option<f32>,
+    /// The probability of a token from which on it may be removed.
+    pub xtc_threshold: Option<f32>,
+    /// Mirostat 2 instead of the samplers that remove tokens.
+    pub mirostat: Option<MirostatOptions>,
+    /// Tokens that must not come.
+    pub suppressed: Vec<u32>,
+    /// Strings that end a text.
+    pub stop_strings: Vec<String>,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
     /// The verdict on each key.
@@ -32,11 +48,26 @@ pub struct Sampling {
 impl Sampling {
     /// These options, where the checkpoint says nothing else.
     pub fn over(&self, options: SamplerOptions) -> SamplerOptions {
+        let mut bias = options.bias;
+        bias.extend(self.suppressed.iter().map(|token| (*token, f32::NEG_INFINITY)));
         SamplerOptions {
-            temperature: self.temperature.unwrap_or(options.temperature),
+            bias,
+            penalties: Penalties {
+                repeat: self.repeat_penalty.unwrap_or(options.penalties.repeat),
+                last: self.repeat_last.unwrap_or(options.penalties.last),
+                ..options.penalties
+            },
             top_k: self.top_k.unwrap_or(options.top_k),
+            typical_p: self.typical_p.unwrap_or(options.typical_p),
             top_p: self.top_p.unwrap_or(options.top_p),
             min_p: self.min_p.unwrap_or(options.min_p),
+            xtc: Xtc {
+                probability: self.xtc_probability.unwrap_or(options.xtc.probability),
+                threshold: self.xtc_threshold.unwrap_or(options.xtc.threshold),
+            },
+            temperature: self.temperature.unwrap_or(options.temperature),
+            mirostat: self.mirostat.or(options.mirostat),
+            dry: options.dry,
             seed: options.seed,
         }
     }
@@ -109,12 +140,8 @@ static WITHOUT: &[(&str, &[&str])] = &[
     ("penalty_alpha", &["0", "0.0"]),
     ("remove_invalid_values", &["false"]),
     ("renormalize_logits", &["false", "true"]),
-    ("repetition_penalty", &["1", "1.0"]),
     ("sequence_bias", &["[]"]),
-    ("stop_strings", &["[]"]),
-    ("suppress_tokens", &["[]"]),
     ("top_h", &[]),
-    ("typical_p", &["1", "1.0"]),
     ("watermarking_config", &[]),
 ];
 
@@ -146,10 +173,14 @@ pub fn sampling(checkpoint: &Checkpoint) -> Result<Sampling, Error> {
     }
 }
 
+/// A value, or those of a list.
+fn listed(value: &Value) -> std::slice::Iter<'_, Value> {
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter()
+}
+
 /// A token id, or a list of them.
 fn ids(value: &Value) -> impl Iterator<Item = u32> {
-    let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    list.iter().filter_map(|id| u32::try_from(id.as_u64()?).ok())
+    listed(value).filter_map(|id| u32::try_from(id.as_u64()?).ok())
 }
 
 fn of_json(said: &Value) -> Sampling {
@@ -161,13 +192,30 @@ fn of_json(said: &Value) -> Sampling {
         top_k: said["top_k"].as_u64().and_then(|k| usize::try_from(k).ok()),
         top_p: number("top_p"),
         min_p: number("min_p"),
+        typical_p: number("typical_p"),
+        repeat_penalty: number("repetition_penalty"),
+        repeat_last: said["repetition_penalty"].is_number().then_some(usize::MAX),
+        suppressed: ids(&said["suppress_tokens"]).collect(),
+        stop_strings: listed(&said["stop_strings"]).filter_map(|s| Some(s.as_str()?.to_owned())).collect(),
         ends: ids(&said["eos_token_id"]).collect(),
         keys: keys.map(|(key, value)| verdict(key, value)).collect(),
+        ..Sampling::default()
     }
 }
 
 fn verdict(key: &str, value: &Value) -> KeyVerdict {
-    const USED: &[&str] = &["do_sample", "temperature", "top_k", "top_p", "min_p", "eos_token_id"];
+    const USED: &[&str] = &[
+        "do_sample",
+        "eos_token_id",
+        "min_p",
+        "repetition_penalty",
+        "stop_strings",
+        "suppress_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+    ];
     let shown: String = value.to_string().chars().take(60).collect();
     let verdict = if USED.contains(&key) {
         Verdict::Used
@@ -188,31 +236,49 @@ fn verdict(key: &str, value: &Value) -> KeyVerdict {
 
 fn of_gguf(gguf: &checkpoint::GgufMetadata) -> Sampling {
     const PREFIX: &str = "general.sampling.";
+    const USED: &[&str] = &[
+        "mirostat_eta",
+        "mirostat_tau",
+        "min_p",
+        "penalty_last_n",
+        "penalty_repeat",
+        "temp",
+        "top_k",
+        "top_p",
+        "xtc_probability",
+        "xtc_threshold",
+    ];
     let number = |key: &str| gguf.get(&format!("{PREFIX}{key}")).and_then(|v| v.as_f64()).map(narrow);
     let count = |key: &str| gguf.get(&format!("{PREFIX}{key}")).and_then(|v| v.as_u64());
     let keys = gguf.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
     let verdict = |(key, value): (&str, checkpoint::Value<'_>)| {
-        let one = value.as_f64().is_some_and(|x| (x - 1.0).abs() < 1e-6);
-        let zero = value.as_f64().is_some_and(|x| x == 0.0);
         let verdict = match key {
-            "temp" | "top_k" | "top_p" | "min_p" => Verdict::Used,
-            "penalty_repeat" if one => Verdict::Checked,
-            "penalty_repeat" => Verdict::NotFollowed { wanted: "1".to_owned() },
-            "penalty_last_n" | "mirostat_tau" | "mirostat_eta" | "xtc_threshold" => {
-                Verdict::WithoutEffect("a number of something that is followed only where it does nothing")
-            }
-            "mirostat" | "xtc_probability" if zero => Verdict::Checked,
-            "mirostat" | "xtc_probability" => Verdict::NotFollowed { wanted: "0".to_owned() },
+            _ if USED.contains(&key) => Verdict::Used,
+            "mirostat" if [0, 2].map(Some).contains(&value.as_u64()) => Verdict::Used,
+            "mirostat" => Verdict::NotFollowed { wanted: "0 or 2".to_owned() },
             "sequence" => Verdict::NotFollowed { wanted: "no order of one's own".to_owned() },
             _ => Verdict::Unknown,
         };
         KeyVerdict { key: format!("{PREFIX}{key}"), value: value.to_string(), verdict }
     };
+    let usual = MirostatOptions::default();
     Sampling {
         temperature: number("temp"),
         top_k: count("top_k").and_then(|k| usize::try_from(k).ok()),
         top_p: number("top_p"),
         min_p: number("min_p"),
+        typical_p: None,
+        repeat_penalty: number("penalty_repeat"),
+        // Below 0 llama.cpp penalises nothing.
+        repeat_last: number("penalty_last_n").map(|n| usize::try_from(n as i64).unwrap_or(0)),
+        xtc_probability: number("xtc_probability"),
+        xtc_threshold: number("xtc_threshold"),
+        mirostat: count("mirostat").filter(|version| *version == 2).map(|_| MirostatOptions {
+            entropy: number("mirostat_tau").unwrap_or(usual.entropy),
+            rate: number("mirostat_eta").unwrap_or(usual.rate),
+        }),
+        suppressed: vec![],
+        stop_strings: vec![],
         ends: vec![],
         keys: keys.map(verdict).collect(),
     }
@@ -243,12 +309,16 @@ mod tests {
     fn what_is_said_comes_before_what_is_usual() {
         let said = of_json(&serde_json::json!({
             "do_sample": true, "temperature": 0.6, "top_k": 20, "eos_token_id": [1, 2], "repetition_penalty": 1.1,
+            "suppress_tokens": [7], "stop_strings": ["END"],
         }));
         let options = said.over(SamplerOptions::default());
         assert_eq!((options.temperature, options.top_k, options.top_p), (0.6, 20, 0.95));
         assert_eq!(said.ends, [1, 2]);
-        let penalty = said.keys.iter().find(|k| k.key == "repetition_penalty").unwrap();
-        assert_eq!(penalty.verdict, Verdict::NotFollowed { wanted: "1".to_owned() });
+        assert_eq!(
+            (&options.bias[..], &said.stop_strings[..]),
+            (&[(7, f32::NEG_INFINITY)][..], &["END".to_owned()][..])
+        );
+        assert_eq!((options.penalties.repeat, options.penalties.last), (1.1, usize::MAX));
         let greedy = of_json(&serde_json::json!({"do_sample": false, "temperature": 0.6}));
         assert_eq!(greedy.temperature, Some(0.0));
     }

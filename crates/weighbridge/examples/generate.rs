@@ -8,9 +8,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use weighbridge::engine::Limits;
 use weighbridge::engine::sampler::SamplerOptions;
 use weighbridge::engine::text::{EncodeOptions, SpecialText};
+use weighbridge::engine::{Limits, Stop};
 use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,11 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limits = Limits { tokens: 16, end: &|token| tokenizer.is_end_of_generation(token) };
     let mut stream = tokenizer.stream(SpecialText::Hidden);
     let mut out = std::io::stdout().lock();
-    let stats = runtime.generate(&mut sampler, &prompt, &limits, &mut |token| {
+    let stats = runtime.generate(&mut sampler, &prompt, &limits, &mut |sampled| {
         // Characters of several tokens come out whole.
-        match write!(out, "{}", stream.push(token)).and_then(|()| out.flush()) {
+        match write!(out, "{}", stream.push(sampled.token)).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
+            Err(_) => ControlFlow::Break(Stop::Interrupted),
         }
     })?;
     writeln!(out, "{}\n{} tokens, {:?}", stream.finish(), stats.tokens, stats.stop)?;

@@ -14,7 +14,7 @@ use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Batch, Limits, Runner, Session, Stats, Streaming, session_bytes};
+use engine::{Batch, Limits, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
 use load::{LoadReport, Loaded, Needs, Plan, Pool};
 use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
@@ -415,11 +415,11 @@ impl Runtime {
         sampler: &mut Sampler,
         prompt: &[u32],
         limits: &Limits<'_>,
-        each: &mut dyn FnMut(u32) -> ControlFlow<()>,
+        each: &mut dyn FnMut(Sampled<'_>) -> ControlFlow<Stop>,
     ) -> Result<Stats, Error> {
         let (copy, form) = (&mut self.copy, &mut self.form);
-        let mut each = |token| {
-            let flow = each(token);
+        let mut each = |sampled: Sampled<'_>| {
+            let flow = each(sampled);
             // There is a token: who waits for the first does not wait for the copy.
             Keeping::begin(copy, form).into_iter().for_each(Keeping::leave);
             flow

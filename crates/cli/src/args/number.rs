@@ -27,3 +27,8 @@ pub(super) fn real(most: Option<f32>) -> impl Fn(&str) -> Result<f32, String> + 
         })
     }
 }
+
+/// Parses any finite number.
+pub(super) fn finite(text: &str) -> Result<f32, String> {
+    text.parse::<f32>().ok().filter(|n| n.is_finite()).ok_or_else(|| "wanted a number".to_owned())
+}

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args as ClapArgs;
-use weighbridge::engine::sampler::SamplerOptions;
-use weighbridge::engine::sampling::Sampling;
-
-use super::number::{real, whole};
+use super::number::whole;
+use super::sampling::{SamplerArgs, escaped};
+#[cfg(feature = "grammar")]
+use super::structure::StructureArgs;
 use super::{ModelArgs, StrictArgs};
+use clap::Args as ClapArgs;
 
 /// `run`.
 #[derive(ClapArgs)]
@@ -18,6 +18,7 @@ use super::{ModelArgs, StrictArgs};
     weighbridge run model.gguf                                   chat\n  \
     weighbridge run model.gguf -p 'Why is the sky blue?'         one answer\n  \
     weighbridge run model.gguf -f question.txt --temperature 0   the same answer each time\n  \
+    weighbridge run model.gguf -p 'Name a city.' --json-schema city.json       JSON\n  \
     weighbridge run model.gguf --raw -p 'Once upon a time' -n -1 a base model continues the text"
 )]
 pub(crate) struct RunArgs {
@@ -45,57 +46,28 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "tokens", value_name = "N", default_value_t = 512, allow_negative_numbers = true,
         value_parser = whole(-1i64, None))]
     n: i64,
+    /// End the answer before STRING; `\n` is a line break. May be given many times [default: the model's]
+    #[arg(long, value_name = "STRING", value_parser = escaped)]
+    pub(crate) stop: Vec<String>,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
     /// Print one JSON document when done: the answer, its tokens, what they took
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+    /// Give the probability of each token, and the N most likely tokens in its place
+    #[arg(long, value_name = "N", value_parser = whole(0usize, None), requires = "json")]
+    pub(crate) logprobs: Option<usize>,
     // Last: the heading holds for all that follow.
     #[command(flatten)]
-    sampler: SamplerArgs,
-}
-
-/// The sampler's flags.
-#[derive(ClapArgs)]
-#[command(next_help_heading = "Sampling")]
-struct SamplerArgs {
-    /// 0 always takes the most likely token [default: the model's, or 0.8]
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = real(None))]
-    temperature: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all [default: the model's, or 40]
-    #[arg(long, value_name = "K", value_parser = whole(0usize, None))]
-    top_k: Option<usize>,
-    /// Keep the most likely tokens that together reach this probability [default: the model's, or 0.95]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
-    top_p: Option<f32>,
-    /// Keep tokens at least this likely, relative to the most likely [default: the model's, or 0.05]
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = real(Some(1.0)))]
-    min_p: Option<f32>,
-    /// The same seed gives the same text [default: from the clock]
-    #[arg(long, value_name = "N", value_parser = whole(0u64, None))]
-    seed: Option<u64>,
+    pub(crate) sampler: SamplerArgs,
+    #[cfg(feature = "grammar")]
+    #[command(flatten)]
+    pub(crate) structure: StructureArgs,
 }
 
 impl RunArgs {
     /// Tokens to generate at most.
     pub(crate) fn tokens(&self) -> usize {
         usize::try_from(self.n).unwrap_or(usize::MAX)
-    }
-
-    /// The sampler's options, as far as they are given; else the model's.
-    pub(crate) fn sampler(&self, model: &Sampling) -> SamplerOptions {
-        let s = &self.sampler;
-        let clock = || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(0, |d| d.as_secs() ^ (u64::from(d.subsec_nanos()) << 32))
-        };
-        let own = model.over(SamplerOptions::default());
-        SamplerOptions {
-            temperature: s.temperature.unwrap_or(own.temperature),
-            top_k: s.top_k.unwrap_or(own.top_k),
-            top_p: s.top_p.unwrap_or(own.top_p),
-            min_p: s.min_p.unwrap_or(own.min_p),
-            seed: s.seed.unwrap_or_else(clock),
-        }
     }
 }

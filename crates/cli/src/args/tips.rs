@@ -28,6 +28,7 @@ const RUN: &[(&[&str], &str)] = &[
     (&["-c", "--ctx-size", "--context", "--max-kv-size"], "`--ctx` reserves positions"),
     (&["--n-predict", "--predict", "--max-tokens", "--max-new-tokens"], "`-n` limits the tokens"),
     (&["--temp"], "`--temperature` does that"),
+    (&["--typical-p"], "`--typical` does that"),
     (&["-s"], "`--seed` or `--system`"),
     (&["--system-prompt", "--sys"], "`--system` does that"),
     (&["-i", "--interactive", "--conversation", "--chat"], "without `-p`, `run` starts a chat"),

@@ -98,9 +98,9 @@ fn ask(session: &mut Session<'_>, messages: &mut Vec<Message>, question: String)
     match answer.stats.stop {
         Stop::Length => note(&format!("stopped after {} (`-n`)", counted(answer.stats.tokens, "token"))),
         Stop::ContextFull => note("stopped: the context is full (a larger `--ctx` makes room)"),
-        Stop::EndOfText | Stop::Interrupted => {}
+        Stop::EndOfText | Stop::StopString | Stop::Interrupted => {}
     }
-    messages.push(Message { role: "assistant".to_owned(), content: answer.text });
+    messages.push(Message { role: "assistant".to_owned(), content: answer.text.unwrap_or_default() });
     Ok(())
 }
 

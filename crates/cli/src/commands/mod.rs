@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod answer;
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod calibrate;

@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weighbridge::Checkpoint;
-use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, SpecialText, Tokenizer};
-use weighbridge::engine::{Limits, Stats};
+#[cfg(feature = "grammar")]
+use weighbridge::engine::grammar::{Grammar, Source};
+use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, Tokenizer};
+use weighbridge::engine::{Limits, Sampled, Stats, Stop};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Runtime, Sampler};
 
+use super::answer::{Answer, Answering};
 use super::chat;
 use crate::INTERRUPTED;
 use crate::args::{CacheArg, RunArgs};
@@ -27,6 +30,8 @@ use crate::style;
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (started, memory) = (Instant::now(), Memory::watch());
     let prompt = prompt(args)?;
+    #[cfg(feature = "grammar")]
+    let grammar = args.structure.source()?;
     let options = args.model.options(CacheArg::Write).map_err(Failure::Usage)?;
     let stop = Interrupt::install();
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
@@ -42,8 +47,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for line in doubts.unless(args.strict.strict)?.lines() {
         note(&line);
     }
-    let sampler = Sampler::new(&args.sampler(runtime.sampling()), runtime.shared().vocab())
-        .map_err(|e| Failure::Usage(e.to_string()))?;
+    let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
+    let options = args.sampler.options(runtime.sampling(), tokenizer)?;
+    without_tokenizer(args, &runtime)?;
+    let sampler =
+        Sampler::new(&options, runtime.shared().vocab()).map_err(|e| Failure::Usage(e.to_string()))?;
+    #[cfg(feature = "grammar")]
+    let sampler = constrain(sampler, grammar, &runtime)?;
     if let (Err(error), None) = (runtime.tokenizer(), &args.ids) {
         return Err(Failure::Other(format!(
             "{}\nhint: `--ids` takes token ids, and needs no tokenizer",
@@ -63,6 +73,32 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (_, Some(ids)) => session.ids(ids),
         (Some(prompt), None) => session.once(&prompt),
         (None, None) => chat::run(&mut session),
+    }
+}
+
+/// Compiles the grammar that the answers keep to, while the prompt runs.
+#[cfg(feature = "grammar")]
+fn constrain(mut sampler: Sampler, grammar: Option<Source>, runtime: &Runtime) -> Result<Sampler, Failure> {
+    let Some(source) = grammar else { return Ok(sampler) };
+    let tokenizer = runtime.tokenizer().map_err(|e| Failure::Other(e.diagnostics().to_string()))?;
+    let ends = [&runtime.sampling().ends[..], tokenizer.end_of_generation()].concat();
+    let warn = |warnings: &[String]| warnings.iter().for_each(|warning| note(&format!("grammar: {warning}")));
+    let grammar = Grammar::compile(source, tokenizer, &ends, runtime.shared().vocab(), warn);
+    sampler.constrain(Box::new(grammar.map_err(|e| Failure::Usage(e.to_string()))?));
+    Ok(sampler)
+}
+
+/// Says which strings cannot end a text without a tokenizer; those that were asked for are an error.
+fn without_tokenizer(args: &RunArgs, runtime: &Runtime) -> Result<(), Failure> {
+    match (runtime.tokenizer(), args.stop.is_empty(), runtime.sampling().stop_strings.is_empty()) {
+        (Ok(_), ..) | (Err(_), true, true) => Ok(()),
+        (Err(_), true, false) => {
+            note("without a tokenizer, the checkpoint's `stop_strings` end nothing");
+            Ok(())
+        }
+        (Err(_), false, _) => {
+            Err(Failure::Usage("`--stop` needs a tokenizer, and the model has none".to_owned()))
+        }
     }
 }
 
@@ -144,16 +180,6 @@ impl Interrupt {
     }
 }
 
-/// What the model said.
-pub(super) struct Answer {
-    pub(super) text: String,
-    /// Its tokens, the one that ended it included.
-    ids: Vec<u32>,
-    pub(super) stats: Stats,
-    /// Ctrl-C ended it.
-    pub(super) interrupted: bool,
-}
-
 pub(super) struct Session<'a> {
     pub(super) runtime: Runtime,
     sampler: Sampler,
@@ -200,17 +226,17 @@ impl Session<'_> {
             (false, true) => println()?,
             (false, false) => note(""),
         }
-        self.end(&answer, true)
+        self.end(&answer)
     }
 
     /// Says what an answer took; as JSON, the answer too. One that Ctrl-C ended ends the program as Ctrl-C does.
-    fn end(&self, answer: &Answer, is_text: bool) -> Result<(), Failure> {
-        let Answer { text, ids, stats, interrupted } = answer;
+    fn end(&self, answer: &Answer) -> Result<(), Failure> {
+        let Answer { text, ids, logprobs, stop_string, stats, interrupted } = answer;
         if self.args.json {
-            let text = is_text.then_some(text.as_str());
+            let said = (text.as_deref(), &ids[..], logprobs.as_deref(), stop_string.as_deref());
             let (first_token, backend) = (self.first_token(stats), self.runtime.backend());
             let resident = self.measured().json();
-            json::print(&json::Run::of((text, ids), stats, first_token, &backend, resident))?;
+            json::print(&json::Run::of(said, stats, first_token, &backend, resident))?;
         } else {
             note(&self.speed(stats));
             match self.measured().line() {
@@ -242,31 +268,22 @@ impl Session<'_> {
     fn ids(&mut self, ids: &[u32]) -> Result<(), Failure> {
         note(&format!("{}", self.runtime.report()));
         let tokenizer = self.runtime.tokenizer().ok().map(Arc::clone);
-        let ends = self.runtime.sampling().ends.clone();
-        let of_tokenizer = |id| tokenizer.as_ref().is_some_and(|t| t.is_end_of_generation(id));
-        let end = |id| ends.contains(&id) || of_tokenizer(id);
-        let (mut between, quiet, mut sampled) = ("", self.args.json, vec![]);
-        let (stats, interrupted) = self.generate(ids, &end, &mut |id| {
-            sampled.push(id);
-            if quiet {
-                return Ok(());
+        let (mut between, quiet) = ("", self.args.json);
+        let mut answer = self.answering(tokenizer.as_deref());
+        let ended = self.generate(ids, tokenizer.as_deref(), &mut |sampled| {
+            let (_, goes_on) = answer.push(sampled);
+            if !quiet {
+                let mut out = std::io::stdout().lock();
+                write!(out, "{between}{}", sampled.token)?;
+                between = ",";
+                out.flush()?;
             }
-            let mut out = std::io::stdout().lock();
-            write!(out, "{between}{id}")?;
-            between = ",";
-            out.flush()
+            Ok(goes_on)
         })?;
         if !quiet {
             println()?;
         }
-        let text = tokenizer.map(|tokenizer| {
-            let mut stream = tokenizer.stream(SpecialText::Hidden);
-            let mut text: String = sampled.iter().map(|id| stream.push(*id).to_owned()).collect();
-            text.push_str(stream.finish());
-            text
-        });
-        let is_text = text.is_some();
-        self.end(&Answer { text: text.unwrap_or_default(), ids: sampled, stats, interrupted }, is_text)
+        self.end(&answer.finish(ended).0)
     }
 
     /// Seconds from the start of the process to the first token.
@@ -299,48 +316,56 @@ impl Session<'_> {
     /// Runs `tokens`, less what the cache holds already, and streams the answer to stdout, unless JSON will have it.
     pub(super) fn answer(&mut self, tokens: &[u32]) -> Result<Answer, Failure> {
         let tokenizer = Arc::clone(self.tokenizer()?);
-        let mut stream = tokenizer.stream(SpecialText::Hidden);
-        let (mut text, mut ids, quiet) = (String::new(), vec![], self.args.json);
-        let ends = self.runtime.sampling().ends.clone();
-        let end = |token| ends.contains(&token) || tokenizer.is_end_of_generation(token);
-        let (stats, interrupted) = self.generate(tokens, &end, &mut |token| {
-            let piece = stream.push(token);
-            ids.push(token);
-            text.push_str(piece);
-            shown(piece, quiet)
+        let (mut answer, quiet) = (self.answering(Some(&tokenizer)), self.args.json);
+        let ended = self.generate(tokens, Some(&tokenizer), &mut |sampled| {
+            let (piece, goes_on) = answer.push(sampled);
+            shown(piece, quiet)?;
+            Ok(goes_on)
         })?;
-        let rest = stream.finish();
-        text.push_str(rest);
-        shown(rest, quiet)?;
-        Ok(Answer { text, ids, stats, interrupted })
+        let (answer, rest) = answer.finish(ended);
+        shown(&rest, quiet)?;
+        Ok(answer)
     }
 
-    /// Runs `tokens`, less what the cache holds already, and hands on those that follow until `end` says so. The second
+    /// An answer of which nothing is said yet.
+    fn answering<'t>(&self, tokenizer: Option<&'t Tokenizer>) -> Answering<'t> {
+        let given = &self.args.stop;
+        let stops = if given.is_empty() { &self.runtime.sampling().stop_strings } else { given };
+        Answering::new(tokenizer, stops.clone(), self.args.logprobs)
+    }
+
+    /// Runs `tokens`, less what the cache holds already, and hands on those that follow until the model ends. The second
     /// value says whether Ctrl-C ended it.
     fn generate(
         &mut self,
         tokens: &[u32],
-        end: &dyn Fn(u32) -> bool,
-        each: &mut dyn FnMut(u32) -> std::io::Result<()>,
+        tokenizer: Option<&Tokenizer>,
+        each: &mut dyn FnMut(Sampled<'_>) -> std::io::Result<ControlFlow<Stop>>,
     ) -> Result<(Stats, bool), Failure> {
         // At least one token has to run, to have logits.
         let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let known = known.min(tokens.len().saturating_sub(1));
         self.runtime.truncate(known);
         self.cached.truncate(known);
+        self.sampler.begin(&self.cached);
         self.cached.extend_from_slice(&tokens[known..]);
 
         self.stop.answering(true);
         let mut failed = None;
-        let limits = Limits { tokens: self.args.tokens(), end };
+        let ends = self.runtime.sampling().ends.clone();
+        let end = |id| ends.contains(&id) || tokenizer.is_some_and(|t| t.is_end_of_generation(id));
+        let limits = Limits { tokens: self.args.tokens(), end: &end };
         let (cached, stop) = (&mut self.cached, &self.stop);
-        let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |token| {
-            cached.push(token);
-            if let Err(error) = each(token) {
-                failed = Some(error);
-                return ControlFlow::Break(());
+        let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |sampled| {
+            cached.push(sampled.token);
+            match each(sampled) {
+                Ok(ControlFlow::Continue(())) if stop.asked() => ControlFlow::Break(Stop::Interrupted),
+                Ok(goes_on) => goes_on,
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(Stop::Interrupted)
+                }
             }
-            if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let interrupted = self.stop.asked();
         self.stop.answering(false);

@@ -44,7 +44,7 @@ pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};
 pub(crate) use quants::Quants;
-pub(crate) use run::Run;
+pub(crate) use run::{Logprob, Run, TokenLogprob};
 pub(crate) use shared::{Absent, Dropped, Key, PeakOf, Real, Resident, real};
 pub(crate) use tokenize::Tokenize;
 pub(crate) use tune::Tune;

@@ -169,6 +169,23 @@ fn runs_and_what_measures_them() {
     assert_eq!(text, String::from_utf8(plain.stdout).unwrap());
     assert_eq!(answer["ids"].as_array().unwrap().len(), 8);
     schemas.take("run", 0, &once(&["-p", "Once", "--raw", "-n", "0"]));
+    let told =
+        schemas.take("run", 0, &once(&["-p", "Say hello.", "-n", "8", "--logprobs", "2", "--stop", "'m n"]));
+    assert_eq!(
+        (&told["text"], &told["stop"], &told["stop_string"]),
+        (&"Hello! I'sure I".into(), &"stop_string".into(), &"'m n".into())
+    );
+    let tokens = told["logprobs"].as_array().unwrap();
+    assert_eq!(tokens.len(), told["ids"].as_array().unwrap().len());
+    for (token, id) in tokens.iter().zip(told["ids"].as_array().unwrap()) {
+        // At temperature 0 each token is the most likely one.
+        assert_eq!(
+            (&token["id"], &token["top"][0]["id"], token["top"].as_array().unwrap().len()),
+            (id, id, 2)
+        );
+        assert!(token["logprob"].as_f64().unwrap() >= token["top"][1]["logprob"].as_f64().unwrap());
+        assert_eq!(token["logprob"], token["top"][0]["logprob"]);
+    }
     let ids = schemas.take("run", 0, &["run", &tiny, "--ids", "1,2,3", "-n", "4", "--temperature", "0"]);
     assert_eq!(ids["tokens"], 4);
     schemas.take("bench", 0, &["bench", &tiny, "--prefill", "4", "--decode", "2", "--repeat", "1"]);

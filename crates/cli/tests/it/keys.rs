@@ -103,3 +103,31 @@ fn a_tokenizer_that_gguf_cannot_say_stops_a_conversion_until_it_is_allowed() {
         assert!(stdout(&done).contains(&format!("lost, as allowed: {key}: {effect}")), "{}", stdout(&done));
     }
 }
+
+#[test]
+fn the_penalty_of_a_checkpoint_is_followed_in_both_formats() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path(), |_| ());
+    let path = dir.path().to_str().unwrap();
+    let ids = |path: &str, more: &[&str]| {
+        let run = ["run", path, "--ids", "1,2,3", "-n", "12", "--temperature", "0"];
+        let output = weighbridge([&run[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output).trim().to_owned()
+    };
+    let plain = ids(path, &[]);
+    std::fs::write(dir.path().join("generation_config.json"), r#"{"repetition_penalty": 1.7}"#).unwrap();
+    let gguf = dir.path().join("x.gguf");
+    let gguf = gguf.to_str().unwrap();
+    assert!(weighbridge(["convert", path, gguf]).status.success());
+    let penalised = ids(path, &[]);
+    assert_ne!(penalised, plain);
+    assert_eq!(ids(path, &["--repeat-penalty", "1"]), plain);
+    // The text is shorter than the window of GGUF.
+    assert_eq!(ids(gguf, &[]), penalised);
+    for (path, key) in [(path, "repetition_penalty"), (gguf, "general.sampling.penalty_repeat")] {
+        let json: Value = serde_json::from_str(&stdout(&weighbridge(["inspect", path, "--json"]))).unwrap();
+        let verdict = json["keys"].as_array().unwrap().iter().find(|k| k["key"] == key).unwrap();
+        assert_eq!(verdict["verdict"], "used", "{key}");
+    }
+}

@@ -32,6 +32,8 @@ mod pages;
 mod reports;
 mod resume;
 mod rules;
+#[cfg(feature = "grammar")]
+mod structured;
 mod tasks;
 #[cfg(target_os = "linux")]
 mod terminal;

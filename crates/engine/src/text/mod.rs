@@ -19,6 +19,7 @@ mod reference;
 mod sentencepiece;
 mod special;
 mod spm;
+mod stop;
 mod store;
 mod stream;
 mod table;
@@ -33,6 +34,7 @@ pub use carried::{
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Note, TokenizerLoss};
 pub use options::{EncodeOptions, SpecialText};
+pub use stop::StopStrings;
 pub use stream::{TextStream, TokenStream};
 pub use tokenizer::Tokenizer;
 pub use vocabulary::{Vocabulary, VocabularyBuf};

@@ -202,7 +202,7 @@ impl Tokenizer {
         not(feature = "tokenizers"),
         expect(clippy::unnecessary_wraps, reason = "the library's decoders look back")
     )]
-    pub(super) fn bytes(&self, token: u32, special: SpecialText) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, token: u32, special: SpecialText) -> Option<&[u8]> {
         match &self.inner {
             Inner::Own(own) => Some(own.bytes(token, special)),
             Inner::Fast(fast) => Some(fast.bytes(token, special)),

@@ -3,6 +3,7 @@
 
 mod built;
 mod chat;
+mod grammar;
 mod json;
 mod models;
 mod random;
