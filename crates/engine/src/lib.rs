@@ -36,6 +36,7 @@ pub mod backend;
 mod batch;
 mod build;
 pub mod calibrate;
+pub mod draft;
 mod error;
 pub mod eval;
 mod generate;

@@ -120,6 +120,19 @@ impl Runner {
         self.stream.as_ref().map(Stream::about)
     }
 
+    /// Makes room for the logits of `rows` tokens of one pass, so that a pass that wants these allocates nothing.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn reserve_logits(&mut self, rows: usize) -> Result<(), Error> {
+        let (logits, wanted) = (&mut self.buffers.logits, rows.min(OUTPUTS) * self.model.vocab());
+        if wanted > logits.len() {
+            logits.try_reserve_exact(wanted - logits.len()).map_err(|_| Error::TooLarge)?;
+            logits.resize(wanted, 0.0);
+        }
+        Ok(())
+    }
+
     /// Runs all parts of `batch`, and calls `each` with the number of a part, that of one of its tokens, and the logits after
     /// it, `[vocab]`: for every token that logits are wanted after, in order.
     ///
@@ -208,13 +221,7 @@ impl Runner {
         }
         let longest = parts.iter().map(|part| part.session.capacity()).max().unwrap_or(0);
         self.backend.reserve(longest)?;
-        let outputs = parts.iter().map(BatchItem::wanted).sum::<usize>().min(OUTPUTS);
-        let (logits, wanted) = (&mut self.buffers.logits, outputs * self.model.vocab());
-        if wanted > logits.len() {
-            logits.try_reserve_exact(wanted - logits.len()).map_err(|_| Error::TooLarge)?;
-            logits.resize(wanted, 0.0);
-        }
-        Ok(())
+        self.reserve_logits(parts.iter().map(BatchItem::wanted).sum())
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.

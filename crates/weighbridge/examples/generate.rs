@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limits = Limits { tokens: 16, end: &|token| tokenizer.is_end_of_generation(token) };
     let mut stream = tokenizer.stream(SpecialText::Hidden);
     let mut out = std::io::stdout().lock();
-    let stats = runtime.generate(&mut sampler, &prompt, &limits, &mut |sampled| {
+    let stats = runtime.generate(&mut sampler, None, &prompt, &limits, &mut |sampled| {
         // Characters of several tokens come out whole.
         match write!(out, "{}", stream.push(sampled.token)).and_then(|()| out.flush()) {
             Ok(()) => ControlFlow::Continue(()),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, OpenOptions};
 use engine::backend::{Backend, Ceiling, Cpu, Reference, Tuned};
+use engine::draft::Draft;
 use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
@@ -413,6 +414,7 @@ impl Runtime {
     pub fn generate(
         &mut self,
         sampler: &mut Sampler,
+        draft: Option<&mut dyn Draft>,
         prompt: &[u32],
         limits: &Limits<'_>,
         each: &mut dyn FnMut(Sampled<'_>) -> ControlFlow<Stop>,
@@ -424,7 +426,8 @@ impl Runtime {
             Keeping::begin(copy, form).into_iter().for_each(Keeping::leave);
             flow
         };
-        let stats = engine::generate(&mut self.runner, &mut self.session, sampler, prompt, limits, &mut each);
+        let (runner, session) = (&mut self.runner, &mut self.session);
+        let stats = engine::generate(runner, session, sampler, draft, prompt, limits, &mut each);
         Ok(stats?)
     }
 }

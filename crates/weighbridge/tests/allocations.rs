@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::model;
 use weighbridge::engine::Limits;
+use weighbridge::engine::draft::{Draft, PromptLookup};
 use weighbridge::engine::logprobs::LogProbs;
 use weighbridge::engine::sampler::{Dry, MirostatOptions, Penalties, SamplerOptions, Xtc};
 use weighbridge::engine::text::{SpecialText, StopStrings};
@@ -102,8 +103,10 @@ fn the_token_loop_allocates_nothing() {
                 let mut bytes = 0;
                 let mut at_token = Vec::with_capacity(64);
                 let limits = Limits { tokens: 40, end: &|_| false };
+                let mut lookup = PromptLookup::new();
+                let draft: Option<&mut dyn Draft> = if other { Some(&mut lookup) } else { None };
                 let stats = runtime
-                    .generate(&mut sampler, &[1, 504, 3575, 282], &limits, &mut |sampled| {
+                    .generate(&mut sampler, draft, &[1, 504, 3575, 282], &limits, &mut |sampled| {
                         bytes += stream.push(sampled.token).len();
                         bytes += stops.push("ab").len() + logprobs.of(sampled.logits, sampled.token).1.len();
                         at_token.push(CALLS.load(Ordering::Relaxed));

@@ -49,6 +49,10 @@ pub(crate) struct RunArgs {
     /// End the answer before STRING; `\n` is a line break. May be given many times [default: the model's]
     #[arg(long, value_name = "STRING", value_parser = escaped)]
     pub(crate) stop: Vec<String>,
+    /// Guess that what followed the last tokens before follows them again, and run the guesses together. The answer is the same,
+    /// and comes sooner where it repeats much of the prompt
+    #[arg(long)]
+    pub(crate) prompt_lookup: bool,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
     /// Print one JSON document when done: the answer, its tokens, what they took

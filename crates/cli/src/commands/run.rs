@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weighbridge::Checkpoint;
+use weighbridge::engine::draft::{Draft, PromptLookup};
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::{Grammar, Source};
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, Tokenizer};
@@ -67,8 +68,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "keeping a copy of {copy} for the next start, in the background (`--cache off`: none)"
         ));
     }
+    let draft = args.prompt_lookup.then(PromptLookup::new);
     let mut session =
-        Session { runtime, sampler, args, stop, cached: Vec::new(), last: None, started, memory };
+        Session { runtime, sampler, draft, args, stop, cached: Vec::new(), last: None, started, memory };
     match (prompt, &args.ids) {
         (_, Some(ids)) => session.ids(ids),
         (Some(prompt), None) => session.once(&prompt),
@@ -183,6 +185,7 @@ impl Interrupt {
 pub(super) struct Session<'a> {
     pub(super) runtime: Runtime,
     sampler: Sampler,
+    draft: Option<PromptLookup>,
     pub(super) args: &'a RunArgs,
     stop: Interrupt,
     /// The tokens whose keys and values are in the cache.
@@ -348,6 +351,9 @@ impl Session<'_> {
         self.runtime.truncate(known);
         self.cached.truncate(known);
         self.sampler.begin(&self.cached);
+        if let Some(draft) = &mut self.draft {
+            draft.begin(&self.cached);
+        }
         self.cached.extend_from_slice(&tokens[known..]);
 
         self.stop.answering(true);
@@ -356,17 +362,19 @@ impl Session<'_> {
         let end = |id| ends.contains(&id) || tokenizer.is_some_and(|t| t.is_end_of_generation(id));
         let limits = Limits { tokens: self.args.tokens(), end: &end };
         let (cached, stop) = (&mut self.cached, &self.stop);
-        let stats = self.runtime.generate(&mut self.sampler, &tokens[known..], &limits, &mut |sampled| {
-            cached.push(sampled.token);
-            match each(sampled) {
-                Ok(ControlFlow::Continue(())) if stop.asked() => ControlFlow::Break(Stop::Interrupted),
-                Ok(goes_on) => goes_on,
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(Stop::Interrupted)
+        let draft = self.draft.as_mut().map(|draft| draft as &mut dyn Draft);
+        let stats =
+            self.runtime.generate(&mut self.sampler, draft, &tokens[known..], &limits, &mut |sampled| {
+                cached.push(sampled.token);
+                match each(sampled) {
+                    Ok(ControlFlow::Continue(())) if stop.asked() => ControlFlow::Break(Stop::Interrupted),
+                    Ok(goes_on) => goes_on,
+                    Err(error) => {
+                        failed = Some(error);
+                        ControlFlow::Break(Stop::Interrupted)
+                    }
                 }
-            }
-        });
+            });
         let interrupted = self.stop.asked();
         self.stop.answering(false);
         let stats = stats?;
@@ -385,8 +393,12 @@ impl Session<'_> {
             0 | 1 => String::new(),
             _ => format!(" at {:.1} tokens/s", stats.decode_rate()),
         };
+        let guesses = match stats.guessed {
+            0 => String::new(),
+            guessed => format!(", {} of {guessed} guesses right", stats.right),
+        };
         format!(
-            "prefill {} at {:.0} tokens/s, decode {}{rate} ({}; first token after {:.2} s)",
+            "prefill {} at {:.0} tokens/s, decode {}{rate}{guesses} ({}; first token after {:.2} s)",
             counted(stats.prompt_tokens, "token"),
             stats.prefill_rate(),
             stats.tokens,

@@ -21,6 +21,10 @@ pub(crate) struct Run<'a> {
     prompt_tokens: usize,
     /// The number of tokens that were sampled, the one that ended it included.
     tokens: usize,
+    /// Tokens that were guessed and run ahead; 0 without `--prompt-lookup`.
+    guessed_tokens: usize,
+    /// Guesses that were sampled then.
+    right_guesses: usize,
     prefill_tokens_per_second: Real,
     /// The first token, which the prefill gives, is not counted.
     decode_tokens_per_second: Real,
@@ -104,6 +108,8 @@ impl<'a> Run<'a> {
             logprobs,
             prompt_tokens: stats.prompt_tokens,
             tokens: stats.tokens,
+            guessed_tokens: stats.guessed,
+            right_guesses: stats.right,
             prefill_tokens_per_second: real(stats.prefill_rate()),
             decode_tokens_per_second: real(stats.decode_rate()),
             first_token_seconds,

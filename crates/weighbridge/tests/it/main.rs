@@ -5,6 +5,7 @@ mod carry;
 mod check;
 mod convert;
 mod diff;
+mod draft;
 mod encoding;
 mod examples;
 mod exported;
