@@ -119,7 +119,7 @@ fn what_gguf_cannot_say_is_a_loss_by_name() {
     let config = path.join("config.json");
     let original: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     drop(source);
-    for (key, value) in [("hidden_act", Value::from("relu"))] {
+    for (key, value) in [("hidden_act", Value::from("relu")), ("hidden_act", Value::from("silu"))] {
         let mut changed = original.clone();
         changed[key] = value;
         std::fs::write(&config, changed.to_string()).unwrap();
