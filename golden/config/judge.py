@@ -234,6 +234,8 @@ def measured(found, wanted):
         return dict(found)
     if found.shape != wanted.shape:
         return {"unreadable": f"logits {list(found.shape)}"}
+    if not np.isfinite(found).all():
+        return {"unreadable": "logits that are not finite"}
     return {"error": float(f"{distance(found, wanted):.2g}")}
 
 

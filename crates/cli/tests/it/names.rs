@@ -19,7 +19,7 @@ fn a_config_of_another_architecture() {
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
     assert!(said.contains("does not match its model (gpt2)"), "{said}");
     assert_snapshot!(ends(&said, 3), @"
-    hint: all tensor names match Hugging Face llama, qwen2 or 7 others; set the right `model_type` in config.json
+    hint: all tensor names match Hugging Face llama, qwen2 or 11 others; set the right `model_type` in config.json
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
@@ -50,7 +50,7 @@ fn a_directory_of_hf_with_names_of_gguf() {
     });
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
     assert_snapshot!(ends(&said, 3), @"
-    hint: 90 % of the tensor names match GGUF llama, qwen2 or 6 others
+    hint: 90 % of the tensor names match GGUF llama, granite or 10 others
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");

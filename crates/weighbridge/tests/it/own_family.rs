@@ -117,18 +117,20 @@ fn what_gguf_cannot_say_is_a_loss_by_name() {
     let path = dir.path().join("hf");
     let (_, source) = hf(&path);
     let config = path.join("config.json");
-    let mut changed: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    let original: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     drop(source);
-    let key = "hidden_act";
-    changed[key] = Value::from("relu");
-    std::fs::write(&config, changed.to_string()).unwrap();
-    let source = open(&path).unwrap();
-    let to = dir.path().join("x.gguf");
-    let refused = convert(&source, &to, OutputFormat::Gguf, &ConvertOptions::default()).unwrap_err();
-    assert!(refused.contains(&format!("`{key}`")), "{refused}");
-    let allowed =
-        ConvertOptions { allow_loss: vec![key.to_owned()], overwrite: true, ..ConvertOptions::default() };
-    convert(&source, &to, OutputFormat::Gguf, &allowed).unwrap();
+    for (key, value) in [("hidden_act", Value::from("relu")), ("hidden_act", Value::from("silu"))] {
+        let mut changed = original.clone();
+        changed[key] = value;
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let source = open(&path).unwrap();
+        let to = dir.path().join("x.gguf");
+        let refused = convert(&source, &to, OutputFormat::Gguf, &ConvertOptions::default()).unwrap_err();
+        assert!(refused.contains(&format!("`{key}`")), "{refused}");
+        let allowed =
+            ConvertOptions { allow_loss: vec![key.to_owned()], overwrite: true, ..ConvertOptions::default() };
+        convert(&source, &to, OutputFormat::Gguf, &allowed).unwrap();
+    }
 }
 
 /// Two ranks hold all of it between them: rows of what is shared by rows, columns of what is shared by columns.
