@@ -161,7 +161,9 @@ impl Family for DeepseekV3 {
 fn groups_of_v2(r: &mut Reader, moe: &mut Moe) {
     const METHOD: Keys = Keys::new("expert_groups", &[], &["topk_method"]);
     let limited = r.word(METHOD).is_some_and(|method| *method == "group_limited_greedy");
-    moe.group_best = Field::default(1, "as the reference has it");
+    if limited && *moe.groups > 1 {
+        moe.group_best = Field::default(1, "as the reference has it");
+    }
     if !limited {
         r.only(METHOD, "`greedy` or `group_limited_greedy`", |fact| *fact == Fact::Str("greedy".to_owned()));
         (moe.groups, moe.groups_used) = (Field::default(0, "none"), Field::default(0, "none"));

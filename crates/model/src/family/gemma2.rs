@@ -4,6 +4,7 @@
 //! Source: transformers `Gemma2ForCausalLM`@v5.23; llama.cpp conversion/gemma.py, `Gemma2Model`, and
 //! src/models/gemma2.cpp@0c1e57098; vllm/model_executor/models/gemma2.py, v0.33.0.
 
+use crate::Fact;
 use crate::activation::Activation;
 use crate::config::describe::{self, Description};
 use crate::config::{
@@ -12,7 +13,6 @@ use crate::config::{
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, HF_DECODER, HF_DROPS, Rule, add_one};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
-use crate::{ConfigProblem, Fact};
 
 use super::Family;
 use super::blocks::{self, Attention, Bias, Block, Decoder, GatedFfn};
@@ -43,17 +43,10 @@ impl Family for Gemma2 {
         };
         let base = common.read(r);
         let mut base = windows::alternating_by_types(r, base, 4096, 2);
-        if r.dialect() == DialectName::Gguf {
-            match r.fact(windows::WINDOW) {
-                None => base.window = Field::default(4096, "as the family was trained"),
-                // llama.cpp lets layers with a window see nothing then.
-                Some((key, found)) if *base.window == 0 && base.windowed.contains(&true) => {
-                    let (wanted, found) = ("at least 1".to_owned(), found.to_string());
-                    r.problem(ConfigProblem::Invalid { key, wanted, found });
-                }
-                Some(_) => {}
-            }
+        if r.dialect() == DialectName::Gguf && r.fact(windows::WINDOW).is_none() {
+            base.window = Field::default(4096, "as the family was trained");
         }
+        windows::not_empty(r, &base);
         let attention_scale = match (keys::attention_scale(r), r.dialect()) {
             (Some(scale), _) => scale,
             (None, DialectName::Hf) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),

@@ -61,7 +61,8 @@ impl Family for GptOss {
         let c = Config { tied, ..common.read(r) };
         let mut moe = Moe::read(r, &c.ffn, &MoeDefaults { unread: UNREAD, ..MoeDefaults::PLAIN });
         moe.upright = !(hf && r.word(METHOD).is_some_and(|method| *method == "mxfp4"));
-        let mut c = windows::alternating(r, c, 128, 2);
+        let mut c = windows::alternating_by_types(r, c, 128, 2);
+        windows::not_empty(r, &c);
         let local = Keys::new("rope_local_theta", &["rope.freq_base_swa"], &[]);
         let theta = *c.rope_theta;
         r.only(local, "the base of the other layers", |fact| {
