@@ -81,7 +81,27 @@ class Family:
     def llama_cpp(self, gguf):
         """Logits of llama.cpp, or what it says."""
         command = "states" if self.name == "bert" else "logits"
-        return self.asked([self.options.oracle, command, gguf], "llama.cpp")
+        return self.asked([self.options.oracle, command, self.within(gguf)], "llama.cpp")
+
+    def within(self, gguf):
+        """The GGUF; of LongRoPE whose first context holds the text, a copy with a first context of 256.
+
+        llama.cpp takes the long factors where a context has room for more than the first one (src/llama-model.cpp,
+        `get_rope_factors`), and its contexts have room for 256 positions at least.
+        """
+        from gguf import GGUFReader
+
+        if not any(tensor.name == "rope_factors_long.weight" for tensor in GGUFReader(gguf).tensors):
+            return gguf
+        copy = self.scratch / "within.gguf"
+        shutil.copy(gguf, copy)
+        reader = GGUFReader(copy, "r+")
+        field = reader.fields[f"{self.name}.rope.scaling.original_context_length"]
+        first = field.parts[field.data[0]]
+        if len(self.ids) <= first[0] < 256:
+            first[0] = 256
+        reader.data.flush()
+        return copy
 
     def engine(self, path):
         return self.asked([self.options.logits, path], "ours")
