@@ -1,4 +1,4 @@
-//! Builds the engine's layers from the computations that modules declare and the loaded weights.
+//! Finds the parameters of modules among the loaded weights.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use load::{Loaded, Tensor};
 use tensor::RopeOrder;
 
 use crate::Error;
-use crate::layer::{Attention, Branch, FeedForward, LatentAttention, Layer, Mixture, Turns};
+use crate::rotary::Rotary;
 use crate::weights::{Linear, NormWeights, Projection};
 
 /// The experts of a mixture.
@@ -16,30 +16,6 @@ pub(crate) struct Experts {
     pub(crate) count: u64,
     /// How many of them a token is sent to.
     pub(crate) used: u64,
-}
-
-/// A rotary embedding.
-pub(crate) struct Rotary {
-    rope: Rope,
-    /// Divide the frequencies of short texts, if there are any.
-    short: Vec<f32>,
-    /// The same, of longer texts.
-    long: Vec<f32>,
-}
-
-impl Rotary {
-    /// Pairs that it turns.
-    pub(crate) fn pairs(&self) -> usize {
-        self.rope.frequencies(0).len()
-    }
-
-    /// The numbers of sessions with room for `capacity` positions.
-    pub(crate) fn turns(&self, capacity: usize) -> Turns {
-        let mut frequencies = self.rope.frequencies(capacity as u64);
-        let factors = if self.rope.is_long(capacity as u64) { &self.long } else { &self.short };
-        frequencies.iter_mut().zip(factors).for_each(|(frequency, by)| *frequency /= f64::from(*by));
-        Turns { frequencies, magnitude: self.rope.magnitude() }
-    }
 }
 
 /// Finds the parameters of modules, by path.
@@ -64,31 +40,9 @@ impl<'a> Builder<'a> {
         Ok(Builder { loaded, arch, rope_order, ropes: vec![] })
     }
 
-    /// The branches of the module at `path`, in order.
-    pub(crate) fn branches(&mut self, path: &str) -> Result<Vec<Branch>, Error> {
-        let Some(Computes::Residual(branches)) = self.arch.get(path) else { return Err(unsaid(path)) };
-        let build = |branch: &::model::module::Branch| {
-            let at = |child: &str| format!("{path}.{child}");
-            Ok(Branch {
-                norm: branch.norm.map(|norm| self.norm(&at(norm))).transpose()?,
-                layer: self.layer(&at(branch.layer))?,
-                post_norm: branch.post_norm.map(|post| self.norm(&at(post))).transpose()?,
-                scale: branch.scale,
-                parallel: branch.parallel,
-            })
-        };
-        branches.iter().map(build).collect()
-    }
-
-    /// The layer at `path`: one line for each kind.
-    fn layer(&mut self, path: &str) -> Result<Box<dyn Layer>, Error> {
-        Ok(match self.arch.get(path) {
-            Some(Computes::Attention(attention)) => Box::new(Attention::new(path, attention, self)?),
-            Some(Computes::LatentAttention(latent)) => Box::new(LatentAttention::new(path, latent, self)?),
-            Some(Computes::FeedForward(ffn)) => Box::new(FeedForward::new(path, *ffn, self)?),
-            Some(Computes::Mixture(mixture)) => Box::new(Mixture::new(path, mixture, self)?),
-            _ => return Err(unsaid(path)),
-        })
+    /// The computation of the module at `path`.
+    pub(crate) fn get(&self, path: &str) -> Option<&'a Computes> {
+        self.arch.get(path)
     }
 
     /// The norm at `path`.
@@ -179,15 +133,6 @@ impl<'a> Builder<'a> {
         (0..size(experts.count)?).map(expert).collect()
     }
 
-    /// The feed-forward network at `path`, if there is one.
-    pub(crate) fn optional_feed_forward(&self, path: &str) -> Result<Option<FeedForward>, Error> {
-        match self.arch.get(path) {
-            Some(Computes::FeedForward(ffn)) => Ok(Some(FeedForward::new(path, *ffn, self)?)),
-            Some(_) => Err(unsaid(path)),
-            None => Ok(None),
-        }
-    }
-
     /// Elements of the residual stream.
     pub(crate) fn hidden(&self) -> u64 {
         self.arch.decoder.hidden
@@ -238,6 +183,7 @@ pub(crate) fn size(n: u64) -> Result<usize, Error> {
     usize::try_from(n).map_err(|_| Error::TooLarge)
 }
 
-fn unsaid(path: &str) -> Error {
+/// The module at `path` declares no computation, or another than its place asks for.
+pub(crate) fn unsaid(path: &str) -> Error {
     Error::Unsaid { path: path.to_owned() }
 }

@@ -8,10 +8,9 @@ mod mixture;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tensor::RopeOrder;
-
 use crate::Error;
-use crate::backend::{Backend, Rotated};
+use crate::backend::Backend;
+use crate::rotary::Rotation;
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
 
@@ -34,7 +33,7 @@ pub(crate) struct Branch {
     pub(crate) parallel: bool,
 }
 
-/// The computation of a branch. Each kind is a file here and a line in `Builder::layer`.
+/// The computation of a branch. Each kind is a file here and a line in `branches`.
 pub(crate) trait Layer: Send + Sync {
     /// Its matrices, in the order in which they run.
     fn projections(&self) -> Vec<&Arc<Projection>>;
@@ -155,45 +154,4 @@ pub(crate) struct Pass<'a> {
     pub(crate) narrow: &'a mut [f32],
     /// Which experts the rows are sent to.
     pub(crate) routes: &'a mut Routes,
-}
-
-/// `cos` and `sin` of the rows of a pass: `[rows, pairs]` each.
-#[derive(Default)]
-pub(crate) struct Rotation {
-    pub(crate) cos: Vec<f32>,
-    pub(crate) sin: Vec<f32>,
-    pub(crate) pairs: usize,
-}
-
-impl Rotation {
-    /// Of `rows` rows.
-    pub(crate) fn new(rows: usize, pairs: usize) -> Option<Rotation> {
-        let zeros = vec![0.0; rows.checked_mul(pairs)?];
-        Some(Rotation { cos: zeros.clone(), sin: zeros, pairs })
-    }
-
-    /// The rows from `row` on are of `count` positions from `position` on.
-    pub(crate) fn fill(&mut self, turns: &Turns, row: usize, position: usize, count: usize) {
-        for t in 0..count {
-            for (i, frequency) in turns.frequencies.iter().enumerate() {
-                let (sin, cos) = (frequency * (position + t) as f64).sin_cos();
-                self.cos[(row + t) * self.pairs + i] = (cos * turns.magnitude) as f32;
-                self.sin[(row + t) * self.pairs + i] = (sin * turns.magnitude) as f32;
-            }
-        }
-    }
-
-    /// The elements of each head from `first` on are rotated so.
-    pub(crate) fn of(&self, first: usize, order: RopeOrder) -> Rotated<'_> {
-        Rotated { cos: &self.cos, sin: &self.sin, pairs: self.pairs, first, order }
-    }
-}
-
-/// The numbers of a rotary embedding in one session.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turns {
-    /// Radians a position, of each pair.
-    pub(crate) frequencies: Vec<f64>,
-    /// What cosines and sines are multiplied by.
-    pub(crate) magnitude: f64,
 }

@@ -34,6 +34,7 @@
 
 pub mod backend;
 mod batch;
+mod branches;
 mod build;
 pub mod calibrate;
 pub mod draft;
@@ -45,6 +46,7 @@ pub mod grammar;
 mod layer;
 pub mod logprobs;
 mod model;
+mod rotary;
 mod runner;
 pub mod sampler;
 pub mod sampling;

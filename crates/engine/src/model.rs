@@ -7,8 +7,10 @@ use ::model::Architecture;
 use load::{Loaded, Tensor};
 
 use crate::Error;
-use crate::build::{Builder, Rotary, size};
+use crate::branches;
+use crate::build::{Builder, size};
 use crate::layer::{Branch, Room};
+use crate::rotary::Rotary;
 use crate::weights::{NormWeights, Projection};
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
@@ -46,7 +48,7 @@ impl Model {
         let mut build = Builder::new(loaded, &arch)?;
         let mut branches = vec![];
         for n in 0..arch.decoder.layers {
-            branches.extend(build.branches(&format!("layers.{n}"))?);
+            branches.extend(branches::of(&format!("layers.{n}"), &mut build)?);
         }
         Ok(Model {
             vocab: size(arch.decoder.vocab)?,

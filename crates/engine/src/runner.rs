@@ -7,9 +7,9 @@ use ::model::module::Decoder;
 
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
-use crate::build::Rotary;
 use crate::calibrate::{Probe, Probed};
-use crate::layer::{Pass, Rotation, Routes, Segment};
+use crate::layer::{Pass, Routes, Segment};
+use crate::rotary::{Rotary, Rotation};
 use crate::stream::Stream;
 use crate::{Batch, Error, Logits, Model, Session, Streaming};
 

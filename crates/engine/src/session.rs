@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{Architecture, Computes};
 
-use crate::layer::Turns;
+use crate::rotary::Turns;
 use crate::state::State;
 use crate::{Error, KvShape, Model};
 

@@ -69,7 +69,7 @@ impl Yarn {
     /// What the frequency of pair `pair` is multiplied by, with the base `theta` and `dims` rotated elements of a head.
     /// Source: transformers `_compute_yarn_parameters`, modeling_rope_utils.py@v5.23.
     fn share(&self, pair: f64, theta: f64, dims: f64) -> f64 {
-        // The pair that makes so many turns within the first context.
+        // The pair that makes `turns` turns within the first context.
         let pair_of = |turns: f64| {
             let turn = 2.0 * std::f64::consts::PI;
             dims * (self.original_context / (turns * turn)).ln() / (2.0 * theta.ln())

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use model::Activation;
+use model::{Activation, Computes};
 
 use super::{Layer, Pass};
 use crate::Error;
-use crate::build::Builder;
+use crate::build::{Builder, unsaid};
 use crate::weights::Projection;
 
 /// A feed-forward network; it has no state.
@@ -35,6 +35,17 @@ impl FeedForward {
             gate_up: build.projection(&format!("{path}.{up}"))?,
             down: build.projection(&format!("{path}.down"))?,
         })
+    }
+}
+
+impl FeedForward {
+    /// The network at `path`, if there is one.
+    pub(crate) fn optional(path: &str, build: &Builder<'_>) -> Result<Option<FeedForward>, Error> {
+        match build.get(path) {
+            Some(Computes::FeedForward(ffn)) => Ok(Some(FeedForward::new(path, *ffn, build)?)),
+            Some(_) => Err(unsaid(path)),
+            None => Ok(None),
+        }
     }
 }
 

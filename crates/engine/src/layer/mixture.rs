@@ -52,7 +52,7 @@ impl Mixture {
             correction: build.optional_parameter(&format!("{path}.router.correction.bias")),
             gate_up: build.stack(&experts, "gate_up", &gate_up, &all, hidden)?,
             down: build.stack(&experts, "down", &[("down", hidden)], &all, ffn)?,
-            shared: build.optional_feed_forward(&format!("{path}.shared"))?,
+            shared: FeedForward::optional(&format!("{path}.shared"), build)?,
         })
     }
 }

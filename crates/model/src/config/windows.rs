@@ -122,11 +122,10 @@ pub fn alternating_by_types(r: &mut Reader, base: Config, absent: u64, period: u
 
 /// Reports a window of 0 in GGUF, in families whose layers with a window see nothing in llama.cpp then.
 pub(crate) fn not_empty(r: &mut Reader, base: &Config) {
-    if r.dialect() == DialectName::Gguf && *base.window == 0 && base.windowed.contains(&true) {
-        if let Some((key, found)) = r.fact(WINDOW) {
-            let (wanted, found) = ("at least 1".to_owned(), found.to_string());
-            r.problem(ConfigProblem::Invalid { key, wanted, found });
-        }
+    let is_empty = r.dialect() == DialectName::Gguf && *base.window == 0 && base.windowed.contains(&true);
+    if let Some((key, found)) = r.fact(WINDOW).filter(|_| is_empty) {
+        let (wanted, found) = ("at least 1".to_owned(), found.to_string());
+        r.problem(ConfigProblem::Invalid { key, wanted, found });
     }
 }
 
