@@ -150,7 +150,7 @@ pub fn generate(
     Ok(turn.stats)
 }
 
-/// What takes the tokens that are sampled.
+/// Takes the tokens that are sampled.
 struct Turn<'a, 'd, 'l, 'e> {
     sampler: &'a mut Sampler,
     draft: Option<&'a mut (dyn Draft + 'd)>,

@@ -66,6 +66,6 @@ impl Rotation {
 pub(crate) struct Turns {
     /// Radians a position, of each pair.
     pub(crate) frequencies: Vec<f64>,
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub(crate) magnitude: f64,
 }

@@ -209,7 +209,7 @@ impl Rope {
         matches!(self.scaling, RopeScaling::LongRope { original_context, .. } if first(original_context))
     }
 
-    /// What cosines and sines are multiplied by.
+    /// The factor of cosines and sines.
     pub fn magnitude(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,

@@ -49,7 +49,7 @@ enum Queries {
 }
 
 impl KvShape {
-    /// What [`module::LatentAttention`] keeps: a key is a latent vector and what is rotated, and the vector is the value.
+    /// The cache of [`module::LatentAttention`]: a key is a latent vector and the part that is rotated; the vector is its value.
     pub(crate) fn latent(says: &module::LatentAttention) -> KvShape {
         let key = says.latent.saturating_add(says.rope.dims);
         KvShape { kv_heads: 1, key, value: says.latent, shared: true }

@@ -18,7 +18,7 @@ pub struct KvCache {
     capacity: usize,
 }
 
-/// What a [`KvCache`] has for each position.
+/// The sizes of one position in a [`KvCache`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
     /// Key and value heads.
@@ -103,7 +103,7 @@ impl KvCache {
         start + positions.start * width..start + positions.end * width
     }
 
-    /// What is stored: keys, and values unless they are part of these.
+    /// The parts that are stored: keys, and values unless they are part of these.
     fn parts(&self) -> &'static [Of] {
         if self.shape.shared { &[Of::Keys] } else { &[Of::Keys, Of::Values] }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Routes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Chosen {
     expert: usize,
-    /// What its result is multiplied with.
+    /// The factor of its result.
     weight: f32,
     /// The place of the row among those of all experts.
     place: usize,
