@@ -21,6 +21,7 @@ mod tips;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use weighbridge::engine::KvKind;
 use weighbridge::model::{DialectName, ExpertPlacement};
 use weighbridge::planner::Adapter;
 use weighbridge::runtime::BackendKind;
@@ -201,6 +202,9 @@ pub(crate) struct PlanArgs {
     /// Positions of the KV cache that `--memory` includes [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", requires = "memory", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
+    /// How these positions are kept
+    #[arg(long, requires = "memory", value_enum, default_value = "f16")]
+    pub(crate) kv: KvArg,
     /// Copy all parameters into memory, as `load --owned` does; none stay in the map
     #[arg(long)]
     pub(crate) owned: bool,
@@ -361,6 +365,9 @@ pub(crate) struct ModelArgs {
     /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
+    /// How keys and values are kept in the KV cache [default: f16; f32 for the reference backend]
+    #[arg(long, value_enum)]
+    kv: Option<KvArg>,
     /// Limit weights, buffers and KV cache together to SIZE. Layers that do not fit are read again for each token [default: what the
     /// system has available]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -384,6 +391,31 @@ enum BackendArg {
     Reference,
 }
 
+/// A form of keys and values by name.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum KvArg {
+    /// As they are computed
+    F32,
+    /// Half of that, rounded to 11 bits
+    F16,
+    /// The last 128 positions or more in f16, older ones in 8 bits
+    Int8,
+    /// The last 128 positions or more in f16, older ones in 4 bits
+    Int4,
+}
+
+impl KvArg {
+    /// The form of the library.
+    pub(crate) fn kind(self) -> KvKind {
+        match self {
+            KvArg::F32 => KvKind::F32,
+            KvArg::F16 => KvKind::F16,
+            KvArg::Int8 => KvKind::Int8,
+            KvArg::Int4 => KvKind::Int4,
+        }
+    }
+}
+
 impl ModelArgs {
     /// The checkpoint.
     pub(crate) fn path(&self) -> &Path {
@@ -403,6 +435,7 @@ impl ModelArgs {
             layout: self.layout.map(LayoutArg::kind).transpose()?,
             threads,
             context: self.ctx.map(|n| n as usize),
+            kv: self.kv.map(KvArg::kind),
             encoding: self.encoding.encoding(),
             memory: self.memory,
             cache: CacheArg::mode(self.cache, usual, open.io)?,
@@ -486,6 +519,12 @@ pub(crate) struct BenchArgs {
     /// Tokens to generate
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole(1u32, None))]
     pub(crate) decode: u32,
+    /// Positions that are filled before
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0u32, None))]
+    pub(crate) depth: u32,
+    /// Sequences that are decoded together. The speed is that of all
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1u32, Some(256u32)))]
+    pub(crate) sequences: u32,
     /// Runs of each, after one to warm up; the output is their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole(1u32, None))]
     pub(crate) repeat: u32,

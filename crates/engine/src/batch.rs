@@ -64,7 +64,12 @@ impl BatchItem<'_> {
 }
 
 impl Sessions for &mut [BatchItem<'_>] {
-    fn state(&mut self, part: usize, branch: usize) -> (usize, &mut State) {
+    fn state(&self, part: usize, branch: usize) -> (usize, &State) {
+        let session = &*self[part].session;
+        (session.position(), &session.states[branch])
+    }
+
+    fn state_mut(&mut self, part: usize, branch: usize) -> (usize, &mut State) {
         let session = &mut *self[part].session;
         (session.position(), &mut session.states[branch])
     }
@@ -95,6 +100,13 @@ impl<'a> Batch<'a> {
     pub fn add(&mut self, session: &'a mut Session, tokens: &'a [u32], logits: Logits) {
         self.parts.push(BatchItem { session, tokens, logits });
     }
+}
+
+/// The same memory for parts of other sessions.
+pub(crate) fn recycled<'b>(mut parts: Vec<BatchItem<'_>>) -> Vec<BatchItem<'b>> {
+    parts.clear();
+    // Empty, and of one layout: the standard library keeps the allocation.
+    parts.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 /// Where the next pass begins: a part, and a token of it.

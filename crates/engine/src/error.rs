@@ -4,6 +4,7 @@ use std::fmt;
 
 use tensor::{Bytes, Diagnostic, Diagnostics};
 
+use crate::KvKind;
 use crate::eval::RowProblem;
 
 /// Errors of running a model.
@@ -44,6 +45,12 @@ pub enum Error {
     CacheTooLarge {
         /// Positions asked for.
         capacity: usize,
+    },
+    /// As many requests wait as may.
+    #[error("{waiting} requests are waiting already")]
+    TooManyRequests {
+        /// Requests that wait.
+        waiting: usize,
     },
     /// Nothing to run.
     #[error("no tokens to run")]
@@ -94,6 +101,14 @@ pub enum Error {
         model: usize,
         /// Tokens in the vocabulary of the reference.
         reference: usize,
+    },
+    /// A snapshot of a session that keeps keys and values in another form.
+    #[error("the snapshot has keys and values in {found}, not in {wanted} as the session")]
+    OtherKind {
+        /// The form that the session keeps.
+        wanted: KvKind,
+        /// The form in the snapshot.
+        found: KvKind,
     },
     /// A session, or a snapshot, of another model.
     #[error("the session belongs to another model")]
@@ -191,6 +206,7 @@ impl Error {
             Error::ShortText { .. } => "use a longer text, or shorter chunks",
             Error::LayerTooLarge { .. } => "allow more memory, or ask for fewer positions",
             Error::Torn => "update all of the weights, or load them again",
+            Error::TooManyRequests { .. } => "ask again later",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
             Error::ContextFull { .. } => "ask for more positions",
             Error::NoKernel { .. } => "the reference backend decodes them row by row",

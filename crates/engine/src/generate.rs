@@ -52,6 +52,8 @@ pub enum Stop {
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Tokens of the prompt that an earlier one had run.
+    pub known_tokens: usize,
     /// Seconds for them, up to the first sampled token.
     pub prefill_seconds: f64,
     /// Tokens sampled.

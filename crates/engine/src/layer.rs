@@ -8,11 +8,11 @@ mod mixture;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::Error;
-use crate::backend::Backend;
+use crate::backend::{Attend, Backend, Sequence};
 use crate::rotary::Rotation;
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
+use crate::{BATCH, Error, KvKind};
 
 pub(crate) use attention::Attention;
 pub(crate) use feed_forward::FeedForward;
@@ -45,21 +45,21 @@ pub(crate) trait Layer: Send + Sync {
         Room { wide: widest(|p| p.out), narrow: widest(|p| p.input), ..Room::default() }
     }
 
-    /// Returns the state that a session keeps for it, with room for `positions` positions.
+    /// Returns the state that a session keeps for it, with room for `positions` positions; keys and values as `kind` says.
     ///
     /// # Errors
     /// If memory runs out.
-    fn state(&self, _positions: usize) -> Result<State, Error> {
+    fn state(&self, _kind: KvKind, _positions: usize) -> Result<State, Error> {
         Ok(State::None)
     }
 
     /// Bytes of that state; `None` if they cannot be counted.
-    fn state_bytes(&self, _positions: u64) -> Option<u64> {
+    fn state_bytes(&self, _kind: KvKind, _positions: usize) -> Option<u64> {
         Some(0)
     }
 
     /// Bytes of its state that a token at `position` reads.
-    fn state_reads(&self, _position: u64) -> u64 {
+    fn state_reads(&self, _kind: KvKind, _position: usize) -> u64 {
         0
     }
 
@@ -103,6 +103,8 @@ impl Room {
 /// Sizes of the heads of an attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadSizes {
+    /// Query heads.
+    pub(crate) heads: usize,
     /// Query heads that share a key head.
     pub(crate) group: usize,
     /// Elements of a key.
@@ -116,7 +118,10 @@ pub(crate) struct HeadSizes {
 /// The sessions of the parts of a batch, as layers see them.
 pub(crate) trait Sessions {
     /// The positions that the session of part `part` has filled, and its state for branch `branch`.
-    fn state(&mut self, part: usize, branch: usize) -> (usize, &mut State);
+    fn state(&self, part: usize, branch: usize) -> (usize, &State);
+
+    /// The same, to be written.
+    fn state_mut(&mut self, part: usize, branch: usize) -> (usize, &mut State);
 }
 
 /// Some tokens of one part, and their rows in a pass.
@@ -137,15 +142,53 @@ impl Segment {
     }
 }
 
+/// The sequences whose rows are in a pass.
+pub(crate) struct Sequences<'a> {
+    pub(crate) sessions: &'a mut dyn Sessions,
+    pub(crate) segments: &'a [Segment],
+    /// Which branch runs now: its state in each session has this number.
+    pub(crate) branch: usize,
+}
+
+impl Sequences<'_> {
+    /// Adds the keys and values of all rows to the caches of their sessions, and attends to these. Rows `q` begin with their queries;
+    /// `kv` finds keys and values in one.
+    pub(crate) fn attend(
+        &mut self,
+        backend: &mut dyn Backend,
+        how: &Attend<'_>,
+        q: &[f32],
+        kv: impl Fn(&[f32]) -> (&[f32], &[f32]),
+        out: &mut [f32],
+    ) {
+        for segment in self.segments {
+            let (position, State::Kv(cache)) = self.sessions.state_mut(segment.part, self.branch) else {
+                unreachable!("`state` has made a cache for this layer")
+            };
+            let rows = q[segment.row * how.width..].chunks_exact(how.width);
+            cache.extend(position, rows.take(segment.tokens.len()).map(&kv));
+        }
+        let sequence = |segment: &Segment| {
+            let (position, State::Kv(cache)) = self.sessions.state(segment.part, self.branch) else {
+                unreachable!("`state` has made a cache for this layer")
+            };
+            Sequence { cache, position, rows: segment.tokens.len() }
+        };
+        let Some(first) = self.segments.first().map(sequence) else { return };
+        let mut sequences = [first; BATCH];
+        for (to, segment) in sequences.iter_mut().zip(self.segments) {
+            *to = sequence(segment);
+        }
+        backend.attend(how, &sequences[..self.segments.len()], q, out);
+    }
+}
+
 /// One way of all rows through the layers.
 pub(crate) struct Pass<'a> {
     pub(crate) backend: &'a mut dyn Backend,
-    pub(crate) sessions: &'a mut dyn Sessions,
-    pub(crate) segments: &'a [Segment],
-    /// Of all segments together.
+    pub(crate) sequences: Sequences<'a>,
+    /// Of all sequences together.
     pub(crate) rows: usize,
-    /// Which branch runs now: its state in each session has this number.
-    pub(crate) branch: usize,
     /// For each rotary embedding of the model.
     pub(crate) rotations: &'a [Rotation],
     /// Room for the results of any projection, as [`Layer::room`] asked for it.

@@ -14,11 +14,11 @@
 //! ```no_run
 //! # fn run(loaded: &load::Loaded, architecture: ::model::Architecture) -> Result<(), weighbridge_engine::Error> {
 //! use std::sync::Arc;
-//! use weighbridge_engine::{Batch, Logits, Model, Runner, Session, backend::Reference};
+//! use weighbridge_engine::{Batch, KvKind, Logits, Model, Runner, Session, backend::Reference};
 //!
 //! let model = Arc::new(Model::new(loaded, architecture)?);
 //! let mut runner = Runner::new(&model, Box::new(Reference::new()))?;
-//! let (mut first, mut second) = (Session::new(&model, 512)?, Session::new(&model, 64)?);
+//! let (mut first, mut second) = (Session::new(&model, KvKind::F16, 512)?, Session::new(&model, KvKind::F16, 64)?);
 //! let mut batch = Batch::new();
 //! batch.add(&mut first, &[1, 504, 3575], Logits::Last);
 //! batch.add(&mut second, &[28], Logits::Last);
@@ -46,10 +46,12 @@ pub mod grammar;
 mod layer;
 pub mod logprobs;
 mod model;
+mod pass;
 mod rotary;
 mod runner;
 pub mod sampler;
 pub mod sampling;
+pub mod schedule;
 mod session;
 mod state;
 mod stream;
@@ -60,8 +62,9 @@ pub use self::model::Model;
 pub use batch::{Batch, Logits};
 pub use error::Error;
 pub use generate::{Limits, Sampled, Stats, Stop, generate};
-pub use runner::{BATCH, Runner};
+pub use pass::BATCH;
+pub use runner::Runner;
 pub use session::{Session, Snapshot, session_bytes};
-pub use state::{KvCache, KvShape};
+pub use state::{KvCache, KvKind, KvShape, PAGE, RECENT};
 pub use stream::Streaming;
 pub use weights::{Linear, NormWeights, Projection};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use ::model::Architecture;
 use load::{Loaded, Tensor};
 
-use crate::Error;
 use crate::branches;
 use crate::build::{Builder, size};
 use crate::layer::{Branch, Room};
 use crate::rotary::Rotary;
 use crate::weights::{NormWeights, Projection};
+use crate::{Error, KvKind};
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
 pub struct Model {
@@ -98,14 +98,14 @@ impl Model {
     }
 
     /// Bytes of its state (keys and values) that a token at `position` reads.
-    pub fn state_reads(&self, position: usize) -> u64 {
-        let reads = self.branches.iter().map(|branch| branch.layer.state_reads(position as u64));
+    pub fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
+        let reads = self.branches.iter().map(|branch| branch.layer.state_reads(kind, position));
         reads.fold(0, u64::saturating_add)
     }
 
     /// Bytes that a session of `positions` positions takes; `None` if they cannot be counted.
-    pub(crate) fn state_bytes(&self, positions: usize) -> Option<u64> {
-        let mut bytes = self.branches.iter().map(|branch| branch.layer.state_bytes(positions as u64));
+    pub(crate) fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
+        let mut bytes = self.branches.iter().map(|branch| branch.layer.state_bytes(kind, positions));
         bytes.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
     }
 

@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use ::model::module::Decoder;
 
+use crate::BATCH;
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
-use crate::layer::{Pass, Routes, Segment};
+use crate::layer::{Pass, Routes, Segment, Sequences};
 use crate::rotary::{Rotary, Rotation};
 use crate::stream::Stream;
 use crate::{Batch, Error, Logits, Model, Session, Streaming};
-
-/// Rows that one pass takes through the layers at most: prompts go in passes of this.
-pub const BATCH: usize = 256;
 
 /// Rows that are multiplied with the output matrix at once.
 const OUTPUTS: usize = 16;
@@ -191,7 +189,7 @@ impl Runner {
         self.backend.ceiling(&projections)
     }
 
-    fn run_parts(
+    pub(crate) fn run_parts(
         &mut self,
         parts: &mut [BatchItem<'_>],
         mut each: impl FnMut(usize, usize, &[f32]),
@@ -252,10 +250,11 @@ impl Runner {
         let stream = stream.as_ref();
         stream.into_iter().for_each(Stream::embedded);
         let sessions = &mut parts;
-        let mut pass = Pass { backend, sessions, segments, rows, branch: 0, rotations, wide, narrow, routes };
+        let sequences = Sequences { sessions, segments, branch: 0 };
+        let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes };
         let is_parallel = |n: usize| model.branches().get(n).is_some_and(|branch| branch.parallel);
         for (n, branch) in model.branches().iter().enumerate() {
-            pass.branch = n;
+            pass.sequences.branch = n;
             let input = match &branch.norm {
                 Some(norm) => {
                     pass.backend.norm(norm, x, h);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
-use crate::state::State;
-use crate::{Error, KvShape, Model};
+use crate::state::{State, StateSnapshot};
+use crate::{Error, KvKind, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -21,6 +21,7 @@ pub struct Session {
     /// Positions that count.
     pub(crate) position: usize,
     capacity: usize,
+    kind: KvKind,
 }
 
 impl fmt::Debug for Session {
@@ -34,38 +35,43 @@ impl fmt::Debug for Session {
 
 /// Bytes that a [`Session`] of `positions` positions takes of a model that is not loaded; divided among `ranks`, of the one
 /// that takes the most. `None` if they cannot be counted.
-pub fn session_bytes(architecture: &Architecture, positions: u64, ranks: u64) -> Option<u64> {
+pub fn session_bytes(architecture: &Architecture, kind: KvKind, positions: u64, ranks: u64) -> Option<u64> {
+    let size = |n: u64| usize::try_from(n).ok();
+    let positions = size(positions)?;
     let bytes = |what: &Computes| match what {
         // Ranks beyond the number of heads have copies.
         Computes::Attention(attention) => {
-            let (kv_heads, head) = (attention.kv_heads.div_ceil(ranks.max(1)), attention.head_dim);
-            KvShape { kv_heads, key: head, value: head, shared: false }.bytes(positions)
+            let (kv_heads, head) =
+                (size(attention.kv_heads.div_ceil(ranks.max(1)))?, size(attention.head_dim)?);
+            let window = attention.window.map(|window| size(window).unwrap_or(usize::MAX));
+            KvShape { kv_heads, key: head, value: head, shared: false, window }.bytes(kind, positions)
         }
         // Each rank has the latent vectors, which all heads share.
-        Computes::LatentAttention(attention) => KvShape::latent(attention).bytes(positions),
+        Computes::LatentAttention(attention) => KvShape::latent(attention)?.bytes(kind, positions),
         _ => Some(0),
     };
     architecture.modules().map(|(_, what)| bytes(what)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
 }
 
 impl Session {
-    /// An empty session with room for `capacity` positions. Memory is reserved now and touched as positions fill.
+    /// An empty session with room for `capacity` positions, which keeps keys and values as `kind` says. Memory is reserved now and
+    /// touched as positions fill.
     ///
     /// # Errors
     /// If the model has learned fewer positions, or memory runs out.
-    pub fn new(model: &Arc<Model>, capacity: usize) -> Result<Session, Error> {
+    pub fn new(model: &Arc<Model>, kind: KvKind, capacity: usize) -> Result<Session, Error> {
         if let Some(learned) = model.learned_positions().filter(|learned| capacity > *learned) {
             return Err(Error::Positions { wanted: capacity, learned });
         }
         // All of it at once before it is taken layer by layer, so that a machine that has too little says so.
         let too_large = || Error::CacheTooLarge { capacity };
         let bytes =
-            model.state_bytes(capacity).and_then(|n| usize::try_from(n).ok()).ok_or_else(too_large)?;
+            model.state_bytes(kind, capacity).and_then(|n| usize::try_from(n).ok()).ok_or_else(too_large)?;
         Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| too_large())?;
-        let states = model.branches().iter().map(|branch| branch.layer.state(capacity));
+        let states = model.branches().iter().map(|branch| branch.layer.state(kind, capacity));
         let states = states.collect::<Result<Vec<_>, Error>>()?;
         let turns = model.ropes.iter().map(|rope| rope.turns(capacity)).collect();
-        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity })
+        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity, kind })
     }
 
     /// The model that it runs on.
@@ -88,52 +94,79 @@ impl Session {
         self.states.iter().map(State::bytes).sum()
     }
 
-    /// Forgets every position from `len` on.
-    pub fn truncate(&mut self, len: usize) {
-        self.position = self.position.min(len);
+    /// How keys and values are kept.
+    pub fn kind(&self) -> KvKind {
+        self.kind
     }
 
-    /// A copy of the positions that are filled, to go on from later, in this session or in others.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let states = self.states.iter().map(|state| state.snapshot(self.position));
-        let states = Arc::new(states.collect::<Result<Vec<_>, Error>>()?);
-        let turns = self.turns.clone();
-        Ok(Snapshot { model: Arc::clone(&self.model), states, turns, position: self.position })
+    /// Forgets every position from `len` on, and returns the position that it is at then: `len`, or 0 where a layer no longer
+    /// has what that position sees. Windows forget what they have passed, by 256 positions and more.
+    pub fn truncate(&mut self, len: usize) -> usize {
+        if len < self.position {
+            let reached = self.states.iter().all(|state| state.reaches(len));
+            self.position = if reached { len } else { 0 };
+            self.states.iter_mut().for_each(|state| state.truncate(self.position));
+        }
+        self.position
+    }
+
+    /// What the positions that are filled left, to go on from later, in this session or in others. Sessions that go on from it share its
+    /// memory, as do their snapshots.
+    pub fn snapshot(&self) -> Snapshot {
+        let states = self.states.iter().map(|state| state.snapshot(self.position)).collect();
+        let (model, turns) = (Arc::clone(&self.model), self.turns.clone());
+        Snapshot { model, states: Arc::new(states), turns, position: self.position, kind: self.kind }
     }
 
     /// Restores the state of `snapshot`, which may be of this or another session. The session's own state is dropped.
     ///
     /// # Errors
-    /// If the snapshot is of another model, of more positions than there is room for, or of a session whose room makes the model
-    /// rotate keys otherwise. The session is then unchanged.
+    /// If the snapshot is of another model, of more positions than there is room for, of a session that keeps keys and values
+    /// otherwise, or of one whose room makes the model rotate keys otherwise. The session is then unchanged.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        self.restore_first(snapshot, snapshot.position).map(|_| ())
+    }
+
+    /// Restores the first `len` positions of `snapshot`, if it has them as this session would have them, and no more otherwise: the
+    /// position returned is `len` or 0.
+    ///
+    /// # Errors
+    /// As [`Session::restore`].
+    pub fn restore_first(&mut self, snapshot: &Snapshot, len: usize) -> Result<usize, Error> {
         if !Arc::ptr_eq(&self.model, &snapshot.model) {
             return Err(Error::OtherModel);
         }
-        if snapshot.position > self.capacity {
-            return Err(Error::ContextFull { wanted: snapshot.position, capacity: self.capacity });
+        if len > self.capacity {
+            return Err(Error::ContextFull { wanted: len, capacity: self.capacity });
+        }
+        if snapshot.kind != self.kind {
+            return Err(Error::OtherKind { wanted: self.kind, found: snapshot.kind });
         }
         if snapshot.turns != self.turns {
             return Err(Error::OtherTurns { capacity: self.capacity });
         }
+        let reached =
+            self.states.iter().zip(&*snapshot.states).all(|(state, from)| state.reaches_in(from, len));
+        self.position = if reached { len } else { 0 };
         for (state, from) in self.states.iter_mut().zip(&*snapshot.states) {
-            state.copy_from(from, snapshot.position);
+            if reached {
+                state.restore(from, len);
+            } else {
+                state.truncate(0);
+            }
         }
-        self.position = snapshot.position;
-        Ok(())
+        Ok(self.position)
     }
 }
 
-/// The positions of a session at one time. A clone shares the memory.
+/// What a session has kept at one time. A clone shares the memory.
 #[derive(Clone)]
 pub struct Snapshot {
     model: Arc<Model>,
-    states: Arc<Vec<State>>,
+    states: Arc<Vec<StateSnapshot>>,
     turns: Vec<Turns>,
     position: usize,
+    kind: KvKind,
 }
 
 impl fmt::Debug for Snapshot {
@@ -150,6 +183,6 @@ impl Snapshot {
 
     /// Bytes that it holds.
     pub fn bytes(&self) -> usize {
-        self.states.iter().map(State::bytes).sum()
+        self.states.iter().map(StateSnapshot::bytes).sum()
     }
 }

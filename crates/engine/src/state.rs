@@ -1,10 +1,14 @@
 //! State that a session keeps of earlier positions: one for each layer, of the layer's own kind.
 
 mod kv_cache;
+mod kv_kind;
+mod pages;
 
-use crate::Error;
+pub use kv_cache::KvCache;
+pub use kv_kind::{KvKind, KvShape, RECENT};
+pub use pages::PAGE;
 
-pub use kv_cache::{KvCache, KvShape};
+use kv_cache::KvSnapshot;
 
 /// The state of one layer of one session. A kind of layer that keeps something else adds a variant.
 #[derive(Debug)]
@@ -12,7 +16,7 @@ pub(crate) enum State {
     /// No state: the layer looks at one position alone.
     None,
     /// Keys and values.
-    Kv(KvCache),
+    Kv(Box<KvCache>),
 }
 
 impl State {
@@ -24,27 +28,62 @@ impl State {
         }
     }
 
-    /// A state that holds the first `positions` positions, and has room for no more.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub(crate) fn snapshot(&self, positions: usize) -> Result<State, Error> {
-        Ok(match self {
-            State::None => State::None,
-            State::Kv(cache) => {
-                let mut copy = cache.like(positions)?;
-                copy.copy_from(cache, positions);
-                State::Kv(copy)
-            }
-        })
+    /// Whether the sequence can go on from `position`.
+    pub(crate) fn reaches(&self, position: usize) -> bool {
+        match self {
+            State::None => true,
+            State::Kv(cache) => cache.reaches(position),
+        }
     }
 
-    /// Takes the first `positions` positions of `other`, a state of the same layer.
-    pub(crate) fn copy_from(&mut self, other: &State, positions: usize) {
-        match (self, other) {
-            (State::None, State::None) => {}
-            (State::Kv(cache), State::Kv(other)) => cache.copy_from(other, positions),
+    /// Forgets every position from `len` on, which it [reaches](Self::reaches).
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match self {
+            State::None => {}
+            State::Kv(cache) => cache.truncate(len),
+        }
+    }
+
+    /// What it holds of the first `len` positions, to go on from there.
+    pub(crate) fn snapshot(&self, len: usize) -> StateSnapshot {
+        match self {
+            State::None => StateSnapshot::None,
+            State::Kv(cache) => StateSnapshot::Kv(cache.snapshot(len)),
+        }
+    }
+
+    /// Whether `snapshot`, of the same layer, has what the position `len` sees.
+    pub(crate) fn reaches_in(&self, snapshot: &StateSnapshot, len: usize) -> bool {
+        match (self, snapshot) {
+            (State::Kv(cache), StateSnapshot::Kv(snapshot)) => cache.reaches_in(snapshot, len),
+            _ => true,
+        }
+    }
+
+    /// Goes on from the first `len` positions of `snapshot`, which is of the same layer and [has them](Self::reaches_in).
+    pub(crate) fn restore(&mut self, snapshot: &StateSnapshot, len: usize) {
+        match (self, snapshot) {
+            (State::None, StateSnapshot::None) => {}
+            (State::Kv(cache), StateSnapshot::Kv(snapshot)) => cache.restore(snapshot, len),
             _ => unreachable!("states of one layer are of one kind"),
+        }
+    }
+}
+
+/// The state of one layer at one position.
+pub(crate) enum StateSnapshot {
+    /// No state.
+    None,
+    /// Keys and values.
+    Kv(KvSnapshot),
+}
+
+impl StateSnapshot {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            StateSnapshot::None => 0,
+            StateSnapshot::Kv(snapshot) => snapshot.bytes(),
         }
     }
 }

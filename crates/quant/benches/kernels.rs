@@ -19,8 +19,9 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
+use quant::attention::{Attention, Block, Partial, Room, Stored, attend};
 use quant::ceiling::{self, ReadPattern};
-use quant::{Access, Activations, Attention, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
+use quant::{Access, Activations, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
 
 const RUNS: usize = 5;
@@ -248,6 +249,9 @@ fn forms(name: &str, isa: Isa, w: &[&[u8]], rows: usize, k: usize, x: &[f32], bu
     );
 }
 
+/// Positions of a span.
+const SPAN: usize = 256;
+
 fn attention(isa: Isa) {
     for (rows, heads, d, n) in [
         (1, 3, 64, 256),
@@ -259,14 +263,17 @@ fn attention(isa: Isa) {
         (4, 1, 256, 4096),
     ] {
         let (q, k) = (vec![0.01; rows * heads * d], vec![0.02; n * d]);
-        let (v, visible) = (k.clone(), vec![0..n; rows]);
-        let how = Attention { heads, scale: 0.1, soft_cap: None, sinks: None };
-        let mut state = [(vec![0.0; rows * heads * n], vec![0.0; rows * heads * d])];
-        let t = seconds(&mut state, |_, (scores, out)| {
-            for _ in 0..8 {
-                quant::attend(isa, how, &q, &k, &v, &visible, scores, out);
+        let (v, visible) = (k.clone(), vec![0..SPAN; rows]);
+        let how = Attention { heads, scale: 0.1, soft_cap: None };
+        let queries = rows * heads;
+        let mut state = [(Room::new(queries, SPAN, SPAN, d), vec![0.0; Partial::room(queries, d)])];
+        let t = seconds(&mut state, |_, (room, out)| {
+            let mut out = Partial::within(out, queries);
+            for (k, v) in k.chunks(SPAN * d).zip(v.chunks(SPAN * d)) {
+                let block = Block { positions: SPAN, keys: Stored::F32(k), values: Some(Stored::F32(v)) };
+                attend(isa, how, &q, &[block], &visible, room, &mut out);
             }
-        }) / 8.0;
+        });
         println!(
             "attention, {rows} row(s) of {heads} heads of {d} at {n}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
             t * 1e6,
@@ -295,8 +302,12 @@ fn vectors(isa: Isa) {
     show("gelu_tanh_mul", &mut |out| vector::gelu_tanh_mul(isa, &x, &w, out));
     show("rope_half", &mut |out| vector::rope_half(isa, out, &cos, &sin));
     show("rope_interleaved", &mut |out| vector::rope_interleaved(isa, out, &cos, &sin));
-    show("softmax", &mut |out| vector::softmax_in_place(isa, out, 0.3, None, f32::NEG_INFINITY));
-    show("softmax, capped", &mut |out| vector::softmax_in_place(isa, out, 0.3, Some(5.0), f32::NEG_INFINITY));
+    show("weights of scores", &mut |out| {
+        black_box(vector::weigh(isa, out, 0.3, None));
+    });
+    show("weights of scores, capped", &mut |out| {
+        black_box(vector::weigh(isa, out, 0.3, Some(5.0)));
+    });
     show("argmax", &mut |out| _ = black_box(vector::argmax(isa, out)));
     let mut acts = Activations::new(1, N);
     show("quantising", &mut |out| acts.fill(isa, out, 1, N, Forms::INT8));

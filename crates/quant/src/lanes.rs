@@ -158,6 +158,8 @@ pub(crate) trait Lanes {
     unsafe fn load(p: *const u8) -> Self::I;
     /// Writes `4 * N` bytes.
     unsafe fn store(p: *mut u8, v: Self::I);
+    /// Reads `N` unsigned integers of 8 bits.
+    unsafe fn load_u8(p: *const u8) -> Self::I;
     /// Reads `N` unsigned integers of 16 bits.
     unsafe fn load_u16(p: *const u8) -> Self::I;
     /// Reads `N` floats.

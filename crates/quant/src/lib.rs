@@ -25,7 +25,7 @@ mod access;
 mod activations;
 mod assemble;
 #[cfg(feature = "products")]
-mod attend;
+pub mod attention;
 #[cfg(feature = "products")]
 pub mod ceiling;
 mod codec;
@@ -59,7 +59,6 @@ pub use access::{Access, processor};
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
 #[cfg(feature = "products")]
-pub use attend::{Attention, attend};
 pub use codec::{
     BadData, Codec, Difference, Encoder, Fact, Levels, Matrix, Merger, PlaneTensor, Recoder, SchemeFamily,
 };

@@ -1,4 +1,4 @@
-//! Operations on vectors of f32: norms, activation functions, rotary embedding, softmax.
+//! Operations on vectors of f32: norms, activation functions, rotary embedding, weights of attention.
 //!
 //! Each is written once in plain Rust over arrays of lanes and compiled for every instruction set. Sums are taken
 //! lane by lane and the lanes added pairwise, so they are more exact than a running sum. Where the processor
@@ -209,13 +209,12 @@ fn rope_interleaved_body<const FMA: bool>(x: &mut [f32], cos: &[f32], sin: &[f32
 }
 
 per_isa! {
-    /// `x = softmax(z)`, with `z = scale * x`, or `cap * tanh(scale * x / cap)` under a soft cap. `sink` is one more score
-    /// beside `z`, whose weight is left out; minus infinity if there is none. An empty `x` stays empty; minus infinity (a
-    /// masked score) becomes 0, unless there is nothing else.
-    pub fn softmax_in_place(x: &mut [f32], scale: f32, soft_cap: Option<f32>, sink: f32) = softmax_body
+    /// Makes weights of scores: `x = exp(z - max z)`, with `z = scale * x`, or `cap * tanh(scale * x / cap)` under a soft cap.
+    /// Returns the largest `z` and the sum of the weights; minus infinity and 0 if `x` is empty.
+    pub fn weigh(x: &mut [f32], scale: f32, soft_cap: Option<f32>) -> (f32, f32) = weigh_body
 }
 #[inline(always)]
-fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>, sink: f32) {
+fn weigh_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>) -> (f32, f32) {
     if let Some(cap) = soft_cap {
         // cap * tanh(z / cap) = cap * (1 - 2 / (1 + exp(2 z / cap)))
         let twice = 2.0 * scale / cap;
@@ -227,15 +226,40 @@ fn softmax_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32
     for x in x.iter_mut() {
         *x *= scale;
     }
-    let max = max_body::<FMA>(x).max(sink);
+    let max = max_body::<FMA>(x);
     for x in x.iter_mut() {
         *x = exp::<FMA>(*x - max);
     }
-    let aside = if sink > f32::NEG_INFINITY { exp::<FMA>(sink - max) } else { 0.0 };
-    let inverse = 1.0 / (aside + sum_by!(x, x, |x, _x, sum| sum + x));
-    for x in x.iter_mut() {
-        *x *= inverse;
+    (max, sum_by!(x, x, |x, _x, sum| sum + x))
+}
+
+per_isa! {
+    /// `out = a * out + b * x`.
+    pub fn blend(a: f32, out: &mut [f32], b: f32, x: &[f32]) = blend_body
+}
+#[inline(always)]
+fn blend_body<const FMA: bool>(a: f32, out: &mut [f32], b: f32, x: &[f32]) {
+    same_length!(out, x);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = fma::<FMA>(a, *out, b * x);
     }
+}
+
+per_isa! {
+    /// `out = a * x`.
+    pub fn scaled(a: f32, x: &[f32], out: &mut [f32]) = scaled_body
+}
+#[inline(always)]
+fn scaled_body<const FMA: bool>(a: f32, x: &[f32], out: &mut [f32]) {
+    same_length!(out, x);
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = a * x;
+    }
+}
+
+per_isa! {
+    /// `exp(x)`, to about one unit in the last place.
+    pub fn exponential(x: f32) -> f32 = exp
 }
 
 /// Returns the largest value; minus infinity if `x` is empty. NaN is ignored.

@@ -7,9 +7,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use weighbridge::engine::Logits;
 use weighbridge::engine::sampler::SamplerOptions;
 use weighbridge::engine::text::{EncodeOptions, SpecialText};
+use weighbridge::engine::{KvKind, Logits};
 use weighbridge::{Batch, Runtime, RuntimeOptions, Sampler, Session};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,12 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The weights are shared; a session is one sequence of tokens.
     let model = Arc::clone(runtime.shared());
-    let mut common = Session::new(&model, 256)?;
+    let mut common = Session::new(&model, KvKind::F16, 256)?;
     let mut batch = Batch::new();
     let tokens = encode(prefix, true)?;
     batch.add(&mut common, &tokens, Logits::None);
     runtime.run(batch, |_, _, _| ())?;
-    let snapshot = common.snapshot()?;
+    let snapshot = common.snapshot();
     println!(
         "{} tokens in common, {}",
         snapshot.position(),
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (mut sessions, mut next) = (vec![], vec![]);
     for end in ends {
-        let mut session = Session::new(&model, 256)?;
+        let mut session = Session::new(&model, KvKind::F16, 256)?;
         session.restore(&snapshot)?;
         sessions.push(session);
         next.push(encode(end, false)?);

@@ -14,8 +14,9 @@ use engine::draft::Draft;
 use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
+use engine::schedule::{Event, Request, RequestId, Scheduler};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Batch, Limits, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
+use engine::{Batch, KvKind, Limits, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
 use load::{LoadReport, Loaded, Needs, Plan, Pool};
 use model::{Architecture, Model, NotRun};
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
@@ -69,6 +70,8 @@ pub struct RuntimeOptions {
     pub threads: Option<usize>,
     /// Number of positions; if `None`, the number that the model was trained for, up to 4096.
     pub context: Option<usize>,
+    /// How keys and values are kept; by default in f32 for the reference backend, and in f16 for others.
+    pub kv: Option<KvKind>,
     /// Encodings applied during the load.
     pub encoding: Encoding,
     /// How to read the files.
@@ -203,7 +206,11 @@ impl Runtime {
         let planned = plan(&checkpoint, &model, layout, options)?;
         let entry = options.cache.cache().and_then(|cache| cache.entry(&planned, isa.name()));
         let form = entry.as_ref().and_then(|entry| form(&checkpoint, entry));
-        let fits = Fits { checkpoint: &checkpoint, arch: &arch, context, limit: options.memory };
+        let kind = options.kv.unwrap_or(match options.backend {
+            BackendKind::Reference => KvKind::F32,
+            BackendKind::Cpu => KvKind::F16,
+        });
+        let fits = Fits { checkpoint: &checkpoint, arch: &arch, kind, context, limit: options.memory };
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, (tokenizer, form)) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| tokenizer(&checkpoint, form));
@@ -216,7 +223,7 @@ impl Runtime {
             _ => None,
         };
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
-        let session = Session::new(&shared, context)?;
+        let session = Session::new(&shared, kind, context)?;
         let backend: Box<dyn Backend> = match options.backend {
             BackendKind::Reference => Box::new(Reference::new()),
             BackendKind::Cpu => {
@@ -226,7 +233,7 @@ impl Runtime {
         };
         let mut runner = Runner::new(&shared, backend)?;
         if let Some(available) = options.memory.or_else(load::available_memory) {
-            let state = session_bytes(shared.architecture(), context as u64, 1).unwrap_or(u64::MAX);
+            let state = session_bytes(shared.architecture(), kind, context as u64, 1).unwrap_or(u64::MAX);
             let held = loaded.report().owned_bytes.saturating_add(state);
             runner.stream(available.saturating_sub(held))?;
         }
@@ -346,9 +353,9 @@ impl Runtime {
         &self.sampling
     }
 
-    /// Forgets every position from `len` on.
-    pub fn truncate(&mut self, len: usize) {
-        self.session.truncate(len);
+    /// Forgets every position from `len` on, and returns the position that it is at then: see [`Session::truncate`].
+    pub fn truncate(&mut self, len: usize) -> usize {
+        self.session.truncate(len)
     }
 
     /// Runs `tokens` at the next positions; the logits after the last, `[vocab]`.
@@ -391,7 +398,7 @@ impl Runtime {
     /// Bytes of weights, and of keys and values, that a token decoded at `position` reads.
     pub fn reads(&self, position: usize) -> (u64, u64) {
         let weights = self.shared().projections().map(|p| p.share_of(p.bytes())).sum();
-        (weights, self.shared().state_reads(position))
+        (weights, self.shared().state_reads(self.session.kind(), position))
     }
 
     /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.
@@ -405,6 +412,30 @@ impl Runtime {
     /// Runs only the products of a prompt of `tokens` tokens.
     pub fn products(&mut self, tokens: usize) {
         self.runner.products(tokens);
+    }
+
+    /// Adds a request to `scheduler`, to be run with this model; see [`Scheduler::submit`].
+    ///
+    /// # Errors
+    /// As [`Scheduler::submit`].
+    pub fn submit(&self, scheduler: &mut Scheduler, request: Request) -> Result<RequestId, Error> {
+        Ok(scheduler.submit(&self.runner, request)?)
+    }
+
+    /// Runs one pass of the requests of `scheduler`; see [`Scheduler::step`].
+    ///
+    /// # Errors
+    /// As [`Scheduler::step`].
+    pub fn step(
+        &mut self,
+        scheduler: &mut Scheduler,
+        each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>,
+    ) -> Result<(), Error> {
+        scheduler.step(&mut self.runner, each)?;
+        if scheduler.running() > 0 {
+            Keeping::begin(&mut self.copy, &mut self.form).into_iter().for_each(Keeping::leave);
+        }
+        Ok(())
     }
 
     /// Runs `prompt`, then samples until a limit; see [`engine::generate`].
@@ -526,6 +557,7 @@ fn largest_layer(planned: &Plan) -> Result<u64, Error> {
 struct Fits<'a> {
     checkpoint: &'a Checkpoint,
     arch: &'a Architecture,
+    kind: KvKind,
     context: usize,
     limit: Option<u64>,
 }
@@ -534,7 +566,7 @@ impl Fits<'_> {
     /// Returns the limit on the buffers, if they have to be smaller than usual.
     fn check(&self, needs: Needs) -> Result<Option<u64>, Error> {
         let Some(available) = self.limit.or_else(load::available_memory) else { return Ok(None) };
-        let cache = |positions: u64| session_bytes(self.arch, positions, 1).unwrap_or(u64::MAX);
+        let cache = |positions: u64| session_bytes(self.arch, self.kind, positions, 1).unwrap_or(u64::MAX);
         let context = self.context as u64;
         let state = cache(context);
         let stays = needs.owned.saturating_add(state);
@@ -543,8 +575,11 @@ impl Fits<'_> {
             Some(room) if room >= needs.least_scratch => Ok(Some(room)),
             _ => {
                 let room = available.saturating_sub(needs.owned.saturating_add(needs.least_scratch));
-                // A position takes as much as any other, or less.
-                let fewer = (room / cache(1).max(1)).min(context);
+                let (mut fewer, mut more) = (0, context);
+                while fewer < more {
+                    let middle = more - (more - fewer) / 2;
+                    (fewer, more) = if cache(middle) <= room { (middle, more) } else { (fewer, middle - 1) };
+                }
                 Err(Error::Memory {
                     path: self.checkpoint.location().to_string(),
                     parameters: needs.owned,

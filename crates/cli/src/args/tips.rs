@@ -26,6 +26,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
 /// What flags of `run` and `bench` are called here.
 const RUN: &[(&[&str], &str)] = &[
     (&["-c", "--ctx-size", "--context", "--max-kv-size"], "`--ctx` reserves positions"),
+    (
+        &["-ctk", "-ctv", "--cache-type-k", "--cache-type-v", "--kv-bits", "--kv-cache-dtype"],
+        "`--kv` chooses f32, f16, int8 or int4",
+    ),
     (&["--n-predict", "--predict", "--max-tokens", "--max-new-tokens"], "`-n` limits the tokens"),
     (&["--temp"], "`--temperature` does that"),
     (&["--typical-p"], "`--typical` does that"),

@@ -1,9 +1,11 @@
 //! `weighbridge bench`: prefill and decode speed, medians.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
 use weighbridge::engine::backend::Ceiling;
+use weighbridge::engine::{Batch, Logits, Session};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Error, Runtime};
 
@@ -15,10 +17,11 @@ use crate::memory::Memory;
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let memory = Memory::watch();
     let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
-    let needed = args.prefill.max(args.decode) as usize;
+    let depth = args.depth as usize;
+    let needed = depth.saturating_add(args.prefill.max(args.decode) as usize);
     if options.context.is_some_and(|c| c < needed) {
         return Err(Failure::Usage(format!(
-            "--ctx must be at least {needed}, for the longer of --prefill and --decode"
+            "--ctx must be at least {needed}, for the longer of --prefill and --decode behind --depth"
         )));
     }
     options.context.get_or_insert(needed);
@@ -30,20 +33,31 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     // Any tokens do: the cost does not depend on which.
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);
     let prompt: Vec<u32> = (0..args.prefill).map(token).collect();
+    let (shared, kind) = (Arc::clone(runtime.shared()), runtime.session().kind());
+    let session = |_| Session::new(&shared, kind, needed);
+    let mut sessions =
+        (0..args.sequences).map(session).collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+    let before: Vec<u32> = (0..args.depth).map(token).collect();
+    if !before.is_empty() {
+        together(&mut runtime, &mut sessions[..1], &before)?;
+    }
+    let filled = sessions[0].snapshot();
 
     let (mut prefill, mut decode, mut shares) = (Vec::new(), Vec::new(), Shares::default());
     let needs = Needs::of(&runtime, args);
     let mut measured = memory.so_far(Some(runtime.foreseen()));
     for round in 0..=args.repeat {
-        runtime.truncate(0);
-        let p = seconds(|| runtime.forward(&prompt).map(|_| ()))?;
-        runtime.truncate(0);
-        let d = seconds(|| (0..args.decode).try_for_each(|i| runtime.forward(&[token(i)]).map(|_| ())))?;
+        sessions[0].restore(&filled).map_err(Error::from)?;
+        let p = seconds(|| together(&mut runtime, &mut sessions[..1], &prompt))?;
+        sessions.iter_mut().try_for_each(|session| session.restore(&filled)).map_err(Error::from)?;
+        let d = seconds(|| {
+            (0..args.decode).try_for_each(|i| together(&mut runtime, &mut sessions, &[token(i)]))
+        })?;
         if round == 0 {
             measured = memory.so_far(Some(runtime.foreseen()));
         } else {
             prefill.push(f64::from(args.prefill) / p);
-            decode.push(f64::from(args.decode) / d);
+            decode.push(f64::from(args.decode * args.sequences) / d);
             let products = seconds(|| {
                 runtime.products(prompt.len());
                 Ok(())
@@ -70,6 +84,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             threads: runtime.report().threads,
             prefill: args.prefill,
             decode: args.decode,
+            depth: args.depth,
+            sequences: args.sequences,
+            kv: kind.name(),
             repeat: args.repeat,
             load_seconds: runtime.report().seconds,
             prefill_tokens_per_second: real(p.median),
@@ -101,12 +118,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             )?;
         }
         line(&mut out, "decode", args.decode, &d)?;
-        write!(
-            out,
-            "           a token reads {} of weights and {} of cache",
-            Bytes(needs.weights),
-            Bytes(needs.cache)
-        )?;
+        match args.sequences {
+            1 => write!(out, "           a token reads")?,
+            n => write!(out, "           {n} sequences together; a step reads")?,
+        }
+        write!(out, " {} of weights and {} of cache in {kind}", Bytes(needs.weights), Bytes(needs.cache))?;
         match shares {
             Some(shares) => writeln!(
                 out,
@@ -121,6 +137,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs the same tokens in each of `sessions`.
+fn together(runtime: &mut Runtime, sessions: &mut [Session], tokens: &[u32]) -> Result<(), Error> {
+    let mut batch = Batch::new();
+    for session in sessions {
+        batch.add(session, tokens, Logits::Last);
+    }
+    runtime.run(batch, |_, _, _| ())
+}
+
 fn line(out: &mut impl Write, name: &str, tokens: u32, rate: &Spread) -> std::io::Result<()> {
     let (min, max) = (rate.min(), rate.max());
     writeln!(out, "  {name:7} {tokens:>5} tokens  {:>8.1} tokens/s  ({min:.1}–{max:.1})", rate.median)
@@ -130,7 +155,7 @@ fn line(out: &mut impl Write, name: &str, tokens: u32, rate: &Spread) -> std::io
 struct Needs {
     /// Bytes of weights that a decoded token reads.
     weights: u64,
-    /// Bytes of keys and values, of the token in the middle.
+    /// Bytes of keys and values, of the tokens in the middle.
     cache: u64,
     /// Products of the whole prompt.
     macs: f64,
@@ -138,7 +163,8 @@ struct Needs {
 
 impl Needs {
     fn of(runtime: &Runtime, args: &BenchArgs) -> Needs {
-        let (weights, cache) = runtime.reads(args.decode as usize / 2);
+        let (weights, cache) = runtime.reads(args.depth as usize + args.decode as usize / 2);
+        let cache = cache.saturating_mul(args.sequences.into());
         Needs { weights, cache, macs: runtime.macs(args.prefill.into()) as f64 }
     }
 }

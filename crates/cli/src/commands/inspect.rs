@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use weighbridge::checkpoint::Ignored;
-use weighbridge::engine::session_bytes;
+use weighbridge::engine::{KvKind, session_bytes};
 use weighbridge::plan::Resolved;
 use weighbridge::tensor::Pattern;
 use weighbridge::tensor::{Bytes, counted};
@@ -64,12 +64,21 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
 
 /// The size of the KV cache, if the model runs.
 pub(super) fn kv_cache(model: &Model) -> Option<String> {
-    Some(format!("KV cache: {} for 1,000 positions", Bytes(kv_bytes(model)?)))
+    let context = model.architecture().ok()?.decoder.context;
+    let all = |kind| kv_bytes(model, kind, context).map(Bytes);
+    Some(format!(
+        "KV cache: {} for 1,000 positions; for all {} {}, in int8 {}, in int4 {}",
+        Bytes(kv_bytes(model, KvKind::F16, 1000)?),
+        context,
+        all(KvKind::F16)?,
+        all(KvKind::Int8)?,
+        all(KvKind::Int4)?
+    ))
 }
 
-/// Bytes of the keys and values of 1,000 positions, if the model runs.
-pub(crate) fn kv_bytes(model: &Model) -> Option<u64> {
-    session_bytes(&model.architecture().ok()?, 1000, 1)
+/// Bytes of the keys and values of some positions, if the model runs.
+pub(crate) fn kv_bytes(model: &Model, kind: KvKind, positions: u64) -> Option<u64> {
+    session_bytes(&model.architecture().ok()?, kind, positions, 1)
 }
 
 /// That `run` refuses the model, and why, if it does.

@@ -63,7 +63,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let positions = args.ctx.map(u64::from);
     let cache = architecture.as_ref().map(|architecture| {
         let positions = positions.unwrap_or(architecture.decoder.context.min(DEFAULT_CONTEXT));
-        (positions, move |ranks| session_bytes(architecture, positions, ranks).unwrap_or(u64::MAX))
+        (positions, move |ranks| {
+            session_bytes(architecture, args.kv.kind(), positions, ranks).unwrap_or(u64::MAX)
+        })
     });
     let cache = cache.as_ref().map(|(positions, bytes)| Cache { positions: *positions, bytes });
     let look = |memory| Fits::look(memory, &planned, (args.owned, threads), &mesh, cache.as_ref(), share);

@@ -348,7 +348,7 @@ impl Session<'_> {
         // At least one token has to run, to have logits.
         let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let known = known.min(tokens.len().saturating_sub(1));
-        self.runtime.truncate(known);
+        let known = self.runtime.truncate(known);
         self.cached.truncate(known);
         self.sampler.begin(&self.cached);
         if let Some(draft) = &mut self.draft {

@@ -19,6 +19,12 @@ pub(crate) struct Bench<'a> {
     pub(crate) prefill: u32,
     /// Tokens that are decoded one by one.
     pub(crate) decode: u32,
+    /// Positions that are filled before.
+    pub(crate) depth: u32,
+    /// Sequences that are decoded together.
+    pub(crate) sequences: u32,
+    /// How keys and values are kept.
+    pub(crate) kv: &'a str,
     /// Runs that are measured, after one that is not.
     pub(crate) repeat: u32,
     pub(crate) load_seconds: f64,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weighbridge::checkpoint::GgufMetadata;
+use weighbridge::engine::KvKind;
 use weighbridge::plan::Resolved;
 use weighbridge::{Checkpoint, Model, TensorEntry, planner};
 
@@ -11,6 +12,30 @@ use super::Typed;
 use super::shared::{Ignored, Key, NotNeeded};
 use crate::commands::inspect::kv_bytes;
 use crate::keys::Doubts;
+
+/// Bytes of keys and values, by how they are kept.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct KvBytes {
+    positions: u64,
+    f32: u64,
+    f16: u64,
+    int8: u64,
+    int4: u64,
+}
+
+impl KvBytes {
+    fn of(model: &Model) -> Option<KvBytes> {
+        let positions = model.architecture().ok()?.decoder.context;
+        Some(KvBytes {
+            positions,
+            f32: kv_bytes(model, KvKind::F32, positions)?,
+            f16: kv_bytes(model, KvKind::F16, positions)?,
+            int8: kv_bytes(model, KvKind::Int8, positions)?,
+            int4: kv_bytes(model, KvKind::Int4, positions)?,
+        })
+    }
+}
 
 /// What `weighbridge inspect --json` prints.
 #[derive(Serialize)]
@@ -28,8 +53,10 @@ pub(crate) struct Inspect<'a> {
     fits: Option<bool>,
     /// Why no family takes it; null if one does.
     problem: Option<String>,
-    /// Bytes of the KV cache of 1,000 positions; null if the model does not run here.
+    /// Bytes of the KV cache of 1,000 positions in f16; null if the model does not run here.
     kv_cache_bytes_1000: Option<u64>,
+    /// Bytes of the KV cache of all positions that the model was made for; null if the model does not run here.
+    kv_cache_bytes_context: Option<KvBytes>,
     /// Entries that no parameter is made from.
     not_needed: Vec<NotNeeded>,
     /// The fields that the model is computed with, by name.
@@ -96,6 +123,7 @@ impl<'a> Inspect<'a> {
             family: None,
             fits: None,
             kv_cache_bytes_1000: None,
+            kv_cache_bytes_context: None,
             problem: None,
             not_needed: vec![],
             config: BTreeMap::new(),
@@ -112,7 +140,8 @@ impl<'a> Inspect<'a> {
                 };
                 document.family = Some(model.family.name());
                 document.fits = Some(fit.is_ok());
-                document.kv_cache_bytes_1000 = kv_bytes(model);
+                document.kv_cache_bytes_1000 = kv_bytes(model, KvKind::F16, 1000);
+                document.kv_cache_bytes_context = KvBytes::of(model);
                 let left =
                     fit.map(|resolved| weighbridge::plan::dropped(&resolved.dropped)).unwrap_or_default();
                 let left = left.into_iter();

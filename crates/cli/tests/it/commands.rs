@@ -18,7 +18,7 @@ fn inspect_shows_a_real_model() {
     smollm2.gguf
       gguf v3, 272 tensors, 134.5M parameters, 92.1 MiB (5.74 bits a weight)
       matches `llama`: all 272 tensors found, 1 parameter tied
-      KV cache: 43.9 MiB for 1,000 positions
+      KV cache: 22.5 MiB for 1,000 positions; for all 8192 180 MiB, in int8 111 MiB, in int4 66.1 MiB
 
     configuration
       layers           30         `llama.block_count`
@@ -94,7 +94,7 @@ fn plan_sums_up() {
       uses 235 MiB of the files
       235 MiB in memory: 235 MiB can be mapped, 0 B copied
       memory: 0 B for parameters, 235 MiB mapped
-      KV cache: 35.2 MiB for 1,000 positions
+      KV cache: 15.2 MiB for 1,000 positions; for all 32768 108 MiB, in int8 67.5 MiB, in int4 43.5 MiB
     ");
 }
 
@@ -159,10 +159,11 @@ fn run_raw_prints_the_continuation_alone() {
 
 #[test]
 fn run_answers_by_the_chat_template() {
-    let args = ["-p", "What is the capital of France?", "--temperature", "0", "-n", "24", "--threads", "2"];
+    let args =
+        ["-p", "What is the capital of France?", "--temperature", "0", "-n", "24", "--backend", "reference"];
     let output = weighbridge(["run", path(&model("smollm2"))].iter().chain(&args));
-    // As llama.cpp answers with the same template. It is a small model.
-    assert_eq!(stdout(&output), "L'Étoile, la Marseillaise, la femme au roi, la femme au ro");
+    // Without the rounding of activations, by which it says something else.
+    assert_eq!(stdout(&output), "The capital of France is Paris.");
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn bench_prints_medians() {
         assert!(facts[field].as_f64().unwrap() > 0.0, "{facts}");
     }
     // 30 layers, three positions, 3 heads of 64; the weights as they are stored, but for padding.
-    assert_eq!(facts["cache_bytes_per_token"], 30 * 3 * 2 * 3 * 64 * 4);
+    assert_eq!(facts["cache_bytes_per_token"], 30 * 3 * 2 * 3 * 64 * 2);
     assert!(
         (90_000_000..110_000_000).contains(&facts["weight_bytes_per_token"].as_u64().unwrap()),
         "{facts}"

@@ -59,7 +59,7 @@ fn what_is_held_is_what_was_foreseen() {
     // Keys and values of four times the positions are foreseen, and not touched.
     let short = held(&["run", m, "--ids", "1,2", "-n", "1", "--ctx", "256", "--cache", "off"], weights);
     let long = held(&["run", m, "--ids", "1,2", "-n", "1", "--ctx", "1024", "--cache", "off"], weights);
-    let positions = 30 * 2 * 3 * 64 * 4 * (1024 - 256);
+    let positions = 30 * 2 * 3 * 64 * 2 * (1024 - 256);
     assert_eq!(number(&long, "foreseen_bytes") - number(&short, "foreseen_bytes"), positions);
 
     let eval = ["eval", m, "-f", t, "--chunks", "1", "--ctx", "128"];

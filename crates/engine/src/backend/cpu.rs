@@ -12,12 +12,13 @@ use load::{Pool, Tensor};
 use model::{Activation, Norm};
 
 use super::activation::{self, activated};
-use quant::{Access, Activations, Attention, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
+use super::attending::Attending;
+use quant::{Access, Activations, ColumnsMut, Filling, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{RopeOrder, Scheme};
 
 use super::ceiling::{self, Ceiling};
 use super::product::Products;
-use super::{Attend, Backend, Heads, Rotated};
+use super::{Attend, Backend, Heads, Rotated, Sequence};
 use crate::weights::{Linear, NormWeights, Projection};
 use crate::{BATCH, Error, Model};
 
@@ -35,9 +36,8 @@ pub struct Cpu {
     kernels: Arc<Kernels>,
     activations: Activations,
     products: Products,
+    attending: Attending,
     locals: Vec<Local>,
-    /// Rows of scores that one thread takes at once, each of a query head.
-    score_rows: usize,
 }
 
 impl fmt::Debug for Cpu {
@@ -48,10 +48,6 @@ impl fmt::Debug for Cpu {
 
 /// One thread's own.
 struct Local {
-    /// Scores of the query heads that share a key head: `[rows, group, positions]`, for as many positions as are reserved.
-    scores: Vec<f32>,
-    /// These query heads, `[rows, group, elements of a key]`, and what they are given, `[rows, group, elements of a value]`.
-    queries: Vec<f32>,
     /// One head, or all of queries or keys, while they are normed.
     normed: Vec<f32>,
     /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
@@ -67,26 +63,16 @@ impl Cpu {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
-        // Most that any attention asks for: rows of scores, values of their queries, elements of a norm.
-        let (mut score_rows, mut queries, mut normed) = (0, 0, 0);
-        for attention in model.branches().iter().filter_map(|branch| branch.layer.attention()) {
-            let rows = rows_together(attention.group) * attention.group;
-            score_rows = score_rows.max(rows);
-            queries = queries.max(rows * (attention.key + attention.value));
-            normed = normed.max(attention.normed);
-        }
-        let local = || Local {
-            scores: vec![],
-            queries: vec![0.0; queries],
-            normed: vec![0.0; normed],
-            padded: vec![0.0; BATCH * 16],
-        };
+        let sizes: Vec<_> = model.branches().iter().filter_map(|branch| branch.layer.attention()).collect();
+        let normed = sizes.iter().map(|size| size.normed).max().unwrap_or(0);
+        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; BATCH * 16] };
         let locals = (0..pool.threads()).map(|_| local()).collect();
         let room = model.room();
         let each = (room.experts, room.each);
         let products = Products::new(pool.threads(), isa, &kernels, projections(), each);
         let activations = Activations::new(BATCH, widest);
-        Ok(Cpu { pool, isa, kernels, activations, products, locals, score_rows })
+        let attending = Attending::new(pool.threads(), isa, sizes);
+        Ok(Cpu { pool, isa, kernels, activations, products, attending, locals })
     }
 }
 
@@ -177,16 +163,7 @@ impl Backend for Cpu {
     }
 
     fn reserve(&mut self, positions: usize) -> Result<(), Error> {
-        let too_large = || Error::CacheTooLarge { capacity: positions };
-        let wanted = self.score_rows.checked_mul(positions).ok_or_else(too_large)?;
-        for Local { scores, .. } in &mut self.locals {
-            if wanted > scores.len() {
-                // As in a cache: asked for first, so that a failure is an error, and touched when it is used.
-                Vec::<f32>::new().try_reserve_exact(wanted).map_err(|_| too_large())?;
-                *scores = vec![0.0; wanted];
-            }
-        }
-        Ok(())
+        self.attending.reserve(positions)
     }
 
     fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
@@ -295,59 +272,8 @@ impl Backend for Cpu {
         });
     }
 
-    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
-        let Attend { cache, heads, width, scale, soft_cap, sinks, .. } = *attend;
-        let (isa, key, value, kv_heads) = (self.isa, cache.key_dim(), cache.value_dim(), cache.kv_heads());
-        let group = heads / kv_heads;
-        let block = rows_together(group);
-        let how = |heads: Range<usize>| Attention {
-            heads: heads.len(),
-            scale,
-            soft_cap,
-            sinks: sinks.map(|sinks| &sinks[heads]),
-        };
-        let out = &mut out[..rows * heads * value];
-        if rows < 2 * block * self.pool.threads() {
-            let together = heads_together(kv_heads * rows, group, self.pool.threads());
-            let tasks_a_row = heads / together;
-            return self.pool.chunks(&mut self.locals, out, together * value, |local, i, out| {
-                let (t, first) = (i / tasks_a_row, i % tasks_a_row * together);
-                let visible = attend.visible(t);
-                let scores = &mut local.scores[..together * visible.len()];
-                let seen = 0..visible.len();
-                let (keys, values) = cache.head(first / group, visible);
-                let q = &q[t * width + first * key..][..together * key];
-                let how = how(first..first + together);
-                quant::attend(isa, how, q, keys, values, std::slice::from_ref(&seen), scores, out);
-            });
-        }
-        // Rows that follow each other see nearly the same: keys and values are read once for some of them.
-        self.pool.chunks(&mut self.locals, out, block * heads * value, |local, i, out| {
-            let (first, count) = (i * block, out.len() / (heads * value));
-            let mut seen = [const { 0..0 }; ROWS_TOGETHER];
-            for (t, seen) in seen[..count].iter_mut().enumerate() {
-                *seen = attend.visible(first + t);
-            }
-            let all = seen[0].start..seen[count - 1].end;
-            for seen in &mut seen[..count] {
-                *seen = seen.start - all.start..seen.end - all.start;
-            }
-            let scores = &mut local.scores[..count * group * all.len()];
-            let (copy, mixed) = local.queries.split_at_mut(count * group * key);
-            let mixed = &mut mixed[..count * group * value];
-            for head in 0..kv_heads {
-                for (copy, row) in copy.chunks_exact_mut(group * key).zip(q[first * width..].chunks(width)) {
-                    copy.copy_from_slice(&row[head * group * key..][..group * key]);
-                }
-                let (keys, values) = cache.head(head, all.clone());
-                let how = how(head * group..(head + 1) * group);
-                quant::attend(isa, how, copy, keys, values, &seen[..count], scores, mixed);
-                let rows = out.chunks_exact_mut(heads * value);
-                for (row, mixed) in rows.zip(mixed.chunks_exact(group * value)) {
-                    row[head * group * value..][..group * value].copy_from_slice(mixed);
-                }
-            }
-        });
+    fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
+        self.attending.run(&mut self.pool, how, sequences, q, out);
     }
 
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {
@@ -416,43 +342,5 @@ fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
         (Norm::Rms { eps }, _) => vector::rms_norm(isa, x, weight, eps, out),
         (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
         (Norm::Layer { .. }, None) => unreachable!("a LayerNorm is not made without its bias"),
-    }
-}
-
-/// Most rows of a prompt that attention takes at once.
-const ROWS_TOGETHER: usize = 8;
-
-/// The number of rows of a prompt that attention takes at once, where `group` query heads share a key head. More rows use a
-/// position more often while it is in the cache; fewer leave room there for their scores.
-fn rows_together(group: usize) -> usize {
-    match group {
-        0..=2 => ROWS_TOGETHER,
-        3..=4 => ROWS_TOGETHER / 2,
-        5..=8 => ROWS_TOGETHER / 4,
-        _ => 1,
-    }
-}
-
-/// Returns the number of query heads of one task: the most, among those that share a key head, that leave all threads
-/// with work. Each task reads its keys and values once.
-fn heads_together(key_heads: usize, group: usize, threads: usize) -> usize {
-    let balanced = |together: &usize| {
-        let tasks = key_heads * (group / together);
-        5 * tasks >= 4 * threads * tasks.div_ceil(threads)
-    };
-    (1..=group).rev().filter(|n| group.is_multiple_of(*n)).find(balanced).unwrap_or(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_share_keys_as_far_as_threads_stay_busy() {
-        assert_eq!(heads_together(3, 3, 2), 1); // SmolLM2, one token: 9 tasks for 2 threads
-        assert_eq!(heads_together(1, 4, 2), 2); // Gemma 3 270M
-        assert_eq!(heads_together(3 * 128, 3, 2), 3); // a prompt
-        assert_eq!(heads_together(8, 4, 1), 4);
-        assert_eq!(heads_together(1, 1, 16), 1);
     }
 }

@@ -4,6 +4,7 @@
 //! operations, and a backend carries them out; so two backends run the same model, and differ by rounding.
 
 mod activation;
+mod attending;
 mod ceiling;
 mod cpu;
 mod product;
@@ -11,6 +12,7 @@ mod reference;
 mod tune;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::Activation;
@@ -64,16 +66,12 @@ impl fmt::Debug for Heads<'_> {
     }
 }
 
-/// One attention of one session over its cache.
+/// How the rows of a pass attend.
 pub struct Attend<'a> {
-    /// Keys and values, including those of these rows.
-    pub cache: &'a KvCache,
     /// Query heads, at the start of a row.
     pub heads: usize,
     /// Elements of a row of queries, of which those of the heads are used.
     pub width: usize,
-    /// The position of the first row.
-    pub position: usize,
     /// A row sees itself and the `window - 1` positions before it.
     pub window: Option<usize>,
     /// Scores are multiplied by this.
@@ -91,11 +89,22 @@ impl fmt::Debug for Attend<'_> {
 }
 
 impl Attend<'_> {
-    /// The positions that row `row` sees.
-    pub fn visible(&self, row: usize) -> std::ops::Range<usize> {
-        let end = self.position + row + 1;
+    /// The positions that the row at `position` sees.
+    pub fn visible(&self, position: usize) -> Range<usize> {
+        let end = position + 1;
         self.window.map_or(0, |w| end.saturating_sub(w))..end
     }
+}
+
+/// Some rows of a pass, which are of one session.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// Keys and values, including those of these rows.
+    pub cache: &'a KvCache,
+    /// The position of the first row.
+    pub position: usize,
+    /// How many rows.
+    pub rows: usize,
 }
 
 /// The operations of layers.
@@ -136,8 +145,9 @@ pub trait Backend {
     /// Norms and rotates the heads of q and k in place; `qk` is `[rows, heads.width]`.
     fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize);
 
-    /// Softmax attention of each query head: `q` is `[rows, attend.width]`, `out` `[rows, heads · elements of a value]`.
-    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]);
+    /// Softmax attention of each query head, each row over the positions of its sequence: `q` is `[rows, how.width]`, `out`
+    /// `[rows, heads · elements of a value]`, with the rows of each of `sequences` in turn. Their caches have one shape.
+    fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]);
 
     /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);

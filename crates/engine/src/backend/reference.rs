@@ -7,7 +7,8 @@ use model::{Activation, Norm};
 use tensor::RopeOrder;
 
 use super::activation::{self, activated};
-use super::{Attend, Backend, Heads, Rotated};
+use super::{Attend, Backend, Heads, Rotated, Sequence};
+use crate::KvShape;
 use crate::weights::{NormWeights, Projection};
 use load::Tensor;
 
@@ -95,24 +96,27 @@ impl Backend for Reference {
         }
     }
 
-    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
-        let (key, value) = (attend.cache.key_dim(), attend.cache.value_dim());
-        let group = attend.heads / attend.cache.kv_heads();
-        for t in 0..rows {
-            for h in 0..attend.heads {
-                let query = &q[t * attend.width + h * key..][..key];
-                let (keys, values) = attend.cache.head(h / group, attend.visible(t));
+    fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
+        let rows = sequences.iter().flat_map(|sequence| (0..sequence.rows).map(move |row| (sequence, row)));
+        for (t, (sequence, row)) in rows.enumerate() {
+            let (cache, position) = (sequence.cache, sequence.position + row);
+            let KvShape { kv_heads, key, value, .. } = *cache.shape();
+            for h in 0..how.heads {
+                let query = &q[t * how.width + h * key..][..key];
+                let head = h / (how.heads / kv_heads);
+                let seen = how.visible(position);
+                let (keys, values) = cache.rows(head, seen.clone(), position);
                 self.scores.clear();
-                let capped = |score: f32| attend.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
-                self.scores.extend(keys.chunks_exact(key).map(|key| capped(dot(query, key) * attend.scale)));
+                let capped = |score: f32| how.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
+                self.scores.extend(keys.chunks_exact(key).map(|key| capped(dot(query, key) * how.scale)));
                 // The last score goes to no position.
-                self.scores.extend(attend.sinks.map(|sinks| sinks[h]));
+                self.scores.extend(how.sinks.map(|sinks| sinks[h]));
                 let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 self.scores.iter_mut().for_each(|s| *s = (*s - max).exp());
                 let sum: f32 = self.scores.iter().sum();
-                let out = &mut out[(t * attend.heads + h) * value..][..value];
+                let out = &mut out[(t * how.heads + h) * value..][..value];
                 out.fill(0.0);
-                let stride = values.len() / attend.visible(t).len();
+                let stride = values.len() / seen.len();
                 for (score, value) in self.scores.iter().zip(values.chunks_exact(stride)) {
                     out.iter_mut().zip(value).for_each(|(o, v)| *o += score / sum * v);
                 }

@@ -10,7 +10,7 @@ use quant::Gram;
 
 use super::hadamard::{Signs, sign};
 use super::{Inputs, Part};
-use crate::backend::{Attend, Backend, Heads};
+use crate::backend::{Attend, Backend, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
 
 /// What is done beside each product.
@@ -187,8 +187,8 @@ impl Backend for Probed<'_> {
         self.backend.rotate(heads, qk, rows);
     }
 
-    fn attend(&mut self, attend: &Attend, q: &[f32], rows: usize, out: &mut [f32]) {
-        self.backend.attend(attend, q, rows, out);
+    fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
+        self.backend.attend(how, sequences, q, out);
     }
 
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {

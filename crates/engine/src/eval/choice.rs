@@ -199,7 +199,9 @@ impl Reader<'_, '_> {
             runner.forward_each(session, run, |logits| {
                 scored.extend(next.next().map(|token| Ok(Distribution::of(logits)?.nll(*token))));
             })?;
-            session.truncate(choice.context.len());
+            if session.truncate(choice.context.len()) < choice.context.len() {
+                self.held.clear();
+            }
             sum -= scored.into_iter().sum::<Result<f64, Error>>()?;
         }
         Ok(sum)
@@ -214,7 +216,7 @@ impl Reader<'_, '_> {
         // The last token is run in any case, for its logits.
         let common = common.min(context.len().saturating_sub(1));
         let Predictor { runner, session } = &mut *self.predictor;
-        session.truncate(common);
+        let common = session.truncate(common);
         let logits = runner.forward(session, &context[common..])?;
         self.after.clear();
         self.after.extend_from_slice(logits);

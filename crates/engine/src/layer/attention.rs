@@ -10,7 +10,7 @@ use crate::backend::{Attend, Heads};
 use crate::build::{Builder, size};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache, KvShape};
+use crate::{Error, KvCache, KvKind, KvShape};
 
 /// Grouped-query attention; its state is a [`KvCache`].
 pub(crate) struct Attention {
@@ -70,8 +70,8 @@ impl Attention {
 
 impl Attention {
     fn cached(&self) -> KvShape {
-        let [kv_heads, head] = [self.kv_heads, self.head_dim].map(|n| n as u64);
-        KvShape { kv_heads, key: head, value: head, shared: false }
+        let Attention { kv_heads, head_dim, window, .. } = *self;
+        KvShape { kv_heads, key: head_dim, value: head_dim, shared: false, window }
     }
 }
 
@@ -80,24 +80,23 @@ impl Layer for Attention {
         vec![&self.qkv, &self.output]
     }
 
-    fn state(&self, positions: usize) -> Result<State, Error> {
-        Ok(State::Kv(KvCache::new(self.cached(), positions)?))
+    fn state(&self, kind: KvKind, positions: usize) -> Result<State, Error> {
+        Ok(State::Kv(Box::new(KvCache::new(self.cached(), kind, positions)?)))
     }
 
-    fn state_bytes(&self, positions: u64) -> Option<u64> {
-        self.cached().bytes(positions)
+    fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
+        self.cached().bytes(kind, positions)
     }
 
-    fn state_reads(&self, position: u64) -> u64 {
-        let seen = (position + 1).min(self.window.map_or(u64::MAX, |window| window as u64));
-        self.state_bytes(seen).unwrap_or(u64::MAX)
+    fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
+        self.cached().reads(kind, position)
     }
 
     fn attention(&self) -> Option<HeadSizes> {
         let group = self.heads / self.kv_heads;
         let norms = [&self.q_norm, &self.k_norm].into_iter().flatten();
         let normed = norms.map(|norm| norm.weight.width()).max().unwrap_or(0);
-        Some(HeadSizes { group, key: self.head_dim, value: self.head_dim, normed })
+        Some(HeadSizes { heads: self.heads, group, key: self.head_dim, value: self.head_dim, normed })
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
@@ -116,27 +115,15 @@ impl Layer for Attention {
         let mixed = &mut pass.narrow[..pass.rows * q];
         pass.backend.linear(&self.qkv, h, pass.rows, qkv);
         pass.backend.rotate(&heads, qkv, pass.rows);
-        for segment in pass.segments {
-            let (position, State::Kv(cache)) = pass.sessions.state(segment.part, pass.branch) else {
-                unreachable!("`state` has made a cache for this layer")
-            };
-            let qkv = &qkv[segment.row * width..][..segment.tokens.len() * width];
-            for (row, position) in qkv.chunks_exact(width).zip(position..) {
-                cache.write(position, &row[q..q + kv], &row[q + kv..]);
-            }
-            let attend = Attend {
-                cache,
-                heads: self.heads,
-                width,
-                position,
-                window: self.window,
-                scale: self.scale,
-                soft_cap: self.soft_cap,
-                sinks: self.sinks.as_ref().map(Tensor::as_f32),
-            };
-            let mixed = &mut mixed[segment.row * q..][..segment.tokens.len() * q];
-            pass.backend.attend(&attend, qkv, segment.tokens.len(), mixed);
-        }
+        let how = Attend {
+            heads: self.heads,
+            width,
+            window: self.window,
+            scale: self.scale,
+            soft_cap: self.soft_cap,
+            sinks: self.sinks.as_ref().map(Tensor::as_f32),
+        };
+        pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..]), mixed);
         pass.backend.linear(&self.output, mixed, pass.rows, out);
     }
 }

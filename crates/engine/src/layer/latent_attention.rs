@@ -13,7 +13,7 @@ use crate::backend::{Attend, Heads};
 use crate::build::{Builder, Experts, size};
 use crate::state::State;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache, KvShape};
+use crate::{Error, KvCache, KvKind, KvShape};
 
 /// Low-rank attention; its state is a [`KvCache`] of latent vectors.
 pub(crate) struct LatentAttention {
@@ -50,9 +50,11 @@ enum Queries {
 
 impl KvShape {
     /// The cache of [`module::LatentAttention`]: a key is a latent vector and the part that is rotated; the vector is its value.
-    pub(crate) fn latent(says: &module::LatentAttention) -> KvShape {
-        let key = says.latent.saturating_add(says.rope.dims);
-        KvShape { kv_heads: 1, key, value: says.latent, shared: true }
+    /// `None` if no memory could hold one.
+    pub(crate) fn latent(says: &module::LatentAttention) -> Option<KvShape> {
+        let key = usize::try_from(says.latent.checked_add(says.rope.dims)?).ok()?;
+        let value = usize::try_from(says.latent).ok()?;
+        Some(KvShape { kv_heads: 1, key, value, shared: true, window: None })
     }
 }
 
@@ -80,7 +82,7 @@ impl LatentAttention {
             nope: size(says.nope)?,
             rotated: size(says.rope.dims)?,
             value: size(says.value)?,
-            cached: KvShape::latent(says),
+            cached: KvShape::latent(says).ok_or(Error::TooLarge)?,
             scale: says.scale,
             rope: build.rope(&says.rope),
             queries,
@@ -101,20 +103,26 @@ impl Layer for LatentAttention {
         queries.into_iter().chain(&self.k_b).chain(&self.v_b).chain([&self.output]).collect()
     }
 
-    fn state(&self, positions: usize) -> Result<State, Error> {
-        Ok(State::Kv(KvCache::new(self.cached, positions)?))
+    fn state(&self, kind: KvKind, positions: usize) -> Result<State, Error> {
+        Ok(State::Kv(Box::new(KvCache::new(self.cached, kind, positions)?)))
     }
 
-    fn state_bytes(&self, positions: u64) -> Option<u64> {
-        self.cached.bytes(positions)
+    fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
+        self.cached.bytes(kind, positions)
     }
 
-    fn state_reads(&self, position: u64) -> u64 {
-        self.state_bytes(position + 1).unwrap_or(u64::MAX)
+    fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
+        self.cached.reads(kind, position)
     }
 
     fn attention(&self) -> Option<HeadSizes> {
-        Some(HeadSizes { group: self.heads, key: self.key(), value: self.latent, normed: 0 })
+        Some(HeadSizes {
+            heads: self.heads,
+            group: self.heads,
+            key: self.key(),
+            value: self.latent,
+            normed: 0,
+        })
     }
 
     fn room(&self) -> Room {
@@ -185,27 +193,9 @@ impl Layer for LatentAttention {
         pass.backend.rotate(&rotated, keys, rows);
 
         let mixed = &mut narrow[..rows * heads * latent];
-        for segment in pass.segments {
-            let (position, State::Kv(cache)) = pass.sessions.state(segment.part, pass.branch) else {
-                unreachable!("`state` has made a cache for this layer")
-            };
-            let keys = &keys[segment.row * width..][..segment.tokens.len() * width];
-            for (row, position) in keys.chunks_exact(width).zip(position..) {
-                cache.write(position, &row[heads * key..], &[]);
-            }
-            let attend = Attend {
-                cache,
-                heads,
-                width,
-                position,
-                window: None,
-                scale: self.scale,
-                soft_cap: None,
-                sinks: None,
-            };
-            let mixed = &mut mixed[segment.row * heads * latent..][..segment.tokens.len() * heads * latent];
-            pass.backend.attend(&attend, keys, segment.tokens.len(), mixed);
-        }
+        let (scale, soft_cap) = (self.scale, None);
+        let how = Attend { heads, width, window: None, scale, soft_cap, sinks: None };
+        pass.sequences.attend(pass.backend, &how, keys, |row| (&row[heads * key..], &[]), mixed);
 
         // Values of the latent vectors that were mixed.
         for (n, by_head) in by_head.chunks_exact_mut(rows * latent).enumerate() {

@@ -2,47 +2,52 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
-use memmap2::MmapMut;
+use quant::Isa;
+use quant::attention::{
+    Block, Coded, Ranges, Stored, code_bytes, encode_channels, encode_tokens, narrow, widen,
+};
 
+use super::kv_kind::{KvKind, KvShape, Of, RECENT};
+use super::pages::{PAGE, Pages};
 use crate::Error;
 
-/// The keys and values of one layer: `[kv_head][position][key]` and `[kv_head][position][value]`, f32. Values may be the first
-/// elements of the keys, and are not there beside them then.
+/// The keys and values of one layer, in pages of [`PAGE`] positions: `[kv_head][position][key]`, then
+/// `[kv_head][position][value]`.
 ///
-/// Positions are explicit: a row is written at its own position, and the session knows how many are valid.
+/// Where older positions have codes, a page is read by its codes once it is [`RECENT`] positions behind the position that
+/// looks, whatever came in one pass with it: so the result does not depend on how a prompt was cut.
 pub struct KvCache {
-    /// Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
-    data: MmapMut,
     shape: KvShape,
+    kind: KvKind,
     capacity: usize,
-}
-
-/// The sizes of one position in a [`KvCache`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvShape {
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Elements of a key.
-    pub key: u64,
-    /// Elements of a value.
-    pub value: u64,
-    /// Whether a value is the first elements of its key.
-    pub shared: bool,
-}
-
-impl KvShape {
-    /// Bytes of `positions` positions. `None` if they cannot be counted.
-    pub fn bytes(&self, positions: u64) -> Option<u64> {
-        let each = if self.shared { self.key } else { self.key.checked_add(self.value)? };
-        [4, self.kv_heads, each, positions].into_iter().try_fold(1u64, u64::checked_mul)
-    }
+    /// Positions that were written.
+    len: usize,
+    /// f32 or f16.
+    full: Pages,
+    /// Codes, and what they mean: the codes of all positions of a head, then the ranges.
+    coded: Pages,
+    /// Pages that have codes.
+    sealed: usize,
+    /// Keys or values of a head and page, while they are coded.
+    rows: Vec<f32>,
+    /// Results are the same on all of them.
+    isa: Isa,
 }
 
 impl fmt::Debug for KvCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KvCache").field("capacity", &self.capacity).finish_non_exhaustive()
+        f.debug_struct("KvCache")
+            .field("kind", &self.kind)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
     }
+}
+
+/// Pages that a query at `position` reads by their codes.
+fn coded_before(position: usize) -> usize {
+    position.saturating_sub(RECENT) / PAGE
 }
 
 impl KvCache {
@@ -50,164 +55,301 @@ impl KvCache {
     ///
     /// # Errors
     /// If the size overflows or memory runs out.
-    pub fn new(shape: KvShape, capacity: usize) -> Result<KvCache, Error> {
+    pub fn new(shape: KvShape, kind: KvKind, capacity: usize) -> Result<KvCache, Error> {
         let too_large = || Error::CacheTooLarge { capacity };
-        let bytes = shape.bytes(capacity as u64);
-        let bytes = bytes.and_then(|bytes| isize::try_from(bytes).ok()).ok_or_else(too_large)?;
-        let data = MmapMut::map_anon(bytes.unsigned_abs()).map_err(|_| too_large())?;
-        Ok(KvCache { data, shape, capacity })
-    }
-
-    /// An empty cache of the same heads for `capacity` positions.
-    pub(crate) fn like(&self, capacity: usize) -> Result<KvCache, Error> {
-        KvCache::new(self.shape, capacity)
+        let counts = shape.pages(kind, capacity);
+        let pages = |count: usize, bytes: Option<u64>| bytes.and_then(|bytes| Pages::new(count, bytes));
+        Ok(KvCache {
+            full: pages(counts.full, shape.full_bytes(kind)).ok_or_else(too_large)?,
+            coded: pages(counts.coded, shape.coded_bytes(kind)).ok_or_else(too_large)?,
+            rows: if counts.coded > 0 { vec![0.0; PAGE * shape.key.max(shape.value)] } else { vec![] },
+            shape,
+            kind,
+            capacity,
+            len: 0,
+            sealed: 0,
+            isa: Isa::detect().unwrap_or(Isa::Scalar),
+        })
     }
 
     /// Bytes reserved.
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.full.bytes() + self.coded.bytes()
     }
 
-    /// Key and value heads.
-    pub fn kv_heads(&self) -> usize {
-        // All of these fit into memory.
-        self.shape.kv_heads as usize
+    /// The sizes of a position.
+    pub fn shape(&self) -> &KvShape {
+        &self.shape
     }
 
-    /// Elements of a key.
-    pub fn key_dim(&self) -> usize {
-        self.shape.key as usize
+    /// Whether older positions have codes.
+    fn has_codes(&self) -> bool {
+        !self.rows.is_empty()
     }
 
-    /// Elements of a value.
-    pub fn value_dim(&self) -> usize {
-        self.shape.value as usize
-    }
-
-    fn floats(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.data)
-    }
-
-    fn floats_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut self.data)
-    }
-
-    /// Where the keys, or the values, of `positions` lie.
-    fn place(&self, of: Of, head: usize, positions: &Range<usize>) -> Range<usize> {
-        assert!(head < self.kv_heads() && positions.end <= self.capacity);
-        let (before, width) = match of {
-            Of::Keys => (0, self.key_dim()),
-            Of::Values => (self.kv_heads() * self.capacity * self.key_dim(), self.value_dim()),
-        };
-        let start = before + head * self.capacity * width;
-        start + positions.start * width..start + positions.end * width
-    }
-
-    /// The parts that are stored: keys, and values unless they are part of these.
-    fn parts(&self) -> &'static [Of] {
-        if self.shape.shared { &[Of::Keys] } else { &[Of::Keys, Of::Values] }
-    }
-
-    /// Writes the keys and values of one position: `[kv_heads, elements]` each. Values that are part of the keys are not asked for.
-    pub(crate) fn write(&mut self, position: usize, keys: &[f32], values: &[f32]) {
-        assert!(keys.len() == self.kv_heads() * self.key_dim());
-        assert!(self.shape.shared || values.len() == self.kv_heads() * self.value_dim());
-        for head in 0..self.kv_heads() {
-            for of in self.parts() {
-                let place = self.place(*of, head, &(position..position + 1));
-                let row = match of {
+    /// Writes the keys and values of the next positions: those from `position` on, which has been reached. Each row has
+    /// `[kv_heads, elements]` of each; values that are part of the keys are not asked for.
+    pub(crate) fn extend<'a>(&mut self, position: usize, rows: impl Iterator<Item = (&'a [f32], &'a [f32])>) {
+        assert!(position <= self.len && self.reaches(position), "{position} after {}", self.len);
+        self.truncate(position);
+        let (shape, kind, isa) = (self.shape, self.kind, self.isa);
+        for (keys, values) in rows {
+            assert!(self.len < self.capacity);
+            let (page, row) = (self.full.page_mut(self.len / PAGE), self.len % PAGE);
+            for (of, width) in shape.parts() {
+                let from = match of {
                     Of::Keys => keys,
                     Of::Values => values,
                 };
-                let width = place.len();
-                self.floats_mut()[place].copy_from_slice(&row[head * width..][..width]);
+                assert!(from.len() == shape.kv_heads * width);
+                for (head, from) in from.chunks_exact(width).enumerate() {
+                    let at = full_place(&shape, of, head).start + row * width;
+                    match kind {
+                        KvKind::F32 => floats_mut(page)[at..at + width].copy_from_slice(from),
+                        _ => narrow(isa, from, &mut halves_mut(page)[at..at + width]),
+                    }
+                }
+            }
+            self.len += 1;
+        }
+        while self.has_codes() && self.sealed < coded_before(self.len.saturating_sub(1)) {
+            self.seal(self.sealed);
+            self.sealed += 1;
+        }
+    }
+
+    /// Makes codes of a page.
+    fn seal(&mut self, page: usize) {
+        let bits = self.kind.code_bits().unwrap_or_default();
+        let (full, words) = (self.full.page(page), self.coded.page_mut(page));
+        for (of, width) in self.shape.parts() {
+            for head in 0..self.shape.kv_heads {
+                let x = Stored::F16(&halves(full)[full_place(&self.shape, of, head)]);
+                let x = widen(self.isa, &x, PAGE, width, &mut self.rows);
+                let (codes, ranges) = coded_place(&self.shape, bits, of, head);
+                let (codes, ranges) = words[codes.start..ranges.end].split_at_mut(codes.len());
+                let (codes, ranges) = (bytemuck::cast_slice_mut(codes), floats_mut(ranges));
+                match of {
+                    Of::Keys => encode_channels(bits, x, width, codes, ranges),
+                    Of::Values => encode_tokens(bits, x, width, codes, ranges),
+                }
             }
         }
     }
 
-    /// Takes the first `positions` positions of `other`, a cache of the same heads.
-    pub(crate) fn copy_from(&mut self, other: &KvCache, positions: usize) {
-        assert!(self.shape == other.shape);
-        for head in 0..self.kv_heads() {
-            for of in self.parts() {
-                let [to, from] = [&*self, other].map(|cache| cache.place(*of, head, &(0..positions)));
-                self.floats_mut()[to].copy_from_slice(&other.floats()[from]);
+    /// Makes of its codes a page that has none.
+    fn unseal(&mut self, page: usize) {
+        let bits = self.kind.code_bits().unwrap_or_default();
+        for (of, width) in self.shape.parts() {
+            for head in 0..self.shape.kv_heads {
+                let coded = coded(&self.shape, bits, self.coded.page(page), of, head);
+                let x = widen(self.isa, &coded, PAGE, width, &mut self.rows);
+                let place = full_place(&self.shape, of, head);
+                narrow(self.isa, x, &mut halves_mut(self.full.any_mut(page))[place]);
             }
         }
     }
 
-    /// Keys and values of one head for `positions`: `[positions, elements of a key]`, and rows that begin with a value each.
-    pub(crate) fn head(&self, head: usize, positions: Range<usize>) -> (&[f32], &[f32]) {
-        let keys = &self.floats()[self.place(Of::Keys, head, &positions)];
-        let values = || &self.floats()[self.place(Of::Values, head, &positions)];
-        (keys, if self.shape.shared { keys } else { values() })
+    /// The first page that a query at `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        self.shape.window.map_or(0, |window| (position + 1).saturating_sub(window)) / PAGE
+    }
+
+    /// The first page that a query at `position` reads without codes.
+    fn first_full(&self, position: usize) -> usize {
+        let coded = if self.has_codes() { coded_before(position) } else { 0 };
+        coded.max(self.first_seen(position))
+    }
+
+    /// Whether it still has what a query at `position` sees.
+    pub(crate) fn reaches(&self, position: usize) -> bool {
+        if position == 0 {
+            return true;
+        }
+        let (seen, full) = (self.first_seen(position), self.first_full(position));
+        let (coded_there, full_there) = (self.coded.there(), self.full.there());
+        position <= self.len
+            && (seen >= full || seen >= coded_there.start)
+            && (full..full_there.start.min(position.div_ceil(PAGE))).all(|page| coded_there.contains(&page))
+    }
+
+    /// Forgets every position from `len` on, which it [reaches](Self::reaches).
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if len >= self.len {
+            return;
+        }
+        self.len = len;
+        let end = len.div_ceil(PAGE);
+        let full = self.first_full(len).min(end);
+        let there = if len == 0 { 0..0 } else { self.full.there() };
+        for page in full..there.start.min(end) {
+            self.unseal(page);
+        }
+        self.full.keep(there.start.min(full)..end);
+        self.sealed = self.sealed.min(len / PAGE);
+        let first = self.coded.there().start.min(self.sealed);
+        self.coded.keep(first..self.sealed);
+    }
+
+    /// A copy of what a query at the next position sees, to be shared.
+    pub(crate) fn snapshot(&self, len: usize) -> KvSnapshot {
+        let full = self.first_full(len)..len.div_ceil(PAGE);
+        let coded = self.first_seen(len)..full.start.min(self.sealed);
+        let share = |pages: &Pages, which: Range<usize>| SharedPages {
+            first: which.start,
+            pages: which.map(|page| pages.share(page)).collect(),
+        };
+        KvSnapshot { len, full: share(&self.full, full), coded: share(&self.coded, coded) }
+    }
+
+    /// Whether `snapshot`, of a cache of the same shape and kind, has what a query at `len` sees, as it sees it.
+    pub(crate) fn reaches_in(&self, snapshot: &KvSnapshot, len: usize) -> bool {
+        let (seen, full) = (self.first_seen(len), self.first_full(len));
+        len <= snapshot.len
+            && (full >= snapshot.full.first || full >= len.div_ceil(PAGE))
+            && (seen >= snapshot.coded.first || seen >= full)
+    }
+
+    /// Goes on from the first `len` positions of `snapshot`, which [has them](Self::reaches_in). There is room for them.
+    pub(crate) fn restore(&mut self, snapshot: &KvSnapshot, len: usize) {
+        let KvSnapshot { full, coded, .. } = snapshot;
+        assert!(len <= self.capacity);
+        self.len = len;
+        let first = self.first_full(len);
+        full.put(first, &mut self.full, len);
+        let sealed = if self.has_codes() { first.min(coded.first + coded.pages.len()) } else { 0 };
+        coded.put(self.first_seen(len).min(sealed), &mut self.coded, sealed * PAGE);
+        self.sealed = sealed;
+    }
+
+    /// The first `positions` positions of a page, of one head, as a query at position `at` reads them.
+    pub(crate) fn block(&self, head: usize, page: usize, positions: usize, at: usize) -> Block<'_> {
+        let is_coded = self.has_codes() && page < coded_before(at);
+        let stored = |of: Of| match self.kind.code_bits() {
+            Some(bits) if is_coded => coded(&self.shape, bits, self.coded.page(page), of, head),
+            _ => {
+                let (page, place) = (self.full.page(page), full_place(&self.shape, of, head));
+                match self.kind {
+                    KvKind::F32 => Stored::F32(&floats(page)[place]),
+                    _ => Stored::F16(&halves(page)[place]),
+                }
+            }
+        };
+        let values = (!self.shape.shared).then(|| stored(Of::Values));
+        Block { positions, keys: stored(Of::Keys), values }
     }
 }
 
-#[derive(Clone, Copy)]
-enum Of {
-    Keys,
-    Values,
+impl KvCache {
+    /// Keys and values of one head for `positions`, as a query at position `at` reads them: `[positions, elements of a key]`, and rows
+    /// that begin with a value each. For an oracle: it allocates.
+    pub(crate) fn rows(&self, head: usize, positions: Range<usize>, at: usize) -> (Vec<f32>, Vec<f32>) {
+        let KvShape { key, value, .. } = self.shape;
+        let (mut keys, mut values) = (vec![], vec![]);
+        let mut room = vec![0.0; PAGE * key.max(value)];
+        for page in positions.start / PAGE..positions.end.div_ceil(PAGE) {
+            let rows = positions.start.saturating_sub(page * PAGE)..PAGE.min(positions.end - page * PAGE);
+            let block = self.block(head, page, rows.end, at);
+            let mut add = |to: &mut Vec<f32>, stored: &Stored<'_>, width: usize| {
+                to.extend(&widen(Isa::Scalar, stored, rows.end, width, &mut room)[rows.start * width..]);
+            };
+            add(&mut keys, &block.keys, key);
+            match &block.values {
+                Some(stored) => add(&mut values, stored, value),
+                None => add(&mut values, &block.keys, key),
+            }
+        }
+        (keys, values)
+    }
+}
+
+/// The elements of a page without codes that the rows of a head take.
+fn full_place(shape: &KvShape, of: Of, head: usize) -> Range<usize> {
+    let (before, width) = match of {
+        Of::Keys => (0, shape.key),
+        Of::Values => (shape.kv_heads * PAGE * shape.key, shape.value),
+    };
+    let start = before + head * PAGE * width;
+    start..start + PAGE * width
+}
+
+/// The words of a page of codes that the codes of a head take, and those of its ranges, which follow.
+fn coded_place(shape: &KvShape, bits: u32, of: Of, head: usize) -> (Range<usize>, Range<usize>) {
+    let words = |of: Of, width: usize| (PAGE * code_bytes(bits, width) / 4, of.ranges(width));
+    let keys = words(Of::Keys, shape.key);
+    let (before, (codes, ranges)) = match of {
+        Of::Keys => (0, keys),
+        Of::Values => (shape.kv_heads * (keys.0 + keys.1), words(Of::Values, shape.value)),
+    };
+    let start = before + head * (codes + ranges);
+    (start..start + codes, start + codes..start + codes + ranges)
+}
+
+/// The codes of a head in a page of them.
+fn coded<'a>(shape: &KvShape, bits: u32, page: &'a [u32], of: Of, head: usize) -> Stored<'a> {
+    let (codes, ranges) = coded_place(shape, bits, of, head);
+    let (codes, ranges) = (bytemuck::cast_slice(&page[codes]), floats(&page[ranges]));
+    let ranges = match of {
+        Of::Keys => Ranges::Channels(ranges),
+        Of::Values => Ranges::Tokens(ranges),
+    };
+    Stored::Coded(Coded { bits, codes, ranges })
+}
+
+fn floats(words: &[u32]) -> &[f32] {
+    bytemuck::cast_slice(words)
+}
+
+fn floats_mut(words: &mut [u32]) -> &mut [f32] {
+    bytemuck::cast_slice_mut(words)
+}
+
+fn halves(words: &[u32]) -> &[u16] {
+    bytemuck::cast_slice(words)
+}
+
+fn halves_mut(words: &mut [u32]) -> &mut [u16] {
+    bytemuck::cast_slice_mut(words)
+}
+
+/// What a cache held of the positions that the next one sees. Its pages are shared by all caches that go on from it.
+#[derive(Clone)]
+pub(crate) struct KvSnapshot {
+    len: usize,
+    full: SharedPages,
+    coded: SharedPages,
+}
+
+impl KvSnapshot {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.full.pages.iter().chain(&self.coded.pages).map(|page| 4 * page.len()).sum()
+    }
+}
+
+/// Some pages that follow each other.
+#[derive(Clone)]
+struct SharedPages {
+    first: usize,
+    pages: Vec<Arc<[u32]>>,
+}
+
+impl SharedPages {
+    /// Makes those from `first` on the ones of `pages`, of which `len` positions count.
+    fn put(&self, first: usize, pages: &mut Pages, len: usize) {
+        let there = first..len.div_ceil(PAGE).max(first);
+        pages.keep(there.clone());
+        for page in there {
+            let shared = &self.pages[page - self.first];
+            // The next position is written to a page that is not full.
+            if (page + 1) * PAGE <= len {
+                pages.adopt(page, shared);
+            } else {
+                pages.any_mut(page).copy_from_slice(shared);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(seed: u16) -> Vec<f32> {
-        (0..12).map(|i| f32::from(seed * 100 + i)).collect()
-    }
-
-    fn filled() -> KvCache {
-        let mut cache = KvCache::new(KvShape { kv_heads: 3, key: 4, value: 4, shared: false }, 5).unwrap();
-        for position in 0..5 {
-            cache.write(position.into(), &row(position), &row(position + 50));
-        }
-        cache
-    }
-
-    #[test]
-    fn a_row_is_found_where_it_was_written() {
-        let cache = filled();
-        let (keys, values) = cache.head(2, 3..5);
-        assert_eq!(keys[..4], row(3)[8..]);
-        assert_eq!(keys[4..], row(4)[8..]);
-        assert_eq!(values[..4], row(53)[8..]);
-    }
-
-    #[test]
-    fn a_copy_holds_the_positions_asked_for() {
-        let cache = filled();
-        let mut small = cache.like(3).unwrap();
-        small.copy_from(&cache, 3);
-        assert_eq!(small.bytes(), cache.bytes() / 5 * 3);
-        let mut large = cache.like(9).unwrap();
-        large.copy_from(&small, 3);
-        for head in 0..3 {
-            assert_eq!(small.head(head, 0..3), cache.head(head, 0..3));
-            assert_eq!(large.head(head, 0..3), cache.head(head, 0..3));
-        }
-        assert_eq!(large.head(1, 3..9).0, [0.0; 24]);
-    }
-
-    #[test]
-    fn values_may_be_part_of_their_keys() {
-        let shape = KvShape { kv_heads: 1, key: 12, value: 8, shared: true };
-        let mut cache = KvCache::new(shape, 3).unwrap();
-        assert_eq!(cache.bytes(), 3 * 12 * 4);
-        cache.write(1, &row(7), &[]);
-        let (keys, values) = cache.head(0, 1..2);
-        assert_eq!(keys, row(7));
-        assert_eq!(values[..8], row(7)[..8]);
-        let mut copy = cache.like(2).unwrap();
-        copy.copy_from(&cache, 2);
-        assert_eq!(copy.head(0, 0..2), cache.head(0, 0..2));
-    }
-
-    #[test]
-    fn an_absurd_size_is_an_error() {
-        let shape = |n| KvShape { kv_heads: n, key: n, value: n, shared: false };
-        assert!(matches!(KvCache::new(shape(1 << 20), 1 << 40), Err(Error::CacheTooLarge { .. })));
-        assert!(matches!(KvCache::new(shape(1 << 18), 1 << 18), Err(Error::CacheTooLarge { .. })));
-    }
-}
+mod tests;

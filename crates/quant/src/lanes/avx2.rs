@@ -147,6 +147,10 @@ macro_rules! lanes {
                 unsafe { _mm256_storeu_si256(p.cast(), v) }
             }
             #[inline(always)]
+            unsafe fn load_u8(p: *const u8) -> __m256i {
+                unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+            }
+            #[inline(always)]
             unsafe fn load_u16(p: *const u8) -> __m256i {
                 unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) }
             }

@@ -60,6 +60,10 @@ impl Lanes for Evex {
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
     unsafe fn load_u16(p: *const u8) -> __m512i {
         unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
     }

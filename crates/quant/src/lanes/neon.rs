@@ -66,6 +66,13 @@ impl Lanes for Neon {
         unsafe { vst1q_u8(p, vreinterpretq_u8_u32(v)) }
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> uint32x4_t {
+        unsafe {
+            let bytes = vreinterpret_u8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+            vmovl_u16(vget_low_u16(vmovl_u8(bytes)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_u16(p: *const u8) -> uint32x4_t {
         unsafe { vmovl_u16(vreinterpret_u16_u8(vld1_u8(p))) }
     }

@@ -28,6 +28,10 @@ impl<V: Lanes> Lanes for Pair<V> {
         }
     }
     #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::I {
+        unsafe { [V::load_u8(p), V::load_u8(p.add(V::N))] }
+    }
+    #[inline(always)]
     unsafe fn load_u16(p: *const u8) -> Self::I {
         unsafe { [V::load_u16(p), V::load_u16(p.add(2 * V::N))] }
     }

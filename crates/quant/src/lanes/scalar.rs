@@ -31,6 +31,11 @@ impl<const N: usize> Lanes for Scalar<N> {
         unsafe { p.cast::<[u32; N]>().write_unaligned(v) }
     }
     #[inline(never)]
+    unsafe fn load_u8(p: *const u8) -> [u32; N] {
+        // SAFETY: the caller gives `N` readable bytes.
+        unsafe { p.cast::<[u8; N]>().read_unaligned() }.map(u32::from)
+    }
+    #[inline(always)]
     unsafe fn load_u16(p: *const u8) -> [u32; N] {
         // SAFETY: the caller gives `2 * N` readable bytes.
         unsafe { p.cast::<[u16; N]>().read_unaligned() }.map(u32::from)

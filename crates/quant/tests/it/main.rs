@@ -11,6 +11,7 @@
 
 extern crate weighbridge_quant as quant;
 
+mod attention;
 mod encode;
 mod feedback;
 mod golden;

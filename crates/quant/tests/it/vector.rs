@@ -1,8 +1,6 @@
 //! Vector operations against f64 written out naively, on every instruction set, at lengths with and without tails.
 
-use std::slice::from_ref;
-
-use quant::{Attention, Isa, attend, vector};
+use quant::{Isa, vector};
 
 use crate::Noise;
 
@@ -124,35 +122,23 @@ fn rotations() {
     });
 }
 
-fn softmax(z: &[f64]) -> Vec<f64> {
-    let max = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let e: Vec<f64> = z.iter().map(|z| (z - max).exp()).collect();
-    let sum: f64 = e.iter().sum();
-    e.into_iter().map(|e| e / sum).collect()
-}
-
 #[test]
-fn softmax_with_and_without_a_cap() {
+fn weights_with_and_without_a_cap() {
     each(|isa, n, noise| {
         let x: Vec<f32> = noise.floats(n).iter().map(|x| 40.0 * x).collect();
-        for (cap, sink) in
-            [(None, f32::NEG_INFINITY), (Some(5.0f32), f32::NEG_INFINITY), (None, 7.5), (None, 50.0)]
-        {
-            let z: Vec<f64> = wide(&x)
-                .iter()
-                .map(|x| 0.5 * x)
-                .map(|z| cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh()))
-                .collect();
+        for cap in [None, Some(5.0f32)] {
+            let z = wide(&x).into_iter().map(|x| 0.5 * x);
+            let z: Vec<f64> =
+                z.map(|z| cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh())).collect();
+            let most = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let want: Vec<f64> = z.iter().map(|z| (z - most).exp()).collect();
             let mut y = x.clone();
-            vector::softmax_in_place(isa, &mut y, 0.5, cap, sink);
-            let with_sink: Vec<f64> = z.iter().copied().chain([f64::from(sink)]).collect();
-            close("softmax", &y, softmax(&with_sink)[..n].to_vec(), 1e-5);
+            let (found, sum) = vector::weigh(isa, &mut y, 0.5, cap);
+            close("largest", &[found], [most], 1e-5);
+            close("sum", &[sum], [want.iter().sum::<f64>()], 1e-5);
+            close("weights", &y, want, 1e-5);
         }
-        let mut masked = x.clone();
-        masked.push(f32::NEG_INFINITY);
-        vector::softmax_in_place(isa, &mut masked, 1.0, None, f32::NEG_INFINITY);
-        assert_eq!(masked[n], 0.0);
-        vector::softmax_in_place(isa, &mut [], 1.0, None, f32::NEG_INFINITY);
+        assert_eq!(vector::weigh(isa, &mut [], 1.0, None), (f32::NEG_INFINITY, 0.0));
     });
 }
 
@@ -174,106 +160,6 @@ fn argmax_takes_the_first_of_equals_wherever_it_stands() {
         assert_eq!(vector::argmax(isa, &x), None);
         assert_eq!(vector::argmax(isa, &[]), None);
     });
-}
-
-#[test]
-fn attention_equals_its_definition() {
-    let mut noise = Noise(99);
-    for (heads, d, n) in
-        [(1, 64, 1), (3, 64, 100), (4, 128, 37), (1, 256, 9), (5, 80, 66), (2, 24, 3), (7, 7, 5)]
-    {
-        let (q, k, v) = (noise.floats(heads * d), noise.floats(n * d), noise.floats(n * d));
-        let sinks = noise.floats(heads);
-        // Values as long as keys, and shorter ones at the starts of longer rows.
-        for (soft_cap, sinks, e) in
-            [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)]
-        {
-            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, sinks };
-            let want: Vec<f64> = q
-                .chunks(d)
-                .enumerate()
-                .flat_map(|(head, q)| {
-                    let score = |k: &[f32]| {
-                        let z: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
-                        let z = z * f64::from(how.scale);
-                        soft_cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh())
-                    };
-                    let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
-                    let weights = softmax(&k.chunks(d).map(score).chain([sink]).collect::<Vec<_>>());
-                    (0..e)
-                        .map(|i| {
-                            weights.iter().zip(v.chunks(d)).map(|(w, v)| w * f64::from(v[i])).sum::<f64>()
-                        })
-                        .collect::<Vec<_>>()
-                })
-                .collect();
-            let mut vectors: Option<Vec<u32>> = None;
-            for isa in Isa::available() {
-                let (mut scores, mut out) = (vec![f32::NAN; heads * n], vec![f32::NAN; heads * e]);
-                attend(isa, how, &q, &k, &v, from_ref(&(0..n)), &mut scores, &mut out);
-                assert_eq!(out.len(), want.len());
-                for (found, want) in out.iter().zip(&want) {
-                    let what = format!("{heads} heads of {d} at {n}, {}", isa.name());
-                    assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
-                }
-                if isa != Isa::Scalar {
-                    let bits: Vec<u32> = out.iter().map(|x| x.to_bits()).collect();
-                    assert_eq!(*vectors.get_or_insert(bits.clone()), bits, "{heads} heads, {}", isa.name());
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn rows_of_queries_give_what_each_gives_alone() {
-    let mut noise = Noise(101);
-    for (heads, d, n, visible) in [
-        (3, 64, 70, vec![0..67, 0..68, 0..69, 0..70]),
-        (1, 128, 40, vec![1..34, 2..35, 3..36, 4..37, 5..38]),
-        (5, 80, 9, vec![0..1, 0..2, 0..3]),
-        (2, 24, 60, vec![0..20, 10..30, 25..60]),
-        (1, 7, 12, vec![0..3, 3..6, 6..12, 6..12]),
-    ] {
-        let rows = visible.len();
-        let (q, k, v) = (noise.floats(rows * heads * d), noise.floats(n * d), noise.floats(n * d));
-        for (isa, soft_cap) in Isa::available().into_iter().flat_map(|isa| [(isa, None), (isa, Some(2.0))]) {
-            let how = Attention { heads, scale: 0.3, soft_cap, sinks: None };
-            let (mut scores, mut out) = (vec![f32::NAN; rows * heads * n], vec![f32::NAN; rows * heads * d]);
-            attend(isa, how, &q, &k, &v, &visible, &mut scores, &mut out);
-            for ((seen, q), found) in visible.iter().zip(q.chunks(heads * d)).zip(out.chunks(heads * d)) {
-                let (mut scores, mut alone) = (vec![0.0; heads * seen.len()], vec![0.0; heads * d]);
-                let [k, v] = [&k, &v].map(|all| &all[seen.start * d..seen.end * d]);
-                attend(isa, how, q, k, v, from_ref(&(0..seen.len())), &mut scores, &mut alone);
-                assert_eq!(
-                    bits(found),
-                    bits(&alone),
-                    "{heads} heads of {d}, {seen:?} of {visible:?}, {}",
-                    isa.name()
-                );
-            }
-        }
-    }
-}
-
-#[test]
-#[should_panic(expected = "of 4 positions")]
-fn a_row_that_sees_what_is_not_there_is_refused() {
-    let how = Attention { heads: 1, scale: 1.0, soft_cap: None, sinks: None };
-    attend(
-        Isa::Scalar,
-        how,
-        &[0.0; 8],
-        &[0.0; 32],
-        &[0.0; 32],
-        from_ref(&(1..5)),
-        &mut [0.0; 4],
-        &mut [0.0; 8],
-    );
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Small random models: logits at every position equal transformers' logits.
 
 use serde_json::Value;
+use weighbridge::engine::KvKind;
 use weighbridge::planner::packed_layout;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
@@ -39,13 +40,15 @@ fn check(model: &str) {
         let layouts = [LayoutKind::Canonical, LayoutKind::InPlace, packed_layout().unwrap()];
         for backend in [BackendKind::Reference, BackendKind::Cpu] {
             for layout in layouts {
-                for threads in [1, 2, 3] {
+                for (threads, kv) in [(1, KvKind::F32), (2, KvKind::F32), (3, KvKind::F32), (3, KvKind::F16)]
+                {
                     // All at once, one by one as in decoding, and in uneven batches.
                     for batch in [want.ids.len(), 1, 7] {
                         let options = RuntimeOptions {
                             backend,
                             layout: Some(layout),
                             threads: Some(threads),
+                            kv: Some(kv),
                             context: Some(want.ids.len()),
                             ..RuntimeOptions::default()
                         };
@@ -56,8 +59,8 @@ fn check(model: &str) {
                         }
                         let distance = distance(&got, &want.logits);
                         assert!(
-                            distance < 1e-4,
-                            "{model}, gguf {gguf}, {}, {}, {threads} threads, batch {batch}: {distance:e}",
+                            distance < if kv == KvKind::F32 { 1e-4 } else { 1e-2 },
+                            "{model}, gguf {gguf}, {}, {}, {threads} threads, {kv}, batch {batch}: {distance:e}",
                             runtime.backend(),
                             layout.name(),
                         );

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use weighbridge::engine::KvKind;
 use weighbridge::engine::eval::{EncodedTask, Mean, Score, encode, parse, score};
 use weighbridge::planner::Encoding;
 use weighbridge::{Runtime, RuntimeOptions};
@@ -62,7 +63,8 @@ fn runs(name: &str) -> usize {
     let made = fs::read(testkit::golden("tasks").join("harness.json")).unwrap();
     let made: Vec<Value> = serde_json::from_slice(&made).unwrap();
     let encoding = Encoding { rules: vec!["*=f32".parse().unwrap()], ..Encoding::default() };
-    let options = RuntimeOptions { encoding, context: Some(256), ..RuntimeOptions::default() };
+    let options =
+        RuntimeOptions { encoding, context: Some(256), kv: Some(KvKind::F32), ..RuntimeOptions::default() };
     let mut runtime = Runtime::start(model(name), &options).unwrap();
     let mut truncated = 0;
     for run in made.iter().filter(|run| run["model"] == name) {

@@ -29,6 +29,7 @@ mod quantised;
 mod real;
 mod said;
 mod scaled;
+mod schedule;
 mod sessions;
 mod several;
 mod shares;

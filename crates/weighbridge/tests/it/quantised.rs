@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
+use weighbridge::engine::KvKind;
 use weighbridge::planner::Preset;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{LayoutKind, Pool, Runtime, RuntimeOptions, open};
@@ -12,7 +13,8 @@ use crate::golden;
 
 /// The logits of a short text at its last position.
 fn logits(path: &Path, backend: BackendKind) -> Vec<f32> {
-    let options = RuntimeOptions { backend, threads: Some(2), ..RuntimeOptions::default() };
+    let options =
+        RuntimeOptions { backend, threads: Some(2), kv: Some(KvKind::F32), ..RuntimeOptions::default() };
     let mut logits = vec![];
     Runtime::start(path, &options)
         .unwrap()

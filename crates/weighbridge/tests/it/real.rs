@@ -1,6 +1,7 @@
 //! Real models: the text that llama.cpp gives at temperature 0, or a near tie where it differs.
 
 use serde_json::Value;
+use weighbridge::engine::KvKind;
 use weighbridge::engine::text::EncodeOptions;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
@@ -21,8 +22,14 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 fn start(name: &str, backend: BackendKind, layout: Option<LayoutKind>) -> Runtime {
-    let options =
-        RuntimeOptions { backend, layout, context: Some(128), threads: Some(2), ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        backend,
+        layout,
+        context: Some(128),
+        threads: Some(2),
+        kv: Some(KvKind::F32),
+        ..RuntimeOptions::default()
+    };
     Runtime::start(model(name), &options).unwrap()
 }
 

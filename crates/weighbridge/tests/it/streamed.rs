@@ -31,7 +31,7 @@ fn a_streamed_model_computes_the_same() {
         let mut whole = start(&path, None).unwrap();
         assert!(whole.streaming().is_none());
         let wanted = bits(&mut whole);
-        let (weights, state) = (whole.reads(0).0, whole.shared().state_reads(399));
+        let (weights, state) = (whole.reads(0).0, whole.session().bytes() as u64);
         for share in [1, 2, 6, 9] {
             let mut runtime =
                 start(&path, Some(whole.report().owned_bytes + state + weights * share / 10)).unwrap();
@@ -47,7 +47,7 @@ fn a_streamed_model_computes_the_same() {
 fn a_layer_must_fit() {
     let path = golden().join("llama-tiny/model.gguf");
     let whole = start(&path, None).unwrap();
-    let state = whole.shared().state_reads(399);
+    let state = whole.session().bytes() as u64;
     let refused = start(&path, Some(whole.report().owned_bytes + state + 1000)).err().unwrap();
     assert!(refused.to_string().contains("one layer has "), "{refused}");
 }

@@ -1,10 +1,21 @@
 //! Attention of the queries that share one key and value head.
+//!
+//! Positions are taken in spans: [`attend`] gives a [`Partial`] of one, and [`Partial::merge`] puts these together. So the room
+//! that scores take does not grow with the number of positions, and spans may be shared out among threads.
+
+mod partial;
+mod stored;
 
 use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_16_lanes};
-use crate::vector::softmax_in_place;
+use crate::vector::weigh;
+
+pub use partial::{Found, Partial};
+pub use stored::{
+    Coded, Ranges, Stored, code_bytes, encode_channels, encode_tokens, narrow, token_groups, widen,
+};
 
 /// Positions taken at once for all queries: their keys or values stay in the first-level cache meanwhile.
 const CHUNK: usize = 32;
@@ -13,37 +24,60 @@ const LANES: usize = 16;
 
 /// The parameters of [`attend`] besides its vectors.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention<'a> {
+pub struct Attention {
     /// Query heads that share the key and value head. Not 0.
     pub heads: usize,
     /// The factor of the scores, `1 / sqrt(d)` for most families.
     pub scale: f32,
     /// `c`, if the scores are `c * tanh(scale * q · k / c)`.
     pub soft_cap: Option<f32>,
-    /// For each of these heads, a score beside those of the positions: what it takes of the weights goes nowhere.
-    pub sinks: Option<&'a [f32]>,
+}
+
+/// Keys and values of some positions.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// How many positions.
+    pub positions: usize,
+    /// `[positions, d]`.
+    pub keys: Stored<'a>,
+    /// `[positions, e]`; without them, values are the first elements of the keys.
+    pub values: Option<Stored<'a>>,
+}
+
+/// Room that [`attend`] needs.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    /// `[queries, positions]`.
+    scores: Vec<f32>,
+    /// The keys or values of a block.
+    rows: Vec<f32>,
+}
+
+impl Room {
+    /// Room for `queries` queries at a time over `positions` positions in blocks of at most `block`, whose keys and values have at
+    /// most `widest` elements.
+    pub fn new(queries: usize, positions: usize, block: usize, widest: usize) -> Room {
+        Room { scores: vec![0.0; queries * positions], rows: vec![0.0; block * widest] }
+    }
 }
 
 /// `out[t][h] = softmax(scale * q[t][h] · kᵀ) · v` for each row `t` of queries and each head `h`, over the positions
-/// `visible[t]` of the keys `k` and values `v`.
+/// `visible[t]` of the keys `k` and values `v` of `blocks`, which follow each other.
 ///
-/// `q` is `[rows, heads, d]`, `k` `[n, d]` and `out` `[rows, heads, e]`. The values of a position are the first `e` elements of a
-/// row of `v`, which has `n` rows of equal length: `v` may be `k` itself. `scores` is room for `[rows, heads, n]`, and holds the weights
-/// afterwards where a row sees something. Neither starts nor ends of `visible` may decrease. Each position of `k` and `v` is
-/// read from memory once for all rows, and a row's result does not depend on the rows beside it.
+/// `q` is `[rows, heads, d]` and `out` of `[rows, heads]` queries. Neither starts nor ends of `visible` may decrease; a row
+/// may see nothing. Each position is read from memory once for all rows, and a row's result depends neither on the rows beside it
+/// nor on positions that it does not see.
 ///
 /// # Panics
-/// If the lengths do not fit each other, any is 0, or a row sees nothing or what is not there.
-#[allow(clippy::too_many_arguments, reason = "the formula has them")]
+/// If the lengths do not fit each other, any is 0, a row sees what is not there, or the room is too small.
 pub fn attend(
     isa: Isa,
-    how: Attention<'_>,
+    how: Attention,
     q: &[f32],
-    k: &[f32],
-    v: &[f32],
+    blocks: &[Block<'_>],
     visible: &[Range<usize>],
-    scores: &mut [f32],
-    out: &mut [f32],
+    room: &mut Room,
+    out: &mut Partial<'_>,
 ) {
     let (heads, queries) = (how.heads, how.heads * visible.len());
     assert!(
@@ -52,66 +86,87 @@ pub fn attend(
         visible.len(),
         q.len()
     );
-    let d = q.len() / queries;
-    let n = k.len() / d;
-    assert!(
-        n > 0 && k.len() == n * d && v.len().is_multiple_of(n),
-        "keys {} of {d}, {} values",
-        k.len(),
-        v.len()
-    );
-    assert!(
-        scores.len() == queries * n
-            && out.len().is_multiple_of(queries)
-            && !out.is_empty()
-            && out.len() / queries <= v.len() / n,
-        "scores {} for [{queries}, {n}], {} values of {} positions for {}",
-        scores.len(),
-        v.len(),
-        n,
-        out.len()
-    );
-    assert!(how.sinks.is_none_or(|sinks| sinks.len() == heads), "sinks of {heads} heads");
+    let (d, e) = (q.len() / queries, out.width());
+    let n = blocks.iter().map(|block| block.positions).sum::<usize>();
+    assert!(out.queries() == queries && e > 0, "results of {} queries, not of {queries}", out.queries());
     let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
-    assert!(in_order && visible.iter().all(|v| !v.is_empty() && v.end <= n), "{visible:?} of {n} positions");
+    assert!(in_order && visible.iter().all(|v| v.end <= n), "{visible:?} of {n} positions");
+    let scores = &mut room.scores[..queries * n];
 
-    // SAFETY: the instructions are there, since an `Isa` is a witness of its own, and the sizes are checked.
-    unsafe { score_of(isa)(d, q, k, scores) }
-    for (scores, visible) in scores.chunks_exact_mut(heads * n).zip(visible) {
-        for (head, scores) in scores.chunks_exact_mut(n).enumerate() {
-            let sink = how.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[head]);
-            softmax_in_place(isa, &mut scores[visible.clone()], how.scale, how.soft_cap, sink);
+    let mut first = 0;
+    for block in blocks {
+        let keys = widen(isa, &block.keys, block.positions, d, &mut room.rows);
+        // SAFETY: the instructions are there, since an `Isa` is a witness of its own; there are `n` scores of each query, and those
+        // of the block begin at `first`; `widen` has checked the number of keys.
+        unsafe { score_of(isa)(d, n, q, keys, &mut scores[first..]) }
+        first += block.positions;
+    }
+    for (t, visible) in visible.iter().enumerate() {
+        for query in t * heads..(t + 1) * heads {
+            let scores = &mut scores[query * n..][..n];
+            let (most, sum) = weigh(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
+            (out.most[query], out.sum[query]) = (most, sum);
         }
     }
-    out.fill(0.0);
-    // SAFETY: as above.
-    unsafe { mix_of(isa)(heads, scores, v, visible, out) }
+    out.mixed.fill(0.0);
+    let mut first = 0;
+    for block in blocks {
+        let (values, stride) = match &block.values {
+            Some(values) => (values, e),
+            None => (&block.keys, d),
+        };
+        assert!(e <= stride, "values of {e} elements in keys of {d}");
+        let values = widen(isa, values, block.positions, stride, &mut room.rows);
+        let shape = Mixed { d: e, n, stride };
+        let seen = Seen { visible, first, positions: block.positions };
+        // SAFETY: as above; `seen` keeps to the positions of the block.
+        unsafe { mix_of(isa)(heads, shape, &scores[first..], values, seen, out.mixed) }
+        first += block.positions;
+    }
+}
+
+/// What rows see of a block that begins at position `first`.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    visible: &'a [Range<usize>],
+    first: usize,
+    positions: usize,
+}
+
+impl Seen<'_> {
+    /// The positions of the block that row `t` sees.
+    #[inline(always)]
+    fn of(&self, t: usize) -> Range<usize> {
+        let within = |at: usize| at.saturating_sub(self.first).min(self.positions);
+        let Range { start, end } = self.visible[t];
+        within(start)..within(end)
+    }
 }
 
 for_16_lanes! {
     /// `scores[h][i] = q[h] · k[i]`.
     ///
     /// # Safety
-    /// `q` is `[queries, d]`, `k` `[n, d]`, `scores` `[queries, n]`.
-    fn score_of<>(d: usize, q: &[f32], k: &[f32], scores: &mut [f32]) = score
+    /// `q` is `[queries, d]`, `k` `[positions, d]`, and `scores` has as many scores of each query, whose rows are `n` apart.
+    fn score_of<>(d: usize, n: usize, q: &[f32], k: &[f32], scores: &mut [f32]) = score
 }
 
 for_16_lanes! {
     /// `out[t][h] += Σ weights[t][h][i] * v[i]`, over the positions that row `t` sees, in their order.
     ///
     /// # Safety
-    /// `weights` is `[rows, heads, n]`, `v` `[n, at least d]`, `out` `[rows, heads, d]`; `visible` ranges are within `n`, and in
-    /// order.
-    fn mix_of<>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) = mix
+    /// `weights` has rows that are `shape.n` apart, `v` rows of `shape.stride`, `out` is `[rows, heads, shape.d]`; there are as many
+    /// weights of each query, and values, as `seen` has positions.
+    fn mix_of<>(heads: usize, shape: Mixed, weights: &[f32], v: &[f32], seen: Seen<'_>, out: &mut [f32]) = mix
 }
 
 /// # Safety
 /// As [`Lanes`] and [`score_of`].
 #[inline(always)]
-unsafe fn score<V: Lanes>(d: usize, q: &[f32], k: &[f32], scores: &mut [f32]) {
-    let (queries, n) = (q.len() / d, k.len() / d);
-    for chunk in (0..n).step_by(CHUNK) {
-        let end = n.min(chunk + CHUNK);
+unsafe fn score<V: Lanes>(d: usize, n: usize, q: &[f32], k: &[f32], scores: &mut [f32]) {
+    let (queries, positions) = (q.len() / d, k.len() / d);
+    for chunk in (0..positions).step_by(CHUNK) {
+        let end = positions.min(chunk + CHUNK);
         let mut h = 0;
         while h < queries {
             let together = together::<V>(queries - h);
@@ -209,17 +264,23 @@ unsafe fn rest<V: Lanes>(p: *const f32, n: usize) -> V::F {
 /// # Safety
 /// As [`Lanes`] and [`mix_of`].
 #[inline(always)]
-unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Range<usize>], out: &mut [f32]) {
-    let queries = heads * visible.len();
-    let (d, n) = (out.len() / queries, weights.len() / queries);
-    let shape = Mixed { d, n, stride: v.len() / n };
+unsafe fn mix<V: Lanes>(
+    heads: usize,
+    shape: Mixed,
+    weights: &[f32],
+    v: &[f32],
+    seen: Seen<'_>,
+    out: &mut [f32],
+) {
+    let rows = seen.visible.len();
+    let queries = heads * rows;
     // Positions that all rows see; a row may see more on either side.
-    let start = visible.last().map_or(0, |last| last.start);
-    let end = visible.first().map_or(0, |first| first.end).max(start);
+    let start = seen.of(rows - 1).start;
+    let end = seen.of(0).end.max(start);
     // SAFETY: queries below `queries`, positions that their rows see.
     unsafe {
         for h in 0..queries {
-            let seen = &visible[h / heads];
+            let seen = seen.of(h / heads);
             span::<V>(shape, h, 1, seen.start..seen.end.min(start), weights, v, out);
         }
         for chunk in (start..end).step_by(CHUNK) {
@@ -231,7 +292,7 @@ unsafe fn mix<V: Lanes>(heads: usize, weights: &[f32], v: &[f32], visible: &[Ran
             }
         }
         for h in 0..queries {
-            let seen = &visible[h / heads];
+            let seen = seen.of(h / heads);
             span::<V>(shape, h, 1, seen.start.max(end)..seen.end, weights, v, out);
         }
     }

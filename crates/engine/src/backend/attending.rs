@@ -1,0 +1,292 @@
+//! Attention on all threads.
+//!
+//! Rows of a sequence that follow each other see nearly the same positions, so a block of them reads these once. A task is a block
+//! and some of its heads. Where there are few, as for a single token, each span of positions is a task of its own. Either way
+//! spans are put together in their order, so results do not depend on the tasks.
+
+use std::ops::Range;
+
+use load::Pool;
+use quant::Isa;
+use quant::attention::{Attention, Found, Partial, Room, attend};
+
+use super::{Attend, Sequence};
+use crate::layer::HeadSizes;
+use crate::state::PAGE;
+use crate::{BATCH, Error, KvShape};
+
+/// Positions whose weights are taken together.
+const SPAN: usize = 512;
+
+/// Most rows of a sequence that are taken at once. Divides a page, as its halves do: the rows of a block read the same codes.
+const ROWS_TOGETHER: usize = 8;
+
+/// What attention keeps from one pass to the next.
+pub(super) struct Attending {
+    isa: Isa,
+    locals: Vec<Local>,
+    blocks: Vec<Rows>,
+    /// What tasks found.
+    found: Vec<f32>,
+    /// The largest heads of the model.
+    sizes: Vec<HeadSizes>,
+}
+
+/// One thread's own.
+struct Local {
+    room: Room,
+    /// The queries of a task.
+    queries: Vec<f32>,
+    /// What it found in one span, or a row in all of them.
+    span: Vec<f32>,
+}
+
+/// Rows of one sequence.
+#[derive(Clone, Copy)]
+struct Rows {
+    sequence: usize,
+    /// Blocks before.
+    number: usize,
+    /// The first, in its sequence.
+    first: usize,
+    count: usize,
+    /// The first, among all rows.
+    row: usize,
+    /// Spans that the blocks before see.
+    before: usize,
+    /// The first span that it sees.
+    span: usize,
+    /// How many spans it sees.
+    spans: usize,
+}
+
+/// How rows are made tasks: `[blocks, groups of heads, spans that have a task of their own]`.
+struct Tasks {
+    /// Query heads of a task, which share a key head.
+    together: usize,
+    /// Groups of heads.
+    groups: usize,
+    /// Whether each span has a task of its own.
+    split: bool,
+    /// Floats of what a task finds.
+    room: usize,
+}
+
+impl Attending {
+    /// For heads of `sizes`.
+    pub(super) fn new(threads: usize, isa: Isa, sizes: Vec<HeadSizes>) -> Attending {
+        let most = |of: &dyn Fn(&HeadSizes) -> usize| sizes.iter().map(of).max().unwrap_or(0);
+        let queries = most(&|s| rows_together(s.group) * s.group);
+        let widest = most(&|s| s.key.max(s.value));
+        let local = || Local {
+            room: Room::new(queries, SPAN, PAGE, widest),
+            queries: vec![0.0; most(&|s| rows_together(s.group) * s.group * s.key)],
+            span: vec![0.0; most(&|s| Partial::room(rows_together(s.group) * s.group, s.value))],
+        };
+        let locals = (0..threads).map(|_| local()).collect();
+        Attending { isa, locals, blocks: Vec::with_capacity(BATCH), found: vec![], sizes }
+    }
+
+    /// Makes room for sequences of `positions` positions.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(super) fn reserve(&mut self, positions: usize) -> Result<(), Error> {
+        let (threads, spans) = (self.locals.len(), positions.div_ceil(SPAN));
+        let wanted = |s: &HeadSizes| {
+            let split = Partial::room(rows_together(s.group) * s.group, s.value).checked_mul(few(threads))?;
+            let whole = Partial::room(BATCH * rows_together(s.group) * s.heads, s.value);
+            Some(split.checked_mul(spans)?.max(whole))
+        };
+        let too_large = || Error::CacheTooLarge { capacity: positions };
+        let wanted = self.sizes.iter().map(wanted).try_fold(0, |most, n| Some(most.max(n?)));
+        let wanted = wanted.ok_or_else(too_large)?;
+        if wanted > self.found.len() {
+            // As in a cache: asked for first, so that a failure is an error, and touched when it is used.
+            Vec::<f32>::new().try_reserve_exact(wanted).map_err(|_| too_large())?;
+            self.found = vec![0.0; wanted];
+        }
+        Ok(())
+    }
+
+    /// As [`Backend::attend`](super::Backend::attend).
+    pub(super) fn run(
+        &mut self,
+        pool: &mut Pool,
+        how: &Attend<'_>,
+        sequences: &[Sequence<'_>],
+        q: &[f32],
+        out: &mut [f32],
+    ) {
+        let Some(shape) = sequences.first().map(|sequence| *sequence.cache.shape()) else { return };
+        let (isa, value, group) = (self.isa, shape.value, how.heads / shape.kv_heads);
+        self.cut(how, sequences, rows_together(group));
+        let tasks = self.tasks(pool.threads(), group, &shape);
+        let Tasks { together, groups, split, room } = tasks;
+        let blocks = &self.blocks;
+        let block_of = |is_before: &dyn Fn(&Rows) -> bool| blocks[blocks.partition_point(is_before) - 1];
+        let count = blocks
+            .last()
+            .map_or(0, |last| groups * (if split { last.before + last.spans } else { blocks.len() }));
+        // A task of the block that has spans before its own, or is one of as many blocks.
+        let first_task = |rows: &Rows| groups * if split { rows.before } else { rows.number };
+
+        let found = &mut self.found[..count * room];
+        pool.chunks(&mut self.locals, found, room, |local, i, found| {
+            let rows = block_of(&|rows| first_task(rows) <= i);
+            let within = i - first_task(&rows);
+            let (n, spans) = if split {
+                let span = rows.span + within % rows.spans;
+                (within / rows.spans, span..span + 1)
+            } else {
+                (within, rows.span..rows.span + rows.spans)
+            };
+            let heads = n * together..(n + 1) * together;
+            let found = &mut found[..Partial::room(rows.count * together, value)];
+            look(isa, how, &sequences[rows.sequence], rows, heads, spans, q, local, found);
+        });
+
+        let found = &self.found;
+        pool.chunks(&mut self.locals, out, how.heads * value, |local, row, out| {
+            let rows = block_of(&|rows| rows.row <= row);
+            let spans = if split { rows.spans } else { 1 };
+            let queries = (row - rows.row) * together..(row - rows.row + 1) * together;
+            for (n, out) in out.chunks_exact_mut(together * value).enumerate() {
+                let mut all = Partial::empty(&mut local.span[..Partial::room(together, value)], together);
+                let parts = &found[(first_task(&rows) + n * spans) * room..][..spans * room];
+                for part in parts.chunks_exact(room) {
+                    let part = &part[..Partial::room(rows.count * together, value)];
+                    all.merge(isa, Found::within(part, rows.count * together).queries(queries.clone()));
+                }
+                all.found().finish(isa, how.sinks.map(|sinks| &sinks[n * together..][..together]), out);
+            }
+        });
+    }
+
+    /// Cuts the rows of `sequences` into blocks of `together` rows at most, which begin at multiples of it.
+    fn cut(&mut self, how: &Attend<'_>, sequences: &[Sequence<'_>], together: usize) {
+        self.blocks.clear();
+        let (mut row, mut before) = (0, 0);
+        for (n, sequence) in sequences.iter().enumerate() {
+            let mut first = 0;
+            while first < sequence.rows {
+                let position = sequence.position + first;
+                let count = (together - position % together).min(sequence.rows - first);
+                let span = how.visible(position).start / SPAN;
+                let spans = (position + count - 1) / SPAN + 1 - span;
+                let number = self.blocks.len();
+                self.blocks.push(Rows { sequence: n, number, first, count, row, before, span, spans });
+                (first, row, before) = (first + count, row + count, before + spans);
+            }
+        }
+    }
+
+    /// The tasks of the blocks: few where each has much to do, and no fewer than threads.
+    fn tasks(&self, threads: usize, group: usize, shape: &KvShape) -> Tasks {
+        let (blocks, kv_heads) = (self.blocks.len(), shape.kv_heads);
+        let split = blocks * kv_heads < few(threads);
+        let spans = self.blocks.last().map_or(0, |last| last.before + last.spans);
+        let together = heads_together(kv_heads * if split { spans } else { blocks }, group, threads);
+        let rows = self.blocks.iter().map(|rows| rows.count).max().unwrap_or(0);
+        let room = Partial::room(rows * together, shape.value);
+        Tasks { together, groups: kv_heads * group / together, split, room }
+    }
+}
+
+/// Fewer blocks of a key head than these have a task for each span.
+fn few(threads: usize) -> usize {
+    if threads > 1 { 2 * threads } else { 0 }
+}
+
+/// What the query heads `heads` of `rows` find in `spans`.
+#[allow(clippy::too_many_arguments, reason = "a task, and where it works")]
+fn look(
+    isa: Isa,
+    how: &Attend<'_>,
+    sequence: &Sequence<'_>,
+    rows: Rows,
+    heads: Range<usize>,
+    spans: Range<usize>,
+    q: &[f32],
+    local: &mut Local,
+    found: &mut [f32],
+) {
+    let KvShape { kv_heads, key, .. } = *sequence.cache.shape();
+    let Local { room, queries, span } = local;
+    let count = heads.len() * rows.count;
+    // The queries of several rows lie apart.
+    let of_row = |row: usize| &q[(rows.row + row) * how.width + heads.start * key..][..heads.len() * key];
+    let queries = if rows.count == 1 {
+        of_row(0)
+    } else {
+        let queries = &mut queries[..count * key];
+        for (row, to) in queries.chunks_exact_mut(heads.len() * key).enumerate() {
+            to.copy_from_slice(of_row(row));
+        }
+        &*queries
+    };
+    let attention = Attention { heads: heads.len(), scale: how.scale, soft_cap: how.soft_cap };
+    let head = heads.start / (how.heads / kv_heads);
+    let first = sequence.position + rows.first;
+    let mut span_of = |span: usize, out: &mut Partial<'_>| {
+        let seen = how.visible(first).start.max(span * SPAN)..(first + rows.count).min((span + 1) * SPAN);
+        let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
+        let block = |page: usize| sequence.cache.block(head, page, PAGE.min(seen.end - page * PAGE), first);
+        let mut blocks = [block(pages.start); SPAN / PAGE];
+        for (to, page) in blocks.iter_mut().zip(pages.clone()) {
+            *to = block(page);
+        }
+        let mut visible = [const { 0..0 }; ROWS_TOGETHER];
+        for (row, visible) in visible[..rows.count].iter_mut().enumerate() {
+            let within = |position: usize| position.clamp(pages.start * PAGE, seen.end) - pages.start * PAGE;
+            let all = how.visible(first + row);
+            *visible = within(all.start)..within(all.end);
+        }
+        let (blocks, visible) = (&blocks[..pages.len()], &visible[..rows.count]);
+        attend(isa, attention, queries, blocks, visible, room, out);
+    };
+    if spans.len() == 1 {
+        return span_of(spans.start, &mut Partial::within(found, count));
+    }
+    let (size, mut all) = (found.len(), Partial::empty(found, count));
+    for n in spans {
+        let mut one = Partial::within(&mut span[..size], count);
+        span_of(n, &mut one);
+        all.merge(isa, one.found());
+    }
+}
+
+/// The number of rows of a prompt that attention takes at once, where `group` query heads share a key head. More rows use a
+/// position more often while it is in the cache; fewer leave room there for their scores.
+fn rows_together(group: usize) -> usize {
+    match group {
+        0..=2 => ROWS_TOGETHER,
+        3..=4 => ROWS_TOGETHER / 2,
+        5..=8 => ROWS_TOGETHER / 4,
+        _ => 1,
+    }
+}
+
+/// Returns the number of query heads of one task: the most, among those that share a key head, that leave all threads
+/// with work. Each task reads its keys and values once.
+fn heads_together(key_heads: usize, group: usize, threads: usize) -> usize {
+    let balanced = |together: &usize| {
+        let tasks = key_heads * (group / together);
+        5 * tasks >= 4 * threads * tasks.div_ceil(threads)
+    };
+    (1..=group).rev().filter(|n| group.is_multiple_of(*n)).find(balanced).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_share_keys_as_far_as_threads_stay_busy() {
+        assert_eq!(heads_together(3, 3, 2), 1); // SmolLM2, one token: 9 tasks for 2 threads
+        assert_eq!(heads_together(1, 4, 2), 2); // Gemma 3 270M
+        assert_eq!(heads_together(3 * 128, 3, 2), 3); // a prompt
+        assert_eq!(heads_together(8, 4, 1), 4);
+        assert_eq!(heads_together(1, 1, 16), 1);
+    }
+}

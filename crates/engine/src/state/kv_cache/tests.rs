@@ -1,0 +1,248 @@
+use super::*;
+use crate::BATCH;
+
+const SHAPE: KvShape = KvShape { kv_heads: 3, key: 4, value: 6, shared: false, window: None };
+
+/// Any numbers, which differ from position to position and from head to head.
+fn row(position: usize, elements: usize) -> Vec<f32> {
+    (0..elements).map(|i| ((position * 31 + i * 7) % 101) as f32 / 8.0 - 6.0).collect()
+}
+
+fn cache(shape: KvShape, kind: KvKind, capacity: usize) -> KvCache {
+    KvCache::new(shape, kind, capacity).unwrap()
+}
+
+fn extend(cache: &mut KvCache, positions: Range<usize>) {
+    let KvShape { kv_heads, key, value, .. } = cache.shape;
+    let rows: Vec<_> =
+        positions.clone().map(|p| (row(p, kv_heads * key), row(p + 50, kv_heads * value))).collect();
+    cache.extend(positions.start, rows.iter().map(|(k, v)| (&k[..], &v[..])));
+}
+
+/// Fills it up to `len`, in passes.
+fn fill(cache: &mut KvCache, len: usize, pass: usize) {
+    while cache.len < len {
+        let end = len.min(cache.len + pass);
+        extend(cache, cache.len..end);
+    }
+}
+
+/// What a query at the next position sees of all heads.
+fn seen(cache: &KvCache, at: usize) -> Vec<f32> {
+    let from = cache.shape.window.map_or(0, |window| (at + 1).saturating_sub(window));
+    let heads = (0..cache.shape.kv_heads).map(|head| cache.rows(head, from..cache.len.min(at + 1), at));
+    heads.flat_map(|(keys, values)| keys.into_iter().chain(values)).collect()
+}
+
+/// The largest difference.
+fn apart(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn rows_are_found_where_they_were_written() {
+    for kind in [KvKind::F32, KvKind::F16] {
+        let mut cache = cache(SHAPE, kind, 200);
+        fill(&mut cache, 150, 40);
+        let (keys, values) = cache.rows(2, 60..70, 149);
+        for (i, position) in (60..70).enumerate() {
+            assert_eq!(keys[i * 4..][..4], row(position, 12)[8..], "{kind}");
+            assert_eq!(values[i * 6..][..6], row(position + 50, 18)[12..], "{kind}");
+        }
+    }
+}
+
+#[test]
+fn older_positions_are_near_what_was_written_and_recent_ones_equal_it() {
+    let mut exact = cache(SHAPE, KvKind::F32, 1000);
+    fill(&mut exact, 700, 100);
+    let want = exact.rows(1, 0..700, 699);
+    for (kind, most) in [(KvKind::Int8, 12.5 / 255.0 / 1.9), (KvKind::Int4, 12.5 / 15.0 / 1.9)] {
+        let mut cache = cache(SHAPE, kind, 1000);
+        fill(&mut cache, 700, 100);
+        let found = cache.rows(1, 0..700, 699);
+        let error = apart(&found.0, &want.0).max(apart(&found.1, &want.1));
+        assert!(error > 0.0 && error < most, "{kind}: {error}");
+        let recent = 700 - RECENT;
+        assert_eq!(found.0[recent * 4..], want.0[recent * 4..], "{kind}");
+        assert_eq!(found.1[recent * 6..], want.1[recent * 6..], "{kind}");
+    }
+}
+
+#[test]
+fn what_a_query_sees_does_not_depend_on_the_passes_before() {
+    for kind in KvKind::ALL {
+        for window in [None, Some(100), Some(600)] {
+            let shape = KvShape { window, ..SHAPE };
+            let [mut slow, mut fast] = [(); 2].map(|()| cache(shape, kind, 1500));
+            for end in (1..1400).step_by(199) {
+                // One after the other, and as many as a pass may have.
+                fill(&mut slow, end, 1);
+                fast.truncate(0);
+                fill(&mut fast, end, BATCH);
+                assert_eq!(seen(&slow, end - 1), seen(&fast, end - 1), "{kind}, {window:?}, {end}");
+                // A query in the middle of the pass sees what it would have seen at its end.
+                let middle = end - 1 - (end - 1) % BATCH;
+                let mut alone = cache(shape, kind, 1500);
+                fill(&mut alone, middle + 1, 7);
+                let [found, want] = [&fast, &alone].map(|cache| {
+                    let from = window.map_or(0, |window| (middle + 1).saturating_sub(window));
+                    cache.rows(2, from..middle + 1, middle)
+                });
+                assert_eq!(found, want, "{kind}, {window:?}, {middle} of {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_guessed_wrong_in_one_pass_is_as_if_it_had_not_been() {
+    for kind in KvKind::ALL {
+        for window in [None, Some(100), Some(600)] {
+            let [mut cache, mut want] = [(); 2].map(|()| cache(KvShape { window, ..SHAPE }, kind, 1500));
+            fill(&mut cache, 500, 60);
+            fill(&mut want, 500, 60);
+            for step in [1, 17, 64, 200, 250] {
+                let start = cache.len;
+                extend(&mut cache, start..start + BATCH);
+                assert!(cache.reaches(start + step));
+                cache.truncate(start + step);
+                extend(&mut want, start..start + step);
+                extend(&mut cache, start + step..start + step + 1);
+                extend(&mut want, start + step..start + step + 1);
+                assert_eq!(
+                    seen(&cache, start + step),
+                    seen(&want, start + step),
+                    "{kind}, {window:?}, {step}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn going_far_back_reaches_what_is_kept() {
+    for kind in KvKind::ALL {
+        let mut cache = cache(SHAPE, kind, 1500);
+        fill(&mut cache, 1400, 200);
+        for back in [1399, 1000, 641, 640, 300, 64, 10, 1, 0] {
+            assert!(cache.reaches(back));
+            cache.truncate(back);
+            extend(&mut cache, back..back + 1);
+            let (keys, _) = cache.rows(0, 0..back + 1, back);
+            let written = (0..=back).flat_map(|p| row(p, 4)).collect::<Vec<_>>();
+            assert!(apart(&keys, &written) < 0.9, "{kind}, {back}");
+            assert_eq!(keys[back * 4..], row(back, 4), "{kind}");
+            if kind == KvKind::F32 {
+                assert_eq!(keys, written);
+            }
+        }
+    }
+    // A window forgets what it has passed.
+    for kind in KvKind::ALL {
+        let mut cache = cache(KvShape { window: Some(600), ..SHAPE }, kind, 1500);
+        fill(&mut cache, 1400, 200);
+        assert!(cache.reaches(1390) && cache.reaches(0) && !cache.reaches(700), "{kind}");
+        assert!(cache.bytes() < cache_bytes(kind, None, 1500) * 3 / 4, "{kind}");
+    }
+}
+
+fn cache_bytes(kind: KvKind, window: Option<usize>, positions: usize) -> usize {
+    usize::try_from(KvShape { window, ..SHAPE }.bytes(kind, positions).unwrap()).unwrap()
+}
+
+#[test]
+fn sessions_go_on_from_a_snapshot_and_share_it() {
+    for kind in KvKind::ALL {
+        for window in [None, Some(100), Some(600)] {
+            let shape = KvShape { window, ..SHAPE };
+            let mut first = cache(shape, kind, 1500);
+            fill(&mut first, 777, 130);
+            let snapshot = first.snapshot(777);
+            let [mut second, mut third] = [1000, 1500].map(|capacity| cache(shape, kind, capacity));
+            fill(&mut second, 300, 100);
+            for fork in [&mut second, &mut third] {
+                fork.restore(&snapshot, 777);
+                assert_eq!(seen(fork, 777), seen(&first, 777), "{kind}, {window:?}");
+            }
+            let before = seen(&third, 777);
+            for fork in [&mut first, &mut second] {
+                fill(fork, 990, 9);
+            }
+            assert_eq!(seen(&first, 989), seen(&second, 989), "{kind}, {window:?}");
+            assert_eq!(seen(&third, 777), before, "{kind}, {window:?}: the others wrote into what it sees");
+            // What it shares is copied before it is written.
+            second.restore(&snapshot, 777);
+            second.truncate(770);
+            extend(&mut second, 770..771);
+            third.truncate(770);
+            assert_eq!(seen(&third, 769), seen(&second, 769), "{kind}, {window:?}");
+            // Or a part of it.
+            for len in [776, 769, 768, 500, 1, 0] {
+                let exact = kind.code_bits().is_none() || len >= 704;
+                let there = window.is_none()
+                    || len >= 769
+                    || len == 0
+                    || first.first_seen(len) == first.first_seen(777);
+                assert_eq!(
+                    second.reaches_in(&snapshot, len),
+                    (exact && there) || len == 0,
+                    "{kind}, {window:?}, {len}"
+                );
+                if second.reaches_in(&snapshot, len) {
+                    let mut part = cache(shape, kind, len + 1);
+                    part.restore(&snapshot, len);
+                    extend(&mut part, len..len + 1);
+                    let mut whole = cache(shape, kind, len + 1);
+                    fill(&mut whole, len + 1, 50);
+                    assert_eq!(seen(&part, len), seen(&whole, len), "{kind}, {window:?}, {len}");
+                }
+            }
+            let again = second.snapshot(771);
+            let shared = snapshot.full.pages.iter().chain(&snapshot.coded.pages);
+            let shared = shared.filter(|page| Arc::strong_count(page) > 1).count();
+            assert!(shared > 0 && again.bytes() > 0, "{kind}, {window:?}");
+        }
+    }
+}
+
+#[test]
+fn values_may_be_part_of_their_keys() {
+    for kind in KvKind::ALL {
+        let shape = KvShape { kv_heads: 1, key: 12, value: 8, shared: true, window: None };
+        let mut cache = cache(shape, kind, 300);
+        for position in 0..300 {
+            cache.extend(position, [(&row(position, 12)[..], &[][..])].into_iter());
+        }
+        let (keys, values) = cache.rows(0, 0..300, 299);
+        assert_eq!(keys, values, "{kind}");
+        assert!(apart(&keys[..12], &row(0, 12)) < 0.5, "{kind}");
+        assert_eq!(cache.bytes() as u64, shape.bytes(kind, 300).unwrap(), "{kind}");
+    }
+}
+
+#[test]
+fn codes_are_as_small_as_they_say() {
+    let shape = KvShape { kv_heads: 3, key: 64, value: 64, shared: false, window: None };
+    let of =
+        |kind| shape.bytes(kind, 1 << 20).unwrap() as f64 / shape.bytes(KvKind::F32, 1 << 20).unwrap() as f64;
+    assert!((of(KvKind::F16) - 0.5).abs() < 1e-3);
+    assert!((of(KvKind::Int8) - 9.0 / 32.0).abs() < 1e-3);
+    assert!((of(KvKind::Int4) - 5.0 / 32.0).abs() < 1e-3);
+    for kind in KvKind::ALL {
+        let cache = cache(shape, kind, 3000);
+        assert_eq!(cache.bytes() as u64, shape.bytes(kind, 3000).unwrap(), "{kind}");
+        let read = shape.reads(kind, 2999);
+        assert!(read <= shape.bytes(kind, 3000).unwrap() && read > shape.reads(kind, 1000), "{kind}");
+    }
+}
+
+#[test]
+fn an_absurd_size_is_an_error() {
+    for kind in KvKind::ALL {
+        let shape = |n| KvShape { kv_heads: n, key: n, value: n, shared: false, window: None };
+        assert!(matches!(KvCache::new(shape(1 << 20), kind, 1 << 40), Err(Error::CacheTooLarge { .. })));
+        assert!(matches!(KvCache::new(shape(1 << 18), kind, 1 << 18), Err(Error::CacheTooLarge { .. })));
+    }
+}
