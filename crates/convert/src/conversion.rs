@@ -134,6 +134,7 @@ impl<'a> Conversion<'a> {
             .as_ref()
             .map_or_else(|| options.adapter.clone(), |rejoined| rejoined.adapter(&options.adapter));
         let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(mesh).adapter(adapter);
+        let builder = builder.loras(options.loras.iter().cloned());
         let shared = match &model {
             Some(model) => builder.model(model).ranks()?,
             None => builder.ranks()?,

@@ -109,6 +109,9 @@ pub enum Error {
         /// The problem.
         what: Diagnostic,
     },
+    /// An adapter cannot be used, or does not fit the model.
+    #[error(transparent)]
+    Lora(#[from] lora::Error),
     /// Two modules of one's own model own one name.
     #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
     Owners {
@@ -182,6 +185,7 @@ impl Error {
             }
             Error::Encoding { what } => what.clone(),
             Error::Isa(error) => error.diagnostics(),
+            Error::Lora(error) => error.diagnostics(),
             Error::RulesIo { .. }
             | Error::NoWayBack { .. }
             | Error::Undivided { .. }

@@ -71,6 +71,8 @@ pub struct RuntimeOptions {
     pub context: Option<usize>,
     /// Encodings applied during the load.
     pub encoding: Encoding,
+    /// `LoRA` adapters that are merged into the parameters.
+    pub loras: Vec<Arc<lora::Adapter>>,
     /// How to read the files.
     pub open: OpenOptions,
     /// Limits parameters, buffers and the session's state together, in bytes. `None` for what the system has available; a
@@ -449,7 +451,7 @@ fn plan(
     options: &RuntimeOptions,
 ) -> Result<Plan, Error> {
     let planned = PlanBuilder::new(checkpoint).model(model).layout(layout);
-    Ok(planned.encoding(options.encoding.clone()).build()?)
+    Ok(planned.encoding(options.encoding.clone()).loras(options.loras.iter().cloned()).build()?)
 }
 
 /// Where the built form of the checkpoint's tokenizer lies, beside a copy.

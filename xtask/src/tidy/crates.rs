@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "load",
     "store",
     "engine",
+    "lora",
     "planner",
     "vllm",
     "check",
@@ -29,6 +30,7 @@ const ORDER: &[&str] = &[
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("storage", &["tensor", "quant"]),
     ("plan", &["storage", "checkpoint", "model", "load"]),
+    ("lora", &["engine", "store"]),
     ("planner", &["engine"]),
     ("check", &["engine"]),
     ("store", &["model"]),
