@@ -7,7 +7,7 @@ use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
 use crate::state::State;
-use crate::{Error, KvShape, Model};
+use crate::{Adapter, Error, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -21,6 +21,8 @@ pub struct Session {
     /// Positions that count.
     pub(crate) position: usize,
     capacity: usize,
+    /// Changes the products of its rows.
+    pub(crate) adapter: Option<Arc<Adapter>>,
 }
 
 impl fmt::Debug for Session {
@@ -65,7 +67,7 @@ impl Session {
         let states = model.branches().iter().map(|branch| branch.layer.state(capacity));
         let states = states.collect::<Result<Vec<_>, Error>>()?;
         let turns = model.ropes.iter().map(|rope| rope.turns(capacity)).collect();
-        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity })
+        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity, adapter: None })
     }
 
     /// The model that it runs on.
@@ -76,6 +78,26 @@ impl Session {
     /// Positions filled: the next token is at this one.
     pub fn position(&self) -> usize {
         self.position
+    }
+
+    /// Its adapter, if it has one.
+    pub fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.adapter.as_ref()
+    }
+
+    /// Runs with `adapter` from here on, or without one. Sessions beside it are not changed.
+    ///
+    /// # Errors
+    /// If the adapter is of another model, or the session has positions already.
+    pub fn set_adapter(&mut self, adapter: Option<Arc<Adapter>>) -> Result<(), Error> {
+        if adapter.as_ref().is_some_and(|adapter| !Arc::ptr_eq(adapter.model(), &self.model)) {
+            return Err(Error::OtherModel);
+        }
+        if self.position > 0 {
+            return Err(Error::OtherAdapter);
+        }
+        self.adapter = adapter;
+        Ok(())
     }
 
     /// Positions there is room for.
@@ -100,18 +122,21 @@ impl Session {
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let states = self.states.iter().map(|state| state.snapshot(self.position));
         let states = Arc::new(states.collect::<Result<Vec<_>, Error>>()?);
-        let turns = self.turns.clone();
-        Ok(Snapshot { model: Arc::clone(&self.model), states, turns, position: self.position })
+        let (turns, adapter) = (self.turns.clone(), self.adapter.clone());
+        Ok(Snapshot { model: Arc::clone(&self.model), states, turns, position: self.position, adapter })
     }
 
     /// Restores the state of `snapshot`, which may be of this or another session. The session's own state is dropped.
     ///
     /// # Errors
-    /// If the snapshot is of another model, of more positions than there is room for, or of a session whose room makes the model
+    /// If the snapshot is of another model or another adapter, of more positions than there is room for, or of a session whose room makes the model
     /// rotate keys otherwise. The session is then unchanged.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.model, &snapshot.model) {
             return Err(Error::OtherModel);
+        }
+        if snapshot.adapter.as_ref().map(Arc::as_ptr) != self.adapter.as_ref().map(Arc::as_ptr) {
+            return Err(Error::OtherAdapter);
         }
         if snapshot.position > self.capacity {
             return Err(Error::ContextFull { wanted: snapshot.position, capacity: self.capacity });
@@ -134,6 +159,7 @@ pub struct Snapshot {
     states: Arc<Vec<State>>,
     turns: Vec<Turns>,
     position: usize,
+    adapter: Option<Arc<Adapter>>,
 }
 
 impl fmt::Debug for Snapshot {

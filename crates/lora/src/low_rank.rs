@@ -109,6 +109,45 @@ impl LowRank {
         }
     }
 
+    /// Whether it only adds to the matrix, row by row: then [`LowRank::add_product`] does the same to products.
+    pub fn is_sum(&self) -> bool {
+        !self.turned && self.factors.iter().all(|factors| factors.base.is_none())
+    }
+
+    /// Values that [`LowRank::add_product`] needs room for.
+    pub fn room(&self) -> usize {
+        self.factors.iter().map(|factors| factors.rank).sum()
+    }
+
+    /// Adds to the product `y` of the matrix with `x` what the change adds to it: `scale · B · (A · x)`. `room` has room for
+    /// [`LowRank::room`] values, and `dot` is the product of two vectors.
+    ///
+    /// # Panics
+    /// If `x` is not as long as a row, or `room` is too small.
+    pub fn add_product(
+        &self,
+        x: &[f32],
+        y: &mut [f32],
+        room: &mut [f32],
+        dot: impl Fn(&[f32], &[f32]) -> f32,
+    ) {
+        let mut rest = &mut room[..self.room()];
+        for Factors { rank, a, scale, .. } in &self.factors {
+            let (products, after) = std::mem::take(&mut rest).split_at_mut(*rank);
+            for (product, row) in products.iter_mut().zip(a.chunks_exact(self.columns.max(1))) {
+                *product = scale * dot(row, x);
+            }
+            rest = after;
+        }
+        for (y, row) in y.iter_mut().zip(&self.rows) {
+            let Some((factors, at)) = *row else { continue };
+            let first: usize = self.factors[..factors].iter().map(|before| before.rank).sum();
+            let Factors { rank, b, .. } = &self.factors[factors];
+            let by = b[at * rank..(at + 1) * rank].iter().zip(&room[first..]);
+            *y += by.fold(0.0, |sum, (b, product)| sum + b * product);
+        }
+    }
+
     /// All that the change depends on.
     pub(crate) fn identity(&self) -> Vec<u8> {
         let mut all = vec![u8::from(self.turned)];

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use load::Plan;
-use lora::{Fitted, Merge};
+use lora::{Fitted, LowRank, Merge};
 use model::Model;
 use plan::{PlannedParam, Resolved};
 use tensor::{Bindings, Diagnostic, Dtype, Expr, Made, Shape, SharedStage, Step, Target};
@@ -61,15 +61,18 @@ impl Merging {
         let (mut placed, mut changed) = (HashSet::new(), HashSet::new());
         let mut merged: Vec<(Target, bool)> = vec![];
         for (target, planned) in targets.iter().zip(before.params()) {
-            let stages = self.stages(target, &mut placed)?;
-            if stages.is_empty() || planned.tied_to.is_some() {
+            let changes = self.changes(target, &mut placed)?;
+            if changes.is_empty() || planned.tied_to.is_some() {
                 merged.push((target.clone(), false));
                 continue;
             }
             target.expr.for_each_source(&mut |name| {
                 changed.insert(name.to_owned());
             });
-            let steps = stages.into_iter().map(Step::By).chain(encoded(planned));
+            let merge = |(fitted, low_rank): (&Fitted, LowRank)| {
+                Step::By(SharedStage::new(Merge::new(low_rank, fitted.adapter().path())))
+            };
+            let steps = changes.into_iter().map(merge).chain(encoded(planned));
             let expr = steps.fold(movement(&target.expr), Expr::encode);
             merged.push((Target { expr, ..target.clone() }, true));
         }
@@ -97,11 +100,11 @@ impl Merging {
     }
 
     /// The changes of `target`, one for each adapter that changes it. Takes note of the parameters.
-    fn stages<'s>(
+    fn changes<'s>(
         &'s self,
         target: &'s Target,
         placed: &mut HashSet<&'s str>,
-    ) -> Result<Vec<SharedStage>, Error> {
+    ) -> Result<Vec<(&'s Fitted, LowRank)>, Error> {
         let expr = match &self.entries {
             Some(entries) => entries.get(&target.name),
             None => Some(&target.expr),
@@ -110,13 +113,13 @@ impl Merging {
         expr.for_each_source(&mut |name| {
             placed.insert(name);
         });
-        let mut stages = vec![];
+        let mut changes = vec![];
         for fitted in &self.fitted {
             if let Some(low_rank) = fitted.low_rank(expr, &|name| self.shapes.get(name).cloned())? {
-                stages.push(SharedStage::new(Merge::new(low_rank, fitted.adapter().path())));
+                changes.push((fitted, low_rank));
             }
         }
-        Ok(stages)
+        Ok(changes)
     }
 
     /// Checks that everything that changes is part of something.
@@ -129,6 +132,30 @@ impl Merging {
             if lost.len() > 1 { format!(", as {} others", lost.len() - 1) } else { String::new() }
         );
         Err(Error::Stage { what: Diagnostic::new(what) })
+    }
+}
+
+impl Request {
+    /// Returns what `adapter` changes in the targets, by name, to be kept beside them: nothing is merged. `model` is the request's.
+    ///
+    /// # Errors
+    /// If the adapter does not fit the model, or changes something that has no place in the layout.
+    pub fn low_ranks(
+        &self,
+        model: &Model,
+        adapter: &Arc<lora::Adapter>,
+    ) -> Result<HashMap<String, LowRank>, Error> {
+        let merging = Merging::of(std::slice::from_ref(adapter), model, &self.resolved)?;
+        let (mut placed, mut found) = (HashSet::new(), HashMap::new());
+        for target in &self.targets {
+            for (_, low_rank) in merging.changes(target, &mut placed)? {
+                found.insert(target.name.clone(), low_rank);
+            }
+        }
+        if self.is_whole() {
+            merging.all_placed(&placed)?;
+        }
+        Ok(found)
     }
 }
 

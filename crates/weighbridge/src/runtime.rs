@@ -95,6 +95,7 @@ pub struct Runtime {
     model: Model,
     report: LoadReport,
     layout: LayoutKind,
+    encoding: Encoding,
     runner: Runner,
     session: Session,
     tokenizer: Result<Arc<Tokenizer>, engine::Error>,
@@ -240,6 +241,7 @@ impl Runtime {
             model,
             report,
             layout,
+            encoding: options.encoding.clone(),
             runner,
             session,
             tokenizer,
@@ -346,6 +348,17 @@ impl Runtime {
     /// How the checkpoint wants tokens chosen.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
+    }
+
+    /// The adapter for sessions of [`Runtime::shared`]: kept beside the weights, so that other sessions have others, or none.
+    ///
+    /// # Errors
+    /// If it does not fit the model, or changes more than products: a token embedding, or a matrix as a whole.
+    pub fn adapter(&self, adapter: &Arc<lora::Adapter>) -> Result<Arc<engine::Adapter>, Error> {
+        let planned = PlanBuilder::new(&self.checkpoint).model(&self.model).layout(self.layout);
+        let request = planned.encoding(self.encoding.clone()).request()?;
+        let changes = request.low_ranks(&self.model, adapter)?;
+        Ok(Arc::new(engine::Adapter::new(self.shared(), changes, isa()?)?))
     }
 
     /// Forgets every position from `len` on.

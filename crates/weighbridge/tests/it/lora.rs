@@ -317,6 +317,60 @@ fn a_copy_is_of_its_adapters() {
     assert!(from && second.distance(&found) < 1e-4);
 }
 
+/// Sessions of one model in one batch, each with an adapter of its own: the logits are those of the merged models.
+#[test]
+fn sessions_have_adapters_of_their_own() {
+    use weighbridge::engine::Logits;
+    use weighbridge::{Batch, Session};
+
+    for backend in [BackendKind::Reference, BackendKind::Cpu] {
+        for layout in [LayoutKind::InPlace, packed_layout().unwrap()] {
+            let [first, second] = ["llama", "llama-patterns"].map(Case::of);
+            let options = |context| {
+                let layout = Some(layout);
+                RuntimeOptions { backend, layout, context, threads: Some(2), ..RuntimeOptions::default() }
+            };
+            let ids = &first.ids[..];
+            let plain = logits(&first.base, ids, options(None));
+            let mut runtime = Runtime::start(&first.base, &options(Some(ids.len()))).unwrap();
+            let adapters = [None, Some(adapter(&first.forms()[2], 1.0)), Some(adapter(&second.dir, 1.0))];
+            let adapters = adapters.map(|adapter| adapter.map(|adapter| runtime.adapter(&adapter).unwrap()));
+            let mut sessions = adapters.map(|adapter| {
+                let mut session = Session::new(runtime.shared(), ids.len()).unwrap();
+                session.set_adapter(adapter).unwrap();
+                session
+            });
+            let mut found = [vec![], vec![], vec![]];
+            // A prompt, then token after token.
+            let steps = std::iter::once(&ids[..ids.len() - 3]).chain(ids[ids.len() - 3..].chunks(1));
+            for tokens in steps {
+                let mut batch = Batch::new();
+                sessions.iter_mut().for_each(|session| batch.add(session, tokens, Logits::All));
+                runtime.run(batch, |part, _, logits| found[part].extend_from_slice(logits)).unwrap();
+            }
+            let what = format!("{backend:?} {}", layout.name());
+            assert!(found[0] == plain, "{what}");
+            for (case, found) in [&first, &second].into_iter().zip(&found[1..]) {
+                let distance = case.distance(found);
+                assert!(distance < 1e-4, "{what}: {distance:e}");
+            }
+            let [_, session, other] = &mut sessions;
+            assert!(
+                session.set_adapter(None).is_err() && other.restore(&session.snapshot().unwrap()).is_err()
+            );
+            session.truncate(0);
+            session.set_adapter(None).unwrap();
+        }
+    }
+    let saved = Case::of("llama-saved");
+    let runtime = Runtime::start(&saved.base, &RuntimeOptions::default()).unwrap();
+    let refused = runtime.adapter(&adapter(&saved.dir, 1.0)).unwrap_err().to_string();
+    assert!(
+        refused.contains("an adapter beside the weights cannot change output.weight, token_embedding.weight"),
+        "{refused}"
+    );
+}
+
 /// Writes an adapter of `tensors`, all of them ones.
 fn write(dir: &Path, config: &Value, tensors: &[(&str, [u64; 2])]) {
     std::fs::create_dir_all(dir).unwrap();
