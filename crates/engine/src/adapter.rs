@@ -102,7 +102,7 @@ pub(crate) type AdaptedRows = (Range<usize>, Arc<Adapter>);
 /// A backend that adds to products what the adapters of sessions add.
 pub(crate) struct Adapted<'a> {
     backend: &'a mut dyn Backend,
-    adapted: &'a [AdaptedRows],
+    changed: &'a [AdaptedRows],
     /// Of the pass: an expert gets fewer, and has no adapter.
     rows: usize,
     room: &'a mut [f32],
@@ -111,16 +111,16 @@ pub(crate) struct Adapted<'a> {
 impl<'a> Adapted<'a> {
     pub(crate) fn new(
         backend: &'a mut dyn Backend,
-        adapted: &'a [AdaptedRows],
+        changed: &'a [AdaptedRows],
         rows: usize,
         room: &'a mut [f32],
     ) -> Adapted<'a> {
-        Adapted { backend, adapted, rows, room }
+        Adapted { backend, changed, rows, room }
     }
 
     /// The backend itself, if no session has an adapter.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
-        if self.adapted.is_empty() { &mut *self.backend } else { self }
+        if self.changed.is_empty() { &mut *self.backend } else { self }
     }
 }
 
@@ -142,7 +142,7 @@ impl Backend for Adapted<'_> {
         if rows != self.rows {
             return;
         }
-        for (rows, adapter) in self.adapted {
+        for (rows, adapter) in self.changed {
             for row in rows.clone() {
                 let x = &x[row * projection.input..][..projection.input];
                 adapter.add(projection, x, &mut y[row * projection.out..][..projection.out], self.room);

@@ -15,6 +15,9 @@ pub struct Merge {
 }
 
 impl Merge {
+    /// The stage's name.
+    pub const NAME: &'static str = "lora";
+
     /// Adds `low_rank`, which `adapter` is the origin of.
     pub fn new(low_rank: LowRank, adapter: impl Into<String>) -> Merge {
         Merge { low_rank, adapter: adapter.into() }
@@ -23,7 +26,7 @@ impl Merge {
 
 impl Stage for Merge {
     fn name(&self) -> &'static str {
-        "lora"
+        Merge::NAME
     }
 
     fn identity(&self) -> Vec<u8> {

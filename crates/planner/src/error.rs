@@ -111,7 +111,7 @@ pub enum Error {
     },
     /// An adapter cannot be used, or does not fit the model.
     #[error(transparent)]
-    Lora(#[from] lora::Error),
+    Lora(Box<lora::Error>),
     /// Two modules of one's own model own one name.
     #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
     Owners {
@@ -141,6 +141,12 @@ pub enum Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
+impl From<lora::Error> for Error {
+    fn from(error: lora::Error) -> Error {
+        Error::Lora(Box::new(error))
     }
 }
 

@@ -9,7 +9,9 @@ use load::Plan;
 use lora::{Fitted, LowRank, Merge};
 use model::Model;
 use plan::{PlannedParam, Resolved};
-use tensor::{Bindings, Diagnostic, Dtype, Expr, Made, Shape, SharedStage, Step, Target};
+use tensor::{
+    Bindings, Diagnostic, Diagnostics, Dtype, Expr, Made, Pattern, Shape, SharedStage, Step, Target,
+};
 
 use crate::{Error, Request};
 
@@ -59,7 +61,7 @@ impl Merging {
         before: &Plan,
     ) -> Result<(Resolved, Vec<Target>), Error> {
         let (mut placed, mut changed) = (HashSet::new(), HashSet::new());
-        let mut merged: Vec<(Target, bool)> = vec![];
+        let (mut merged, mut not_encoded): (Vec<(Target, bool)>, Vec<(String, String)>) = (vec![], vec![]);
         for (target, planned) in targets.iter().zip(before.params()) {
             let changes = self.changes(target, &mut placed)?;
             if changes.is_empty() || planned.tied_to.is_some() {
@@ -72,12 +74,32 @@ impl Merging {
             let merge = |(fitted, low_rank): (&Fitted, LowRank)| {
                 Step::By(SharedStage::new(Merge::new(low_rank, fitted.adapter().path())))
             };
+            if let Some(Step::To(to)) = as_stored(planned)
+                && quant::codec(&to.name).is_none_or(|codec| codec.encoder().is_none())
+                && to.dtype() != Some(Dtype::F32)
+            {
+                let stuck = (Pattern::of(&target.name).to_string(), to.name.to_string());
+                if !not_encoded.contains(&stuck) {
+                    not_encoded.push(stuck);
+                }
+            }
             let steps = changes.into_iter().map(merge).chain(encoded(planned));
             let expr = steps.fold(movement(&target.expr), Expr::encode);
             merged.push((Target { expr, ..target.clone() }, true));
         }
         if request.is_whole() {
             self.all_placed(&placed)?;
+        }
+        if !not_encoded.is_empty() {
+            let what = |(pattern, scheme): &(String, String)| {
+                let what = format!(
+                    "an adapter changes `{pattern}`, which is stored in `{scheme}`, and nothing encodes that"
+                );
+                Diagnostic::new(what)
+            };
+            let what: Diagnostics = not_encoded.iter().map(what).collect();
+            let hint = "encode what the adapter changes in another scheme".to_owned();
+            return Err(Error::Encoding { what: what.with_hint(hint) });
         }
         // The steps of a parameter come after the change now; where it does not change, they stay.
         let mut resolved = Resolved::clone(&request.resolved);
@@ -174,9 +196,13 @@ fn movement(expr: &Expr) -> Expr {
     }
 }
 
-/// The steps that encode changed values as the plan without adapters encodes `planned`: as it is stored, unless it would be
-/// encoded anew anyway.
+/// The steps that encode changed values as the plan without adapters encodes `planned`.
 fn encoded(planned: &PlannedParam) -> impl Iterator<Item = Step> {
+    as_stored(planned).into_iter().chain(planned.steps.clone())
+}
+
+/// The step that encodes changed values as `planned` is stored; `None` if it is encoded anew anyway.
+fn as_stored(planned: &PlannedParam) -> Option<Step> {
     let anew = match planned.steps.first() {
         Some(Step::To(to)) => {
             to.dtype() == Some(Dtype::F32) || quant::codec(&to.name).is_some_and(|c| c.encoder().is_some())
@@ -184,6 +210,5 @@ fn encoded(planned: &PlannedParam) -> impl Iterator<Item = Step> {
         Some(Step::By(stage)) => stage.takes().dtype() == Some(Dtype::F32),
         Some(Step::Add(_)) | None => false,
     };
-    let as_stored = (!anew).then(|| Step::To(Arc::clone(&planned.moved)));
-    as_stored.into_iter().chain(planned.steps.clone())
+    (!anew).then(|| Step::To(Arc::clone(&planned.moved)))
 }

@@ -40,7 +40,18 @@ impl Request {
     /// # Errors
     /// Every target that cannot be made of what the checkpoint has.
     pub fn compile(&self) -> Result<Plan, Error> {
-        let plan = self.merged(&self.targets)?;
+        self.finished(self.merged(&self.targets)?)
+    }
+
+    /// The plan without the adapters that are merged: it shows how parameters are stored.
+    ///
+    /// # Errors
+    /// As [`Request::compile`].
+    pub fn compile_unmerged(&self) -> Result<Plan, Error> {
+        self.finished(self.lowered(&self.resolved, &self.targets)?)
+    }
+
+    fn finished(&self, plan: Plan) -> Result<Plan, Error> {
         self.kept(&plan)?;
         let align = |p: &PlannedParam| self.contracts.get(&p.name).and_then(|c| c.align).unwrap_or(1);
         let plan = if self.contracts.is_empty() { plan } else { plan.aligned(align) };

@@ -249,11 +249,38 @@ fn quantised_matrices_stay_quantised() {
     }
     // The same through an encoding that is asked for, from floats.
     let encoded = PlanBuilder::new(&source).layout(packed_layout().unwrap()).loras([adapter(&case.dir, 1.0)]);
-    let encoded = encoded.encode([format!("layers.*.ffn.*=q8_0").parse().unwrap()]).build().unwrap();
+    let encoded = encoded.encode(["layers.*.ffn.*=q8_0".parse().unwrap()]).build().unwrap();
     let up =
         encoded.params().iter().find(|p| p.name.contains("layers.0.ffn") && p.name.contains("up")).unwrap();
     assert!(up.scheme.name.starts_with("q8_0"), "{}", up.scheme);
     encoded.load(&mut Pool::new(2)).unwrap();
+}
+
+/// What nothing encodes must be encoded in something else, and then it is.
+#[test]
+fn schemes_that_nothing_encodes_are_refused() {
+    let case = Case::of("llama-some-layers");
+    let source = open(testkit::golden("big-endian").join("llama.gguf")).unwrap();
+    let plan = |rules: &[&str]| {
+        let rules: Vec<_> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let loras = [adapter(&case.dir, 1.0)];
+        PlanBuilder::new(&source).layout(LayoutKind::Canonical).encode(rules).loras(loras).build()
+    };
+    insta::assert_snapshot!(plan(&[]).unwrap_err().diagnostics(), @"
+    an adapter changes `layers.{n}.attention.q.weight`, which is stored in `f16.be`, and nothing encodes that
+    an adapter changes `layers.{n}.attention.v.weight`, which is stored in `f16.be`, and nothing encodes that
+    hint: encode what the adapter changes in another scheme
+    ");
+    plan(&["*=f16"]).unwrap().load(&mut Pool::new(2)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let loras = vec![adapter(&case.dir, 1.0)];
+    let options =
+        ConvertOptions { loras, rules: vec!["*=f32".parse().unwrap()], ..ConvertOptions::default() };
+    let to = folder.path().join("merged.gguf");
+    Conversion::new(&source, LayoutKind::Source, OutputFormat::Gguf, &options)
+        .unwrap()
+        .run(&to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))
+        .unwrap();
 }
 
 #[test]
@@ -345,7 +372,9 @@ fn sessions_have_adapters_of_their_own() {
             let steps = std::iter::once(&ids[..ids.len() - 3]).chain(ids[ids.len() - 3..].chunks(1));
             for tokens in steps {
                 let mut batch = Batch::new();
-                sessions.iter_mut().for_each(|session| batch.add(session, tokens, Logits::All));
+                for session in &mut sessions {
+                    batch.add(session, tokens, Logits::All);
+                }
                 runtime.run(batch, |part, _, logits| found[part].extend_from_slice(logits)).unwrap();
             }
             let what = format!("{backend:?} {}", layout.name());
