@@ -61,7 +61,8 @@ impl Merging {
         before: &Plan,
     ) -> Result<(Resolved, Vec<Target>), Error> {
         let (mut placed, mut changed) = (HashSet::new(), HashSet::new());
-        let (mut merged, mut not_encoded): (Vec<(Target, bool)>, Vec<(String, String)>) = (vec![], vec![]);
+        let mut merged: Vec<(Target, bool)> = vec![];
+        let mut not_encoded: Vec<(String, String)> = vec![];
         for (target, planned) in targets.iter().zip(before.params()) {
             let changes = self.changes(target, &mut placed)?;
             if changes.is_empty() || planned.tied_to.is_some() {
