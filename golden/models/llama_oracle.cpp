@@ -1,6 +1,7 @@
-// What llama.cpp says, in full precision and with ids: four small commands over its public C API.
+// What llama.cpp says, in full precision and with ids: five small commands over its public C API.
 //
 //   llama_oracle logits MODEL.gguf OUT.bin ID…      logits of every position, raw f32 little-endian
+//   llama_oracle lora MODEL.gguf ADAPTER.gguf OUT.bin ID…   the same with a LoRA adapter
 //   llama_oracle states MODEL.gguf OUT.bin ID…      the last hidden states of an encoder (BERT), the same way
 //   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT CACHE
 //       continues PROMPT at temperature 0; one JSON object on stdout: the ids of the prompt, for each step the
@@ -87,13 +88,18 @@ static std::string quoted(const std::string & text) {
 }
 
 // Logits, or with `states` the last hidden states, of every position.
-static int logits(int argc, char ** argv, bool states) {
+static int logits(int argc, char ** argv, bool states, const char * lora = nullptr) {
     if (argc < 5) { fail("logits MODEL OUT ID…"); }
     llama_model * model = load(argv[2]);
     std::vector<llama_token> ids;
     for (int i = 4; i < argc; i++) { ids.push_back(atoi(argv[i])); }
     llama_context * ctx = context(model, std::max<uint32_t>(256, ids.size()), GGML_TYPE_F32,
                                   LLAMA_FLASH_ATTN_TYPE_DISABLED, states);
+    if (lora) {
+        llama_adapter_lora * adapter = llama_adapter_lora_init(model, lora);
+        float scale = 1.0f;
+        if (!adapter || llama_set_adapters_lora(ctx, &adapter, 1, &scale) != 0) { fail("cannot load the adapter"); }
+    }
     decode(ctx, ids, 0, true);
     const int width = states ? llama_model_n_embd(model) : llama_vocab_n_tokens(llama_model_get_vocab(model));
     FILE * out = fopen(argv[3], "wb");
@@ -189,8 +195,13 @@ int main(int argc, char ** argv) {
     }, nullptr);
     llama_backend_init();
     if (argc > 1 && !strcmp(argv[1], "logits")) { return logits(argc, argv, false); }
+    if (argc > 3 && !strcmp(argv[1], "lora")) {
+        std::vector<char *> others(argv, argv + argc);
+        others.erase(others.begin() + 3);
+        return logits(argc - 1, others.data(), false, argv[3]);
+    }
     if (argc > 1 && !strcmp(argv[1], "states")) { return logits(argc, argv, true); }
     if (argc > 1 && !strcmp(argv[1], "greedy")) { return greedy(argc, argv); }
     if (argc > 1 && !strcmp(argv[1], "forced")) { return forced(argc, argv); }
-    fail("logits, states, greedy or forced");
+    fail("logits, lora, states, greedy or forced");
 }

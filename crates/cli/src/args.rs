@@ -8,6 +8,7 @@ mod convert;
 mod encoding;
 mod eval;
 mod load;
+mod lora;
 mod number;
 mod open;
 mod page;
@@ -36,6 +37,7 @@ pub(crate) use convert::ConvertArgs;
 use encoding::EncodingArgs;
 pub(crate) use eval::{EvalArgs, ReportArgs};
 pub(crate) use load::LoadArgs;
+pub(crate) use lora::LoraArgs;
 use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
@@ -43,6 +45,7 @@ pub(crate) use run::RunArgs;
 use size::size;
 pub(crate) use tips::advised;
 
+use crate::failure::Failure;
 use crate::tuned;
 
 /// Inspect, check, convert, load and run language model checkpoints
@@ -192,6 +195,8 @@ pub(crate) struct PlanArgs {
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) encoding: EncodingArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
     /// Explain one runtime parameter: its expression, its bytes and where they come from
     #[arg(long, value_name = "PARAM", conflicts_with = "json")]
     pub(crate) explain: Option<String>,
@@ -359,6 +364,8 @@ pub(crate) struct ModelArgs {
     layout: Option<LayoutArg>,
     #[command(flatten)]
     encoding: EncodingArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
     /// Threads [default: all]
     #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
     threads: Option<u16>,
@@ -424,7 +431,7 @@ impl ModelArgs {
     }
 
     /// The options of the library, with copies used as `usual` unless the command line says how.
-    pub(crate) fn options(&self, usual: CacheArg) -> Result<RuntimeOptions, String> {
+    pub(crate) fn options(&self, usual: CacheArg) -> Result<RuntimeOptions, Failure> {
         let open = self.open.options();
         let threads = self.threads.map(usize::from);
         Ok(RuntimeOptions {
@@ -432,15 +439,16 @@ impl ModelArgs {
                 BackendArg::Cpu => BackendKind::Cpu,
                 BackendArg::Reference => BackendKind::Reference,
             },
-            layout: self.layout.map(LayoutArg::kind).transpose()?,
+            layout: self.layout.map(LayoutArg::kind).transpose().map_err(Failure::Usage)?,
             threads,
             context: self.ctx.map(|n| n as usize),
             kv: self.kv.map(KvArg::kind),
             encoding: self.encoding.encoding(),
             memory: self.memory,
-            cache: CacheArg::mode(self.cache, usual, open.io)?,
+            loras: self.lora.read()?,
+            cache: CacheArg::mode(self.cache, usual, open.io).map_err(Failure::Usage)?,
             open,
-            access: if self.no_tune { None } else { tuned::read(threads)? },
+            access: if self.no_tune { None } else { tuned::read(threads).map_err(Failure::Usage)? },
         })
     }
 }

@@ -1,8 +1,11 @@
 //! The verdicts on a checkpoint's keys, for people.
 
+use std::sync::Arc;
+
 use weighbridge::convert::{Covered, coverage};
 use weighbridge::engine::text::Tokenizer;
-use weighbridge::model::Verdict;
+use weighbridge::lora::Adapter;
+use weighbridge::model::{KeyVerdict, Verdict};
 use weighbridge::{Checkpoint, Metadata, Model};
 
 use crate::failure::Failure;
@@ -41,6 +44,16 @@ impl Doubts {
         Ok(Doubts { all: coverage(checkpoint, model)?, text })
     }
 
+    /// The same with the keys of adapters.
+    pub(crate) fn and(mut self, adapters: &[Arc<Adapter>]) -> Doubts {
+        for adapter in adapters {
+            let file = format!("the adapter {}", adapter.path());
+            let doubted = |key: &KeyVerdict| line(&file, &key.key, &key.value, &key.verdict);
+            self.text.extend(adapter.keys().iter().filter_map(doubted));
+        }
+        self
+    }
+
     /// Refuses them, if that was asked for.
     pub(crate) fn unless(self, strict: bool) -> Result<Doubts, Failure> {
         let lines = self.lines();
@@ -55,7 +68,7 @@ impl Doubts {
 
     /// A line for each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.all.iter().filter_map(line).chain(self.text.iter().cloned()).collect()
+        self.all.iter().filter_map(covered).chain(self.text.iter().cloned()).collect()
     }
 
     /// All keys, with their verdicts.
@@ -71,8 +84,11 @@ fn notes(tokenizer: &Tokenizer) -> Vec<String> {
     tokenizer.notes().iter().map(line).collect()
 }
 
-fn line(key: &Covered) -> Option<String> {
-    let Covered { file, key, value, verdict } = key;
+fn covered(key: &Covered) -> Option<String> {
+    line(key.file, &key.key, &key.value, &key.verdict)
+}
+
+fn line(file: &str, key: &str, value: &str, verdict: &Verdict) -> Option<String> {
     match verdict {
         Verdict::Unknown => Some(format!("unknown key in {file}: `{key}` = {value}")),
         Verdict::NotFollowed { wanted } => {

@@ -134,6 +134,7 @@ impl<'a> Conversion<'a> {
             .as_ref()
             .map_or_else(|| options.adapter.clone(), |rejoined| rejoined.adapter(&options.adapter));
         let builder = PlanBuilder::new(checkpoint).layout(layout).mesh(mesh).adapter(adapter);
+        let builder = builder.loras(options.loras.iter().cloned());
         let shared = match &model {
             Some(model) => builder.model(model).ranks()?,
             None => builder.ranks()?,
@@ -156,7 +157,7 @@ impl<'a> Conversion<'a> {
                 vllm::rank_files::rename(request, model);
             }
         }
-        let before = requests.iter().map(Request::compile).collect::<Result<Vec<Plan>, _>>()?;
+        let before = requests.iter().map(Request::compile_unmerged).collect::<Result<Vec<Plan>, _>>()?;
         let guided = options.imatrix.is_some() || options.compensation.is_some() || options.scaling.is_some();
         let names = match (guided, &requests[..]) {
             (true, [request, ..]) => names(checkpoint, layout, model.as_ref(), request, options)?,
@@ -167,7 +168,7 @@ impl<'a> Conversion<'a> {
         let mut plans: Vec<Plan> = vec![];
         for (request, before) in requests.iter_mut().zip(before) {
             let first = rules.len();
-            let mut is_changed = false;
+            let mut is_changed = !options.loras.is_empty();
             for (target, choice) in request.targets.iter_mut().zip(&mut choices) {
                 if choice.scheme.is_some() {
                     target.scheme = choice.scheme;
@@ -184,6 +185,15 @@ impl<'a> Conversion<'a> {
                 rules.resize(first + request.targets.len(), "sharded_state".to_owned());
             }
             let plan = if is_changed { request.compile()? } else { before };
+            let merged = |param: &PlannedParam| {
+                param
+                    .steps
+                    .iter()
+                    .any(|step| matches!(step, Step::By(stage) if stage.name() == lora::Merge::NAME))
+            };
+            for (rule, _) in rules[first..].iter_mut().zip(plan.params()).filter(|(_, param)| merged(param)) {
+                rule.push_str(", after lora");
+            }
             counts.push(plan.params().iter().filter(|p| p.tied_to.is_none()).count());
             plans.push(plan);
         }

@@ -1,6 +1,7 @@
 //! Options of a conversion.
 
 use std::fmt;
+use std::sync::Arc;
 
 use checkpoint::Split;
 use model::Mesh;
@@ -49,6 +50,8 @@ pub struct ConvertOptions<'a> {
     /// Limits the bytes of one tensor, in its old form and its new one, and of all buffers together. What is not possible
     /// within it is refused before anything is written.
     pub memory: Option<u64>,
+    /// `LoRA` adapters that are merged.
+    pub loras: Vec<Arc<lora::Adapter>>,
 }
 
 impl fmt::Debug for ConvertOptions<'_> {

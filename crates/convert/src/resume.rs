@@ -31,6 +31,9 @@ pub(crate) fn identity(
         let was = file.source.identity();
         stamp(&mut text, &file.location, was.as_ref());
     }
+    for adapter in &options.loras {
+        text += &adapter.digest();
+    }
     if let Some(imatrix) = options.imatrix {
         text += &imatrix.digest();
     }

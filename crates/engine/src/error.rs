@@ -113,6 +113,15 @@ pub enum Error {
     /// A session, or a snapshot, of another model.
     #[error("the session belongs to another model")]
     OtherModel,
+    /// An adapter that is kept apart changes more than products.
+    #[error("an adapter beside the weights cannot change {}", params.join(", "))]
+    NotApart {
+        /// The parameters.
+        params: Vec<String>,
+    },
+    /// A session gets an adapter that has positions already, or a snapshot of a session with another.
+    #[error("the session has positions of another adapter")]
+    OtherAdapter,
     /// More positions than a learned table holds.
     #[error("a context of {wanted} is too long: the model was trained for {learned} positions")]
     Positions {
@@ -209,6 +218,8 @@ impl Error {
             Error::TooManyRequests { .. } => "ask again later",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",
             Error::ContextFull { .. } => "ask for more positions",
+            Error::NotApart { .. } => "merge the adapter into the weights",
+            Error::OtherAdapter => "begin with an empty session",
             Error::NoKernel { .. } => "the reference backend decodes them row by row",
             Error::NoTokenizer { hint, .. } => hint,
             Error::Text { source, .. } => return Diagnostics::of(self, source.hints()),

@@ -32,6 +32,7 @@
     reason = "sums and angles are taken in f64 and kept in f32; sizes are checked where they come in"
 )]
 
+mod adapter;
 pub mod backend;
 mod batch;
 mod branches;
@@ -59,6 +60,7 @@ pub mod text;
 mod weights;
 
 pub use self::model::Model;
+pub use adapter::Adapter;
 pub use batch::{Batch, Logits};
 pub use error::Error;
 pub use generate::{Limits, Sampled, Stats, Stop, generate};

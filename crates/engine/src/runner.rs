@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ::model::module::Decoder;
 
 use crate::BATCH;
+use crate::adapter::{Adapted, AdaptedRows};
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
@@ -32,6 +33,8 @@ pub struct Runner {
     rotations: Vec<Rotation>,
     /// Of the pass that runs.
     segments: Vec<Segment>,
+    /// Of the pass that runs.
+    adapted: Vec<AdaptedRows>,
 }
 
 impl fmt::Debug for Runner {
@@ -54,6 +57,8 @@ struct Buffers {
     wide: Vec<f32>,
     /// Inputs of projections.
     narrow: Vec<f32>,
+    /// Products with the first factor of an adapter.
+    ranks: Vec<f32>,
     /// Experts of rows.
     routes: Routes,
     /// `[1 to OUTPUTS, vocab]`.
@@ -75,13 +80,14 @@ impl Runner {
             beside: zeros(if model.branches().iter().any(|b| b.parallel) { model.hidden() } else { 0 })?,
             wide: zeros(room.wide)?,
             narrow: zeros(room.narrow)?,
+            ranks: vec![],
             routes: Routes::new(BATCH, room.used, room.experts),
             logits: vec![0.0; model.vocab()],
         };
         let rotation = |rope: &Rotary| Rotation::new(BATCH, rope.pairs()).ok_or(Error::TooLarge);
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
         // A pass has no more segments than rows.
-        let segments = Vec::with_capacity(BATCH);
+        let (segments, adapted) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Ok(Runner {
             model: Arc::clone(model),
             backend,
@@ -90,6 +96,7 @@ impl Runner {
             buffers,
             rotations,
             segments,
+            adapted,
         })
     }
 
@@ -219,15 +226,23 @@ impl Runner {
         }
         let longest = parts.iter().map(|part| part.session.capacity()).max().unwrap_or(0);
         self.backend.reserve(longest)?;
+        let adapters = parts.iter().filter_map(|part| part.session.adapter());
+        let ranks = adapters.map(|adapter| adapter.room()).max().unwrap_or(0);
+        self.buffers.ranks.resize(ranks.max(self.buffers.ranks.len()), 0.0);
         self.reserve_logits(parts.iter().map(BatchItem::wanted).sum())
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
-        let Runner { model, backend, probe, stream, buffers, rotations, segments } = self;
+        let Runner { model, backend, probe, stream, buffers, rotations, segments, adapted } = self;
+        let Buffers { x, h, added, beside, wide, narrow, ranks, routes, .. } = buffers;
+        for segment in &*segments {
+            let adapter = parts[segment.part].session.adapter.clone();
+            adapted.extend(adapter.map(|adapter| (segment.rows(), adapter)));
+        }
         let (hidden, mut probed) = (model.hidden(), Probed::new(&mut **backend, probe.as_mut()));
-        let backend = probed.backend();
-        let Buffers { x, h, added, beside, wide, narrow, routes, .. } = buffers;
+        let mut changed = Adapted::new(probed.backend(), adapted, rows, ranks);
+        let backend = changed.backend();
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
 
         let (table, scale) = &model.token_embedding;
@@ -289,6 +304,7 @@ impl Runner {
         for segment in &*segments {
             parts[segment.part].session.position += segment.tokens.len();
         }
+        adapted.clear();
     }
 
     /// Hands on the logits of the rows of the last pass that some are wanted of.
@@ -297,7 +313,7 @@ impl Runner {
         let (hidden, vocab) = (model.hidden(), model.vocab());
         let mut probed = Probed::new(&mut **backend, probe.as_mut());
         let backend = probed.backend();
-        let Buffers { x, h, logits, .. } = buffers;
+        let Buffers { x, h, logits, ranks, .. } = buffers;
         let rows = segments.iter().flat_map(|segment| {
             let wanted = parts[segment.part].wanted_in(&segment.tokens);
             wanted.map(move |token| (segment.part, token, segment.row + token - segment.tokens.start))
@@ -315,6 +331,12 @@ impl Runner {
             }
             let logits = &mut logits[..count * vocab];
             output(model, stream.as_ref(), backend, &h[..count * hidden], count, logits);
+            let rows = h.chunks_exact(hidden).zip(logits.chunks_exact_mut(vocab));
+            for ((part, _), (h, logits)) in group.iter().zip(rows) {
+                if let Some(adapter) = parts[*part].session.adapter() {
+                    adapter.add(&model.output, h, logits, ranks);
+                }
+            }
             let Decoder { logit_divisor, logit_soft_cap, .. } = model.architecture().decoder;
             if let Some(divisor) = logit_divisor {
                 for l in logits.iter_mut() {

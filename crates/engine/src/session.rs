@@ -7,7 +7,7 @@ use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
 use crate::state::{State, StateSnapshot};
-use crate::{Error, KvKind, KvShape, Model};
+use crate::{Adapter, Error, KvKind, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -22,6 +22,8 @@ pub struct Session {
     pub(crate) position: usize,
     capacity: usize,
     kind: KvKind,
+    /// Changes the products of its rows.
+    pub(crate) adapter: Option<Arc<Adapter>>,
 }
 
 impl fmt::Debug for Session {
@@ -71,7 +73,8 @@ impl Session {
         let states = model.branches().iter().map(|branch| branch.layer.state(kind, capacity));
         let states = states.collect::<Result<Vec<_>, Error>>()?;
         let turns = model.ropes.iter().map(|rope| rope.turns(capacity)).collect();
-        Ok(Session { model: Arc::clone(model), states, turns, position: 0, capacity, kind })
+        let model = Arc::clone(model);
+        Ok(Session { model, states, turns, position: 0, capacity, kind, adapter: None })
     }
 
     /// The model that it runs on.
@@ -82,6 +85,26 @@ impl Session {
     /// Positions filled: the next token is at this one.
     pub fn position(&self) -> usize {
         self.position
+    }
+
+    /// Its adapter, if it has one.
+    pub fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.adapter.as_ref()
+    }
+
+    /// Runs with `adapter` from here on, or without one. Sessions beside it are not changed.
+    ///
+    /// # Errors
+    /// If the adapter is of another model, or the session has positions already.
+    pub fn set_adapter(&mut self, adapter: Option<Arc<Adapter>>) -> Result<(), Error> {
+        if adapter.as_ref().is_some_and(|adapter| !Arc::ptr_eq(adapter.model(), &self.model)) {
+            return Err(Error::OtherModel);
+        }
+        if self.position > 0 {
+            return Err(Error::OtherAdapter);
+        }
+        self.adapter = adapter;
+        Ok(())
     }
 
     /// Positions there is room for.
@@ -114,15 +137,21 @@ impl Session {
     /// memory, as do their snapshots.
     pub fn snapshot(&self) -> Snapshot {
         let states = self.states.iter().map(|state| state.snapshot(self.position)).collect();
-        let (model, turns) = (Arc::clone(&self.model), self.turns.clone());
-        Snapshot { model, states: Arc::new(states), turns, position: self.position, kind: self.kind }
+        Snapshot {
+            model: Arc::clone(&self.model),
+            states: Arc::new(states),
+            turns: self.turns.clone(),
+            position: self.position,
+            kind: self.kind,
+            adapter: self.adapter.clone(),
+        }
     }
 
     /// Restores the state of `snapshot`, which may be of this or another session. The session's own state is dropped.
     ///
     /// # Errors
-    /// If the snapshot is of another model, of more positions than there is room for, of a session that keeps keys and values
-    /// otherwise, or of one whose room makes the model rotate keys otherwise. The session is then unchanged.
+    /// If the snapshot is of another model or another adapter, of more positions than there is room for, of a session that keeps
+    /// keys and values otherwise, or of one whose room makes the model rotate keys otherwise. The session is then unchanged.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         self.restore_first(snapshot, snapshot.position).map(|_| ())
     }
@@ -135,6 +164,9 @@ impl Session {
     pub fn restore_first(&mut self, snapshot: &Snapshot, len: usize) -> Result<usize, Error> {
         if !Arc::ptr_eq(&self.model, &snapshot.model) {
             return Err(Error::OtherModel);
+        }
+        if snapshot.adapter.as_ref().map(Arc::as_ptr) != self.adapter.as_ref().map(Arc::as_ptr) {
+            return Err(Error::OtherAdapter);
         }
         if len > self.capacity {
             return Err(Error::ContextFull { wanted: len, capacity: self.capacity });
@@ -167,6 +199,7 @@ pub struct Snapshot {
     turns: Vec<Turns>,
     position: usize,
     kind: KvKind,
+    adapter: Option<Arc<Adapter>>,
 }
 
 impl fmt::Debug for Snapshot {

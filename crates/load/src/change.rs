@@ -42,6 +42,15 @@ struct Convert {
     encode: Option<(&'static dyn Codec, &'static dyn Encoder)>,
 }
 
+/// Where a band lies in its matrix.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BandPlace {
+    /// Its first row, or its first column.
+    pub(crate) first: usize,
+    /// Rows of the whole matrix, and values of a row of it.
+    pub(crate) whole: [usize; 2],
+}
+
 /// Why a change could not be made.
 #[derive(Debug)]
 pub(crate) enum Failed {
@@ -162,12 +171,11 @@ impl Change {
         })
     }
 
-    /// Changes a band of a matrix of `whole`, whose planes are `src` and become `dst`; their sizes match. Says what encoding it
-    /// loses.
+    /// Changes a band of a matrix, whose planes are `src` and become `dst`; their sizes match. Says what encoding it loses.
     pub(crate) fn apply(
         &self,
         src: Matrix<'_>,
-        whole: [usize; 2],
+        place: BandPlace,
         guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         scratch: &mut Vec<f32>,
@@ -189,11 +197,11 @@ impl Change {
                 room = rest;
                 planes.push(&mut bytemuck::cast_slice_mut(part)[..bytes]);
             }
-            let now = stage.apply(Matrix { planes: &before, rows, k }, whole, guide, &mut planes, room)?;
+            let now = stage.apply(Matrix { planes: &before, rows, k }, place, guide, &mut planes, room)?;
             lost = lost.into_iter().chain(now).reduce(Difference::and);
             before = planes.into_iter().map(|plane| &*plane).collect();
         }
-        let now = last.apply(Matrix { planes: &before, rows, k }, whole, guide, dst, room)?;
+        let now = last.apply(Matrix { planes: &before, rows, k }, place, guide, dst, room)?;
         Ok(lost.into_iter().chain(now).reduce(Difference::and))
     }
 }
@@ -223,7 +231,7 @@ impl Stage {
     fn apply(
         &self,
         src: Matrix<'_>,
-        whole: [usize; 2],
+        place: BandPlace,
         guide: Guide<'_>,
         dst: &mut [&mut [u8]],
         room: &mut [f32],
@@ -262,7 +270,8 @@ impl Stage {
             Stage::Convert(convert) => convert.apply(src, guide, dst, room),
             Stage::By { stage, .. } => {
                 let Matrix { planes, rows, k } = src;
-                let changed = stage.apply(StageInput { planes, rows, k, whole }, dst);
+                let BandPlace { first, whole } = place;
+                let changed = stage.apply(StageInput { planes, first, rows, k, whole }, dst);
                 changed.map(|()| None).map_err(|why| Failed::Stage(stage.name().to_owned(), why))
             }
         }

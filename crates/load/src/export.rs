@@ -8,7 +8,7 @@ use plan::{Fidelity, Piece, PlannedParam, Untaken, Whole};
 use quant::Matrix;
 use tensor::{Dtype, Scheme, Step, TensorEntry};
 
-use crate::change::Change;
+use crate::change::{BandPlace, Change};
 use crate::sizes::size;
 use crate::{Error, Guide, Loaded, Plan};
 
@@ -200,7 +200,7 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
             .collect();
         let changed = change.apply(
             Matrix { planes: &src, rows, k },
-            [rows, k],
+            BandPlace { first: 0, whole: [rows, k] },
             Guide::default(),
             &mut dst,
             &mut values,

@@ -206,8 +206,20 @@ impl Model {
         &self,
         entries: impl Iterator<Item = &'a str>,
     ) -> Result<tensor::Bindings, Ambiguous> {
+        self.bindings_in(self.dialect, entries)
+    }
+
+    /// The same over the entries of another ecosystem than the checkpoint's, such as those that an adapter changes.
+    ///
+    /// # Errors
+    /// As [`Model::bindings`].
+    pub fn bindings_in<'a>(
+        &self,
+        dialect: DialectName,
+        entries: impl Iterator<Item = &'a str>,
+    ) -> Result<tensor::Bindings, Ambiguous> {
         // A checkpoint of a dialect that the family is not in does not claim to be of the family.
-        let Some(dialect) = self.family.dialect(self.dialect) else { return Ok(tensor::Bindings::default()) };
+        let Some(dialect) = self.family.dialect(dialect) else { return Ok(tensor::Bindings::default()) };
         dialect.bindings(self.params(), &self.config, entries)
     }
 

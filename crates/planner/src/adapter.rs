@@ -86,6 +86,12 @@ impl Adapter {
         Ok((self.matched(checkpoint, mapped.as_ref(), bindings, None)?, targets))
     }
 
+    /// Returns the expressions that make the model's parameters of the tensors, under the names that these have after the rules.
+    pub(crate) fn bound(&self, checkpoint: &Checkpoint, model: &Model) -> Result<Bindings, Error> {
+        let mapped = self.mapped(checkpoint)?;
+        self.bindings(checkpoint, model, &names(checkpoint, mapped.as_ref()))
+    }
+
     /// Returns the expressions that make each of the parameters `names` from checkpoint entries.
     fn bindings(&self, checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
         match &self.bindings {

@@ -9,6 +9,7 @@ use model::module::Declared;
 use model::{Axis, Mesh, Model, Module, Tree};
 use tensor::{Binding, Bindings, Diagnostic, DropRule, Expr, Mapping, Pattern, SharedStage};
 
+use crate::merging::Merging;
 use crate::ranks::{Of, Ranks};
 use crate::shared::Shared;
 use crate::{Adapter, EncodeRule, Encoding, Error, LayoutKind, Preset, Request, describe};
@@ -38,6 +39,7 @@ pub struct PlanBuilder<'a> {
     adapter: Adapter,
     encoding: Encoding,
     stages: Vec<(Pattern, SharedStage)>,
+    loras: Vec<Arc<lora::Adapter>>,
 }
 
 impl fmt::Debug for PlanBuilder<'_> {
@@ -64,6 +66,7 @@ impl<'a> PlanBuilder<'a> {
             adapter: Adapter::default(),
             encoding: Encoding::default(),
             stages: vec![],
+            loras: vec![],
         }
     }
 
@@ -152,6 +155,14 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
+    /// Merges `LoRA` adapters: each matrix that one changes is decoded, changed and encoded again as it would be without. Several
+    /// are added one after the other.
+    #[must_use]
+    pub fn loras(mut self, adapters: impl IntoIterator<Item = Arc<lora::Adapter>>) -> PlanBuilder<'a> {
+        self.loras.extend(adapters);
+        self
+    }
+
     /// Sets rules and preset at once, replacing earlier ones.
     #[must_use]
     pub fn encoding(self, encoding: Encoding) -> PlanBuilder<'a> {
@@ -181,7 +192,8 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// Every way in which the checkpoint does not fit the model; a mesh that is not one.
     pub fn ranks(self) -> Result<Ranks, Error> {
-        let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, stages, .. } = self;
+        let PlanBuilder { checkpoint, layout, mesh, encoding, adapter, stages, loras, .. } = self;
+        let merges = !loras.is_empty();
         let count = mesh.ranks().ok_or_else(Error::no_mesh)?;
         if self.rank >= count {
             let what = format!("there is no rank {} of {count}: ranks are counted from 0", self.rank);
@@ -193,7 +205,12 @@ impl<'a> PlanBuilder<'a> {
             let hint = "use canonical, modules, packed or another runtime's layout".to_owned();
             return Err(Error::Mesh { what: Diagnostic::new(what).with_hint(hint) });
         }
+        let mut merging = None;
         let (of, resolved) = if let Some(module) = self.module {
+            if merges {
+                let what = "an adapter is merged into a model of a family, not into modules of one's own";
+                return Err(Error::Stage { what: Diagnostic::new(what) });
+            }
             let tree = Tree::of(module).map_err(|problems| Error::Owners { problems })?;
             let mapped = adapter.mapped(checkpoint)?;
             let own = Some("the caller's");
@@ -202,15 +219,23 @@ impl<'a> PlanBuilder<'a> {
             (Of::Module(Shared::of(&tree), tree), resolved)
         } else if layout == LayoutKind::Source {
             let (resolved, targets) = adapter.as_stored(checkpoint)?;
+            if merges {
+                let model = self.model.cloned().map_or_else(|| describe(checkpoint), Ok)?;
+                let merged = Merging::of(&loras, &model, &adapter.resolve(checkpoint, &model)?)?;
+                merging = Some(Arc::new(merged.in_entries(adapter.bound(checkpoint, &model)?)?));
+            }
             (Of::Stored { model: self.model.cloned().map(Box::new), targets, adapter }, resolved)
         } else {
             let model = self.model.cloned().map_or_else(|| describe(checkpoint), Ok)?;
             share_experts(&mesh, model.tree(), &format!("this `{}` model", model.family.name()))?;
             let resolved = adapter.resolve(checkpoint, &model)?;
+            if merges {
+                merging = Some(Arc::new(Merging::of(&loras, &model, &resolved)?));
+            }
             (Of::Model(Shared::of(model.tree()), Box::new(model)), resolved)
         };
         let (checkpoint, resolved) = (checkpoint.clone(), Arc::new(resolved));
-        Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding, stages })
+        Ok(Ranks { checkpoint, of, resolved, layout, mesh, count, encoding, stages, merging })
     }
 }
 

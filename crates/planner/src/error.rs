@@ -109,6 +109,9 @@ pub enum Error {
         /// The problem.
         what: Diagnostic,
     },
+    /// An adapter cannot be used, or does not fit the model.
+    #[error(transparent)]
+    Lora(Box<lora::Error>),
     /// Two modules of one's own model own one name.
     #[error("the model's modules disagree:{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
     Owners {
@@ -138,6 +141,12 @@ pub enum Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
+impl From<lora::Error> for Error {
+    fn from(error: lora::Error) -> Error {
+        Error::Lora(Box::new(error))
     }
 }
 
@@ -182,6 +191,7 @@ impl Error {
             }
             Error::Encoding { what } => what.clone(),
             Error::Isa(error) => error.diagnostics(),
+            Error::Lora(error) => error.diagnostics(),
             Error::RulesIo { .. }
             | Error::NoWayBack { .. }
             | Error::Undivided { .. }

@@ -28,6 +28,7 @@ mod describe;
 pub mod encoding;
 mod error;
 mod layout;
+mod merging;
 mod pipeline;
 mod ranks;
 mod request;

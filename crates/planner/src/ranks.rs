@@ -14,6 +14,7 @@ use crate::encoding::{
     Asker, Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles,
 };
 use crate::error::shown;
+use crate::merging::Merging;
 use crate::request::{cut, merge, untorn};
 use crate::shared::Shared;
 use crate::{Adapter, Encoding, Error, LayoutKind, Request, describe};
@@ -38,6 +39,7 @@ pub struct Ranks {
     pub(crate) count: u64,
     pub(crate) encoding: Encoding,
     pub(crate) stages: Vec<(Pattern, SharedStage)>,
+    pub(crate) merging: Option<Arc<Merging>>,
 }
 
 impl fmt::Debug for Ranks {
@@ -128,7 +130,8 @@ impl Ranks {
         let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
         let contracts = shared.contracts(&targets);
         let checkpoint = self.checkpoint.clone();
-        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
+        let merging = self.merging.clone();
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts, merging })
     }
 
     fn of_module(&self, shared: &Shared, tree: &Tree, rank: u64) -> Result<Request, Error> {
@@ -147,7 +150,8 @@ impl Ranks {
         let arrangement = self.layout.arrangement(RopeOrder::Half, &self.mesh, rank);
         let (checkpoint, resolved) = (self.checkpoint.clone(), encoded.resolved);
         let (nameless, contracts) = (vec![], shared.contracts(&targets));
-        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
+        let merging = self.merging.clone();
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts, merging })
     }
 
     fn as_stored(
@@ -163,7 +167,8 @@ impl Ranks {
         let arrangement = Arrangement::stored(checkpoint.format().name());
         let (checkpoint, targets) = (checkpoint.clone(), targets.to_vec());
         let (nameless, family, contracts) = (vec![], None, HashMap::new());
-        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts })
+        let merging = self.merging.clone();
+        Ok(Request { checkpoint, resolved, targets, nameless, arrangement, family, contracts, merging })
     }
 
     /// Returns the choice for each parameter of `plans`, which were compiled from `requests`, one per rank. Rules match

@@ -12,6 +12,7 @@ use plan::{Codecs as _, PlannedParam, Problem, Problems, Resolved};
 use tensor::{Arrangement, Dtype, Expr, Scheme, Target};
 
 use crate::Error;
+use crate::merging::Merging;
 
 /// A layout's targets for a checkpoint on one rank, as expressions over the parameters. To get other names, encodings
 /// or order, change the targets before the request is compiled.
@@ -29,6 +30,8 @@ pub struct Request {
     pub(crate) family: Option<&'static str>,
     /// Requirements of the modules on the targets beyond their shapes, by name.
     pub(crate) contracts: HashMap<String, Contract>,
+    /// Adapters that are merged when it is compiled.
+    pub(crate) merging: Option<Arc<Merging>>,
 }
 
 impl Request {
@@ -37,7 +40,18 @@ impl Request {
     /// # Errors
     /// Every target that cannot be made of what the checkpoint has.
     pub fn compile(&self) -> Result<Plan, Error> {
-        let plan = self.lowered(&self.targets)?;
+        self.finished(self.merged(&self.targets)?)
+    }
+
+    /// The plan without the adapters that are merged: it shows how parameters are stored.
+    ///
+    /// # Errors
+    /// As [`Request::compile`].
+    pub fn compile_unmerged(&self) -> Result<Plan, Error> {
+        self.finished(self.lowered(&self.resolved, &self.targets)?)
+    }
+
+    fn finished(&self, plan: Plan) -> Result<Plan, Error> {
         self.kept(&plan)?;
         let align = |p: &PlannedParam| self.contracts.get(&p.name).and_then(|c| c.align).unwrap_or(1);
         let plan = if self.contracts.is_empty() { plan } else { plan.aligned(align) };
@@ -68,7 +82,7 @@ impl Request {
         let name = target.name.clone();
         let mut targets = self.targets.clone();
         targets.push(target);
-        Ok(self.lowered(&targets)?.retain(|p| p.name == name))
+        Ok(self.merged(&targets)?.retain(|p| p.name == name))
     }
 
     /// Moves the first by name of each set of tied targets before the others: it is the one that is held, and the
@@ -100,12 +114,24 @@ impl Request {
         }
     }
 
+    /// Compiles `targets`, with the adapters merged.
+    fn merged(&self, targets: &[Target]) -> Result<Plan, Error> {
+        let plan = self.lowered(&self.resolved, targets)?;
+        let Some(merging) = &self.merging else { return Ok(plan) };
+        let (resolved, targets) = merging.merge(self, targets, &plan)?;
+        self.lowered(&resolved, &targets)
+    }
+
+    /// Whether it is of all of a model, and not of what one of several ranks holds.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.arrangement.share.is_none()
+    }
+
     /// Compiles `targets`. A parameter that a layer holds transposed, and that was encoded untransposed, is decoded to
     /// f32 first: no movement of bytes transposes blocks, and the orientation is the layer's choice, not the caller's.
-    fn lowered(&self, targets: &[Target]) -> Result<Plan, Error> {
-        let compile = |targets: &[Target]| {
-            Plan::compile(&self.checkpoint, &self.resolved, targets, self.arrangement.clone())
-        };
+    fn lowered(&self, resolved: &Resolved, targets: &[Target]) -> Result<Plan, Error> {
+        let compile =
+            |targets: &[Target]| Plan::compile(&self.checkpoint, resolved, targets, self.arrangement.clone());
         let misfit = |problems| Error::misfit(&self.checkpoint, self.family, problems);
         let problems = match compile(targets) {
             Ok(plan) => return Ok(plan),

@@ -11,6 +11,8 @@ use crate::{Scheme, Shape};
 pub struct StageInput<'a> {
     /// The planes of this part, in the order of the scheme.
     pub planes: &'a [&'a [u8]],
+    /// Its first row of the whole matrix; its first column, where bands are of columns.
+    pub first: usize,
     /// How many rows.
     pub rows: usize,
     /// Values of a row.

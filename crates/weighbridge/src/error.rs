@@ -126,6 +126,13 @@ impl From<engine::Error> for Error {
     }
 }
 
+/// An adapter that cannot be used cannot be planned with.
+impl From<lora::Error> for Error {
+    fn from(error: lora::Error) -> Error {
+        Error::Plan(error.into())
+    }
+}
+
 /// Rules that mean nothing cannot be planned with.
 impl From<planner::RulesProblems> for Error {
     fn from(problems: planner::RulesProblems) -> Error {

@@ -31,6 +31,7 @@
 //! | [`module`] | models of your own, made of layers that own their parameters | [`Module`], [`module::Tree`] |
 //! | [`planner`] | layouts, ranks, encodings, your own names and rules | [`PlanBuilder`], [`planner::Encoding`] |
 //! | [`mod@plan`] | what a plan says: problems, reads, coverage | [`plan::Problems`], [`plan::Summary`] |
+//! | [`lora`] | `LoRA` adapters, which a plan merges | [`lora::Adapter`], [`PlanBuilder::loras`] |
 //! | [`load`] | filling memory, yours or its own, and updating it | [`Plan`], [`load::Options`], [`load::Sink`] |
 //! | [`quant`] | blocks to floats and back, for each scheme | [`quant::codec`], [`quant::register`] |
 //! | [`check`] | whether a checkpoint is sound, and what a manifest says | [`check::check`], [`check::Manifest`] |
@@ -46,7 +47,7 @@
 //! [`Error::hints`] says what to do about it. A `main` that returns `Result<(), weighbridge::Error>` prints both.
 
 #[doc(inline)]
-pub use ::{check, checkpoint, load, model, plan, planner, quant, storage, tensor, vllm};
+pub use ::{check, checkpoint, load, lora, model, plan, planner, quant, storage, tensor, vllm};
 #[cfg(feature = "convert")]
 #[doc(inline)]
 pub use ::convert;

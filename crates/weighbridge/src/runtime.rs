@@ -74,6 +74,8 @@ pub struct RuntimeOptions {
     pub kv: Option<KvKind>,
     /// Encodings applied during the load.
     pub encoding: Encoding,
+    /// `LoRA` adapters that are merged into the parameters.
+    pub loras: Vec<Arc<lora::Adapter>>,
     /// How to read the files.
     pub open: OpenOptions,
     /// Limits parameters, buffers and the session's state together, in bytes. `None` for what the system has available; a
@@ -96,6 +98,7 @@ pub struct Runtime {
     model: Model,
     report: LoadReport,
     layout: LayoutKind,
+    encoding: Encoding,
     runner: Runner,
     session: Session,
     tokenizer: Result<Arc<Tokenizer>, engine::Error>,
@@ -245,6 +248,7 @@ impl Runtime {
             model,
             report,
             layout,
+            encoding: options.encoding.clone(),
             runner,
             session,
             tokenizer,
@@ -351,6 +355,17 @@ impl Runtime {
     /// How the checkpoint wants tokens chosen.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
+    }
+
+    /// The adapter for sessions of [`Runtime::shared`]: kept beside the weights, so that other sessions have others, or none.
+    ///
+    /// # Errors
+    /// If it does not fit the model, or changes more than products: a token embedding, or a matrix as a whole.
+    pub fn adapter(&self, adapter: &Arc<lora::Adapter>) -> Result<Arc<engine::Adapter>, Error> {
+        let planned = PlanBuilder::new(&self.checkpoint).model(&self.model).layout(self.layout);
+        let request = planned.encoding(self.encoding.clone()).request()?;
+        let changes = request.low_ranks(&self.model, adapter)?;
+        Ok(Arc::new(engine::Adapter::new(self.shared(), changes, isa()?)?))
     }
 
     /// Forgets every position from `len` on, and returns the position that it is at then: see [`Session::truncate`].
@@ -480,7 +495,7 @@ fn plan(
     options: &RuntimeOptions,
 ) -> Result<Plan, Error> {
     let planned = PlanBuilder::new(checkpoint).model(model).layout(layout);
-    Ok(planned.encoding(options.encoding.clone()).build()?)
+    Ok(planned.encoding(options.encoding.clone()).loras(options.loras.iter().cloned()).build()?)
 }
 
 /// Where the built form of the checkpoint's tokenizer lies, beside a copy.

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "plan",
     "load",
     "store",
+    "lora",
     "engine",
     "planner",
     "vllm",
@@ -29,6 +30,7 @@ const ORDER: &[&str] = &[
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("storage", &["tensor", "quant"]),
     ("plan", &["storage", "checkpoint", "model", "load"]),
+    ("lora", &["engine", "store"]),
     ("planner", &["engine"]),
     ("check", &["engine"]),
     ("store", &["model"]),

@@ -8,7 +8,7 @@ use weighbridge::planner::Preset;
 
 use super::number::whole;
 use super::size::file_size;
-use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, MeshArgs, StrictArgs, size};
+use super::{AdapterArgs, AlsoArgs, EncodingArgs, LayoutArg, LoraArgs, MeshArgs, StrictArgs, size};
 
 /// The engine whose ranks hold the files.
 #[derive(Clone, Copy, ValueEnum)]
@@ -74,6 +74,8 @@ pub(crate) struct ConvertArgs {
     pub(crate) write: WriteArgs,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

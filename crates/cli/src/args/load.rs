@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use super::check::with_manifest;
 use super::number::whole;
 use super::size::size;
-use super::{AdapterArgs, CacheArg, EncodingArgs, LayoutArg, OpenArgs, RankArgs};
+use super::{AdapterArgs, CacheArg, EncodingArgs, LayoutArg, LoraArgs, OpenArgs, RankArgs};
 
 /// `load`.
 #[derive(ClapArgs)]
@@ -40,6 +40,8 @@ pub(crate) struct LoadArgs {
     pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) encoding: EncodingArgs,
+    #[command(flatten)]
+    pub(crate) lora: LoraArgs,
     #[command(flatten)]
     pub(crate) share: RankArgs,
     /// Copy all parameters into memory; none stay in the map

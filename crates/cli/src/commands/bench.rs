@@ -16,7 +16,7 @@ use crate::memory::Memory;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let memory = Memory::watch();
-    let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
+    let mut options = args.model.options(CacheArg::Read)?;
     let depth = args.depth as usize;
     let needed = depth.saturating_add(args.prefill.max(args.decode) as usize);
     if options.context.is_some_and(|c| c < needed) {

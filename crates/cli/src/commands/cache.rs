@@ -90,7 +90,7 @@ fn list(cache: &Cache, limit: u64, entries: &[Listed]) -> String {
 
 /// `cache status`: the tiers of a model, and what the next start uses.
 fn status(cache: &Cache, args: &StatusArgs) -> Result<(), Failure> {
-    let options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
+    let options = args.model.options(CacheArg::Read)?;
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
     let copy = copy_status(&checkpoint, cache, &options)?;
     let bytes: u64 = checkpoint.files().iter().map(|file| file.source.len()).sum();

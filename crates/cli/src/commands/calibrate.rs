@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let (started, memory) = (Instant::now(), Memory::watch());
     free(&args.output, args.force)?;
     let text = text(&args.file)?;
-    let mut options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
+    let mut options = args.model.options(CacheArg::Read)?;
     let length = *options.context.get_or_insert(LENGTH);
     if length < 16 {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));

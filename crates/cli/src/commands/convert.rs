@@ -51,9 +51,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         mesh: args.mesh.mesh(),
         sync_every: args.write.sync_every,
         memory: args.write.memory,
+        loras: args.lora.read()?,
     };
     if args.strict.strict {
-        Doubts::of(&checkpoint, &weighbridge::describe(&checkpoint)?)?.unless(true)?;
+        let doubts = Doubts::of(&checkpoint, &weighbridge::describe(&checkpoint)?)?;
+        doubts.and(&options.loras).unless(true)?;
     }
     let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
     let stop = stop_on_interrupt();

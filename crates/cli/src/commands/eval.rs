@@ -40,7 +40,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let tasks = tasks::read(&args.task)?;
     let scope = Scope { text: text.is_some(), compared: args.against.is_some(), tasks: &tasks };
     let gates = args.gate.as_deref().map(|path| Gates::read(path, &scope)).transpose()?;
-    let options = args.model.options(CacheArg::Read).map_err(Failure::Usage)?;
+    let options = args.model.options(CacheArg::Read)?;
     let length = options.context.unwrap_or(LENGTH);
     if text.is_some() && length < 16 {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     // Not beside what is measured.
     model.runtime.build_copy()?;
     // The other model is run as it is stored.
-    let stored = RuntimeOptions { encoding: weighbridge::planner::Encoding::default(), ..options.clone() };
+    let encoding = weighbridge::planner::Encoding::default();
+    let stored = RuntimeOptions { encoding, loras: vec![], ..options.clone() };
     let against = args.against.as_deref();
     let mut reference = against.map(|path| Side::start(path, &stored, chunk, &tasks)).transpose()?;
     let predicted = match &text {

@@ -75,7 +75,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         .mesh(mesh)
         .rank(args.share.rank)
         .adapter(args.adapter.adapter()?)
-        .encoding(args.encoding.encoding());
+        .encoding(args.encoding.encoding())
+        .loras(args.lora.read()?);
     let (planned, set) = match cache.as_ref().filter(|_| mesh.is_many()) {
         None => (builder.build()?, None),
         Some(cache) => {

@@ -28,12 +28,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
-    let doubts =
-        model.as_ref().map(|model| Doubts::of(&checkpoint, model)?.unless(args.strict.strict)).transpose()?;
     let adapter = args.adapter.adapter()?;
+    let loras = args.lora.read()?;
+    let doubts = |model| Doubts::of(&checkpoint, model)?.and(&loras).unless(args.strict.strict);
+    let doubts = model.as_ref().map(doubts).transpose()?;
     let builder = |mesh: Mesh, rank: u64| {
         let builder = PlanBuilder::new(&checkpoint).layout(layout).mesh(mesh).rank(rank);
-        let builder = builder.adapter(adapter.clone()).encoding(args.encoding.encoding());
+        let builder =
+            builder.adapter(adapter.clone()).encoding(args.encoding.encoding()).loras(loras.clone());
         match &model {
             Some(model) => builder.model(model),
             None => builder,

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let prompt = prompt(args)?;
     #[cfg(feature = "grammar")]
     let grammar = args.structure.source()?;
-    let options = args.model.options(CacheArg::Write).map_err(Failure::Usage)?;
+    let options = args.model.options(CacheArg::Write)?;
     let stop = Interrupt::install();
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
     if let Some(ids) = &args.ids {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
     let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
-    for line in doubts.unless(args.strict.strict)?.lines() {
+    for line in doubts.and(&options.loras).unless(args.strict.strict)?.lines() {
         note(&line);
     }
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);

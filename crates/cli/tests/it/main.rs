@@ -22,6 +22,7 @@ mod killed;
 #[cfg(target_os = "linux")]
 mod large;
 mod load;
+mod lora;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]

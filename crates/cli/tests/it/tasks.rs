@@ -24,6 +24,10 @@ fn files(folder: &Path) {
     for file in ["config.json", "model.safetensors"] {
         fs::copy(golden().join("gpt2-tiny").join(file), gpt2.join(file)).unwrap();
     }
+    let adapter = dir("adapter");
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        fs::copy(testkit::golden("lora").join("gpt2").join(file), adapter.join(file)).unwrap();
+    }
     let llama = dir("llama");
     hf_directory(&llama, |_| ());
     fs::copy(llama.join("model.safetensors"), folder.join("bare.safetensors")).unwrap();

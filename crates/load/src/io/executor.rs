@@ -387,7 +387,7 @@ impl Run<'_, '_, '_> {
         }
         let guide = item.guide(self.reader.options.guide.map(|of| of(param)).unwrap_or_default());
         let matrix = Matrix { planes: &planes, rows: item.rows, k: item.k };
-        let changed = item.change.apply(matrix, item.whole, guide, targets, values);
+        let changed = item.change.apply(matrix, item.place, guide, targets, values);
         let changed = changed.map_err(|why| why.of(param, &item.param.scheme))?;
         scratch.encoded.extend(changed.map(|d| (item.index, at, param.as_str(), d)));
         scratch.bytes_encoded += bytes;

@@ -6,7 +6,7 @@ use checkpoint::{Checkpoint, Pace};
 use plan::{Piece, PlannedParam, PlannedPlane};
 use tensor::{FileId, Lines};
 
-use crate::change::Change;
+use crate::change::{BandPlace, Change};
 use crate::memory::ledger::Need;
 use crate::memory::region::Region;
 use crate::schedule::sources::{Ways, clip, extent, is_straight, place_of, ranges};
@@ -32,8 +32,8 @@ pub(crate) struct Item<'a, S> {
     pub(crate) moved: Vec<(&'a PlannedPlane, Range<u64>)>,
     pub(crate) rows: usize,
     pub(crate) k: usize,
-    /// Rows of the whole matrix, and values of a row of it.
-    pub(crate) whole: [usize; 2],
+    /// Where the rows lie in the whole matrix.
+    pub(crate) place: BandPlace,
     /// Which matrix of the parameter the rows are of, and how many there are.
     pub(crate) matrix: (usize, usize),
     /// One for each of `moved` if there is no change, else one for each plane of the target.
@@ -159,7 +159,7 @@ impl<'a> Cutter<'a> {
                 moved: vec![(plane, range)],
                 rows: 0,
                 k: 0,
-                whole: [0, 0],
+                place: BandPlace::default(),
                 matrix: (0, 1),
                 target: vec![part],
                 span: None,
@@ -254,7 +254,10 @@ impl<'a> Cutter<'a> {
                     moved: parts(matrix, &band),
                     rows: usize::try_from(part_rows).ok()?,
                     k: usize::try_from(width).ok()?,
-                    whole: [usize::try_from(rows).ok()?, usize::try_from(k).ok()?],
+                    place: BandPlace {
+                        first: usize::try_from(line).ok()?,
+                        whole: [usize::try_from(rows).ok()?, usize::try_from(k).ok()?],
+                    },
                     matrix: (usize::try_from(matrix).ok()?, usize::try_from(matrices).ok()?),
                     target: target_parts,
                     span: None,

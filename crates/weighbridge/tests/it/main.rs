@@ -16,6 +16,7 @@ mod hints;
 mod importance;
 mod judged;
 mod linear;
+mod lora;
 mod marlin;
 mod memory;
 mod modules;

@@ -19,7 +19,7 @@ fn whole(marlin: &Marlin, planes: &[&[u8]], [out, inputs]: [usize; 2]) -> Result
         .map(|p| vec![0xA5; usize::try_from(gives.plane_bytes(p, &shape).unwrap()).unwrap()])
         .collect();
     let mut places: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
-    let input = StageInput { planes, rows: out, k: inputs, whole: [out, inputs] };
+    let input = StageInput { planes, first: 0, rows: out, k: inputs, whole: [out, inputs] };
     marlin.apply(input, &mut places).map(|()| made)
 }
 
@@ -100,7 +100,7 @@ fn bands_of_columns_give_the_bytes_of_the_whole() {
             }
             let mut places: Vec<&mut [u8]> = to.iter_mut().map(Vec::as_mut_slice).collect();
             let k = usize::try_from(band.end - band.start).unwrap();
-            let input = StageInput { planes: &borrowed(&from), rows: out, k, whole: [out, inputs] };
+            let input = StageInput { planes: &borrowed(&from), first: 0, rows: out, k, whole: [out, inputs] };
             marlin.apply(input, &mut places).unwrap();
             made.iter_mut().zip(to).for_each(|(all, part)| all.extend(part));
         }
