@@ -21,6 +21,8 @@ pub use stored::{
 const CHUNK: usize = 32;
 /// Lanes of the sums.
 const LANES: usize = 16;
+/// Scores between those of two queries: rows that are a power of two apart would have to share few places of the cache.
+const PAD: usize = 16;
 
 /// The parameters of [`attend`] besides its vectors.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,7 @@ pub struct Block<'a> {
 /// Room that [`attend`] needs.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
-    /// `[queries, positions]`.
+    /// `[queries, positions]`, with rows [`PAD`] further apart.
     scores: Vec<f32>,
     /// The keys or values of a block.
     rows: Vec<f32>,
@@ -57,7 +59,7 @@ impl Room {
     /// Room for `queries` queries at a time over `positions` positions in blocks of at most `block`, whose keys and values have at
     /// most `widest` elements.
     pub fn new(queries: usize, positions: usize, block: usize, widest: usize) -> Room {
-        Room { scores: vec![0.0; queries * positions], rows: vec![0.0; block * widest] }
+        Room { scores: vec![0.0; queries * (positions + PAD)], rows: vec![0.0; block * widest] }
     }
 }
 
@@ -91,19 +93,20 @@ pub fn attend(
     assert!(out.queries() == queries && e > 0, "results of {} queries, not of {queries}", out.queries());
     let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
     assert!(in_order && visible.iter().all(|v| v.end <= n), "{visible:?} of {n} positions");
-    let scores = &mut room.scores[..queries * n];
+    let apart = n + PAD;
+    let scores = &mut room.scores[..queries * apart];
 
     let mut first = 0;
     for block in blocks {
         let keys = widen(isa, &block.keys, block.positions, d, &mut room.rows);
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; there are `n` scores of each query, and those
         // of the block begin at `first`; `widen` has checked the number of keys.
-        unsafe { score_of(isa)(d, n, q, keys, &mut scores[first..]) }
+        unsafe { score_of(isa)(d, apart, q, keys, &mut scores[first..]) }
         first += block.positions;
     }
     for (t, visible) in visible.iter().enumerate() {
         for query in t * heads..(t + 1) * heads {
-            let scores = &mut scores[query * n..][..n];
+            let scores = &mut scores[query * apart..][..n];
             let (most, sum) = weigh(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
             (out.most[query], out.sum[query]) = (most, sum);
         }
@@ -117,7 +120,7 @@ pub fn attend(
         };
         assert!(e <= stride, "values of {e} elements in keys of {d}");
         let values = widen(isa, values, block.positions, stride, &mut room.rows);
-        let shape = Mixed { d: e, n, stride };
+        let shape = Mixed { d: e, n: apart, stride };
         let seen = Seen { visible, first, positions: block.positions };
         // SAFETY: as above; `seen` keeps to the positions of the block.
         unsafe { mix_of(isa)(heads, shape, &scores[first..], values, seen, out.mixed) }

@@ -322,7 +322,9 @@ fn a_copy_is_of_its_adapters() {
     let start = |loras: Vec<Arc<Adapter>>| {
         let cache = CacheMode::Write(Cache::new(folder.path().join("cache")));
         let context = Some(first.ids.len());
-        let options = RuntimeOptions { loras, cache, context, threads: Some(2), ..RuntimeOptions::default() };
+        let kv = Some(weighbridge::engine::KvKind::F32);
+        let options =
+            RuntimeOptions { loras, cache, context, kv, threads: Some(2), ..RuntimeOptions::default() };
         let mut runtime = Runtime::start(&first.base, &options).unwrap();
         runtime.build_copy().unwrap();
         let mut found = vec![];
