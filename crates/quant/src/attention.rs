@@ -72,11 +72,11 @@ impl Room {
 ///
 /// # Panics
 /// If the lengths do not fit each other, any is 0, a row sees what is not there, or the room is too small.
-pub fn attend(
+pub fn attend<'a>(
     isa: Isa,
     how: Attention,
     q: &[f32],
-    blocks: &[Block<'_>],
+    blocks: &[Block<'a>],
     visible: &[Range<usize>],
     room: &mut Room,
     out: &mut Partial<'_>,
@@ -96,9 +96,12 @@ pub fn attend(
     let apart = n + PAD;
     let scores = &mut room.scores[..queries * apart];
 
+    let values_of = |block: &Block<'a>| block.values.unwrap_or(block.keys);
     let mut first = 0;
-    for block in blocks {
-        let keys = widen(isa, &block.keys, block.positions, d, &mut room.rows);
+    for (i, block) in blocks.iter().enumerate() {
+        // Behind the last keys come the first values.
+        let next = blocks.get(i + 1).map(|next| next.keys).or_else(|| blocks.first().map(values_of));
+        let keys = widen(isa, &block.keys, block.positions, d, next.as_ref(), &mut room.rows);
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; there are `n` scores of each query, and those
         // of the block begin at `first`; `widen` has checked the number of keys.
         unsafe { score_of(isa)(d, apart, q, keys, &mut scores[first..]) }
@@ -113,13 +116,11 @@ pub fn attend(
     }
     out.mixed.fill(0.0);
     let mut first = 0;
-    for block in blocks {
-        let (values, stride) = match &block.values {
-            Some(values) => (values, e),
-            None => (&block.keys, d),
-        };
+    for (i, block) in blocks.iter().enumerate() {
+        let stride = if block.values.is_some() { e } else { d };
         assert!(e <= stride, "values of {e} elements in keys of {d}");
-        let values = widen(isa, values, block.positions, stride, &mut room.rows);
+        let next = blocks.get(i + 1).map(values_of);
+        let values = widen(isa, &values_of(block), block.positions, stride, next.as_ref(), &mut room.rows);
         let shape = Mixed { d: e, n: apart, stride };
         let seen = Seen { visible, first, positions: block.positions };
         // SAFETY: as above; `seen` keeps to the positions of the block.

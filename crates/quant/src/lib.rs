@@ -58,7 +58,6 @@ pub use access::{Access, processor};
 #[cfg(feature = "products")]
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};
-#[cfg(feature = "products")]
 pub use codec::{
     BadData, Codec, Difference, Encoder, Fact, Levels, Matrix, Merger, PlaneTensor, Recoder, SchemeFamily,
 };

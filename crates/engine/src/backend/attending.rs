@@ -147,18 +147,22 @@ impl Attending {
         });
 
         let found = &self.found;
-        pool.chunks(&mut self.locals, out, how.heads * value, |local, row, out| {
-            let rows = block_of(&|rows| rows.row <= row);
-            let spans = if split { rows.spans } else { 1 };
-            let queries = (row - rows.row) * together..(row - rows.row + 1) * together;
-            for (n, out) in out.chunks_exact_mut(together * value).enumerate() {
-                let mut all = Partial::empty(&mut local.span[..Partial::room(together, value)], together);
-                let parts = &found[(first_task(&rows) + n * spans) * room..][..spans * room];
-                for part in parts.chunks_exact(room) {
-                    let part = &part[..Partial::room(rows.count * together, value)];
-                    all.merge(isa, Found::within(part, rows.count * together).queries(queries.clone()));
+        let width = how.heads * value;
+        pool.chunks(&mut self.locals, out, ROWS_TOGETHER * width, |local, i, out| {
+            for (out, row) in out.chunks_exact_mut(width).zip(i * ROWS_TOGETHER..) {
+                let rows = block_of(&|rows| rows.row <= row);
+                let spans = if split { rows.spans } else { 1 };
+                let queries = (row - rows.row) * together..(row - rows.row + 1) * together;
+                for (n, out) in out.chunks_exact_mut(together * value).enumerate() {
+                    let parts = &found[(first_task(&rows) + n * spans) * room..][..spans * room];
+                    let parts = parts.chunks_exact(room).map(|part| {
+                        let part = &part[..Partial::room(rows.count * together, value)];
+                        Found::within(part, rows.count * together).queries(queries.clone())
+                    });
+                    let sinks = how.sinks.map(|sinks| &sinks[n * together..][..together]);
+                    let own = &mut local.span[..Partial::room(together, value)];
+                    put_together(isa, together, parts, own, sinks, out);
                 }
-                all.found().finish(isa, how.sinks.map(|sinks| &sinks[n * together..][..together]), out);
             }
         });
     }
@@ -191,6 +195,23 @@ impl Attending {
         let room = Partial::room(rows * together, shape.value);
         Tasks { together, groups: kv_heads * group / together, split, room }
     }
+}
+
+/// The results of `queries` queries, of what they found in spans in their order.
+fn put_together<'a>(
+    isa: Isa,
+    queries: usize,
+    parts: impl ExactSizeIterator<Item = Found<'a>>,
+    room: &mut [f32],
+    sinks: Option<&[f32]>,
+    out: &mut [f32],
+) {
+    if parts.len() == 1 {
+        return parts.for_each(|only| only.finish(isa, sinks, out));
+    }
+    let mut all = Partial::empty(room, queries);
+    parts.for_each(|part| all.merge(isa, part));
+    all.found().finish(isa, sinks, out);
 }
 
 /// Fewer blocks of a key head than these have a task for each span.

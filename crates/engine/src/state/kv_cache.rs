@@ -125,7 +125,7 @@ impl KvCache {
         for (of, width) in self.shape.parts() {
             for head in 0..self.shape.kv_heads {
                 let x = Stored::F16(&halves(full)[full_place(&self.shape, of, head)]);
-                let x = widen(self.isa, &x, PAGE, width, &mut self.rows);
+                let x = widen(self.isa, &x, PAGE, width, None, &mut self.rows);
                 let (codes, ranges) = coded_place(&self.shape, bits, of, head);
                 let (codes, ranges) = words[codes.start..ranges.end].split_at_mut(codes.len());
                 let (codes, ranges) = (bytemuck::cast_slice_mut(codes), floats_mut(ranges));
@@ -143,7 +143,7 @@ impl KvCache {
         for (of, width) in self.shape.parts() {
             for head in 0..self.shape.kv_heads {
                 let coded = coded(&self.shape, bits, self.coded.page(page), of, head);
-                let x = widen(self.isa, &coded, PAGE, width, &mut self.rows);
+                let x = widen(self.isa, &coded, PAGE, width, None, &mut self.rows);
                 let place = full_place(&self.shape, of, head);
                 narrow(self.isa, x, &mut halves_mut(self.full.any_mut(page))[place]);
             }
@@ -251,7 +251,9 @@ impl KvCache {
             let rows = positions.start.saturating_sub(page * PAGE)..PAGE.min(positions.end - page * PAGE);
             let block = self.block(head, page, rows.end, at);
             let mut add = |to: &mut Vec<f32>, stored: &Stored<'_>, width: usize| {
-                to.extend(&widen(Isa::Scalar, stored, rows.end, width, &mut room)[rows.start * width..]);
+                to.extend(
+                    &widen(Isa::Scalar, stored, rows.end, width, None, &mut room)[rows.start * width..],
+                );
             };
             add(&mut keys, &block.keys, key);
             match &block.values {

@@ -6,12 +6,14 @@
 use crate::Isa;
 use crate::float16::Half;
 use crate::isa::per_isa;
-use crate::lanes::{Lanes, for_16_lanes};
+use crate::lanes::{Lanes, for_16_lanes, prefetch};
 
 /// Channels of a value that share a scale.
 const GROUP: usize = 64;
 /// Elements that are decoded at once.
 const LANES: usize = 16;
+/// Bytes that memory gives at once.
+const LINE: usize = 64;
 
 /// Rows of a cache, one for each position.
 #[derive(Clone, Copy, Debug)]
@@ -60,23 +62,48 @@ pub const fn token_groups(width: usize) -> usize {
     width.div_ceil(GROUP)
 }
 
-/// The rows as f32, `[n, width]`: themselves, or decoded into `room`.
+impl Stored<'_> {
+    /// Where they begin.
+    fn start(&self) -> *const u8 {
+        match self {
+            Stored::F32(rows) => rows.as_ptr().cast(),
+            Stored::F16(rows) => rows.as_ptr().cast(),
+            Stored::Coded(coded) => coded.codes.as_ptr(),
+        }
+    }
+}
+
+/// The rows as f32, `[n, width]`: themselves, or decoded into `room`. While they are, memory is asked for `next`, which has rows of
+/// the same kind.
 ///
 /// # Panics
 /// If there are fewer than `n` rows of `width` elements, or the room is too small.
-pub fn widen<'a>(isa: Isa, rows: &Stored<'a>, n: usize, width: usize, room: &'a mut [f32]) -> &'a [f32] {
+pub fn widen<'a>(
+    isa: Isa,
+    rows: &Stored<'a>,
+    n: usize,
+    width: usize,
+    next: Option<&Stored<'_>>,
+    room: &'a mut [f32],
+) -> &'a [f32] {
+    let next = next.map_or(std::ptr::null(), Stored::start);
     match *rows {
         Stored::F32(rows) => &rows[..n * width],
         Stored::F16(rows) => {
             let (rows, room) = (&rows[..n * width], &mut room[..n * width]);
             // SAFETY: the instructions are there, since an `Isa` is a witness of its own; both have the same length.
-            unsafe { halves_of(isa)(rows, room) }
+            unsafe { halves_of(isa)(rows, next, room) }
             room
         }
         Stored::Coded(Coded { bits, codes, ranges }) => {
             let room = &mut room[..n * width];
             let codes = codes[..n * code_bytes(bits, width)].chunks_exact(code_bytes(bits, width));
             for (t, (codes, row)) in codes.zip(room.chunks_exact_mut(width)).enumerate() {
+                if !next.is_null() {
+                    for line in (0..codes.len()).step_by(LINE) {
+                        prefetch(next.wrapping_add(t * codes.len() + line));
+                    }
+                }
                 match ranges {
                     Ranges::Channels(ranges) => {
                         let (scales, leasts) = ranges.split_at(width);
@@ -117,7 +144,7 @@ fn narrow_body<const FMA: bool>(x: &[f32], out: &mut [u16]) {
 for_16_lanes! {
     /// # Safety
     /// Both have the same length.
-    fn halves_of<>(rows: &[u16], out: &mut [f32]) = halves
+    fn halves_of<>(rows: &[u16], next: *const u8, out: &mut [f32]) = halves
 }
 
 for_16_lanes! {
@@ -135,9 +162,12 @@ for_16_lanes! {
 /// # Safety
 /// As [`Lanes`] and [`halves_of`].
 #[inline(always)]
-unsafe fn halves<V: Lanes>(rows: &[u16], out: &mut [f32]) {
+unsafe fn halves<V: Lanes>(rows: &[u16], next: *const u8, out: &mut [f32]) {
     let whole = out.len() / LANES * LANES;
     for i in (0..whole).step_by(LANES) {
+        if (2 * i).is_multiple_of(LINE) && !next.is_null() {
+            prefetch(next.wrapping_add(2 * i));
+        }
         // SAFETY: there are `LANES` elements at `i` in both.
         unsafe { V::store_f(out.as_mut_ptr().add(i), V::load_half(rows.as_ptr().add(i).cast())) }
     }

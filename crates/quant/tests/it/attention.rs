@@ -164,7 +164,7 @@ fn halves_are_widened_exactly() {
         let stored: Vec<u16> = x.iter().map(|x| x.to_bits()).collect();
         for isa in Isa::available() {
             let mut room = vec![f32::NAN; 3 * width];
-            let wide = widen(isa, &Stored::F16(&stored), 3, width, &mut room);
+            let wide = widen(isa, &Stored::F16(&stored), 3, width, None, &mut room);
             assert_eq!(wide, x.iter().map(|x| x.to_f32()).collect::<Vec<_>>());
         }
     }
@@ -229,7 +229,7 @@ fn spread(x: &[f32]) -> f32 {
 fn decoded(coded: Coded<'_>, n: usize, width: usize) -> Vec<f32> {
     let all: Vec<Vec<f32>> = Isa::available()
         .into_iter()
-        .map(|isa| widen(isa, &Stored::Coded(coded), n, width, &mut vec![f32::NAN; n * width]).to_vec())
+        .map(|isa| widen(isa, &Stored::Coded(coded), n, width, None, &mut vec![f32::NAN; n * width]).to_vec())
         .collect();
     assert!(all.iter().all(|rows| bits(rows) == bits(&all[0])), "{} bits of {width}", coded.bits);
     all[0].clone()
