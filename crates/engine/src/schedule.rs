@@ -17,7 +17,7 @@ use crate::{BATCH, Error, KvKind, Logits, Runner, Sampled, Session, Stats, Stop}
 
 use prefixes::Prefixes;
 
-/// What a [`Scheduler`] may hold.
+/// The limits of a [`Scheduler`].
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Sequences that run together, at most [`BATCH`].
@@ -52,7 +52,7 @@ impl fmt::Debug for Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// What happens to a request.
+/// News of a request.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A token was sampled.
@@ -276,6 +276,8 @@ impl Scheduler {
             }
         }
         self.clear(each);
+        let held: u64 = self.running.iter().map(|running| running.bytes).sum();
+        self.prefixes.shrink(self.bounds.bytes.saturating_sub(held));
         ran
     }
 

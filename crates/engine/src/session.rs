@@ -133,7 +133,7 @@ impl Session {
         self.position
     }
 
-    /// What the positions that are filled left, to go on from later, in this session or in others. Sessions that go on from it share its
+    /// Keeps the state of the filled positions, for this session or others to go on from. Sessions that go on from it share its
     /// memory, as do their snapshots.
     pub fn snapshot(&self) -> Snapshot {
         let states = self.states.iter().map(|state| state.snapshot(self.position)).collect();
@@ -191,7 +191,7 @@ impl Session {
     }
 }
 
-/// What a session has kept at one time. A clone shares the memory.
+/// The state of a session at one time. A clone shares the memory.
 #[derive(Clone)]
 pub struct Snapshot {
     model: Arc<Model>,

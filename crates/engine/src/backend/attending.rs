@@ -21,12 +21,12 @@ const SPAN: usize = 512;
 /// Most rows of a sequence that are taken at once. Divides a page, as its halves do: the rows of a block read the same codes.
 const ROWS_TOGETHER: usize = 8;
 
-/// What attention keeps from one pass to the next.
+/// The buffers of attention, kept from one pass to the next.
 pub(super) struct Attending {
     isa: Isa,
     locals: Vec<Local>,
     blocks: Vec<Rows>,
-    /// What tasks found.
+    /// The results of tasks.
     found: Vec<f32>,
     /// The largest heads of the model.
     sizes: Vec<HeadSizes>,
@@ -37,7 +37,7 @@ struct Local {
     room: Room,
     /// The queries of a task.
     queries: Vec<f32>,
-    /// What it found in one span, or a row in all of them.
+    /// The result of one span, or of a row in all spans.
     span: Vec<f32>,
 }
 
@@ -219,7 +219,7 @@ fn few(threads: usize) -> usize {
     if threads > 1 { 2 * threads } else { 0 }
 }
 
-/// What the query heads `heads` of `rows` find in `spans`.
+/// Attends with the query heads `heads` of `rows` to the positions of `spans`.
 #[allow(clippy::too_many_arguments, reason = "a task, and where it works")]
 fn look(
     isa: Isa,

@@ -96,8 +96,9 @@ fn each_request_has_the_tokens_that_it_has_alone() {
             let mut rng = Rng(7);
             let asked = asked(&mut rng, runtime.shared().vocab(), 26);
             let session = runtime.session().bytes() as u64;
-            // Room for five, and a sixth that is kept.
-            let bounds = Bounds { sequences: 7, waiting: 30, bytes: session * 6 };
+            // Places for six and room for texts that are kept; or places for seven and memory for six.
+            let (sequences, memory) = if kv == KvKind::F16 { (6, 9) } else { (7, 6) };
+            let bounds = Bounds { sequences, waiting: 30, bytes: session * memory };
             let mut scheduler = Scheduler::new(kv, bounds);
             let (mut told, mut ids, mut cancelled) = (Told::default(), vec![], vec![]);
             let mut steps = 0;
