@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use quant::attention::{Attention, Block, Partial, Room, Stored, attend};
+use quant::attention::{Attention, Block, Coded, POSITIONS, Partial, Room, Stored, attend};
 use quant::ceiling::{self, ReadPattern};
 use quant::{Access, Activations, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
 use tensor::{Scheme, Shape};
@@ -254,32 +254,51 @@ const SPAN: usize = 256;
 
 fn attention(isa: Isa) {
     for (rows, heads, d, n) in [
-        (1, 3, 64, 256),
         (1, 3, 64, 4096),
-        (4, 3, 64, 256),
-        (4, 3, 64, 4096),
+        (1, 3, 64, 262_144),
+        (1, 1, 64, 4096),
         (1, 4, 128, 4096),
+        (4, 3, 64, 512),
+        (4, 3, 64, 4096),
         (4, 4, 128, 4096),
-        (4, 1, 256, 4096),
+        (8, 1, 256, 4096),
     ] {
-        let (q, k) = (vec![0.01; rows * heads * d], vec![0.02; n * d]);
-        let (v, visible) = (k.clone(), vec![0..SPAN; rows]);
+        let (q, k) = (vec![0.01; rows * heads * d], vec![0.02f32; n * d]);
+        let halves = vec![half::f16::from_f32(0.02).to_bits(); n * d];
+        let (codes, ranges) = (vec![0x35u8; n * d], vec![0.01f32; 2 * n * d / POSITIONS]);
+        let page = POSITIONS * d;
+        let (of_page, visible) = (2 * page / POSITIONS, vec![0..SPAN; rows]);
         let how = Attention { heads, scale: 0.1, soft_cap: None };
         let queries = rows * heads;
-        let mut state = [(Room::new(queries, SPAN, SPAN, d), vec![0.0; Partial::room(queries, d)])];
-        let t = seconds(&mut state, |_, (room, out)| {
-            let mut out = Partial::within(out, queries);
-            for (k, v) in k.chunks(SPAN * d).zip(v.chunks(SPAN * d)) {
-                let block = Block { positions: SPAN, keys: Stored::F32(k), values: Some(Stored::F32(v)) };
-                attend(isa, how, &q, &[block], &visible, room, &mut out);
-            }
-        });
-        println!(
-            "attention, {rows} row(s) of {heads} heads of {d} at {n}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
-            t * 1e6,
-            (2 * rows * heads * d * n) as f64 / t / 1e9,
-            (2 * d * n * 4) as f64 / t / 1e9
-        );
+        let coded = |bits: u32, i: usize| {
+            let bytes = page * bits as usize / 8;
+            let ranges = &ranges[i * of_page..][..of_page];
+            Stored::Coded(Coded { bits, codes: &codes[i * bytes..][..bytes], ranges })
+        };
+        for (kind, bytes) in [("f32", 4.0), ("f16", 2.0), ("int8", 1.0), ("int4", 0.5)] {
+            let stored = |i: usize| match kind {
+                "f32" => Stored::F32(&k[i * page..][..page]),
+                "f16" => Stored::F16(&halves[i * page..][..page]),
+                "int8" => coded(8, i),
+                _ => coded(4, i),
+            };
+            let blocks: Vec<Block> =
+                (0..n / POSITIONS).map(|i| Block { keys: stored(i), values: Some(stored(i)) }).collect();
+            let room = Room::new(queries, SPAN / POSITIONS, d, d);
+            let mut state = [(room, vec![0.0; Partial::room(queries, d)])];
+            let t = seconds(&mut state, |_, (room, out)| {
+                let mut out = Partial::within(out, queries);
+                for blocks in blocks.chunks(SPAN / POSITIONS) {
+                    attend(isa, how, &q, blocks, &visible, room, &mut out);
+                }
+            });
+            println!(
+                "attention, {rows} row(s) of {heads} heads of {d} at {n}, {kind}: {:.1} µs, {:.1} Gmac/s, {:.1} GB/s of keys and values",
+                t * 1e6,
+                (2 * rows * heads * d * n) as f64 / t / 1e9,
+                bytes * (2 * d * n) as f64 / t / 1e9
+            );
+        }
     }
 }
 

@@ -211,8 +211,6 @@ pub(crate) trait Lanes {
 
     /// All lanes added pairwise: `i` and `i + N/2`, then `i` and `i + N/4`, and so on.
     unsafe fn sum(a: Self::F) -> f32;
-    /// [`Lanes::sum`] of four.
-    unsafe fn sum_of_4(a: [Self::F; 4]) -> [f32; 4];
     /// All lanes added.
     unsafe fn sum_i(a: Self::I) -> i32;
     /// The bits of the largest magnitude in either; that of a NaN if there is one.
@@ -258,6 +256,23 @@ pub(crate) fn prefetch(p: *const u8) {
     // SAFETY: every aarch64 has the instruction, and it reads nothing that is seen.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = p;
+}
+
+/// Asks for the cache line at `p`, which may point anywhere, as far as the second-level cache: more may be on their way to it at once.
+#[inline(always)]
+pub(crate) fn prefetch_far(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it reads nothing that is seen.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: every aarch64 has the instruction, and it reads nothing that is seen.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(readonly, nostack, preserves_flags));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = p;

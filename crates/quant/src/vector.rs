@@ -9,7 +9,7 @@ use crate::isa::per_isa;
 
 mod exp;
 
-use exp::exp;
+use exp::{exp, exp_of_negative};
 
 /// Values taken at once.
 const LANES: usize = 16;
@@ -223,14 +223,22 @@ fn weigh_body<const FMA: bool>(x: &mut [f32], scale: f32, soft_cap: Option<f32>)
         }
     }
     let scale = if soft_cap.is_some() { 1.0 } else { scale };
-    for x in x.iter_mut() {
-        *x *= scale;
+    let max = max_body::<FMA>(scale, x);
+    let weight = |x: &mut f32| {
+        *x = exp_of_negative::<FMA>(scale * *x - max);
+        *x
+    };
+    let (parts, rest) = x.as_chunks_mut::<{ LANES * CHAINS }>();
+    let mut sums = [0.0; LANES * CHAINS];
+    for part in parts {
+        for i in 0..LANES * CHAINS {
+            sums[i] += weight(&mut part[i]);
+        }
     }
-    let max = max_body::<FMA>(x);
-    for x in x.iter_mut() {
-        *x = exp::<FMA>(*x - max);
+    for (x, sum) in rest.iter_mut().zip(&mut sums) {
+        *sum += weight(x);
     }
-    (max, sum_by!(x, x, |x, _x, sum| sum + x))
+    (max, sum_of(sums))
 }
 
 per_isa! {
@@ -262,17 +270,21 @@ per_isa! {
     pub fn exponential(x: f32) -> f32 = exp
 }
 
-/// Returns the largest value; minus infinity if `x` is empty. NaN is ignored.
+/// Returns the largest value times `scale`; minus infinity if `x` is empty. NaN is ignored.
 #[inline(always)]
-fn max_body<const FMA: bool>(x: &[f32]) -> f32 {
-    let (lanes, rest) = x.as_chunks::<LANES>();
-    let mut max = [f32::NEG_INFINITY; LANES];
-    for x in lanes {
+fn max_body<const FMA: bool>(scale: f32, x: &[f32]) -> f32 {
+    let (parts, rest) = x.as_chunks::<{ LANES * CHAINS }>();
+    let mut max = [f32::NEG_INFINITY; LANES * CHAINS];
+    let larger = |max: f32, x: f32| if scale * x > max { scale * x } else { max };
+    for x in parts {
         for (max, x) in max.iter_mut().zip(x) {
-            *max = if *x > *max { *x } else { *max };
+            *max = larger(*max, *x);
         }
     }
-    max.iter().chain(rest).fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max })
+    for (max, x) in max.iter_mut().zip(rest) {
+        *max = larger(*max, *x);
+    }
+    max.iter().fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max })
 }
 
 per_isa! {
@@ -282,7 +294,7 @@ per_isa! {
 }
 #[inline(always)]
 fn argmax_body<const FMA: bool>(x: &[f32]) -> Option<usize> {
-    let max = max_body::<FMA>(x);
+    let max = max_body::<FMA>(1.0, x);
     // The block that has it first, then the place in the block: the first loop stays simple enough for vectors.
     let count = |x: &[f32]| x.iter().map(|x| u32::from(*x >= max)).sum::<u32>();
     let block = x.chunks(64).position(|x| count(x) > 0)?;

@@ -77,9 +77,9 @@ impl Attending {
     pub(super) fn new(threads: usize, isa: Isa, sizes: Vec<HeadSizes>) -> Attending {
         let most = |of: &dyn Fn(&HeadSizes) -> usize| sizes.iter().map(of).max().unwrap_or(0);
         let queries = most(&|s| rows_together(s.group) * s.group);
-        let widest = most(&|s| s.key.max(s.value));
+        let (key, value) = (most(&|s| s.key), most(&|s| s.value));
         let local = || Local {
-            room: Room::new(queries, SPAN, PAGE, widest),
+            room: Room::new(queries, SPAN / PAGE, key, value),
             queries: vec![0.0; most(&|s| rows_together(s.group) * s.group * s.key)],
             span: vec![0.0; most(&|s| Partial::room(rows_together(s.group) * s.group, s.value))],
         };
@@ -252,7 +252,7 @@ fn look(
     let mut span_of = |span: usize, out: &mut Partial<'_>| {
         let seen = how.visible(first).start.max(span * SPAN)..(first + rows.count).min((span + 1) * SPAN);
         let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
-        let block = |page: usize| sequence.cache.block(head, page, PAGE.min(seen.end - page * PAGE), first);
+        let block = |page: usize| sequence.cache.block(head, page, first);
         let mut blocks = [block(pages.start); SPAN / PAGE];
         for (to, page) in blocks.iter_mut().zip(pages.clone()) {
             *to = block(page);

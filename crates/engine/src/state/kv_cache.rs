@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use quant::Isa;
 use quant::attention::{
-    Block, Coded, Ranges, Stored, code_bytes, encode_channels, encode_tokens, narrow, widen,
+    Block, Coded, GROUP, Stored, encode_keys, encode_values, keys, narrow, value_place, values,
 };
 
 use super::kv_kind::{KvKind, KvShape, Of, RECENT};
 use super::pages::{PAGE, Pages};
 use crate::Error;
 
-/// The keys and values of one layer, in pages of [`PAGE`] positions: `[kv_head][position][key]`, then
-/// `[kv_head][position][value]`.
+/// The keys and values of one layer, in pages of [`PAGE`] positions: the keys of each head by channel, `[key, PAGE]`, and the values
+/// of each head in the places that [`value_place`] says.
 ///
 /// Where older positions have codes, a page is read by its codes once it is [`RECENT`] positions behind the position that
 /// looks, whatever came in one pass with it: so the result does not depend on how a prompt was cut.
@@ -24,14 +24,16 @@ pub struct KvCache {
     capacity: usize,
     /// Positions that were written.
     len: usize,
-    /// f32 or f16.
+    /// f32 or f16. Parts are the keys of each head, then the values of each.
     full: Pages,
-    /// Codes, and what they mean: the codes of all positions of a head, then the ranges.
+    /// Codes, and what they mean: the same parts, each of which has the codes first.
     coded: Pages,
     /// Pages that have codes.
     sealed: usize,
     /// Keys or values of a head and page, while they are coded.
-    rows: Vec<f32>,
+    decoded: Vec<f32>,
+    /// A key or value in binary16.
+    halves: Vec<u16>,
     /// Results are the same on all of them.
     isa: Isa,
 }
@@ -58,11 +60,17 @@ impl KvCache {
     pub fn new(shape: KvShape, kind: KvKind, capacity: usize) -> Result<KvCache, Error> {
         let too_large = || Error::CacheTooLarge { capacity };
         let counts = shape.pages(kind, capacity);
-        let pages = |count: usize, bytes: Option<u64>| bytes.and_then(|bytes| Pages::new(count, bytes));
+        let pages = |count: usize, bytes: &dyn Fn(Of, usize) -> Option<u64>| {
+            let bytes: Option<Vec<u64>> = shape.parts().map(|(of, width)| bytes(of, width)).collect();
+            let heads = |bytes| std::iter::repeat_n(bytes, shape.kv_heads);
+            Pages::new(count, bytes?.into_iter().flat_map(heads))
+        };
+        let coded = |of: Of, width: usize| of.coded_bytes(kind.code_bits().unwrap_or_default(), width);
         Ok(KvCache {
-            full: pages(counts.full, shape.full_bytes(kind)).ok_or_else(too_large)?,
-            coded: pages(counts.coded, shape.coded_bytes(kind)).ok_or_else(too_large)?,
-            rows: if counts.coded > 0 { vec![0.0; PAGE * shape.key.max(shape.value)] } else { vec![] },
+            full: pages(counts.full, &|of, width| of.full_bytes(kind, width)).ok_or_else(too_large)?,
+            coded: pages(counts.coded, &coded).ok_or_else(too_large)?,
+            decoded: if counts.coded > 0 { vec![0.0; shape.head_elements()] } else { vec![] },
+            halves: vec![0; shape.key.max(shape.value)],
             shape,
             kind,
             capacity,
@@ -84,7 +92,7 @@ impl KvCache {
 
     /// Whether older positions have codes.
     fn has_codes(&self) -> bool {
-        !self.rows.is_empty()
+        !self.decoded.is_empty()
     }
 
     /// Writes the keys and values of the next positions: those from `position` on, which has been reached. Each row has
@@ -95,7 +103,8 @@ impl KvCache {
         let (shape, kind, isa) = (self.shape, self.kind, self.isa);
         for (keys, values) in rows {
             assert!(self.len < self.capacity);
-            let (page, row) = (self.full.page_mut(self.len / PAGE), self.len % PAGE);
+            let (page, at) = (self.len / PAGE, self.len % PAGE);
+            self.full.write(page);
             for (of, width) in shape.parts() {
                 let from = match of {
                     Of::Keys => keys,
@@ -103,10 +112,13 @@ impl KvCache {
                 };
                 assert!(from.len() == shape.kv_heads * width);
                 for (head, from) in from.chunks_exact(width).enumerate() {
-                    let at = full_place(&shape, of, head).start + row * width;
-                    match kind {
-                        KvKind::F32 => floats_mut(page)[at..at + width].copy_from_slice(from),
-                        _ => narrow(isa, from, &mut halves_mut(page)[at..at + width]),
+                    let to = self.full.part_mut(page, part(&shape, of, head));
+                    if kind == KvKind::F32 {
+                        put(of, at, from, floats_mut(to));
+                    } else {
+                        let narrowed = &mut self.halves[..width];
+                        narrow(isa, from, narrowed);
+                        put(of, at, narrowed, halves_mut(to));
                     }
                 }
             }
@@ -121,17 +133,17 @@ impl KvCache {
     /// Makes codes of a page.
     fn seal(&mut self, page: usize) {
         let bits = self.kind.code_bits().unwrap_or_default();
-        let (full, words) = (self.full.page(page), self.coded.page_mut(page));
+        self.coded.write(page);
         for (of, width) in self.shape.parts() {
             for head in 0..self.shape.kv_heads {
-                let x = Stored::F16(&halves(full)[full_place(&self.shape, of, head)]);
-                let x = widen(self.isa, &x, PAGE, width, None, &mut self.rows);
-                let (codes, ranges) = coded_place(&self.shape, bits, of, head);
-                let (codes, ranges) = words[codes.start..ranges.end].split_at_mut(codes.len());
-                let (codes, ranges) = (bytemuck::cast_slice_mut(codes), floats_mut(ranges));
+                let part = part(&self.shape, of, head);
+                let full = halves(self.full.part(page, part));
+                let x = &mut self.decoded[..full.len()];
+                decode(self.isa, of, width, &Stored::F16(full), x);
+                let (codes, ranges) = coded_words_mut(of, bits, width, self.coded.part_mut(page, part));
                 match of {
-                    Of::Keys => encode_channels(bits, x, width, codes, ranges),
-                    Of::Values => encode_tokens(bits, x, width, codes, ranges),
+                    Of::Keys => encode_keys(bits, x, codes, ranges),
+                    Of::Values => encode_values(bits, x, width, codes, ranges),
                 }
             }
         }
@@ -140,12 +152,14 @@ impl KvCache {
     /// Makes of its codes a page that has none.
     fn unseal(&mut self, page: usize) {
         let bits = self.kind.code_bits().unwrap_or_default();
+        self.full.clear(page);
         for (of, width) in self.shape.parts() {
             for head in 0..self.shape.kv_heads {
-                let coded = coded(&self.shape, bits, self.coded.page(page), of, head);
-                let x = widen(self.isa, &coded, PAGE, width, None, &mut self.rows);
-                let place = full_place(&self.shape, of, head);
-                narrow(self.isa, x, &mut halves_mut(self.full.any_mut(page))[place]);
+                let part = part(&self.shape, of, head);
+                let full = halves_mut(self.full.part_mut(page, part));
+                let x = &mut self.decoded[..full.len()];
+                decode(self.isa, of, width, &coded(of, bits, width, self.coded.part(page, part)), x);
+                narrow(self.isa, x, full);
             }
         }
     }
@@ -222,80 +236,93 @@ impl KvCache {
         self.sealed = sealed;
     }
 
-    /// The first `positions` positions of a page, of one head, as a query at position `at` reads them.
-    pub(crate) fn block(&self, head: usize, page: usize, positions: usize, at: usize) -> Block<'_> {
+    /// A page of one head, as a query at position `at` reads it.
+    pub(crate) fn block(&self, head: usize, page: usize, at: usize) -> Block<'_> {
         let is_coded = self.has_codes() && page < coded_before(at);
-        let stored = |of: Of| match self.kind.code_bits() {
-            Some(bits) if is_coded => coded(&self.shape, bits, self.coded.page(page), of, head),
-            _ => {
-                let (page, place) = (self.full.page(page), full_place(&self.shape, of, head));
-                match self.kind {
-                    KvKind::F32 => Stored::F32(&floats(page)[place]),
-                    _ => Stored::F16(&halves(page)[place]),
-                }
+        let stored = |of: Of, width: usize| {
+            let part = part(&self.shape, of, head);
+            match self.kind.code_bits() {
+                Some(bits) if is_coded => coded(of, bits, width, self.coded.part(page, part)),
+                _ if self.kind == KvKind::F32 => Stored::F32(floats(self.full.part(page, part))),
+                _ => Stored::F16(halves(self.full.part(page, part))),
             }
         };
-        let values = (!self.shape.shared).then(|| stored(Of::Values));
-        Block { positions, keys: stored(Of::Keys), values }
+        let values = (!self.shape.shared).then(|| stored(Of::Values, self.shape.value));
+        Block { keys: stored(Of::Keys, self.shape.key), values }
     }
 }
 
 impl KvCache {
-    /// Keys and values of one head for `positions`, as a query at position `at` reads them: `[positions, elements of a key]`, and rows
-    /// that begin with a value each. For an oracle: it allocates.
+    /// Keys and values of one head for `positions`, as a query at position `at` reads them: `[positions, elements of a key]`, and
+    /// `[positions, elements of a value]`. For an oracle: it allocates.
     pub(crate) fn rows(&self, head: usize, positions: Range<usize>, at: usize) -> (Vec<f32>, Vec<f32>) {
         let KvShape { key, value, .. } = self.shape;
-        let (mut keys, mut values) = (vec![], vec![]);
-        let mut room = vec![0.0; PAGE * key.max(value)];
+        let (mut all_keys, mut all_values) = (vec![], vec![]);
+        let mut room = vec![0.0; self.shape.head_elements()];
         for page in positions.start / PAGE..positions.end.div_ceil(PAGE) {
             let rows = positions.start.saturating_sub(page * PAGE)..PAGE.min(positions.end - page * PAGE);
-            let block = self.block(head, page, rows.end, at);
-            let mut add = |to: &mut Vec<f32>, stored: &Stored<'_>, width: usize| {
-                to.extend(
-                    &widen(Isa::Scalar, stored, rows.end, width, None, &mut room)[rows.start * width..],
-                );
+            let block = self.block(head, page, at);
+            keys(Isa::Scalar, &block.keys, key, &mut room);
+            let channels = |count: usize, room: &[f32]| -> Vec<f32> {
+                rows.clone().flat_map(|row| (0..count).map(move |i| room[i * PAGE + row])).collect()
             };
-            add(&mut keys, &block.keys, key);
-            match &block.values {
-                Some(stored) => add(&mut values, stored, value),
-                None => add(&mut values, &block.keys, key),
+            all_keys.extend(channels(key, &room));
+            if let Some(stored) = &block.values {
+                values(Isa::Scalar, stored, value, &mut room);
+                let room = &room;
+                let row = |row: usize| (0..value).map(move |i| room[value_place(value, row, i)]);
+                all_values.extend(rows.clone().flat_map(row));
+            } else {
+                all_values.extend(channels(value, &room));
             }
         }
-        (keys, values)
+        (all_keys, all_values)
     }
 }
 
-/// The elements of a page without codes that the rows of a head take.
-fn full_place(shape: &KvShape, of: Of, head: usize) -> Range<usize> {
-    let (before, width) = match of {
-        Of::Keys => (0, shape.key),
-        Of::Values => (shape.kv_heads * PAGE * shape.key, shape.value),
-    };
-    let start = before + head * PAGE * width;
-    start..start + PAGE * width
+/// Writes a key or value to place `at` of a page.
+fn put<T: Copy>(of: Of, at: usize, from: &[T], page: &mut [T]) {
+    match of {
+        Of::Keys => page.chunks_exact_mut(PAGE).zip(from).for_each(|(channel, x)| channel[at] = *x),
+        Of::Values => {
+            let width = from.len();
+            for (group, from) in from.chunks(GROUP).enumerate() {
+                let place = value_place(width, at, group * GROUP);
+                page[place..place + from.len()].copy_from_slice(from);
+            }
+        }
+    }
 }
 
-/// The words of a page of codes that the codes of a head take, and those of its ranges, which follow.
-fn coded_place(shape: &KvShape, bits: u32, of: Of, head: usize) -> (Range<usize>, Range<usize>) {
-    let words = |of: Of, width: usize| (PAGE * code_bytes(bits, width) / 4, of.ranges(width));
-    let keys = words(Of::Keys, shape.key);
-    let (before, (codes, ranges)) = match of {
-        Of::Keys => (0, keys),
-        Of::Values => (shape.kv_heads * (keys.0 + keys.1), words(Of::Values, shape.value)),
-    };
-    let start = before + head * (codes + ranges);
-    (start..start + codes, start + codes..start + codes + ranges)
+/// What a page of a head stands for.
+fn decode(isa: Isa, of: Of, width: usize, stored: &Stored<'_>, to: &mut [f32]) {
+    match of {
+        Of::Keys => keys(isa, stored, width, to),
+        Of::Values => values(isa, stored, width, to),
+    }
 }
 
-/// The codes of a head in a page of them.
-fn coded<'a>(shape: &KvShape, bits: u32, page: &'a [u32], of: Of, head: usize) -> Stored<'a> {
-    let (codes, ranges) = coded_place(shape, bits, of, head);
-    let (codes, ranges) = (bytemuck::cast_slice(&page[codes]), floats(&page[ranges]));
-    let ranges = match of {
-        Of::Keys => Ranges::Channels(ranges),
-        Of::Values => Ranges::Tokens(ranges),
-    };
-    Stored::Coded(Coded { bits, codes, ranges })
+/// The part of a page that a head has.
+fn part(shape: &KvShape, of: Of, head: usize) -> usize {
+    head + if of == Of::Values { shape.kv_heads } else { 0 }
+}
+
+/// How many words codes take.
+fn code_words(of: Of, bits: u32, width: usize) -> usize {
+    // There are as many: they have been asked for.
+    of.code_bytes(bits, width).map_or(0, |bytes| bytes as usize / 4)
+}
+
+/// The codes of a head in a page, of its part.
+fn coded(of: Of, bits: u32, width: usize, words: &[u32]) -> Stored<'_> {
+    let (codes, ranges) = words.split_at(code_words(of, bits, width));
+    Stored::Coded(Coded { bits, codes: bytemuck::cast_slice(codes), ranges: floats(ranges) })
+}
+
+/// The same, to be written, and what they mean.
+fn coded_words_mut(of: Of, bits: u32, width: usize, words: &mut [u32]) -> (&mut [u8], &mut [f32]) {
+    let (codes, ranges) = words.split_at_mut(code_words(of, bits, width));
+    (bytemuck::cast_slice_mut(codes), floats_mut(ranges))
 }
 
 fn floats(words: &[u32]) -> &[f32] {
@@ -347,7 +374,7 @@ impl SharedPages {
             if (page + 1) * PAGE <= len {
                 pages.adopt(page, shared);
             } else {
-                pages.any_mut(page).copy_from_slice(shared);
+                pages.copy(page, shared);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quant::attention::{code_bytes, token_groups};
+use quant::attention::{GROUP, padded};
 
 use super::pages::{PAGE, ring};
 
@@ -120,21 +120,24 @@ impl KvShape {
     }
 
     /// Bytes of a page that has no codes.
-    pub(super) fn full_bytes(&self, kind: KvKind) -> Option<u64> {
-        self.parts().try_fold(0u64, |sum, (_, width)| {
-            let part = [PAGE, self.kv_heads, width, kind.element()];
-            sum.checked_add(part.into_iter().try_fold(1u64, |a, b| a.checked_mul(b as u64))?)
-        })
+    fn full_bytes(&self, kind: KvKind) -> Option<u64> {
+        self.parts().try_fold(0u64, |sum, (of, width)| self.add_heads(sum, of.full_bytes(kind, width)))
     }
 
     /// Bytes of a page of codes; 0 if the kind has none.
-    pub(super) fn coded_bytes(&self, kind: KvKind) -> Option<u64> {
+    fn coded_bytes(&self, kind: KvKind) -> Option<u64> {
         let Some(bits) = kind.code_bits() else { return Some(0) };
-        self.parts().try_fold(0u64, |sum, (of, width)| {
-            let codes = (code_bytes(bits, width) as u64).checked_mul(PAGE as u64)?;
-            let head = codes.checked_add((of.ranges(width) as u64).checked_mul(4)?)?;
-            sum.checked_add(head.checked_mul(self.kv_heads as u64)?)
-        })
+        self.parts().try_fold(0u64, |sum, (of, width)| self.add_heads(sum, of.coded_bytes(bits, width)))
+    }
+
+    /// Adds `bytes` for each head.
+    fn add_heads(&self, sum: u64, bytes: Option<u64>) -> Option<u64> {
+        sum.checked_add(bytes?.checked_mul(self.kv_heads as u64)?)
+    }
+
+    /// Elements of the keys or the values of a head in a page, whichever are more.
+    pub(super) fn head_elements(&self) -> usize {
+        PAGE * Of::Keys.elements(self.key).max(Of::Values.elements(self.value))
     }
 
     /// The parts that are stored, and the elements of each: keys, and values unless they are part of these.
@@ -160,11 +163,34 @@ pub(super) enum Of {
 }
 
 impl Of {
+    /// Elements that a position takes.
+    fn elements(self, width: usize) -> usize {
+        match self {
+            Of::Keys => width,
+            Of::Values => padded(width),
+        }
+    }
+
+    /// Bytes of a head in a page that has no codes.
+    pub(super) fn full_bytes(self, kind: KvKind, width: usize) -> Option<u64> {
+        (PAGE as u64 * kind.element() as u64).checked_mul(self.elements(width) as u64)
+    }
+
+    /// Bytes of the codes of a head in a page.
+    pub(super) fn code_bytes(self, bits: u32, width: usize) -> Option<u64> {
+        (PAGE as u64 * u64::from(bits) / 8).checked_mul(self.elements(width) as u64)
+    }
+
+    /// Bytes of a head in a page of codes: the codes, then what they mean.
+    pub(super) fn coded_bytes(self, bits: u32, width: usize) -> Option<u64> {
+        self.code_bytes(bits, width)?.checked_add((self.ranges(width) as u64).checked_mul(4)?)
+    }
+
     /// Floats that say what the codes of a head and a page mean: keys have ranges by channel, values by position.
-    pub(super) fn ranges(self, width: usize) -> usize {
+    fn ranges(self, width: usize) -> usize {
         match self {
             Of::Keys => 2 * width,
-            Of::Values => 2 * PAGE * token_groups(width),
+            Of::Values => 2 * PAGE * width.div_ceil(GROUP),
         }
     }
 }

@@ -1,21 +1,31 @@
-//! Keys and values as a cache stores them.
+//! Keys and values as a cache stores them, in pages of [`POSITIONS`] positions.
 //!
-//! Codes are those of KIVI (Liu et al. 2024, arXiv 2402.02750): an element is `scale * code + least`, where keys have a scale and a
-//! least value for each channel of some positions, and values for each position and some channels.
+//! Both are rows of few elements that lie one after the other, so that a page is read in the order of its addresses and no sum
+//! goes across a vector:
+//!
+//! - keys by channel, `[d, POSITIONS]`, since a score is a sum over channels;
+//! - values by position, `[POSITIONS, GROUP]` for each [`GROUP`] elements of a value, and for what is left over rows of 32 or 64.
+//!
+//! Codes are those of KIVI (Liu et al. 2024, arXiv 2402.02750): an element is `scale * code + least`, with a scale and a least
+//! value for each row, which is a channel of the keys or [`GROUP`] elements of a value.
 
 use crate::Isa;
 use crate::float16::Half;
 use crate::isa::per_isa;
-use crate::lanes::{Lanes, for_16_lanes, prefetch};
+use crate::lanes::{Lanes, for_16_lanes, prefetch_far};
 
-/// Channels of a value that share a scale.
-const GROUP: usize = 64;
+/// Positions of a page.
+pub const POSITIONS: usize = 64;
+/// Elements of a value that lie together.
+pub const GROUP: usize = 64;
 /// Elements that are decoded at once.
+const PART: usize = 32;
+/// Lanes of a vector.
 const LANES: usize = 16;
 /// Bytes that memory gives at once.
 const LINE: usize = 64;
 
-/// Rows of a cache, one for each position.
+/// Elements of a page of keys or values, of one head.
 #[derive(Clone, Copy, Debug)]
 pub enum Stored<'a> {
     /// As they are computed.
@@ -26,104 +36,226 @@ pub enum Stored<'a> {
     Coded(Coded<'a>),
 }
 
-/// Rows of unsigned codes.
+/// Unsigned codes. Those of 4 bits lie in parts of 32: byte `i` has code `i` in its low half and code `i + 16` in its high half.
 #[derive(Clone, Copy, Debug)]
 pub struct Coded<'a> {
     /// 8 or 4.
     pub bits: u32,
-    /// Rows of [`code_bytes`] each.
+    /// The codes of the elements, in the same order.
     pub codes: &'a [u8],
-    /// What the codes mean.
-    pub ranges: Ranges<'a>,
+    /// Of keys a scale of each channel, then the least value of each: `[2, d]`. Of values the same of each position, for each
+    /// [`GROUP`] elements: `[groups, 2, POSITIONS]`.
+    pub ranges: &'a [f32],
 }
 
-/// Scales and least values of codes.
-#[derive(Clone, Copy, Debug)]
-pub enum Ranges<'a> {
-    /// A scale of each channel, then the least value of each: `[2, channels]`.
-    Channels(&'a [f32]),
-    /// For each position, a scale of each of its [`token_groups`], then the least value of each: `[positions, 2, groups]`.
-    Tokens(&'a [f32]),
+/// Elements that a row of `count` elements takes: a multiple of 32.
+pub const fn padded(count: usize) -> usize {
+    count.div_ceil(PART) * PART
 }
 
-/// Bytes of a row of `width` codes. Codes of 4 bits lie in blocks of 32: byte `i` has code `i` in its low half and code `i + 16`
-/// in its high half.
-pub const fn code_bytes(bits: u32, width: usize) -> usize {
-    if bits == 8 {
-        width
-    } else {
-        let rest = width % 32;
-        width / 32 * 16 + if rest < 16 { rest } else { 16 }
+/// The place of element `i` of the value at `position` of a page, of values of `width` elements.
+#[inline(always)]
+pub const fn value_place(width: usize, position: usize, i: usize) -> usize {
+    let (group, within) = (i / GROUP, i % GROUP);
+    let left = width - group * GROUP;
+    let row = padded(if left < GROUP { left } else { GROUP });
+    group * GROUP * POSITIONS + position * row + within
+}
+
+/// Rows of elements, with what their codes mean.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) kind: Kind,
+    pub(super) start: *const u8,
+    /// Scales and least values of the rows, where they have codes.
+    pub(super) ranges: Option<(&'a [f32], &'a [f32])>,
+}
+
+/// What an element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    F32,
+    F16,
+    U8,
+    U4,
+}
+
+/// Calls `$of::<E>` with the elements `E` of a kind.
+macro_rules! for_elements {
+    ($kind:expr, $of:ident, $isa:expr) => {
+        match $kind {
+            $crate::attention::stored::Kind::F32 => $of::<$crate::attention::stored::F32>($isa),
+            $crate::attention::stored::Kind::F16 => $of::<$crate::attention::stored::F16>($isa),
+            $crate::attention::stored::Kind::U8 => $of::<$crate::attention::stored::U8>($isa),
+            $crate::attention::stored::Kind::U4 => $of::<$crate::attention::stored::U4>($isa),
+        }
+    };
+}
+pub(super) use for_elements;
+
+impl<'a> Stored<'a> {
+    /// `count` rows of `width` elements, of which the first is row `first` of rows as wide, and the ranges begin at `ranges`.
+    fn rows(&self, first: usize, count: usize, width: usize, ranges: usize) -> Rows<'a> {
+        let (from, len) = (first * width, count * width);
+        let (kind, start) = match self {
+            Stored::F32(all) => (Kind::F32, all[from..][..len].as_ptr().cast()),
+            Stored::F16(all) => (Kind::F16, all[from..][..len].as_ptr().cast()),
+            Stored::Coded(Coded { bits: 8, codes, .. }) => (Kind::U8, codes[from..][..len].as_ptr()),
+            Stored::Coded(Coded { codes, .. }) => (Kind::U4, codes[from / 2..][..len / 2].as_ptr()),
+        };
+        let ranges = match self {
+            Stored::Coded(coded) => Some(coded.ranges[ranges..][..2 * count].split_at(count)),
+            _ => None,
+        };
+        Rows { kind, start, ranges }
+    }
+
+    /// The `d` channels of keys, rows of [`POSITIONS`].
+    ///
+    /// # Panics
+    /// If they are not there.
+    pub(super) fn channels(&self, d: usize) -> Rows<'a> {
+        self.rows(0, d, POSITIONS, 0)
+    }
+
+    /// The [`POSITIONS`] rows of a group of values of `width` elements.
+    ///
+    /// # Panics
+    /// If they are not there.
+    pub(super) fn group(&self, width: usize, group: usize) -> Rows<'a> {
+        let row = padded((width - group * GROUP).min(GROUP));
+        // The groups before have rows of `GROUP`.
+        let first = group * GROUP * POSITIONS / row;
+        self.rows(first, POSITIONS, row, group * 2 * POSITIONS)
     }
 }
 
-/// Groups of channels that have a scale of their own in each value.
-pub const fn token_groups(width: usize) -> usize {
-    width.div_ceil(GROUP)
+/// Elements that are read as floats, without what their codes mean.
+pub(super) trait Element {
+    /// Bytes of [`PART`] elements.
+    const BYTES: usize;
+
+    /// The [`PART`] elements at `p`.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn part<V: Lanes>(p: *const u8) -> [V::F; 2];
 }
 
-impl Stored<'_> {
-    /// Where they begin.
-    fn start(&self) -> *const u8 {
-        match self {
-            Stored::F32(rows) => rows.as_ptr().cast(),
-            Stored::F16(rows) => rows.as_ptr().cast(),
-            Stored::Coded(coded) => coded.codes.as_ptr(),
+pub(super) struct F32;
+pub(super) struct F16;
+pub(super) struct U8;
+pub(super) struct U4;
+
+impl Element for F32 {
+    const BYTES: usize = 4 * PART;
+
+    #[inline(always)]
+    unsafe fn part<V: Lanes>(p: *const u8) -> [V::F; 2] {
+        // SAFETY: as this function.
+        unsafe { [V::load_f(p.cast()), V::load_f(p.cast::<f32>().add(LANES))] }
+    }
+}
+
+impl Element for F16 {
+    const BYTES: usize = 2 * PART;
+
+    #[inline(always)]
+    unsafe fn part<V: Lanes>(p: *const u8) -> [V::F; 2] {
+        // SAFETY: as this function.
+        unsafe { [V::load_half(p), V::load_half(p.add(2 * LANES))] }
+    }
+}
+
+impl Element for U8 {
+    const BYTES: usize = PART;
+
+    #[inline(always)]
+    unsafe fn part<V: Lanes>(p: *const u8) -> [V::F; 2] {
+        // SAFETY: as this function.
+        unsafe { [V::to_f(V::load_u8(p)), V::to_f(V::load_u8(p.add(LANES)))] }
+    }
+}
+
+impl Element for U4 {
+    const BYTES: usize = PART / 2;
+
+    #[inline(always)]
+    unsafe fn part<V: Lanes>(p: *const u8) -> [V::F; 2] {
+        // SAFETY: as this function.
+        unsafe {
+            let codes = V::load_u8(p);
+            [V::to_f(V::and(codes, 0xF)), V::to_f(V::shr(codes, 4))]
         }
     }
 }
 
-/// The rows as f32, `[n, width]`: themselves, or decoded into `room`. While they are, memory is asked for `next`, which has rows of
-/// the same kind.
-///
-/// # Panics
-/// If there are fewer than `n` rows of `width` elements, or the room is too small.
-pub fn widen<'a>(
-    isa: Isa,
-    rows: &Stored<'a>,
-    n: usize,
-    width: usize,
-    next: Option<&Stored<'_>>,
-    room: &'a mut [f32],
-) -> &'a [f32] {
-    let next = next.map_or(std::ptr::null(), Stored::start);
-    match *rows {
-        Stored::F32(rows) => &rows[..n * width],
-        Stored::F16(rows) => {
-            let (rows, room) = (&rows[..n * width], &mut room[..n * width]);
-            // SAFETY: the instructions are there, since an `Isa` is a witness of its own; both have the same length.
-            unsafe { halves_of(isa)(rows, next, room) }
-            room
+for_16_lanes! {
+    /// `count` elements as floats.
+    ///
+    /// # Safety
+    /// `count` is a multiple of [`PART`]; as many are at `from`, and room for them at `to`.
+    fn floats_of<E: Element>(count: usize, from: *const u8, to: *mut f32) = floats
+}
+
+/// # Safety
+/// As [`Lanes`] and [`floats_of`].
+#[inline(always)]
+unsafe fn floats<V: Lanes, E: Element>(count: usize, from: *const u8, to: *mut f32) {
+    for i in 0..count / PART {
+        // SAFETY: as this function.
+        unsafe {
+            let [a, b] = E::part::<V>(from.add(i * E::BYTES));
+            V::store_f(to.add(i * PART), a);
+            V::store_f(to.add(i * PART + LANES), b);
         }
-        Stored::Coded(Coded { bits, codes, ranges }) => {
-            let room = &mut room[..n * width];
-            let codes = codes[..n * code_bytes(bits, width)].chunks_exact(code_bytes(bits, width));
-            for (t, (codes, row)) in codes.zip(room.chunks_exact_mut(width)).enumerate() {
-                if !next.is_null() {
-                    for line in (0..codes.len()).step_by(LINE) {
-                        prefetch(next.wrapping_add(t * codes.len() + line));
-                    }
-                }
-                match ranges {
-                    Ranges::Channels(ranges) => {
-                        let (scales, leasts) = ranges.split_at(width);
-                        assert!(leasts.len() == width);
-                        // SAFETY: as above; all are of one row.
-                        unsafe { channels_of(isa)(bits, codes, scales, leasts, row) }
-                    }
-                    Ranges::Tokens(ranges) => {
-                        let groups = token_groups(width);
-                        let (scales, leasts) = ranges[t * 2 * groups..][..2 * groups].split_at(groups);
-                        for (group, row) in row.chunks_mut(GROUP).enumerate() {
-                            let codes = &codes[code_bytes(bits, group * GROUP)..];
-                            // SAFETY: as above; a group begins with a byte of its own.
-                            unsafe { tokens_of(isa)(bits, codes, scales[group], leasts[group], row) }
-                        }
-                    }
+    }
+}
+
+/// Asks for the cache lines of row `i` of `parts` parts at `next`, if anything is there.
+#[inline(always)]
+pub(super) fn ask<E: Element>(next: *const u8, i: usize, parts: usize) {
+    let (start, end) = (i * parts * E::BYTES, (i + 1) * parts * E::BYTES);
+    if !next.is_null() {
+        for line in (start.next_multiple_of(LINE)..end).step_by(LINE) {
+            prefetch_far(next.wrapping_add(line));
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// What `count` rows of `width` elements, a multiple of [`PART`], stand for, in `to`.
+    pub(super) fn decoded(&self, isa: Isa, count: usize, width: usize, to: &mut [f32]) {
+        let to = &mut to[..count * width];
+        // SAFETY: the instructions are there, since an `Isa` is a witness of its own; as many elements are there.
+        unsafe { for_elements!(self.kind, floats_of, isa)(count * width, self.start, to.as_mut_ptr()) }
+        if let Some((scales, leasts)) = self.ranges {
+            for (row, (scale, least)) in to.chunks_exact_mut(width).zip(scales.iter().zip(leasts)) {
+                for x in row {
+                    *x = *x * scale + least;
                 }
             }
-            room
         }
+    }
+}
+
+/// What a page of keys of `d` elements stands for, `[d, POSITIONS]`, in `to`.
+///
+/// # Panics
+/// If the keys are not there, or the room is too small.
+pub fn keys(isa: Isa, stored: &Stored<'_>, d: usize, to: &mut [f32]) {
+    stored.channels(d).decoded(isa, d, POSITIONS, to);
+}
+
+/// What a page of values of `width` elements stands for, in the places that [`value_place`] says, in `to`.
+///
+/// # Panics
+/// If the values are not there, or the room is too small.
+pub fn values(isa: Isa, stored: &Stored<'_>, width: usize, to: &mut [f32]) {
+    for group in 0..width.div_ceil(GROUP) {
+        let row = padded((width - group * GROUP).min(GROUP));
+        let to = &mut to[group * GROUP * POSITIONS..];
+        stored.group(width, group).decoded(isa, POSITIONS, row, to);
     }
 }
 
@@ -141,184 +273,57 @@ fn narrow_body<const FMA: bool>(x: &[f32], out: &mut [u16]) {
     }
 }
 
-for_16_lanes! {
-    /// # Safety
-    /// Both have the same length.
-    fn halves_of<>(rows: &[u16], next: *const u8, out: &mut [f32]) = halves
-}
-
-for_16_lanes! {
-    /// # Safety
-    /// All are of one row.
-    fn channels_of<>(bits: u32, codes: &[u8], scales: &[f32], leasts: &[f32], out: &mut [f32]) = channels
-}
-
-for_16_lanes! {
-    /// # Safety
-    /// `codes` are those of `out` at least.
-    fn tokens_of<>(bits: u32, codes: &[u8], scale: f32, least: f32, out: &mut [f32]) = tokens
-}
-
-/// # Safety
-/// As [`Lanes`] and [`halves_of`].
-#[inline(always)]
-unsafe fn halves<V: Lanes>(rows: &[u16], next: *const u8, out: &mut [f32]) {
-    let whole = out.len() / LANES * LANES;
-    for i in (0..whole).step_by(LANES) {
-        if (2 * i).is_multiple_of(LINE) && !next.is_null() {
-            prefetch(next.wrapping_add(2 * i));
-        }
-        // SAFETY: there are `LANES` elements at `i` in both.
-        unsafe { V::store_f(out.as_mut_ptr().add(i), V::load_half(rows.as_ptr().add(i).cast())) }
-    }
-    for (out, bits) in out[whole..].iter_mut().zip(&rows[whole..]) {
-        *out = Half::from_bits(*bits).to_f32();
-    }
-}
-
-/// # Safety
-/// As [`Lanes`] and [`channels_of`].
-#[inline(always)]
-unsafe fn channels<V: Lanes>(bits: u32, codes: &[u8], scales: &[f32], leasts: &[f32], out: &mut [f32]) {
-    // SAFETY: `LANES` channels at `i` are in all of them.
-    let at = |i: usize| unsafe { (V::load_f(scales.as_ptr().add(i)), V::load_f(leasts.as_ptr().add(i))) };
-    // SAFETY: as this function.
-    unsafe { decode::<V>(bits, codes, at, |i| (scales[i], leasts[i]), out) }
-}
-
-/// # Safety
-/// As [`Lanes`] and [`tokens_of`].
-#[inline(always)]
-unsafe fn tokens<V: Lanes>(bits: u32, codes: &[u8], scale: f32, least: f32, out: &mut [f32]) {
-    // SAFETY: as this function.
-    unsafe {
-        let all = (V::splat_f(scale), V::splat_f(least));
-        decode::<V>(bits, codes, |_| all, |_| (scale, least), out);
-    }
-}
-
-/// `scale * code + least`, with the scales and least values of the `LANES` channels from one on, and of one.
+/// Codes of a page of keys, `[d, POSITIONS]`, and what they mean: `ranges` is `[2, d]`.
 ///
-/// # Safety
-/// As [`Lanes`]; `codes` are those of `out` at least.
-#[inline(always)]
-unsafe fn decode<V: Lanes>(
-    bits: u32,
-    codes: &[u8],
-    at: impl Fn(usize) -> (V::F, V::F),
-    one: impl Fn(usize) -> (f32, f32),
-    out: &mut [f32],
-) {
-    let (width, p) = (out.len(), out.as_mut_ptr());
-    let whole = if bits == 8 { width / LANES * LANES } else { width / 32 * 32 };
-    let mut i = 0;
-    while i < whole {
-        // SAFETY: as this function: the block of 16 or 32 codes at `i` is there.
-        unsafe {
-            let block = V::load_u8(codes.as_ptr().add(if bits == 8 { i } else { i / 2 }));
-            let (scale, least) = at(i);
-            if bits == 8 {
-                V::store_f(p.add(i), V::fma(V::to_f(block), scale, least));
-            } else {
-                V::store_f(p.add(i), V::fma(V::to_f(V::and(block, 0xF)), scale, least));
-                let (scale, least) = at(i + LANES);
-                V::store_f(p.add(i + LANES), V::fma(V::to_f(V::shr(block, 4)), scale, least));
+/// # Panics
+/// If the lengths do not fit.
+pub fn encode_keys(bits: u32, x: &[f32], codes: &mut [u8], ranges: &mut [f32]) {
+    encode_rows(bits, x, POSITIONS, POSITIONS, codes, ranges);
+}
+
+/// Codes of a page of values of `width` elements in the places that [`value_place`] says, and what they mean: `ranges` is
+/// `[groups, 2, POSITIONS]`.
+///
+/// # Panics
+/// If the lengths do not fit.
+pub fn encode_values(bits: u32, x: &[f32], width: usize, codes: &mut [u8], ranges: &mut [f32]) {
+    const PAGE: usize = GROUP * POSITIONS;
+    let groups = x.chunks(PAGE).zip(codes.chunks_mut(PAGE * bits as usize / 8));
+    assert!(x.len() == POSITIONS * padded(width) && ranges.len() == width.div_ceil(GROUP) * 2 * POSITIONS);
+    for ((group, (x, codes)), ranges) in groups.enumerate().zip(ranges.chunks_exact_mut(2 * POSITIONS)) {
+        let count = (width - group * GROUP).min(GROUP);
+        encode_rows(bits, x, padded(count), count, codes, ranges);
+    }
+}
+
+/// Codes of rows of `width` elements, of which the first `count` count.
+fn encode_rows(bits: u32, x: &[f32], width: usize, count: usize, codes: &mut [u8], ranges: &mut [f32]) {
+    assert!(codes.len() * 8 == x.len() * bits as usize && ranges.len() * width == 2 * x.len());
+    let (scales, leasts) = ranges.split_at_mut(x.len() / width);
+    let codes = codes.chunks_exact_mut(width * bits as usize / 8);
+    let ranges = scales.iter_mut().zip(leasts);
+    for ((x, codes), (scale, least)) in x.chunks_exact(width).zip(codes).zip(ranges) {
+        let most = x[..count].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        *least = x[..count].iter().copied().fold(f32::INFINITY, f32::min);
+        *scale = (most - *least) / ((1u32 << bits) - 1) as f32;
+        // All numbers may be the same.
+        let inverse = if *scale > 0.0 { 1.0 / *scale } else { 0.0 };
+        let code = |x: f32| nearest(bits, x, inverse, *least);
+        if bits == 8 {
+            codes.iter_mut().zip(x).for_each(|(to, x)| *to = code(*x));
+        } else {
+            for (x, codes) in x.chunks_exact(PART).zip(codes.chunks_exact_mut(PART / 2)) {
+                let (low, high) = x.split_at(PART / 2);
+                for (to, (low, high)) in codes.iter_mut().zip(low.iter().zip(high)) {
+                    *to = code(*low) | code(*high) << 4;
+                }
             }
         }
-        i += if bits == 8 { LANES } else { 2 * LANES };
     }
-    for (i, out) in out.iter_mut().enumerate().skip(whole) {
-        let (scale, least) = one(i);
-        *out = f32::from(code(bits, codes, i)).mul_add(scale, least);
-    }
-}
-
-/// Code `i` of a row.
-fn code(bits: u32, codes: &[u8], i: usize) -> u8 {
-    if bits == 8 {
-        codes[i]
-    } else {
-        let byte = codes[i / 32 * 16 + i % 16];
-        if i % 32 < 16 { byte & 0xF } else { byte >> 4 }
-    }
-}
-
-/// The scale of codes for numbers from `least` to `most`.
-fn step(bits: u32, least: f32, most: f32) -> f32 {
-    (most - least) / ((1u32 << bits) - 1) as f32
-}
-
-/// One divided by a scale; 0 where all numbers are the same.
-fn inverse(scale: f32) -> f32 {
-    if scale > 0.0 { 1.0 / scale } else { 0.0 }
 }
 
 /// The nearest code.
 fn nearest(bits: u32, x: f32, inverse: f32, least: f32) -> u8 {
     // A number that is none becomes 0.
     (((x - least) * inverse).round_ties_even() as u8).min(((1u32 << bits) - 1) as u8)
-}
-
-/// Codes of a row, whose elements have the inverse scales and least values that `of` says.
-#[inline(always)]
-fn codes_of(bits: u32, x: &[f32], of: impl Fn(usize) -> (f32, f32), codes: &mut [u8]) {
-    let code = |i: usize| {
-        let (inverse, least) = of(i);
-        nearest(bits, x[i], inverse, least)
-    };
-    if bits == 8 {
-        for (i, to) in codes.iter_mut().enumerate() {
-            *to = code(i);
-        }
-    } else {
-        for (i, to) in codes.iter_mut().enumerate() {
-            let low = i / 16 * 32 + i % 16;
-            *to = code(low) | if low + 16 < x.len() { code(low + 16) << 4 } else { 0 };
-        }
-    }
-}
-
-/// Codes of rows `x`, `[n, width]`, each channel by its own range: `ranges` is that of [`Ranges::Channels`].
-///
-/// # Panics
-/// If the lengths do not fit.
-pub fn encode_channels(bits: u32, x: &[f32], width: usize, codes: &mut [u8], ranges: &mut [f32]) {
-    let bytes = code_bytes(bits, width);
-    assert!(ranges.len() == 2 * width && codes.len() * width == x.len() * bytes);
-    let (scales, leasts) = ranges.split_at_mut(width);
-    // The largest first, where the scales come.
-    scales.fill(f32::NEG_INFINITY);
-    leasts.fill(f32::INFINITY);
-    for x in x.chunks_exact(width) {
-        for ((most, least), x) in scales.iter_mut().zip(&mut *leasts).zip(x) {
-            (*most, *least) = (most.max(*x), least.min(*x));
-        }
-    }
-    for (scale, least) in scales.iter_mut().zip(&*leasts) {
-        *scale = step(bits, *least, *scale);
-    }
-    for (x, codes) in x.chunks_exact(width).zip(codes.chunks_exact_mut(bytes)) {
-        codes_of(bits, x, |i| (inverse(scales[i]), leasts[i]), codes);
-    }
-}
-
-/// Codes of rows `x`, `[n, width]`, each group of channels of a row by its own range: `ranges` is that of [`Ranges::Tokens`].
-///
-/// # Panics
-/// If the lengths do not fit.
-pub fn encode_tokens(bits: u32, x: &[f32], width: usize, codes: &mut [u8], ranges: &mut [f32]) {
-    let (bytes, groups) = (code_bytes(bits, width), token_groups(width));
-    assert!(ranges.len() * width == x.len() * 2 * groups && codes.len() * width == x.len() * bytes);
-    let rows = x.chunks_exact(width).zip(codes.chunks_exact_mut(bytes));
-    for ((x, codes), ranges) in rows.zip(ranges.chunks_exact_mut(2 * groups)) {
-        let (scales, leasts) = ranges.split_at_mut(groups);
-        let codes = codes.chunks_mut(code_bytes(bits, GROUP));
-        for (((x, codes), scale), least) in x.chunks(GROUP).zip(codes).zip(scales).zip(leasts) {
-            let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            *least = x.iter().copied().fold(f32::INFINITY, f32::min);
-            *scale = step(bits, *least, most);
-            let (inverse, least) = (inverse(*scale), *least);
-            codes_of(bits, x, |_| (inverse, least), codes);
-        }
-    }
 }

@@ -87,31 +87,6 @@ unsafe fn dot_vnni<const BITS: u32, const M: usize>(
     }
 }
 
-/// The lanes of each added: `i` and `i + 4`, then `i` and `i + 2`, then the last two.
-#[inline(always)]
-pub(super) unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
-    unsafe {
-        let ab = _mm256_add_ps(
-            _mm256_permute2f128_ps::<0x20>(a[0], a[1]),
-            _mm256_permute2f128_ps::<0x31>(a[0], a[1]),
-        );
-        let cd = _mm256_add_ps(
-            _mm256_permute2f128_ps::<0x20>(a[2], a[3]),
-            _mm256_permute2f128_ps::<0x31>(a[2], a[3]),
-        );
-        let (ab, cd) = (_mm256_castps_pd(ab), _mm256_castps_pd(cd));
-        let low = _mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd));
-        let twos = _mm256_add_ps(low, _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
-        let ones = _mm256_add_ps(twos, _mm256_movehdup_ps(twos));
-        // a and c are in the even lanes of one half, b and d in those of the other.
-        let (ac, bd) = (_mm256_castps256_ps128(ones), _mm256_extractf128_ps::<1>(ones));
-        let abcd = _mm_unpacklo_ps(_mm_shuffle_ps::<0x08>(ac, ac), _mm_shuffle_ps::<0x08>(bd, bd));
-        let mut sums = [0.0; 4];
-        _mm_storeu_ps(sums.as_mut_ptr(), abcd);
-        sums
-    }
-}
-
 /// The bytes that a byte shuffle takes to do the same in each of four words.
 #[inline(always)]
 pub(super) unsafe fn in_each_word(from: [u8; 4]) -> __m128i {
@@ -271,10 +246,6 @@ macro_rules! lanes {
                     let a = _mm_add_epi32(a, _mm_unpackhi_epi64(a, a));
                     _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32::<1>(a)))
                 }
-            }
-            #[inline(always)]
-            unsafe fn sum_of_4(a: [__m256; 4]) -> [f32; 4] {
-                unsafe { sum_of_4(a) }
             }
             #[inline(always)]
             unsafe fn max_bits(a: __m256, b: __m256) -> u32 {

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::Lanes;
-use super::avx2::{in_each_word, sum_of_4};
+use super::avx2::in_each_word;
 
 /// Named for the encoding of its instructions. Used only behind an `Avx512Vnni` witness.
 pub(crate) struct Evex;
@@ -181,10 +181,6 @@ impl Lanes for Evex {
     #[inline(always)]
     unsafe fn sum_i(a: __m512i) -> i32 {
         unsafe { _mm512_reduce_add_epi32(a) }
-    }
-    #[inline(always)]
-    unsafe fn sum_of_4(a: [__m512; 4]) -> [f32; 4] {
-        unsafe { sum_of_4([halved(a[0]), halved(a[1]), halved(a[2]), halved(a[3])]) }
     }
     #[inline(always)]
     unsafe fn max_bits(a: __m512, b: __m512) -> u32 {

@@ -177,21 +177,6 @@ impl Lanes for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn sum_of_4(a: [float32x4_t; 4]) -> [f32; 4] {
-        unsafe {
-            let wide = |v: float32x4_t| vreinterpretq_f64_f32(v);
-            let narrow = |v: float64x2_t| vreinterpretq_f32_f64(v);
-            // The lower halves of two and their upper ones, added.
-            let twos = |a, b| {
-                let (a, b) = (wide(a), wide(b));
-                vaddq_f32(narrow(vtrn1q_f64(a, b)), narrow(vtrn2q_f64(a, b)))
-            };
-            let mut sums = [0.0; 4];
-            vst1q_f32(sums.as_mut_ptr(), vpaddq_f32(twos(a[0], a[1]), twos(a[2], a[3])));
-            sums
-        }
-    }
-    #[inline(always)]
     unsafe fn sum_i(a: uint32x4_t) -> i32 {
         unsafe { vaddvq_s32(vreinterpretq_s32_u32(a)) }
     }

@@ -142,17 +142,6 @@ impl<V: Lanes> Lanes for Pair<V> {
         unsafe { V::sum_i(a[0]) + V::sum_i(a[1]) }
     }
     #[inline(always)]
-    unsafe fn sum_of_4(a: [Self::F; 4]) -> [f32; 4] {
-        unsafe {
-            V::sum_of_4([
-                V::add(a[0][0], a[0][1]),
-                V::add(a[1][0], a[1][1]),
-                V::add(a[2][0], a[2][1]),
-                V::add(a[3][0], a[3][1]),
-            ])
-        }
-    }
-    #[inline(always)]
     unsafe fn max_bits(a: Self::F, b: Self::F) -> u32 {
         unsafe { V::max_bits(a[0], a[1]).max(V::max_bits(b[0], b[1])) }
     }

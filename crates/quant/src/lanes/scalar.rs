@@ -141,11 +141,6 @@ impl<const N: usize> Lanes for Scalar<N> {
         a[0]
     }
     #[inline(never)]
-    unsafe fn sum_of_4(a: [[f32; N]; 4]) -> [f32; 4] {
-        // SAFETY: as this function.
-        a.map(|a| unsafe { Self::sum(a) })
-    }
-    #[inline(never)]
     unsafe fn sum_i(a: [u32; N]) -> i32 {
         a.iter().map(|a| a.cast_signed()).sum()
     }

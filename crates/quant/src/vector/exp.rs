@@ -9,16 +9,36 @@ use super::fma;
 /// those of Cephes `expf` (S. Moshier, single/expf.c).
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
-    /// 1.5 * 2^23: added to it, a small number is rounded to an integer in the low bits of the sum.
-    const MAGIC: f32 = 12_582_912.0;
-    const LOWEST: f32 = -87.336_54;
     const HIGHEST: f32 = 88.722_83;
 
     let bounded = if x < LOWEST { LOWEST } else { x };
-    let bounded = if bounded > HIGHEST { HIGHEST } else { bounded };
-    let shifted = fma::<FMA>(bounded, std::f32::consts::LOG2_E, MAGIC);
+    let (n, p) = split::<FMA>(if bounded > HIGHEST { HIGHEST } else { bounded });
+    // 2^n as two factors, since 2^128 is not a float though 2^128 * p may be: n is from -126 to 128.
+    let half = n >> 1;
+    let value = p * power(half) * power(n - half);
+    let value = if x < LOWEST { 0.0 } else { value };
+    if x > HIGHEST { f32::INFINITY } else { value }
+}
+
+/// The same for `x` that is not above 0.
+#[inline(always)]
+pub(super) fn exp_of_negative<const FMA: bool>(x: f32) -> f32 {
+    let (n, p) = split::<FMA>(if x < LOWEST { LOWEST } else { x });
+    let value = p * power(n);
+    if x < LOWEST { 0.0 } else { value }
+}
+
+const LOWEST: f32 = -87.336_54;
+
+/// `n` and `p(r)`.
+#[inline(always)]
+fn split<const FMA: bool>(x: f32) -> (i32, f32) {
+    /// 1.5 * 2^23: added to it, a small number is rounded to an integer in the low bits of the sum.
+    const MAGIC: f32 = 12_582_912.0;
+
+    let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, MAGIC);
     let n = shifted - MAGIC;
-    let r = fma::<FMA>(n, -0.693_359_4, bounded);
+    let r = fma::<FMA>(n, -0.693_359_4, x);
     let r = fma::<FMA>(n, 2.121_944_4e-4, r);
     let p = fma::<FMA>(1.987_569_1e-4, r, 1.398_199_9e-3);
     let p = fma::<FMA>(p, r, 8.333_452e-3);
@@ -26,13 +46,13 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     let p = fma::<FMA>(p, r, 1.666_666_5e-1);
     let p = fma::<FMA>(p, r, 0.5);
     let p = fma::<FMA>(p * r, r, r) + 1.0;
-    // 2^n as two factors, since 2^128 is not a float though 2^128 * p may be: n is from -126 to 128.
-    let n = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed();
-    let half = n >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) << 23).cast_unsigned());
-    let value = p * power(half) * power(n - half);
-    let value = if x < LOWEST { 0.0 } else { value };
-    if x > HIGHEST { f32::INFINITY } else { value }
+    (shifted.to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed(), p)
+}
+
+/// `2^n`.
+#[inline(always)]
+fn power(n: i32) -> f32 {
+    f32::from_bits(((n + 127) << 23).cast_unsigned())
 }
 
 #[cfg(test)]
@@ -66,5 +86,14 @@ mod tests {
         }
         assert!(exp::<true>(f32::NAN).is_nan());
         assert!(exp::<true>(88.8).is_infinite() && exp::<true>(88.72).is_finite());
+    }
+
+    #[test]
+    fn it_is_the_same_for_what_is_not_above_0() {
+        for x in (0..200_000).map(|i| -i as f32 * 0.000_45).chain([f32::NEG_INFINITY, -0.0, LOWEST]) {
+            assert_eq!(exp_of_negative::<true>(x).to_bits(), exp::<true>(x).to_bits(), "{x}");
+            assert_eq!(exp_of_negative::<false>(x).to_bits(), exp::<false>(x).to_bits(), "{x}");
+        }
+        assert!(exp_of_negative::<true>(f32::NAN).is_nan());
     }
 }
