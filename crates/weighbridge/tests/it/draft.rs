@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use weighbridge::engine::draft::{Draft, MOST, PromptLookup};
 use weighbridge::engine::sampler::{MirostatOptions, Penalties, SamplerOptions};
-use weighbridge::engine::{Limits, Stats, Stop};
+use weighbridge::engine::{Error, Limits, Stats, Stop};
 use weighbridge::runtime::BackendKind;
 use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
@@ -26,16 +26,18 @@ impl Draft for Told {
         self.read += tokens.len();
     }
 
-    fn reserve(&mut self, _: usize) {}
+    fn reserve(&mut self, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
 
-    fn guess(&mut self, most: usize) -> &[u32] {
+    fn guess(&mut self, most: usize) -> Result<&[u32], Error> {
         let start = self.read.min(self.text.len());
         self.guesses = self.text[start..].iter().copied().take(most).collect();
         // Of seven, one is wrong.
         for guess in self.guesses.iter_mut().skip(6 - start % 7).step_by(7) {
             *guess = if *guess == 0 { 1 } else { *guess - 1 };
         }
-        &self.guesses
+        Ok(&self.guesses)
     }
 
     fn judge(&mut self, guessed: usize, right: usize) {
