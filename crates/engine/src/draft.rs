@@ -4,8 +4,12 @@
 //! that is not sampled ends what was run ahead; so guesses change how long a text takes, and never the text.
 
 mod lookup;
+mod model;
+mod vocabulary;
 
 pub use lookup::PromptLookup;
+pub use model::ModelDraft;
+pub use vocabulary::{TokenDifference, Vocab, VocabularyDifference};
 
 use crate::Error;
 
