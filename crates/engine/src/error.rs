@@ -5,6 +5,7 @@ use std::fmt;
 use tensor::{Bytes, Diagnostic, Diagnostics};
 
 use crate::KvKind;
+use crate::draft::VocabularyDifference;
 use crate::eval::RowProblem;
 
 /// Errors of running a model.
@@ -102,6 +103,9 @@ pub enum Error {
         /// Tokens in the vocabulary of the reference.
         reference: usize,
     },
+    /// A draft means something else by its tokens than the model that it guesses for.
+    #[error("the draft has another vocabulary: {0}")]
+    DraftVocabulary(Box<VocabularyDifference>),
     /// A snapshot of a session that keeps keys and values in another form.
     #[error("the snapshot has keys and values in {found}, not in {wanted} as the session")]
     OtherKind {
@@ -204,6 +208,7 @@ impl Error {
                 | Error::NoTokens
                 | Error::ShortText { .. }
                 | Error::OtherVocabulary { .. }
+                | Error::DraftVocabulary(_)
                 | Error::Token { .. }
                 | Error::Sampler(crate::sampler::Error::Constraint { .. })
         )
@@ -214,6 +219,7 @@ impl Error {
         let hint = match self {
             Error::ShortText { .. } => "use a longer text, or shorter chunks",
             Error::LayerTooLarge { .. } => "allow more memory, or ask for fewer positions",
+            Error::DraftVocabulary(_) => "use a smaller model of the same family as the draft",
             Error::Torn => "update all of the weights, or load them again",
             Error::TooManyRequests { .. } => "ask again later",
             Error::CacheTooLarge { .. } | Error::Positions { .. } => "ask for fewer positions",

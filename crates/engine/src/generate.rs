@@ -105,7 +105,7 @@ pub fn generate(
     sampler.read(prompt);
     let mut turn = Turn { sampler, draft, limits, each, stats: Stats::default() };
     if let Some(draft) = &mut turn.draft {
-        draft.reserve(room);
+        draft.reserve(room)?;
         draft.read(prompt);
         runner.reserve_logits(draft::MOST + 1)?;
     }
@@ -124,7 +124,7 @@ pub fn generate(
             stop = Some(Stop::ContextFull);
             break;
         }
-        let (ahead, count) = turn.ahead(token, session.capacity() - session.position());
+        let (ahead, count) = turn.ahead(token, session.capacity() - session.position())?;
         let ahead = &ahead[..count];
         let before = session.position();
         let (mut taken, mut failed) = (0, None);
@@ -179,14 +179,16 @@ impl Turn<'_, '_, '_, '_> {
     }
 
     /// The tokens to run next, and how many: `token`, and guesses as far as there is `room` for them and they may come.
-    fn ahead(&mut self, token: u32, room: usize) -> ([u32; draft::MOST + 1], usize) {
+    fn ahead(&mut self, token: u32, room: usize) -> Result<([u32; draft::MOST + 1], usize), Error> {
         let mut ahead = [token; draft::MOST + 1];
         let left = self.limits.tokens.saturating_sub(self.stats.tokens + 1);
-        let guesses =
-            self.draft.as_mut().map_or(&[][..], |draft| draft.guess(left.min(room - 1).min(draft::MOST)));
+        let guesses = match &mut self.draft {
+            Some(draft) => draft.guess(left.min(room - 1).min(draft::MOST))?,
+            None => &[],
+        };
         let count = guesses.len().min(draft::MOST);
         ahead[1..=count].copy_from_slice(&guesses[..count]);
-        (ahead, 1 + count)
+        Ok((ahead, 1 + count))
     }
 
     /// Counts guesses that were run, and those of them that were sampled.

@@ -138,6 +138,14 @@ impl Runner {
         Ok(())
     }
 
+    /// Makes room for the passes of `session`, so that a pass of it alone allocates nothing.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn reserve(&mut self, session: &Session) -> Result<(), Error> {
+        self.reserve_for(std::iter::once(session))
+    }
+
     /// Runs all parts of `batch`, and calls `each` with the number of a part, that of one of its tokens, and the logits after
     /// it, `[vocab]`: for every token that logits are wanted after, in order.
     ///
@@ -224,12 +232,16 @@ impl Runner {
             }
             part.check(self.model.vocab())?;
         }
-        let longest = parts.iter().map(|part| part.session.capacity()).max().unwrap_or(0);
-        self.backend.reserve(longest)?;
-        let adapters = parts.iter().filter_map(|part| part.session.adapter());
-        let ranks = adapters.map(|adapter| adapter.room()).max().unwrap_or(0);
-        self.buffers.ranks.resize(ranks.max(self.buffers.ranks.len()), 0.0);
+        self.reserve_for(parts.iter().map(|part| &*part.session))?;
         self.reserve_logits(parts.iter().map(BatchItem::wanted).sum())
+    }
+
+    /// Makes room for what a pass of `sessions` needs beside logits.
+    fn reserve_for<'s>(&mut self, sessions: impl Iterator<Item = &'s Session> + Clone) -> Result<(), Error> {
+        self.backend.reserve(sessions.clone().map(Session::capacity).max().unwrap_or(0))?;
+        let ranks = sessions.filter_map(Session::adapter).map(|adapter| adapter.room()).max().unwrap_or(0);
+        self.buffers.ranks.resize(ranks.max(self.buffers.ranks.len()), 0.0);
+        Ok(())
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.

@@ -1,5 +1,6 @@
 //! A model that runs, and what it is started with.
 
+mod drafted;
 mod status;
 
 use std::collections::BTreeMap;
@@ -107,6 +108,10 @@ pub struct Runtime {
     copy: ReadyCopy,
     /// Where the tokenizer's built form is to be written.
     form: Option<(Companion, Arc<Tokenizer>)>,
+    /// What the start of a draft leaves for its next.
+    draft_copy: Option<Keeping>,
+    /// Memory that the draft takes.
+    draft_memory: Foreseen,
 }
 
 /// Memory that a start takes, as it was foreseen, in bytes: without the program itself, the tokenizer and what layers compute with.
@@ -256,6 +261,8 @@ impl Runtime {
             sampling,
             copy,
             form,
+            draft_copy: None,
+            draft_memory: Foreseen::default(),
         })
     }
 
@@ -274,12 +281,15 @@ impl Runtime {
         &self.report
     }
 
-    /// The memory that the plan of this start foresaw.
+    /// The memory that the plan of this start foresaw, and that of its draft.
     pub fn foreseen(&self) -> Foreseen {
         let LoadReport { owned_bytes, scratch_predicted, bytes_borrowed, .. } = self.report;
         Foreseen {
-            private: owned_bytes + scratch_predicted + self.session.bytes() as u64,
-            mapped: bytes_borrowed,
+            private: owned_bytes
+                + scratch_predicted
+                + self.session.bytes() as u64
+                + self.draft_memory.private,
+            mapped: bytes_borrowed + self.draft_memory.mapped,
         }
     }
 
@@ -465,11 +475,12 @@ impl Runtime {
         limits: &Limits<'_>,
         each: &mut dyn FnMut(Sampled<'_>) -> ControlFlow<Stop>,
     ) -> Result<Stats, Error> {
-        let (copy, form) = (&mut self.copy, &mut self.form);
+        let (copy, form, draft_copy) = (&mut self.copy, &mut self.form, &mut self.draft_copy);
         let mut each = |sampled: Sampled<'_>| {
             let flow = each(sampled);
             // There is a token: who waits for the first does not wait for the copy.
-            Keeping::begin(copy, form).into_iter().for_each(Keeping::leave);
+            let own = Keeping::begin(copy, form);
+            own.into_iter().chain(draft_copy.take()).for_each(Keeping::leave);
             flow
         };
         let (runner, session) = (&mut self.runner, &mut self.session);

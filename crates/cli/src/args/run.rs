@@ -1,6 +1,6 @@
 //! `run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::number::whole;
 use super::sampling::{SamplerArgs, escaped};
@@ -8,6 +8,8 @@ use super::sampling::{SamplerArgs, escaped};
 use super::structure::StructureArgs;
 use super::{ModelArgs, StrictArgs};
 use clap::Args as ClapArgs;
+use weighbridge::RuntimeOptions;
+use weighbridge::planner::Encoding;
 
 /// `run`.
 #[derive(ClapArgs)]
@@ -53,6 +55,10 @@ pub(crate) struct RunArgs {
     /// and comes sooner where it repeats much of the prompt
     #[arg(long)]
     pub(crate) prompt_lookup: bool,
+    /// Guess tokens with a smaller model of the same vocabulary, and run the guesses together. The answer is the same, and comes
+    /// sooner where that model is much faster and often right
+    #[arg(long, value_name = "MODEL", conflicts_with = "prompt_lookup")]
+    draft: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) strict: StrictArgs,
     /// Print one JSON document when done: the answer, its tokens, what they took
@@ -70,6 +76,13 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// The checkpoint of the draft, and its options: those of the model, but for what is about the model's own weights.
+    pub(crate) fn draft(&self, model: &RuntimeOptions) -> Option<(&Path, RuntimeOptions)> {
+        let (encoding, loras) = (Encoding::default(), vec![]);
+        let options = RuntimeOptions { layout: None, encoding, loras, memory: None, ..model.clone() };
+        self.draft.as_deref().map(|path| (path, options))
+    }
+
     /// Tokens to generate at most.
     pub(crate) fn tokens(&self) -> usize {
         usize::try_from(self.n).unwrap_or(usize::MAX)

@@ -14,7 +14,7 @@ use weighbridge::engine::grammar::{Grammar, Source};
 use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, Tokenizer};
 use weighbridge::engine::{Limits, Sampled, Stats, Stop};
 use weighbridge::tensor::{Bytes, counted};
-use weighbridge::{Runtime, Sampler};
+use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
 use super::answer::{Answer, Answering};
 use super::chat;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(ids) = &args.ids {
         in_vocabulary(&checkpoint, ids)?;
     }
-    let mut runtime = Runtime::start_from(checkpoint, &options)?;
+    let (mut runtime, draft) = start(args, checkpoint, &options)?;
     if let Some(path) = &args.chat_template {
         runtime.set_template(template(path)?);
     }
@@ -68,7 +68,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             "keeping a copy of {copy} for the next start, in the background (`--cache off`: none)"
         ));
     }
-    let draft = args.prompt_lookup.then(PromptLookup::new);
     let mut session =
         Session { runtime, sampler, draft, args, stop, cached: Vec::new(), last: None, started, memory };
     match (prompt, &args.ids) {
@@ -76,6 +75,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         (Some(prompt), None) => session.once(&prompt),
         (None, None) => chat::run(&mut session),
     }
+}
+
+/// Starts the model, and what guesses its tokens if the command line asks for it.
+fn start(
+    args: &RunArgs,
+    checkpoint: Checkpoint,
+    options: &RuntimeOptions,
+) -> Result<(Runtime, Option<Box<dyn Draft>>), Failure> {
+    let Some((path, draft_options)) = args.draft(options) else {
+        let lookup = args.prompt_lookup.then(|| Box::new(PromptLookup::new()) as Box<dyn Draft>);
+        return Ok((Runtime::start_from(checkpoint, options)?, lookup));
+    };
+    let draft = weighbridge::open_with(path, &draft_options.open)?;
+    let (runtime, draft) = Runtime::start_with_draft(checkpoint, options, draft, &draft_options)?;
+    Ok((runtime, Some(Box::new(draft))))
 }
 
 /// Compiles the grammar that the answers keep to, while the prompt runs.
@@ -185,7 +199,7 @@ impl Interrupt {
 pub(super) struct Session<'a> {
     pub(super) runtime: Runtime,
     sampler: Sampler,
-    draft: Option<PromptLookup>,
+    draft: Option<Box<dyn Draft>>,
     pub(super) args: &'a RunArgs,
     stop: Interrupt,
     /// The tokens whose keys and values are in the cache.
@@ -362,7 +376,7 @@ impl Session<'_> {
         let end = |id| ends.contains(&id) || tokenizer.is_some_and(|t| t.is_end_of_generation(id));
         let limits = Limits { tokens: self.args.tokens(), end: &end };
         let (cached, stop) = (&mut self.cached, &self.stop);
-        let draft = self.draft.as_mut().map(|draft| draft as &mut dyn Draft);
+        let draft = self.draft.as_mut().map(|draft| &mut **draft as &mut dyn Draft);
         let stats =
             self.runtime.generate(&mut self.sampler, draft, &tokens[known..], &limits, &mut |sampled| {
                 cached.push(sampled.token);

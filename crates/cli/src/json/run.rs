@@ -21,7 +21,7 @@ pub(crate) struct Run<'a> {
     prompt_tokens: usize,
     /// The number of tokens that were sampled, the one that ended it included.
     tokens: usize,
-    /// Tokens that were guessed and run ahead; 0 without `--prompt-lookup`.
+    /// Tokens that were guessed and run ahead; 0 without `--prompt-lookup` and `--draft`.
     guessed_tokens: usize,
     /// Guesses that were sampled then.
     right_guesses: usize,

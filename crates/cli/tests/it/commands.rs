@@ -1,11 +1,13 @@
 //! What the commands print when all is well.
 
+use std::path::Path;
+
 use insta::assert_snapshot;
 use serde_json::Value;
 
-use crate::{golden, model, stdout, weighbridge};
+use crate::{failure, golden, model, stdout, weighbridge};
 
-fn path(of: &std::path::Path) -> &str {
+fn path(of: &Path) -> &str {
     of.to_str().unwrap()
 }
 
@@ -164,6 +166,42 @@ fn run_answers_by_the_chat_template() {
     let output = weighbridge(["run", path(&model("smollm2"))].iter().chain(&args));
     // Without the rounding of activations, by which it says something else.
     assert_eq!(stdout(&output), "The capital of France is Paris.");
+}
+
+#[test]
+fn run_says_the_same_with_a_draft() {
+    let (smollm2, gemma3, tiny) = (model("smollm2"), model("gemma3"), golden().join("llama-tiny"));
+    let answer = |model: &Path, more: &[&str]| {
+        let args = ["--json", "--seed", "3", "-n", "24", "--threads", "2", "--ctx", "128"];
+        let output = weighbridge(["run", path(model)].iter().chain(&args).chain(more));
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{stderr}"))
+    };
+    for temperature in ["0", "1"] {
+        let args = ["-p", "Count to ten.", "--temperature", temperature];
+        let alone = answer(&smollm2, &args);
+        let drafted = answer(&smollm2, &[&args[..], &["--draft", path(&smollm2)]].concat());
+        assert_eq!(alone["ids"], drafted["ids"]);
+        let counts = ["guessed_tokens", "right_guesses"].map(|key| drafted[key].as_u64().unwrap());
+        assert!(counts[0] > 5 && counts[1] > 0 && counts[1] <= counts[0], "{counts:?}");
+        assert_eq!(alone["guessed_tokens"], 0);
+        // At temperature 0 a model guesses itself.
+        assert_eq!(counts[0] == counts[1], temperature == "0", "{counts:?}");
+    }
+    let ids = ["--ids", "3,4,5,6", "--temperature", "1"];
+    let drafted = answer(&tiny, &[&ids[..], &["--draft", path(&golden().join("gemma3-tiny"))]].concat());
+    assert_eq!(answer(&tiny, &ids)["ids"], drafted["ids"]);
+
+    let refused = |args: &[&str]| failure(&[&["run", path(&smollm2)], args].concat(), Path::new("/"));
+    assert_snapshot!(refused(&["-p", "Hi", "--draft", path(&gemma3)]), @"
+    error: the draft has another vocabulary: the model has 49152 tokens, the draft 262144; token 0 is `<|endoftext|>` in the model and `<pad>` in the draft
+    hint: use a smaller model of the same family as the draft
+    exit code 2");
+    let both = refused(&["-p", "Hi", "--prompt-lookup", "--draft", path(&smollm2)]);
+    assert!(
+        both.contains("'--prompt-lookup' cannot be used with") && both.ends_with("exit code 2"),
+        "{both}"
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::own::Own;
 #[cfg(feature = "tokenizers")]
 use super::reference::Reference;
 use super::special::Ends;
+use super::store::TokenType;
 use super::{Error, Note, TokenStream, Vocabulary};
 
 /// The implementation in use.
@@ -235,6 +236,17 @@ impl Tokenizer {
             Inner::Reference(reference) => return reference.spelling(token),
         };
         text.and_then(|text| std::str::from_utf8(text).ok())
+    }
+
+    /// Whether the file lists the token as one that no text has.
+    pub fn is_unused(&self, token: u32) -> bool {
+        let kind = match &self.inner {
+            Inner::Own(own) => own.store().kind(token),
+            Inner::Fast(fast) => fast.store().kind(token),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(_) => None,
+        };
+        kind == Some(TokenType::Unused)
     }
 
     /// The token that is spelled so.
