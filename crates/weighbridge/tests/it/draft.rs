@@ -11,7 +11,7 @@ use weighbridge::{Runtime, RuntimeOptions, Sampler, open};
 
 use crate::{argmax, golden};
 
-/// Guesses what it was told, which is wrong at one place of so many.
+/// Guesses what it was told, which is wrong at one place of each `wrong`.
 struct Told {
     wrong: usize,
     text: Vec<u32>,
