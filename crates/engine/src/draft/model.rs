@@ -33,7 +33,7 @@ pub struct ModelDraft {
 }
 
 /// The least difference between the logit of a guess and the next largest: the guess is 1.6 times as likely as any other token.
-/// Less sure guesses are wrong too often for the time that they take (docs/performance.md).
+/// The draft spends no time on what it is less sure of.
 const CLEAR: f32 = 0.5;
 
 impl fmt::Debug for ModelDraft {
