@@ -54,7 +54,7 @@ pub struct Room {
     turned: Vec<f32>,
     /// Queries or weights times the scales of codes.
     folded: Vec<f32>,
-    /// What the least values of codes add to each query.
+    /// The sum that the least values of codes add to each query.
     biases: Vec<f32>,
 }
 
@@ -105,7 +105,7 @@ pub fn attend(
     let Room { scores, page, turned, folded, biases } = room;
     let (scores, biases) = (&mut scores[..queries * apart], &mut biases[..queries]);
 
-    // What is read after the keys of block `i`, and after a group of its values.
+    // The address that is read after the keys of block `i`, and the one after a group of its values.
     let groups = e.div_ceil(GROUP);
     let group_of = |i: usize, group: usize| {
         let values = blocks.get(i).and_then(|block| block.values);

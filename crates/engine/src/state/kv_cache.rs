@@ -294,7 +294,7 @@ fn put<T: Copy>(of: Of, at: usize, from: &[T], page: &mut [T]) {
     }
 }
 
-/// What a page of a head stands for.
+/// Writes the numbers that a head's part of a page stands for to `to`.
 fn decode(isa: Isa, of: Of, width: usize, stored: &Stored<'_>, to: &mut [f32]) {
     match of {
         Of::Keys => keys(isa, stored, width, to),

@@ -18,8 +18,8 @@ pub(super) fn ring(back: usize) -> usize {
 /// Pages of equal size, in parts. Each has a place of its own among as many as are kept at once, so that a page takes that of one
 /// that is no longer seen. A page may be shared with others, who see it as it is now: it is copied before it is written.
 ///
-/// The same part of pages that follow each other lies together, so that who reads it reads on: memory gives three times as
-/// much in a second to a core that does as to one that reads 8 KiB here and there (docs/performance.md).
+/// The same part of pages that follow each other lies together: a core reads long stretches of memory faster than pieces of a few
+/// KiB (docs/performance.md, "Long contexts").
 pub(super) struct Pages {
     /// `[parts, places]`. Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
     own: MmapMut,

@@ -17,11 +17,11 @@ pub(super) struct Keys<'a> {
     pub(super) d: usize,
     /// `[queries, d]`.
     pub(super) q: &'a [f32],
-    /// What is added to the scores of each query.
+    /// `[queries]`: the start of each query's scores.
     pub(super) biases: &'a [f32],
     /// `[d, POSITIONS]`.
     pub(super) rows: *const u8,
-    /// What is read next, or null.
+    /// The address that is read next, or null.
     pub(super) next: *const u8,
     /// From the scores of one query to those of the next.
     pub(super) apart: usize,
@@ -116,7 +116,7 @@ pub(super) struct Values<'a> {
     pub(super) rows: *const u8,
     /// 32 or 64.
     pub(super) width: usize,
-    /// What is read next, or null.
+    /// The address that is read next, or null.
     pub(super) next: *const u8,
     /// How many elements of a result there are, `width` at most.
     pub(super) count: usize,
@@ -126,7 +126,7 @@ pub(super) struct Values<'a> {
     pub(super) seen: Seen<'a>,
 }
 
-/// What rows see of a page that begins at position `first`.
+/// The positions that rows see, and the first position of the page.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) visible: &'a [Range<usize>],

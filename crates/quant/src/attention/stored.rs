@@ -71,7 +71,7 @@ pub(super) struct Rows<'a> {
     pub(super) ranges: Option<(&'a [f32], &'a [f32])>,
 }
 
-/// What an element is.
+/// The types of stored elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     F32,
@@ -224,7 +224,7 @@ pub(super) fn ask<E: Element>(next: *const u8, i: usize, parts: usize) {
 }
 
 impl Rows<'_> {
-    /// What `count` rows of `width` elements, a multiple of [`PART`], stand for, in `to`.
+    /// Writes the numbers that `count` rows stand for to `to`. `width` is the number of elements of a row, a multiple of [`PART`].
     pub(super) fn decoded(&self, isa: Isa, count: usize, width: usize, to: &mut [f32]) {
         let to = &mut to[..count * width];
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; as many elements are there.
@@ -239,7 +239,7 @@ impl Rows<'_> {
     }
 }
 
-/// What a page of keys of `d` elements stands for, `[d, POSITIONS]`, in `to`.
+/// Writes the numbers that a page of keys of `d` elements stands for to `to`: `[d, POSITIONS]`.
 ///
 /// # Panics
 /// If the keys are not there, or the room is too small.
@@ -247,7 +247,7 @@ pub fn keys(isa: Isa, stored: &Stored<'_>, d: usize, to: &mut [f32]) {
     stored.channels(d).decoded(isa, d, POSITIONS, to);
 }
 
-/// What a page of values of `width` elements stands for, in the places that [`value_place`] says, in `to`.
+/// Writes the numbers that a page of values of `width` elements stands for to `to`, in the places that [`value_place`] says.
 ///
 /// # Panics
 /// If the values are not there, or the room is too small.
