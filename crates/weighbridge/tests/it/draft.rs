@@ -256,7 +256,6 @@ fn a_draft_goes_on_from_what_two_texts_share() {
         text.truncate(other);
         text.extend([7, 8, 7]);
         let (alone, _) = say(&mut runtime, &greedy, None, &text, 20);
-        held.begin(&[]);
         held.begin(&text[..other]);
         runtime.truncate(0);
         runtime.forward(&text[..other.max(1)]).unwrap();
@@ -272,6 +271,31 @@ fn a_draft_goes_on_from_what_two_texts_share() {
             runtime.generate(&mut sampler, Some(&mut held), &text[other..], &limits, &mut each).unwrap();
         assert!(said == alone.0 && stats.right == stats.guessed && stats.right > 4, "{other}: {stats:?}");
     }
+}
+
+#[test]
+fn a_draft_guesses_from_the_text_after_wrong_guesses() {
+    let options = RuntimeOptions {
+        threads: Some(1),
+        context: Some(200),
+        kv: Some(KvKind::F32),
+        ..RuntimeOptions::default()
+    };
+    let path = golden().join("llama-tiny");
+    let (_, draft) = pair(&path, &path, &options);
+    let mut held = Held { draft, model: Runtime::start(&path, &options).unwrap(), text: vec![], checked: 0 };
+    held.begin(&[]);
+    held.read(&(3..43).collect::<Vec<_>>());
+    for (right, others) in [(0, 1), (0, 3), (1, 2), (2, 5), (1, 1)].into_iter().cycle().take(40) {
+        let guesses = held.guess(MOST).unwrap().to_vec();
+        held.judge(MOST, MOST);
+        held.read(&guesses[..right.min(guesses.len())]);
+        // The first of these is not what was guessed. The second is, but behind another token.
+        let next = guesses.get(right).map_or(9, |guess| (guess + 1) % 128);
+        let second = guesses.get(right + 1).copied().unwrap_or(11);
+        held.read(&[next, second, 5, next, 7][..others]);
+    }
+    assert!(held.checked > 20, "{}", held.checked);
 }
 
 #[test]
