@@ -215,52 +215,108 @@ unsafe fn quantise<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
     let [tiled, half, _] = tiles(x.len() / k);
     let stride = k / 32 * WORDS;
     let (tiles, singles) = words.split_at_mut((tiled + half / HALF * TILE) * stride);
-    for (row, x) in x.chunks_exact(k).enumerate() {
-        // SAFETY: as this function.
-        unsafe {
-            if row < tiled + half {
-                let tile = &mut tiles[row / TILE * TILE * stride..][..TILE * stride];
-                quantise_row::<V, HALF, TILE>(x, row % TILE, tile);
-            } else {
-                quantise_row::<V, 1, 1>(x, 0, &mut singles[(row - tiled - half) * stride..][..stride]);
+    let (in_tiles, left_over) = x.split_at((tiled + half) * k);
+    // SAFETY: as this function.
+    unsafe {
+        for (i, x) in in_tiles.chunks_exact(HALF * k).enumerate() {
+            let row = i * HALF;
+            quantise_half::<V>(x, k, &mut tiles[row / TILE * TILE * stride..][row % TILE * WORDS..]);
+        }
+        for (x, words) in left_over.chunks_exact(k).zip(singles.chunks_exact_mut(stride)) {
+            for (x, words) in x.as_chunks::<32>().0.iter().zip(words.as_chunks_mut::<WORDS>().0) {
+                let (codes, facts) = words.split_at_mut(8);
+                facts.copy_from_slice(&quantise_block::<V>(x, codes));
             }
         }
     }
 }
 
-/// Row `t` of a tile of `OF`, whose parts are of `NT`.
+/// Half a tile, whose first words are those of `words`: `x` is `[4, k]`.
 ///
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
-unsafe fn quantise_row<V: Lanes, const NT: usize, const OF: usize>(x: &[f32], t: usize, tile: &mut [u32]) {
-    assert!(V::N == 16 && t < OF);
-    let (part, t) = (t / NT, t % NT);
-    for (x, block) in x.as_chunks::<32>().0.iter().zip(tile.chunks_exact_mut(OF * WORDS)) {
-        let (codes, facts) = block[part * NT * WORDS..][..NT * WORDS].split_at_mut(NT * 8);
-        let codes: &mut [u32; 8] = codes.as_chunks_mut().0.get_mut(t).expect("`t < NT`");
-        // SAFETY: loads of 16 of the 32 values, stores of 16 of the 32 bytes.
-        let (scale, sums) = unsafe {
-            let (first, second) = (V::load_f(x.as_ptr()), V::load_f(x.as_ptr().add(16)));
-            let max = f32::from_bits(V::max_bits(first, second));
-            if (1e-30..=f32::MAX).contains(&max) {
-                let inverse = V::splat_f(127.0 / max);
-                let (first, second) = (V::round(first, inverse), V::round(second, inverse));
-                let codes = codes.as_mut_ptr().cast::<u8>();
-                V::store_bytes(codes, first);
-                V::store_bytes(codes.add(16), second);
-                (max / 127.0, [V::sum_i(first), V::sum_i(second)])
-            } else {
-                codes.fill(0);
-                (if max < 1.0 { 0.0 } else { f32::NAN }, [0; 2])
+unsafe fn quantise_half<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
+    assert!(x.len() == HALF * k && words.len() > (k / 32 - 1) * (TILE * WORDS) + HALF * WORDS - 1);
+    let rows: [&[[f32; 32]]; HALF] = std::array::from_fn(|t| x[t * k..][..k].as_chunks().0);
+    for (i, words) in words.chunks_mut(TILE * WORDS).enumerate().take(k / 32) {
+        let (codes, facts) = words[..HALF * WORDS].split_at_mut(HALF * 8);
+        let (facts, _) = facts.as_chunks_mut::<HALF>();
+        // SAFETY: loads and stores as in `quantise_block`, of four rows.
+        unsafe {
+            // No closures: they would be without the features that the function is compiled with.
+            let mut x = [[V::splat_f(0.0); 2]; HALF];
+            for (x, row) in x.iter_mut().zip(rows) {
+                let row = row[i].as_ptr();
+                *x = [V::load_f(row), V::load_f(row.add(16))];
             }
-        };
-        let sum = sums[0] + sums[1];
-        facts[t] = scale.to_bits();
-        facts[NT + t] = (scale * sum as f32).to_bits();
-        facts[2 * NT + t] = (-sum).cast_unsigned();
-        facts[3 * NT + t] = (-sums[0]).cast_unsigned() & 0xFFFF | (-sums[1]).cast_unsigned() << 16;
+            let max = V::max_bits_4(x).map(f32::from_bits);
+            if !max.iter().all(is_scaled) {
+                for t in 0..HALF {
+                    let of_row = quantise_block::<V>(&rows[t][i], &mut codes[8 * t..][..8]);
+                    facts.iter_mut().zip(of_row).for_each(|(fact, of_row)| fact[t] = of_row);
+                }
+                continue;
+            }
+            let inverse = max.map(|max| 127.0 / max);
+            let (mut first, mut second) = ([V::splat(0); HALF], [V::splat(0); HALF]);
+            for t in 0..HALF {
+                let inverse = V::splat_f(inverse[t]);
+                (first[t], second[t]) = (V::round(x[t][0], inverse), V::round(x[t][1], inverse));
+                let codes = codes.as_mut_ptr().add(8 * t).cast::<u8>();
+                V::store_bytes(codes, first[t]);
+                V::store_bytes(codes.add(16), second[t]);
+            }
+            let (first, second) = (V::sums_4(first), V::sums_4(second));
+            for t in 0..HALF {
+                let of_row = facts_of(max[t], [first[t], second[t]]);
+                facts.iter_mut().zip(of_row).for_each(|(fact, of_row)| fact[t] = of_row);
+            }
+        }
     }
+}
+
+/// One block: its codes, and its four facts.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn quantise_block<V: Lanes>(x: &[f32; 32], codes: &mut [u32]) -> [u32; 4] {
+    assert!(V::N == 16 && codes.len() == 8);
+    // SAFETY: loads of 16 of the 32 values, stores of 16 of the 32 bytes.
+    unsafe {
+        let (first, second) = (V::load_f(x.as_ptr()), V::load_f(x.as_ptr().add(16)));
+        let max = f32::from_bits(V::max_bits(first, second));
+        if !is_scaled(&max) {
+            codes.fill(0);
+            return facts_of(if max < 1.0 { 0.0 } else { f32::NAN }, [0; 2]);
+        }
+        let inverse = V::splat_f(127.0 / max);
+        let (first, second) = (V::round(first, inverse), V::round(second, inverse));
+        let codes = codes.as_mut_ptr().cast::<u8>();
+        V::store_bytes(codes, first);
+        V::store_bytes(codes.add(16), second);
+        facts_of(max, [V::sum_i(first), V::sum_i(second)])
+    }
+}
+
+/// Whether a block with this largest magnitude has a scale.
+#[inline(always)]
+fn is_scaled(max: &f32) -> bool {
+    (1e-30..=f32::MAX).contains(max)
+}
+
+/// The facts of a block from its largest magnitude and the sums of both halves' codes.
+#[inline(always)]
+fn facts_of(max: f32, sums: [i32; 2]) -> [u32; 4] {
+    let scale = max / 127.0;
+    let sum = sums[0] + sums[1];
+    [
+        scale.to_bits(),
+        (scale * sum as f32).to_bits(),
+        (-sum).cast_unsigned(),
+        (-sums[0]).cast_unsigned() & 0xFFFF | (-sums[1]).cast_unsigned() << 16,
+    ]
 }
 
 /// The codes of `NT` rows: 8, 4 or 1. See [`Activations`].

@@ -215,6 +215,20 @@ pub(crate) trait Lanes {
     unsafe fn sum_i(a: Self::I) -> i32;
     /// The bits of the largest magnitude in either; that of a NaN if there is one.
     unsafe fn max_bits(a: Self::F, b: Self::F) -> u32;
+    /// [`Lanes::max_bits`] of four pairs.
+    #[inline(always)]
+    unsafe fn max_bits_4(pairs: [[Self::F; 2]; 4]) -> [u32; 4] {
+        let [[a, b], [c, d], [e, f], [g, h]] = pairs;
+        // SAFETY: as this function.
+        unsafe { [Self::max_bits(a, b), Self::max_bits(c, d), Self::max_bits(e, f), Self::max_bits(g, h)] }
+    }
+    /// [`Lanes::sum_i`] of four vectors.
+    #[inline(always)]
+    unsafe fn sums_4(vectors: [Self::I; 4]) -> [i32; 4] {
+        let [a, b, c, d] = vectors;
+        // SAFETY: as this function.
+        unsafe { [Self::sum_i(a), Self::sum_i(b), Self::sum_i(c), Self::sum_i(d)] }
+    }
     /// The nearest integers of `a * b`, which are below 2^22, halves to even.
     unsafe fn round(a: Self::F, b: Self::F) -> Self::I;
     /// Writes the low byte of each lane.

@@ -28,6 +28,8 @@ pub(super) const PARTS: usize = 128;
 const PARTS_A_THREAD: usize = 4;
 /// Rows of activations that one part takes where rows are independent.
 const ROWS: usize = 4;
+/// Values that one part takes where each is independent: less is not worth waking anyone.
+const PART_VALUES: usize = 8 << 10;
 
 /// The backend for the processor.
 pub struct Cpu {
@@ -304,7 +306,13 @@ impl Backend for Cpu {
     }
 
     fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
-        vector::axpy(self.isa, scale, y, x);
+        let isa = self.isa;
+        if x.len() < PART_VALUES {
+            return vector::axpy(isa, scale, y, x);
+        }
+        self.pool.chunks(&mut self.locals, x, PART_VALUES, |_, i, x| {
+            vector::axpy(isa, scale, &y[i * PART_VALUES..][..x.len()], x);
+        });
     }
 
     fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {

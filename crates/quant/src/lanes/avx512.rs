@@ -192,6 +192,37 @@ impl Lanes for Evex {
         }
     }
     #[inline(always)]
+    unsafe fn max_bits_4(pairs: [[__m512; 2]; 4]) -> [u32; 4] {
+        unsafe {
+            let mask = _mm512_set1_epi32(0x7FFF_FFFF);
+            // No closures: they would be without the features that the function is compiled with.
+            let mut of_pair = [mask; 4];
+            for (of_pair, [a, b]) in of_pair.iter_mut().zip(pairs) {
+                let a = _mm512_and_si512(_mm512_castps_si512(a), mask);
+                *of_pair = _mm512_max_epu32(a, _mm512_and_si512(_mm512_castps_si512(b), mask));
+            }
+            let [[a, b], [c, d]] = interleaved(of_pair);
+            let (max01, max23) = (_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
+            let max =
+                _mm512_max_epu32(_mm512_unpacklo_epi64(max01, max23), _mm512_unpackhi_epi64(max01, max23));
+            let max = _mm256_max_epu32(_mm512_castsi512_si256(max), _mm512_extracti64x4_epi64::<1>(max));
+            let max = _mm_max_epu32(_mm256_castsi256_si128(max), _mm256_extracti128_si256::<1>(max));
+            std::mem::transmute(max)
+        }
+    }
+    #[inline(always)]
+    unsafe fn sums_4(vectors: [__m512i; 4]) -> [i32; 4] {
+        unsafe {
+            let [[a, b], [c, d]] = interleaved(vectors);
+            let (sum01, sum23) = (_mm512_add_epi32(a, b), _mm512_add_epi32(c, d));
+            let sum =
+                _mm512_add_epi32(_mm512_unpacklo_epi64(sum01, sum23), _mm512_unpackhi_epi64(sum01, sum23));
+            let sum = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+            let sum = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+            std::mem::transmute(sum)
+        }
+    }
+    #[inline(always)]
     unsafe fn round(a: __m512, b: __m512) -> __m512i {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
         unsafe { _mm512_cvt_roundps_epi32::<NEAREST>(_mm512_mul_ps(a, b)) }
@@ -238,5 +269,16 @@ impl Lanes for Evex {
                 _mm_storeu_si128(row.add(12 * stride).cast(), _mm512_extracti32x4_epi32::<3>(v));
             }
         }
+    }
+}
+
+/// Lanes of the first two vectors in turns, and of the other two: the lower and the upper two lanes of each 128 bits.
+#[inline(always)]
+unsafe fn interleaved([a, b, c, d]: [__m512i; 4]) -> [[__m512i; 2]; 2] {
+    unsafe {
+        [
+            [_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b)],
+            [_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d)],
+        ]
     }
 }
