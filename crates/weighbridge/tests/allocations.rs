@@ -4,15 +4,17 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use testkit::model;
-use weighbridge::engine::Limits;
+use testkit::{golden, model};
 use weighbridge::engine::draft::{Draft, PromptLookup};
 use weighbridge::engine::logprobs::LogProbs;
 use weighbridge::engine::sampler::{Dry, MirostatOptions, Penalties, SamplerOptions, Xtc};
+use weighbridge::engine::schedule::{Bounds, Event, Request, Scheduler};
 use weighbridge::engine::text::{SpecialText, StopStrings};
+use weighbridge::engine::{KvKind, Limits};
 use weighbridge::planner::packed_layout;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{LayoutKind, Runtime, RuntimeOptions, Sampler, open};
@@ -54,6 +56,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// Held by a test while it counts.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -81,6 +86,7 @@ fn options() -> [SamplerOptions; 4] {
 
 #[test]
 fn the_token_loop_allocates_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["smollm2", "gemma3"] {
         for layout in [packed_layout().unwrap(), LayoutKind::InPlace] {
             // The other samplers do not depend on the layout: once is enough.
@@ -130,5 +136,52 @@ fn the_token_loop_allocates_nothing() {
                 assert_eq!(at_token[39], at_token[0], "{name}, {}, {sampling:?}", layout.name());
             }
         }
+    }
+}
+
+/// Steps of several sequences: dense, with experts, and with a latent cache.
+#[test]
+fn steps_of_many_sequences_allocate_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let tiny = |name: &str| golden("models").join(name);
+    let models = [model("smollm2"), tiny("mixtral-tiny"), tiny("qwen3moe-tiny"), tiny("deepseek3-tiny")];
+    for (path, kv) in models.iter().flat_map(|path| [KvKind::F16, KvKind::Int4].map(|kv| (path, kv))) {
+        let options = RuntimeOptions {
+            backend: BackendKind::Cpu,
+            threads: Some(2),
+            context: Some(256),
+            kv: Some(kv),
+            ..RuntimeOptions::default()
+        };
+        let mut runtime = Runtime::start(path, &options).unwrap();
+        // The system allocates where a thread begins, and a tiny model may be far before its second thread has.
+        std::thread::sleep(Duration::from_millis(100));
+        let bounds = Bounds { sequences: 5, waiting: 5, bytes: 1 << 30 };
+        let mut scheduler = Scheduler::new(kv, bounds);
+        for n in 0..5 {
+            let sampler = SamplerOptions { seed: u64::from(n), ..SamplerOptions::default() };
+            let request = Request {
+                prompt: (0..1 + 21 * n).map(|i| 7 + i % 40).collect(),
+                sampler: Sampler::new(&sampler, runtime.shared().vocab()).unwrap(),
+                tokens: 100,
+                end: Box::new(|_| false),
+                positions: None,
+            };
+            runtime.submit(&mut scheduler, request).unwrap();
+        }
+        let (mut tokens, mut at_step) = (0, Vec::with_capacity(128));
+        while scheduler.running() + scheduler.waiting() == 5 {
+            at_step.push(CALLS.load(Ordering::Relaxed));
+            runtime
+                .step(&mut scheduler, &mut |_, event| {
+                    tokens += usize::from(matches!(event, Event::Token(_)));
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+        }
+        // After the first tokens, with which prompts are kept: until the first request ends.
+        let from = 4;
+        assert!(at_step.len() > 90 && tokens >= 490, "{} steps, {tokens} tokens", at_step.len());
+        assert_eq!(at_step[at_step.len() - 1], at_step[from], "{}, {kv}: {at_step:?}", path.display());
     }
 }
