@@ -11,6 +11,7 @@ mod measure;
 mod policy;
 mod scale;
 mod solve;
+mod tolerance;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use load::Pool;
 use plan::PlannedParam;
-use planner::{EncodeRule, Preset};
+use planner::{EncodeRule, Preset, describe};
 use tensor::{Bytes, Diagnostic, Dtype, Scheme, Shape};
 
 use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat, requantize};
@@ -26,6 +27,7 @@ use crate::{Conversion, ConvertOptions, Error, Imatrix, OutputFormat, requantize
 pub use measure::Outliers;
 pub use policy::{Policy, PolicyRule};
 use solve::Item;
+pub use tolerance::{Limits, MeasuredFamily, Point, Tolerance};
 
 /// How large the result may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,6 +104,10 @@ pub struct Compression {
     pub is_divergence: bool,
     /// The sum of the costs, which is minimised.
     pub cost: f64,
+    /// The family of the model, if one claims the checkpoint.
+    pub family: Option<&'static str>,
+    /// The format of the files.
+    pub format: OutputFormat,
     /// For all tensors that are not chosen for.
     preset: &'static Preset,
 }
@@ -177,7 +183,18 @@ impl Compression {
         }
         let bytes = base.beside + choices.iter().map(|c| c.becomes().bytes).sum::<u64>();
         let cost = choices.iter().map(|c| c.becomes().cost).sum();
-        Ok(Compression { choices, bytes, limit, elements: base.elements, is_divergence, cost, preset })
+        let (elements, family) = (base.elements, describe(checkpoint).ok().map(|model| model.family.name()));
+        Ok(Compression { choices, bytes, limit, elements, is_divergence, cost, family, format, preset })
+    }
+
+    /// Bits for each value, with files of `bytes`.
+    pub fn bits(&self, bytes: u64) -> f64 {
+        bytes as f64 * 8.0 / self.elements.max(1) as f64
+    }
+
+    /// Returns what models of this family were measured to lose in this format, if one was.
+    pub fn measured(&self) -> Option<&'static MeasuredFamily> {
+        Tolerance::shipped().of(self.family?, self.format)
     }
 
     /// Returns the rules that encode each matrix as it was chosen, and the preset for all other tensors. A matrix that stays as it is

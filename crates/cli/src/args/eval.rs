@@ -23,7 +23,8 @@ use super::{HtmlArgs, ModelArgs};
     divergence is how far the probabilities of all tokens are from its own, in nats: 0 if nothing has changed.\n\n\
     A gate is a TOML file with limits, of which each may be left out: perplexity, ratio, kl and kl_99 are the most that is \
     allowed, top1 and top5 (shares, from 0 to 1) the least. In the table [task.NAME], of the task in NAME.jsonl, acc, \
-    acc_norm and same are the least. The exit code is 1 if one is missed.\n\n\
+    acc_norm and same are the least. `--gate default` has the limits of the measurements that `compress` knows. The exit code is 1 \
+    if one is missed.\n\n\
     The figure after ± is the half width of the 95 % confidence interval, with tokens and questions taken as independent.\n\n\
     Examples:\n  \
     weighbridge eval model.gguf -f text.txt                     perplexity\n  \
@@ -47,8 +48,8 @@ pub(crate) struct EvalArgs {
     /// Chunks to score at most [default: all]
     #[arg(long, value_name = "N", requires = "file", value_parser = whole(1usize, None))]
     pub(crate) chunks: Option<usize>,
-    /// Fail if the result misses a limit in this file
-    #[arg(long, value_name = "FILE.toml")]
+    /// Fail if the result misses a limit in this file, or one of those that `compress` has measured with
+    #[arg(long, value_name = "FILE.toml|default")]
     pub(crate) gate: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) page: HtmlArgs,

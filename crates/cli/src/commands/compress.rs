@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::checkpoint::{Io, Removal};
-use weighbridge::convert::compress::{Choice, Compression, Measuring, Policy};
+use weighbridge::convert::compress::{Choice, Compression, MeasuredFamily, Measuring, Policy, Tolerance};
 use weighbridge::convert::{
     Compensation, CompensationOptions, Conversion, ConvertOptions, ConvertReport, Error as ConvertError,
     Feedbacks, Imatrix, OutputFormat, Scaling,
@@ -428,7 +428,7 @@ impl<'a> Shown<'a> {
     /// Lines on the whole: the size, and what it cost.
     fn facts(&self) -> Vec<String> {
         let Shown { args, found, made, .. } = *self;
-        let bits = self.bytes() as f64 * 8.0 / found.elements.max(1) as f64;
+        let bits = found.bits(self.bytes());
         let written = if made.is_some() { "" } else { "; nothing is written" };
         let (size, limit) = (Bytes(self.bytes()), Bytes(found.limit));
         let mut facts = vec![format!("{size} of at most {limit} ({bits:.2} bits a weight){written}")];
@@ -450,12 +450,36 @@ impl<'a> Shown<'a> {
                 interval(cost.ratio(), 4, 1.0),
             ));
         }
+        facts.push(tolerated(found, bits));
         facts.extend(made.and_then(|made| made.scaling).map(scaled));
         if let Some(passes) = made.and_then(|made| made.passes) {
             let times = if passes == 1 { "once".to_owned() } else { format!("{passes} times") };
             facts.push(format!("gptq: the text was run {times}"));
         }
         facts
+    }
+}
+
+/// Whether so few bits were measured to be enough for a model of the family.
+fn tolerated(found: &Compression, bits: f64) -> String {
+    let (tolerance, format) = (Tolerance::shipped(), found.format.name());
+    let Some(measured) = found.measured() else {
+        let family =
+            found.family.map_or_else(|| "such models".to_owned(), |family| format!("`{family}` models"));
+        return format!(
+            "note: no size of {family} in {format} was measured: `weighbridge eval --against` says what was lost"
+        );
+    };
+    let MeasuredFamily { family, model, date, .. } = measured;
+    let of = format!("`{family}` in {format}, measured with {model}, {date}");
+    match tolerance.fewest(measured) {
+        Some(fewest) if fewest.exceeds(bits) => {
+            format!("note: fewer than {:.2} bits lost more than {} ({of})", fewest.bits, tolerance.limits)
+        }
+        Some(fewest) => {
+            format!("from {:.2} bits on, less is lost than {} ({of})", fewest.bits, tolerance.limits)
+        }
+        None => format!("note: every size that was measured lost more than {} ({of})", tolerance.limits),
     }
 }
 

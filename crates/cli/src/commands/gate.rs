@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
+use weighbridge::convert::compress::{Limits, Tolerance};
 use weighbridge::engine::eval::{Evaluation, Task};
 
 use super::eval::tasks::{self, Answered};
@@ -62,8 +63,13 @@ pub(super) struct Verdict {
 }
 
 impl Gates {
-    /// Reads the file at `path`.
+    /// Reads the file at `path`. `default` is no file, but what the measurements that come with `compress` were held against.
     pub(super) fn read(path: &Path, scope: &Scope<'_>) -> Result<Gates, Failure> {
+        if path == Path::new("default") {
+            let Limits { kl, top1, ratio } = Tolerance::shipped().limits;
+            let gates = Gates { kl: Some(kl), top1: Some(top1), ratio: Some(ratio), ..Gates::default() };
+            return gates.checked(scope).map_err(|what| Failure::Other(format!("the default gate: {what}")));
+        }
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
@@ -72,6 +78,12 @@ impl Gates {
 
     fn parse(text: &str, scope: &Scope<'_>) -> Result<Gates, String> {
         let gates: Gates = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
+        gates.checked(scope)
+    }
+
+    /// These, if each means something and will be found.
+    fn checked(self, scope: &Scope<'_>) -> Result<Gates, String> {
+        let gates = self;
         let of_tasks =
             gates.task.iter().flat_map(|(task, limits)| set(limits.limits()).map(move |l| (task, l)));
         let of_tasks: Vec<(&String, (&str, f64))> = of_tasks.collect();

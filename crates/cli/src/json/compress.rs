@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use weighbridge::convert::compress::{Choice, Compression};
+use weighbridge::convert::compress::{Choice, Compression, Tolerance};
 use weighbridge::convert::{ConvertReport, Scaling};
 use weighbridge::engine::eval::Agreement;
 
@@ -45,6 +45,8 @@ pub(crate) struct Compress<'a> {
     expected_kl: Real,
     /// The measurement on the part of the text that was held back; null without a text.
     measured: Option<MeasuredCost>,
+    /// How few bits another model of the family was measured to tolerate in this format; null if none was measured.
+    tolerated: Option<Tolerated>,
     matrices: Vec<Matrix<'a>>,
     /// The foreseen memory is that of the largest step: the models that a text runs, or the largest tensor that is written.
     resident: Resident,
@@ -82,6 +84,21 @@ struct MeasuredCost {
     top1: Estimate,
     /// The perplexity of the result divided by that of the source.
     ratio: Estimate,
+}
+
+/// The fewest bits that another model tolerated.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Tolerated {
+    family: &'static str,
+    /// The model that was measured.
+    model: &'static str,
+    /// The day of the measurement.
+    date: &'static str,
+    /// The fewest bits for each value with which it stayed within the limits of `eval --gate default`; null if no size did.
+    fewest_bits: Real,
+    /// Whether the result has fewer.
+    fewer: bool,
 }
 
 /// A matrix, and what it becomes.
@@ -156,7 +173,7 @@ impl<'a> Compress<'a> {
             limit: found.limit,
             bytes,
             parameters: found.elements,
-            bits: real(bytes as f64 * 8.0 / found.elements.max(1) as f64),
+            bits: real(found.bits(bytes)),
             zstd_arrays: report.map_or(0, |report| report.zstd.arrays),
             zstd_saved: report.map_or(0, |report| report.zstd.saved),
             continued: report.map_or(0, |report| report.continued),
@@ -170,6 +187,16 @@ impl<'a> Compress<'a> {
                 kl: (cost.kl.mean(), cost.kl.error()).into(),
                 top1: (cost.top1.mean(), cost.top1.error()).into(),
                 ratio: cost.ratio().into(),
+            }),
+            tolerated: found.measured().map(|measured| {
+                let fewest = Tolerance::shipped().fewest(measured);
+                Tolerated {
+                    family: &measured.family,
+                    model: &measured.model,
+                    date: &measured.date,
+                    fewest_bits: fewest.and_then(|fewest| real(fewest.bits)),
+                    fewer: fewest.is_none_or(|fewest| fewest.exceeds(found.bits(bytes))),
+                }
             }),
             matrices: found.choices.iter().map(Matrix::from).collect(),
             resident,

@@ -99,6 +99,14 @@ fn gates_are_kept_or_missed() {
     fs::write(&gates, "kl = 0.1").unwrap();
     let refused = eval(1, &args);
     assert_eq!(refused["hint"], "add `--against MODEL`");
+
+    let args = [path(&smollm2), "-f", &text, "--chunks", "1", "--ctx", "64", "--gate", "default"];
+    let refused = eval(1, &args);
+    assert!(refused["error"].as_str().unwrap().starts_with("the default gate: `ratio` needs another model"));
+    let itself = eval(0, &[&args[..], &["--against", path(&smollm2)]].concat());
+    let names: Vec<&str> =
+        itself["gates"].as_array().unwrap().iter().map(|gate| gate["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ratio", "kl", "top1"]);
 }
 
 #[test]
