@@ -7,8 +7,10 @@
 
 use crate::isa::per_isa;
 
+mod erf;
 mod exp;
 
+use erf::erf;
 use exp::{exp, exp_of_negative};
 
 /// Values taken at once.
@@ -172,6 +174,19 @@ fn gelu_tanh_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
     same_length!(x, out);
     for (out, x) in out.iter_mut().zip(x) {
         *out = gelu::<FMA>(*x);
+    }
+}
+
+per_isa! {
+    /// `out = gelu(x)`, by the error function: `x / 2 * (1 + erf(x / √2))`.
+    pub fn gelu_erf(x: &[f32], out: &mut [f32]) = gelu_erf_body
+}
+#[inline(always)]
+fn gelu_erf_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
+    same_length!(x, out);
+    for (out, x) in out.iter_mut().zip(x) {
+        let half = 0.5 * x;
+        *out = fma::<FMA>(half, erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2), half);
     }
 }
 

@@ -50,7 +50,7 @@ impl fmt::Debug for Cpu {
 struct Local {
     /// One head, or all of queries or keys, while they are normed.
     normed: Vec<f32>,
-    /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
+    /// Rows of a group that is padded beyond the output: `[rows, 16]`.
     padded: Vec<f32>,
 }
 
@@ -60,18 +60,26 @@ impl Cpu {
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
     pub fn new(pool: Pool, isa: Isa, access: Access, model: &Model) -> Result<Cpu, Error> {
+        Cpu::with_rows(pool, isa, access, model, BATCH)
+    }
+
+    /// The same for passes of `rows` rows, as [`Sequencer::rows`](crate::Sequencer::rows) has them.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn with_rows(pool: Pool, isa: Isa, access: Access, model: &Model, rows: usize) -> Result<Cpu, Error> {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
         let sizes: Vec<_> = model.branches().iter().filter_map(|branch| branch.layer.attention()).collect();
         let normed = sizes.iter().map(|size| size.normed).max().unwrap_or(0);
-        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; BATCH * 16] };
+        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; rows * 16] };
         let locals = (0..pool.threads()).map(|_| local()).collect();
         let room = model.room();
         let each = (room.experts, room.each);
         let products = Products::new(pool.threads(), isa, &kernels, projections(), each);
-        let activations = Activations::new(BATCH, widest);
-        let attending = Attending::new(pool.threads(), isa, sizes);
+        let activations = Activations::new(rows, widest);
+        let attending = Attending::new(pool.threads(), isa, sizes, rows);
         Ok(Cpu { pool, isa, kernels, activations, products, attending, locals })
     }
 }
@@ -288,6 +296,7 @@ impl Backend for Cpu {
                     (Activation::Silu, true) => vector::silu_mul(isa, gate, up, out),
                     (Activation::GeluTanh, true) => vector::gelu_tanh_mul(isa, gate, up, out),
                     (Activation::GeluTanh, false) => vector::gelu_tanh(isa, gate, out),
+                    (Activation::Gelu, false) => vector::gelu_erf(isa, gate, out),
                     // Few models have them: not worth a kernel.
                     (_, true) => {
                         let both = gate.iter().zip(up);

@@ -15,6 +15,7 @@ use tokenizers::{
     PostProcessorWrapper, PreTokenizerWrapper, Tokenizer,
 };
 
+use super::cleaned;
 use super::json::patterns::{Pace, STEPS, pace};
 use super::json::{Added, FILE, File, Model, steps};
 use super::{EncodeOptions, Error, SpecialText};
@@ -192,24 +193,4 @@ fn component<T: DeserializeOwned>(value: &Value) -> tokenizers::Result<Option<T>
 /// Bytes of the longest run of characters that `is`.
 fn longest_run(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.split(|c| !is(c)).map(str::len).max().unwrap_or(0)
-}
-
-/// Source: `clean_up_tokenization`, tokenization_utils_base.py of transformers@5.23.
-fn cleaned(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (from, to) in [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ] {
-        text = text.replace(from, to);
-    }
-    text
 }
