@@ -1,0 +1,104 @@
+//! Vectors of texts against those of sentence-transformers, and tokens against those of tokenizers (golden/embed).
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use weighbridge::embedder::EmbedOptions;
+use weighbridge::planner::Encoding;
+use weighbridge::runtime::BackendKind;
+use weighbridge::{Embedder, RuntimeOptions};
+
+fn minilm() -> PathBuf {
+    testkit::model("minilm")
+}
+
+fn golden() -> Value {
+    serde_json::from_slice(&std::fs::read(testkit::golden("embed/minilm.json")).unwrap()).unwrap()
+}
+
+fn sentences(golden: &Value) -> Vec<&str> {
+    golden["sentences"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+/// The largest distance between vectors of `options` and those of sentence-transformers, by the cosine of their angle.
+fn farthest(options: &RuntimeOptions, texts: &[&str]) -> f64 {
+    let mut embedder = Embedder::open(minilm(), options).unwrap();
+    assert_eq!((embedder.width(), embedder.longest()), (384, 256));
+    let vectors = embedder.embed(texts, &EmbedOptions::default()).unwrap();
+    let bytes = std::fs::read(testkit::golden("embed/minilm.bin")).unwrap();
+    let wanted: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let distance = |(n, wanted): (usize, &[f32])| {
+        let product = |a: &[f32], b: &[f32]| -> f64 {
+            a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let found = vectors.row(n);
+        1.0 - product(found, wanted) / (product(found, found) * product(wanted, wanted)).sqrt()
+    };
+    wanted.chunks_exact(384).take(texts.len()).enumerate().map(distance).fold(0.0, f64::max)
+}
+
+fn cpu(encoding: &[&str]) -> RuntimeOptions {
+    let rules = encoding.iter().map(|rule| rule.parse().unwrap()).collect();
+    let encoding = Encoding { rules, ..Encoding::default() };
+    RuntimeOptions { threads: Some(2), encoding, ..RuntimeOptions::default() }
+}
+
+#[test]
+fn minilm_has_the_vectors_of_sentence_transformers() {
+    let golden = golden();
+    let texts = sentences(&golden);
+    assert_eq!(texts.len(), 200);
+    let far = farthest(&cpu(&[]), &texts);
+    assert!(far <= 1e-6, "f32: {far:e}");
+}
+
+#[test]
+fn in_q8_0_vectors_are_near() {
+    let golden = golden();
+    let far = farthest(&cpu(&["*=q8_0"]), &sentences(&golden));
+    assert!(far <= 1e-3, "q8_0: {far:e}");
+}
+
+#[test]
+fn the_oracle_has_the_same_vectors() {
+    let golden = golden();
+    let reference = RuntimeOptions { backend: BackendKind::Reference, ..RuntimeOptions::default() };
+    let far = farthest(&reference, &sentences(&golden)[..3]);
+    assert!(far <= 1e-6, "reference: {far:e}");
+}
+
+/// Which texts run together changes no bit of a vector.
+#[test]
+fn a_vector_does_not_depend_on_the_texts_beside_it() {
+    let golden = golden();
+    let texts = &sentences(&golden)[..24];
+    let mut embedder = Embedder::open(minilm(), &cpu(&[])).unwrap();
+    let together = embedder.embed(texts, &EmbedOptions::default()).unwrap();
+    for (n, text) in texts.iter().enumerate() {
+        let alone = embedder.embed(&[text], &EmbedOptions::default()).unwrap();
+        assert_eq!(alone.row(0), together.row(n), "{text}");
+    }
+}
+
+#[test]
+fn odd_strings_have_the_tokens_of_tokenizers() {
+    let golden = golden();
+    let embedder = Embedder::open(minilm(), &cpu(&[])).unwrap();
+    let strings = golden["strings"].as_array().unwrap();
+    assert_eq!(strings.len(), 2000);
+    let mut wrong = vec![];
+    for string in strings {
+        let text = string["text"].as_str().unwrap();
+        let wanted: Vec<u32> = string["ids"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
+            .collect();
+        let (found, left_out) = embedder.tokenizer().unwrap().encode_within(text, 100_000).unwrap();
+        if found != wanted || left_out > 0 {
+            wrong.push(format!("{text:?}: {found:?}, wanted {wanted:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of 2000:\n{}", wrong.len(), wrong[..wrong.len().min(10)].join("\n"));
+}
