@@ -42,6 +42,7 @@ pub mod calibrate;
 pub mod draft;
 mod error;
 pub mod eval;
+mod forward;
 mod generate;
 #[cfg(feature = "grammar")]
 pub mod grammar;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::forward::{Buffers, layers};
 use crate::layer::{Pass, Segment, Sequences, Sessions};
-use crate::pass::{Buffers, layers};
 use crate::rotary::{Rotary, Rotation, Turns};
 use crate::state::{PAGE, State};
 use crate::{BATCH, Error, KvCache, KvKind, KvShape, Model};

@@ -113,7 +113,7 @@ impl Vectors {
     /// The vector of text `text`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such text.
     pub fn row(&self, text: usize) -> &[f32] {
         &self.values[text * self.width..][..self.width]
     }
@@ -121,7 +121,7 @@ impl Vectors {
     /// Tokens of text `text` that the model saw, with those that it adds.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such text.
     pub fn tokens(&self, text: usize) -> usize {
         self.tokens[text]
     }
@@ -129,7 +129,7 @@ impl Vectors {
     /// Tokens of text `text` that it did not see, since the text is too long.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such text.
     pub fn left_out(&self, text: usize) -> usize {
         self.left_out[text]
     }
@@ -235,7 +235,7 @@ impl Embedder {
             BackendKind::Reference => Box::new(Reference::new()),
             BackendKind::Cpu => {
                 let access = options.access.unwrap_or_else(Access::detect);
-                Box::new(Cpu::with_rows(pool, isa, access, &shared, Sequencer::rows(longest))?)
+                Box::new(Cpu::for_vectors(pool, isa, access, &shared, Sequencer::rows(longest))?)
             }
         };
         let sequencer = Sequencer::new(&shared, backend, longest)?;
@@ -345,15 +345,10 @@ impl Embedder {
         let path = self.checkpoint.location().to_string();
         let wrong = |source| engine::Error::Text { path: path.clone(), source };
         let longest = self.longest();
-        let tokenizer = match &self.tokenizer {
-            Ok(tokenizer) => tokenizer,
+        let Ok(tokenizer) = &self.tokenizer else {
             // The error again, to be handed on.
-            Err(_) => {
-                return Err(text::tokenizer(&self.checkpoint)
-                    .map(drop)
-                    .err()
-                    .map_or(Error::Engine(engine::Error::NoTokens), Error::from));
-            }
+            let again = text::tokenizer(&self.checkpoint);
+            return Err(again.map_or_else(Error::from, |_| engine::Error::NoTokens.into()));
         };
         let mut skipped = 0;
         if !prompt.is_empty() && !self.pooling.includes_prompt {

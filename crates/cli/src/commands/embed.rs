@@ -315,8 +315,9 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 ///
 /// Source: numpy `lib/format.py`, version 1.0: the header ends with a line break, at a multiple of 64 bytes.
 fn npy_header(rows: usize, columns: usize) -> Vec<u8> {
-    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    // Bytes before the text.
     const START: usize = 10;
+    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
     while !(START + text.len() + 1).is_multiple_of(64) {
         text.push(' ');
     }

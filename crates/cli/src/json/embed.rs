@@ -55,7 +55,7 @@ pub(crate) struct EmbedVector {
     /// Its tokens that were left out, since it is too long.
     pub(crate) left_out: usize,
     /// An element that is not a number is null.
-    pub(crate) vector: Vec<f32>,
+    pub(crate) vector: Vec<Option<f32>>,
 }
 
 /// Something about the settings.
@@ -76,7 +76,7 @@ impl EmbedVector {
             index: first + n,
             tokens: vectors.tokens(n),
             left_out: vectors.left_out(n),
-            vector: vectors.row(n).to_vec(),
+            vector: vectors.row(n).iter().map(|x| Some(*x).filter(|x| x.is_finite())).collect(),
         })
     }
 }

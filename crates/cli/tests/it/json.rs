@@ -215,6 +215,9 @@ fn runs_and_what_measures_them() {
     schemas.take("cache", 0, &["cache", "verify"]);
     schemas.take("cache", 0, &["cache", "prune", "--max-size", "1GB"]);
     schemas.take("cache", 0, &["cache", "clear"]);
+    let texts = testkit::golden("embed/tiny");
+    let embedded = schemas.take("embed", 0, &["embed", path(&texts), "a cat", "dogs"]);
+    assert_eq!(embedded["vectors"].as_array().unwrap().len(), 2);
     schemas.take("quants", 0, &["quants"]);
     let encoded = schemas.take("tokenize", 0, &["tokenize", smollm2, "Hello, world"]);
     let ids: Vec<String> =

@@ -28,10 +28,10 @@ impl Cleaning {
     pub(super) fn words(self, text: &str, each: &mut dyn FnMut(&str)) {
         let mut words = Words { word: String::new(), marks: vec![], lowercase: self.lowercase, each };
         for c in text.chars() {
-            if !self.lowers_first {
-                self.take(c, &mut words);
-            } else {
+            if self.lowers_first {
                 c.to_lowercase().for_each(|c| self.take(c, &mut words));
+            } else {
+                self.take(c, &mut words);
             }
         }
         words.order();
@@ -94,7 +94,9 @@ impl Words<'_> {
         if !self.marks.is_empty() {
             let mut marks = std::mem::take(&mut self.marks);
             marks.sort_by_key(|(class, _)| *class);
-            marks.into_iter().for_each(|(_, mark)| self.put(mark));
+            for (_, mark) in marks {
+                self.put(mark);
+            }
         }
     }
 

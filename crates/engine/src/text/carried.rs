@@ -27,7 +27,7 @@ pub fn tokenizer_in_lower_case(checkpoint: &Checkpoint) -> Result<Tokenizer, Err
 
 fn read(
     checkpoint: &Checkpoint,
-    from_json: fn(&[u8], Option<&[u8]>) -> Result<Tokenizer, super::Error>,
+    from_json: impl Fn(&[u8], Option<&[u8]>) -> Result<Tokenizer, super::Error>,
 ) -> Result<Tokenizer, Error> {
     let wrong = |source| Error::Text { path: shown(checkpoint), source };
     let absent = |looked_for, hint| Error::NoTokenizer { path: shown(checkpoint), looked_for, hint };

@@ -15,7 +15,7 @@ pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
     let low = fma::<FMA>(-3.883_964_4e-3, t, 2.425_462_2e-2);
     let far = fma::<FMA>(high, s, low);
     let far = fma::<FMA>(far, t, -1.067_778_8e-1);
-    let far = fma::<FMA>(far, t, -6.348_466_9e-1);
+    let far = fma::<FMA>(far, t, -6.348_467e-1);
     let far = fma::<FMA>(far, t, -1.287_175_1e-1);
     let far = 1.0 - exp::<FMA>(fma::<FMA>(far, t, -t));
 

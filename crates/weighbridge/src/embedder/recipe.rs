@@ -290,7 +290,7 @@ impl Reader<'_> {
             match ours.map(|class| class.rsplit('.').next().unwrap_or(class)) {
                 Some("Transformer") if i == 0 => {
                     has_model = true;
-                    self.recipe.model = folder.to_owned();
+                    folder.clone_into(&mut self.recipe.model);
                     self.transformer(folder)?;
                 }
                 Some("Pooling") if self.recipe.pooling.is_none() && self.recipe.later.is_empty() => {

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
-use weighbridge::embedder::EmbedOptions;
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+use weighbridge::embedder::{EmbedOptions, Prompt, Similarity};
 use weighbridge::planner::Encoding;
 use weighbridge::runtime::BackendKind;
 use weighbridge::{Embedder, RuntimeOptions};
@@ -101,4 +102,70 @@ fn odd_strings_have_the_tokens_of_tokenizers() {
         }
     }
     assert!(wrong.is_empty(), "{} of 2000:\n{}", wrong.len(), wrong[..wrong.len().min(10)].join("\n"));
+}
+
+/// Three poolings that leave the prompt out, two dense layers, prompts of a name: golden/embed/tiny.py.
+#[test]
+fn every_module_of_a_directory_is_obeyed() {
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(testkit::golden("embed/tiny.json")).unwrap()).unwrap();
+    let texts: Vec<&str> =
+        golden["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let reference = RuntimeOptions { backend: BackendKind::Reference, ..RuntimeOptions::default() };
+    for options in [reference, cpu(&[])] {
+        let mut embedder = Embedder::open(testkit::golden("embed/tiny"), &options).unwrap();
+        assert_eq!((embedder.width(), embedder.longest(), embedder.notes()), (16, 20, &[][..]));
+        assert_eq!((embedder.similarity(), embedder.default_prompt()), (Similarity::Dot, Some("titled")));
+        for (name, prompt) in [
+            ("default", Prompt::Default),
+            ("query", Prompt::Named("query".to_owned())),
+            ("none", Prompt::Text(String::new())),
+        ] {
+            let found = embedder.embed(&texts, &EmbedOptions { prompt, normalize: None }).unwrap();
+            for (n, wanted) in golden[name].as_array().unwrap().iter().enumerate() {
+                let wanted = wanted.as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
+                let off = found.row(n).iter().zip(wanted).map(|(x, y)| (f64::from(*x) - y).abs());
+                let off = off.fold(0.0, f64::max);
+                assert!(off < 2e-5, "{name}, {:?}: off by {off:e}", texts[n]);
+            }
+            assert!(found.left_out(7) > 0 && found.tokens(7) == 20);
+        }
+        let unknown = EmbedOptions { prompt: Prompt::Named("x".to_owned()), normalize: None };
+        let error = embedder.embed(&texts, &unknown).unwrap_err();
+        assert_snapshot!(format!("{error:?}"), @r"
+        the model has no prompt `x`
+        hint: it has `document`, `query`, `titled`
+        ");
+    }
+}
+
+/// Every problem of every file is said at once.
+#[test]
+fn settings_that_cannot_be_followed_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: Value| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, value.to_string()).unwrap();
+    };
+    let module = |kind: &str, path: &str| json!({"type": kind, "path": path});
+    write(
+        "modules.json",
+        json!([
+            module("sentence_transformers.models.Transformer", ""),
+            module("sentence_transformers.models.Pooling", "1_Pooling"),
+            module("sentence_transformers.models.Dense", "2_Dense"),
+            module("mine.Module", "3"),
+            module("sentence_transformers.models.LSTM", "../4"),
+        ]),
+    );
+    write("sentence_bert_config.json", json!({"max_seq_length": "long", "do_lower_case": 1}));
+    write("1_Pooling/config.json", json!({"pooling_mode": ["mean", "best"], "include_prompt": true}));
+    write("2_Dense/config.json", json!({"in_features": 8, "activation_function": "os.system"}));
+    write(
+        "config_sentence_transformers.json",
+        json!({"default_prompt_name": "q", "similarity_fn_name": "maxsim"}),
+    );
+    let error = Embedder::open(dir.path(), &RuntimeOptions::default()).unwrap_err().to_string();
+    assert_snapshot!(error.replace(&dir.path().display().to_string(), "DIR"), @"");
 }
