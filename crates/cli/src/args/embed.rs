@@ -60,7 +60,7 @@ pub(crate) struct EmbedArgs {
     #[arg(long, conflicts_with = "normalize")]
     no_normalize: bool,
     /// Cut texts after this many tokens, with those that the model adds [default: as the model says]
-    #[arg(long, value_name = "N", value_parser = whole(1u32, None))]
+    #[arg(long, visible_alias = "ctx", value_name = "N", value_parser = whole(1u32, None))]
     max_tokens: Option<u32>,
     /// The backend that runs the model
     #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]

@@ -60,7 +60,7 @@ fn texts_come_from_anywhere_and_vectors_go_in_their_order() {
             assert!(written.ends_with(&bytes), "{name}");
         }
         let again = weighbridge(["embed", &tiny, "x", "-o", &out]);
-        assert!(stderr(&again).contains("already exists"), "{}", stderr(&again));
+        assert!(stderr(&again).contains("exists\nhint: `--force` replaces it"), "{}", stderr(&again));
     }
 }
 
@@ -73,12 +73,31 @@ fn what_is_wrong_is_said_with_a_way_out() {
         stderr(output).replace(&dir.path().display().to_string(), "DIR").replace(&tiny, "tiny")
     };
     let run = |args: &[&str]| shown(&weighbridge([&["embed", &*tiny][..], args].concat()));
-    assert_snapshot!(run(&["-f", &path.display().to_string()]), @"");
-    assert_snapshot!(run(&["x", "--prompt", "quest"]), @"");
-    assert_snapshot!(run(&["x", "-o", "vectors.bin"]), @"");
-    assert_snapshot!(run(&["x", "--max-tokens", "2"]), @"");
-    assert_snapshot!(run(&["x", "--max-tokens", "65"]), @"");
+    assert_snapshot!(run(&["-f", &path.display().to_string()]), @r"
+    error: `DIR/texts.jsonl`, line 1: no field `text`
+    hint: `--field NAME` names the field of the text
+    ");
+    assert_snapshot!(run(&["x", "--prompt", "quest"]), @r"
+    error: the model has no prompt `quest`
+    hint: it has `document`, `query`, `titled`
+    ");
+    assert_snapshot!(run(&["x", "-o", "vectors.bin"]), @r"
+    error: `vectors.bin` ends neither with .jsonl nor with .npy or .safetensors
+    ");
+    assert_snapshot!(run(&["x", "--max-tokens", "2"]), @r"
+    error: `tiny`: 2 tokens leave no room for a text: the model adds 2
+    hint: allow more tokens
+    ");
+    assert_snapshot!(run(&["x", "--max-tokens", "65"]), @r"
+    error: a context of 65 is too long: the model was trained for 64 positions
+    hint: ask for fewer positions (`--ctx`)
+    ");
     let text = "reading the long text reading the long text reading the long text";
-    assert_snapshot!(run(&[text]), @"");
-    assert_snapshot!(shown(&weighbridge(["run", &tiny, "-p", "x"])), @"");
+    assert_snapshot!(run(&[text]), @r"
+    1 text was cut at 20 tokens (`--max-tokens`)
+    ");
+    assert_snapshot!(shown(&weighbridge(["run", &tiny, "-p", "x"])), @r"
+    error: `tiny`: the model is an encoder: it makes vectors of texts, and continues none
+    hint: make vectors with it, as an `Embedder` does (`weighbridge embed`)
+    ");
 }
