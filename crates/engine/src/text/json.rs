@@ -29,6 +29,8 @@ pub(super) use file::File;
 pub(super) use file::steps;
 #[cfg(feature = "tokenizers")]
 pub(super) use file::{Added, FILE, Model};
+#[cfg(feature = "tokenizers")]
+pub(super) use frame::of as frame_of;
 pub(super) use wordpiece::WordPiece;
 
 /// The regex of `Split` in Llama 3.

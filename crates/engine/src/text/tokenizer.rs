@@ -39,8 +39,6 @@ pub struct Tokenizer {
     /// Tokens that end a generation, sorted.
     ends: Vec<u32>,
     notes: Vec<Note>,
-    /// Ids before and after a text, for a `tokenizer.json` that needs the library; `None` if the text does not stand once.
-    around: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Tokenizer {
@@ -63,7 +61,6 @@ impl Tokenizer {
             adds_bos: own.roles.add_bos,
             ends: own.ends.clone(),
             notes: vec![],
-            around: None,
             inner: Inner::Own(Box::new(own)),
         }
     }
@@ -150,16 +147,7 @@ impl Tokenizer {
     }
 
     fn bare(name: String, inner: Inner) -> Tokenizer {
-        Tokenizer {
-            inner,
-            name,
-            bos: None,
-            eos: None,
-            adds_bos: false,
-            ends: vec![],
-            notes: vec![],
-            around: None,
-        }
+        Tokenizer { inner, name, bos: None, eos: None, adds_bos: false, ends: vec![], notes: vec![] }
     }
 
     /// The same with the roles of its tokens; a file that names none has what stands `around` a text.
@@ -169,12 +157,12 @@ impl Tokenizer {
         around: Option<(Vec<u32>, Vec<u32>)>,
         notes: Vec<Note>,
     ) -> Tokenizer {
-        let (before, after) = around.clone().unwrap_or_default();
+        let (before, after) = around.unwrap_or_default();
         let bos = named.0.or(before.first().copied());
         let eos = named.1.or(after.last().copied());
         let ends = Ends::find(&|name| self.token_id(name), &[eos]).ids;
         let adds_bos = bos.is_some() && before.first().copied() == bos;
-        Tokenizer { bos, eos, adds_bos, ends, notes, around, ..self }
+        Tokenizer { bos, eos, adds_bos, ends, notes, ..self }
     }
 
     /// The tokens that `add_special` puts before and after a text. `None` for a `tokenizer.json` that puts the text there twice, or
@@ -185,7 +173,7 @@ impl Tokenizer {
             Inner::Fast(fast) => Some(fast.around().clone()),
             Inner::Bert(bert) => Some(bert.around().clone()),
             #[cfg(feature = "tokenizers")]
-            Inner::Reference(_) => self.around.clone(),
+            Inner::Reference(reference) => reference.around().cloned(),
         }
     }
 
