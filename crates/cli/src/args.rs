@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod compress;
 mod convert;
+mod embed;
 mod encoding;
 mod eval;
 mod load;
@@ -34,6 +35,7 @@ pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compress::CompressArgs;
 pub(crate) use convert::ConvertArgs;
+pub(crate) use embed::EmbedArgs;
 use encoding::EncodingArgs;
 pub(crate) use eval::{EvalArgs, ReportArgs};
 pub(crate) use load::LoadArgs;
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
     Run(Box<RunArgs>),
+    /// Make vectors of texts, as sentence-transformers does
+    Embed(Box<EmbedArgs>),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
     /// Measure how well a model predicts a text and answers questions, and what a conversion cost
@@ -125,6 +129,7 @@ impl Command {
             Command::Plan(args) => args.json,
             Command::Load(args) => args.json,
             Command::Run(args) => args.json,
+            Command::Embed(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Eval(args) => args.json,
             Command::Calibrate(args) => args.json,

@@ -200,6 +200,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
         weighbridge::Error::Check(Check::ManifestThere { .. }) => {
             said.hint("`--verify` shows what has changed; `--force` replaces it")
         }
+        weighbridge::Error::Encoder { .. } => said.option(" (`weighbridge embed`)"),
         weighbridge::Error::NotRun { .. } => said.hint(
             "to run it elsewhere, convert it with `weighbridge convert`, for example to GGUF for llama.cpp",
         ),

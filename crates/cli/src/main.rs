@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(args),
         Command::Load(args) => commands::load::run(args),
         Command::Run(args) => commands::run::run(args),
+        Command::Embed(args) => commands::embed::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Report(args) => commands::report::run(args),

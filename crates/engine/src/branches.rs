@@ -17,6 +17,7 @@ pub(crate) fn of(path: &str, build: &mut Builder<'_>) -> Result<Vec<Branch>, Err
             layer: layer(&at(branch.layer), build)?,
             post_norm: branch.post_norm.map(|post| build.norm(&at(post))).transpose()?,
             scale: branch.scale,
+            sum_norm: branch.sum_norm.map(|norm| build.norm(&at(norm))).transpose()?,
             parallel: branch.parallel,
         })
     };

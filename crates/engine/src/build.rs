@@ -135,7 +135,7 @@ impl<'a> Builder<'a> {
 
     /// Elements of the residual stream.
     pub(crate) fn hidden(&self) -> u64 {
-        self.arch.decoder.hidden
+        self.arch.hidden()
     }
 
     /// The number of `rope` among the distinct ones: most models have one, Gemma 3 two.

@@ -53,6 +53,9 @@ pub enum Error {
         /// Requests that wait.
         waiting: usize,
     },
+    /// An encoder is to give logits.
+    #[error("the model is an encoder: it gives vectors, not logits")]
+    NoLogits,
     /// Nothing to run.
     #[error("no tokens to run")]
     NoTokens,

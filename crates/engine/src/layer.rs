@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use crate::backend::{Attend, Backend, Sequence};
 use crate::rotary::Rotation;
-use crate::state::State;
+use crate::state::{PAGE, State};
 use crate::weights::{NormWeights, Projection};
-use crate::{BATCH, Error, KvKind};
+use crate::{BATCH, Error, KvCache, KvKind, KvShape};
 
 pub(crate) use attention::Attention;
 pub(crate) use feed_forward::FeedForward;
 pub(crate) use latent_attention::LatentAttention;
 pub(crate) use mixture::{Mixture, Routes};
 
-/// One step of the residual stream: `x += scale · post_norm(layer(norm(x)))`.
+/// One step of the residual stream: `x = sum_norm(x + scale · post_norm(layer(norm(x))))`.
 pub(crate) struct Branch {
     /// Before the layer.
     pub(crate) norm: Option<NormWeights>,
@@ -29,6 +29,8 @@ pub(crate) struct Branch {
     pub(crate) post_norm: Option<NormWeights>,
     /// The result is multiplied by this before it is added.
     pub(crate) scale: f32,
+    /// Of the residual stream, after the result was added.
+    pub(crate) sum_norm: Option<NormWeights>,
     /// It sees the residual stream as the branch before it does.
     pub(crate) parallel: bool,
 }
@@ -45,22 +47,28 @@ pub(crate) trait Layer: Send + Sync {
         Room { wide: widest(|p| p.out), narrow: widest(|p| p.input), ..Room::default() }
     }
 
+    /// The sizes of what it keeps of a position, if it attends.
+    fn cached(&self) -> Option<KvShape> {
+        None
+    }
+
     /// Returns the state that a session keeps for it, with room for `positions` positions; keys and values as `kind` says.
     ///
     /// # Errors
     /// If memory runs out.
-    fn state(&self, _kind: KvKind, _positions: usize) -> Result<State, Error> {
-        Ok(State::None)
+    fn state(&self, kind: KvKind, positions: usize) -> Result<State, Error> {
+        let Some(shape) = self.cached() else { return Ok(State::None) };
+        Ok(State::Kv(Box::new(KvCache::new(shape, kind, positions)?)))
     }
 
     /// Bytes of that state; `None` if they cannot be counted.
-    fn state_bytes(&self, _kind: KvKind, _positions: usize) -> Option<u64> {
-        Some(0)
+    fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
+        self.cached().map_or(Some(0), |shape| shape.bytes(kind, positions))
     }
 
     /// Bytes of its state that a token at `position` reads.
-    fn state_reads(&self, _kind: KvKind, _position: usize) -> u64 {
-        0
+    fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
+        self.cached().map_or(0, |shape| shape.reads(kind, position))
     }
 
     /// The heads that buffers are sized for, if the layer attends.
@@ -122,6 +130,11 @@ pub(crate) trait Sessions {
 
     /// The same, to be written.
     fn state_mut(&mut self, part: usize, branch: usize) -> (usize, &mut State);
+
+    /// The page of that state which has the first position of part `part`: parts may share a state for one pass.
+    fn first_page(&self, _part: usize) -> usize {
+        0
+    }
 }
 
 /// Some tokens of one part, and their rows in a pass.
@@ -162,17 +175,20 @@ impl Sequences<'_> {
         out: &mut [f32],
     ) {
         for segment in self.segments {
+            let first_page = self.sessions.first_page(segment.part);
             let (position, State::Kv(cache)) = self.sessions.state_mut(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")
             };
             let rows = q[segment.row * how.width..].chunks_exact(how.width);
-            cache.extend(position, rows.take(segment.tokens.len()).map(&kv));
+            cache.skip_to(first_page * PAGE);
+            cache.extend(first_page * PAGE + position, rows.take(segment.tokens.len()).map(&kv));
         }
         let sequence = |segment: &Segment| {
             let (position, State::Kv(cache)) = self.sessions.state(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")
             };
-            Sequence { cache, position, rows: segment.tokens.len() }
+            let first_page = self.sessions.first_page(segment.part);
+            Sequence { cache, first_page, position, rows: segment.tokens.len() }
         };
         let Some(first) = self.segments.first().map(sequence) else { return };
         let mut sequences = [first; BATCH];

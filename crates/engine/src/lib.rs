@@ -6,6 +6,7 @@
 //! - A [`Batch`] is one step of many sessions: each takes its tokens, a prompt or a single one, and specifies after
 //!   which of them it wants logits. Each row comes out as if its session were alone, bit for bit.
 //! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
+//! - A [`Sequencer`] runs whole sequences, of encoders too, for the vectors of their tokens.
 //! - [`eval`] measures how well a model predicts a text and answers questions, and how far it is from another model.
 //! - [`calibrate`] measures what goes into each matrix, and how much the predictions depend on it.
 //! - [`generate`] is the loop over one session with a [sampler](sampler::Sampler); [`logprobs`] tells how likely its tokens
@@ -41,6 +42,7 @@ pub mod calibrate;
 pub mod draft;
 mod error;
 pub mod eval;
+mod forward;
 mod generate;
 #[cfg(feature = "grammar")]
 pub mod grammar;
@@ -53,6 +55,7 @@ mod runner;
 pub mod sampler;
 pub mod sampling;
 pub mod schedule;
+mod sequencer;
 mod session;
 mod state;
 mod stream;
@@ -66,6 +69,7 @@ pub use error::Error;
 pub use generate::{Limits, Sampled, Stats, Stop, generate};
 pub use pass::BATCH;
 pub use runner::Runner;
+pub use sequencer::Sequencer;
 pub use session::{Session, Snapshot, session_bytes};
 pub use state::{KvCache, KvKind, KvShape, PAGE, RECENT};
 pub use stream::Streaming;

@@ -22,14 +22,24 @@ pub struct Model {
     pub(crate) token_embedding: (Tensor, f32),
     /// `[context, hidden]`, if positions are learned.
     pub(crate) position_embedding: Option<Tensor>,
+    /// `[types, hidden]`, if there are types of tokens. All tokens have the first.
+    pub(crate) token_type_embedding: Option<Tensor>,
+    /// Of the sum of embeddings.
+    pub(crate) embedding_norm: Option<NormWeights>,
     /// Of all layers, in order.
     branches: Vec<Branch>,
-    /// Before the output matrix.
-    pub(crate) output_norm: NormWeights,
-    /// Hidden to logits.
-    pub(crate) output: Arc<Projection>,
+    /// Hidden to logits; an encoder has none.
+    pub(crate) head: Option<Head>,
     /// Its rotary embeddings.
     pub(crate) ropes: Vec<Rotary>,
+}
+
+/// What makes logits of the residual stream.
+pub(crate) struct Head {
+    /// Before the matrix.
+    pub(crate) norm: NormWeights,
+    /// Hidden to logits.
+    pub(crate) output: Arc<Projection>,
 }
 
 impl fmt::Debug for Model {
@@ -47,17 +57,26 @@ impl Model {
     pub fn new(loaded: &Loaded, arch: Architecture) -> Result<Model, Error> {
         let mut build = Builder::new(loaded, &arch)?;
         let mut branches = vec![];
-        for n in 0..arch.decoder.layers {
+        for n in 0..arch.layers() {
             branches.extend(branches::of(&format!("layers.{n}"), &mut build)?);
         }
+        let table = |path: &str| -> Result<Option<Tensor>, Error> {
+            Ok(build.optional_embedding(path)?.map(|(table, _)| table))
+        };
         Ok(Model {
-            vocab: size(arch.decoder.vocab)?,
-            hidden: size(arch.decoder.hidden)?,
+            vocab: size(arch.vocab())?,
+            hidden: size(arch.hidden())?,
             token_embedding: build.embedding("token_embedding")?,
-            position_embedding: build.optional_embedding("position_embedding")?.map(|(table, _)| table),
+            position_embedding: table("position_embedding")?,
+            token_type_embedding: table("token_type_embedding")?,
+            embedding_norm: build.optional_norm("embedding_norm")?,
             branches,
-            output_norm: build.norm("output_norm")?,
-            output: build.projection("output")?,
+            head: match arch.decoder() {
+                Some(_) => {
+                    Some(Head { norm: build.norm("output_norm")?, output: build.projection("output")? })
+                }
+                None => None,
+            },
             ropes: build.rotaries(),
             arch,
         })
@@ -89,12 +108,12 @@ impl Model {
 
     /// Every projection.
     pub fn projections(&self) -> impl Iterator<Item = &Arc<Projection>> {
-        self.branches.iter().flat_map(|branch| branch.layer.projections()).chain([&self.output])
+        self.branches.iter().flat_map(|branch| branch.layer.projections()).chain(self.output())
     }
 
-    /// The output matrix: hidden to logits.
-    pub fn output(&self) -> &Arc<Projection> {
-        &self.output
+    /// The output matrix, hidden to logits; an encoder has none.
+    pub fn output(&self) -> Option<&Arc<Projection>> {
+        self.head.as_ref().map(|head| &head.output)
     }
 
     /// Bytes of its state (keys and values) that a token at `position` reads.

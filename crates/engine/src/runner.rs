@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::model::module::Decoder;
-
 use crate::BATCH;
 use crate::adapter::{Adapted, AdaptedRows};
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
-use crate::layer::{Pass, Routes, Segment, Sequences};
+use crate::forward::{Buffers, during, layers};
+use crate::layer::{Pass, Segment, Sequences};
 use crate::rotary::{Rotary, Rotation};
 use crate::stream::Stream;
 use crate::{Batch, Error, Logits, Model, Session, Streaming};
@@ -29,6 +28,10 @@ pub struct Runner {
     /// Brings in layers that are not all in memory.
     stream: Option<Stream>,
     buffers: Buffers,
+    /// Products with the first factor of an adapter.
+    ranks: Vec<f32>,
+    /// `[1 to OUTPUTS, vocab]`.
+    logits: Vec<f32>,
     /// For each rotary embedding of the model.
     rotations: Vec<Rotation>,
     /// Of the pass that runs.
@@ -43,47 +46,15 @@ impl fmt::Debug for Runner {
     }
 }
 
-/// Row-major f32, for [`BATCH`] rows.
-struct Buffers {
-    /// The residual stream: `[rows, hidden]`.
-    x: Vec<f32>,
-    /// Normed: `[rows, hidden]`.
-    h: Vec<f32>,
-    /// Output of a layer, added to the residual: `[rows, hidden]`.
-    added: Vec<f32>,
-    /// Results of branches beside each other, until the last of them: `[rows, hidden]`, if the model has such branches.
-    beside: Vec<f32>,
-    /// Results of projections.
-    wide: Vec<f32>,
-    /// Inputs of projections.
-    narrow: Vec<f32>,
-    /// Products with the first factor of an adapter.
-    ranks: Vec<f32>,
-    /// Experts of rows.
-    routes: Routes,
-    /// `[1 to OUTPUTS, vocab]`.
-    logits: Vec<f32>,
-}
-
 impl Runner {
     /// A runner of `model` by `backend`, which was made for it.
     ///
     /// # Errors
-    /// If the buffers do not fit the address space.
+    /// If the buffers do not fit the address space, or the model is an encoder, which gives no logits: see
+    /// [`Sequencer`](crate::Sequencer).
     pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
-        let zeros = |n: usize| BATCH.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
-        let room = model.room();
-        let buffers = Buffers {
-            x: zeros(model.hidden())?,
-            h: zeros(model.hidden())?,
-            added: zeros(model.hidden())?,
-            beside: zeros(if model.branches().iter().any(|b| b.parallel) { model.hidden() } else { 0 })?,
-            wide: zeros(room.wide)?,
-            narrow: zeros(room.narrow)?,
-            ranks: vec![],
-            routes: Routes::new(BATCH, room.used, room.experts),
-            logits: vec![0.0; model.vocab()],
-        };
+        let Some(_) = &model.head else { return Err(Error::NoLogits) };
+        let buffers = Buffers::new(model, BATCH)?;
         let rotation = |rope: &Rotary| Rotation::new(BATCH, rope.pairs()).ok_or(Error::TooLarge);
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
         // A pass has no more segments than rows.
@@ -94,6 +65,8 @@ impl Runner {
             probe: None,
             stream: None,
             buffers,
+            ranks: vec![],
+            logits: vec![0.0; model.vocab()],
             rotations,
             segments,
             adapted,
@@ -130,7 +103,7 @@ impl Runner {
     /// # Errors
     /// If memory runs out.
     pub fn reserve_logits(&mut self, rows: usize) -> Result<(), Error> {
-        let (logits, wanted) = (&mut self.buffers.logits, rows.min(OUTPUTS) * self.model.vocab());
+        let (logits, wanted) = (&mut self.logits, rows.min(OUTPUTS) * self.model.vocab());
         if wanted > logits.len() {
             logits.try_reserve_exact(wanted - logits.len()).map_err(|_| Error::TooLarge)?;
             logits.resize(wanted, 0.0);
@@ -163,7 +136,7 @@ impl Runner {
     /// As [`Runner::run`].
     pub fn forward(&mut self, session: &mut Session, tokens: &[u32]) -> Result<&[f32], Error> {
         self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::Last }], |_, _, _| ())?;
-        Ok(&self.buffers.logits[..self.model.vocab()])
+        Ok(&self.logits[..self.model.vocab()])
     }
 
     /// Runs `tokens` at the next positions of `session` and calls `each` with the logits after every one.
@@ -181,7 +154,7 @@ impl Runner {
 
     /// Runs only the products of a prompt of `tokens` tokens: their time is a lower bound for the prompt's.
     pub fn products(&mut self, tokens: usize) {
-        let Buffers { wide, narrow, h, logits, .. } = &mut self.buffers;
+        let Buffers { wide, narrow, h, .. } = &mut self.buffers;
         for start in (0..tokens).step_by(BATCH) {
             let rows = (tokens - start).min(BATCH);
             for (n, branch) in self.model.branches().iter().enumerate() {
@@ -195,7 +168,8 @@ impl Runner {
             }
         }
         let (hidden, vocab) = (self.model.hidden(), self.model.vocab());
-        output(&self.model, self.stream.as_ref(), &mut *self.backend, &h[..hidden], 1, &mut logits[..vocab]);
+        let logits = &mut self.logits[..vocab];
+        output(&self.model, self.stream.as_ref(), &mut *self.backend, &h[..hidden], 1, logits);
     }
 
     /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
@@ -240,14 +214,14 @@ impl Runner {
     fn reserve_for<'s>(&mut self, sessions: impl Iterator<Item = &'s Session> + Clone) -> Result<(), Error> {
         self.backend.reserve(sessions.clone().map(Session::capacity).max().unwrap_or(0))?;
         let ranks = sessions.filter_map(Session::adapter).map(|adapter| adapter.room()).max().unwrap_or(0);
-        self.buffers.ranks.resize(ranks.max(self.buffers.ranks.len()), 0.0);
+        self.ranks.resize(ranks.max(self.ranks.len()), 0.0);
         Ok(())
     }
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
-        let Runner { model, backend, probe, stream, buffers, rotations, segments, adapted } = self;
-        let Buffers { x, h, added, beside, wide, narrow, ranks, routes, .. } = buffers;
+        let Runner { model, backend, probe, stream, buffers, ranks, rotations, segments, adapted, .. } = self;
+        let Buffers { x, h, added, beside, wide, narrow, routes } = buffers;
         for segment in &*segments {
             let adapter = parts[segment.part].session.adapter.clone();
             adapted.extend(adapter.map(|adapter| (segment.rows(), adapter)));
@@ -279,39 +253,7 @@ impl Runner {
         let sessions = &mut parts;
         let sequences = Sequences { sessions, segments, branch: 0 };
         let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes };
-        let is_parallel = |n: usize| model.branches().get(n).is_some_and(|branch| branch.parallel);
-        for (n, branch) in model.branches().iter().enumerate() {
-            pass.sequences.branch = n;
-            let input = match &branch.norm {
-                Some(norm) => {
-                    pass.backend.norm(norm, x, h);
-                    &*h
-                }
-                None => &*x,
-            };
-            during(stream, n, || branch.layer.run(&mut pass, input, added));
-            let result = match &branch.post_norm {
-                Some(post) => {
-                    pass.backend.norm(post, added, h);
-                    &*h
-                }
-                None => &*added,
-            };
-            match (is_parallel(n), is_parallel(n + 1)) {
-                (false, false) => pass.backend.add(x, result, branch.scale),
-                (is_later, true) => {
-                    let beside = &mut beside[..rows * hidden];
-                    if !is_later {
-                        beside.fill(0.0);
-                    }
-                    pass.backend.add(beside, result, branch.scale);
-                }
-                (true, false) => {
-                    pass.backend.add(x, &beside[..rows * hidden], 1.0);
-                    pass.backend.add(x, result, branch.scale);
-                }
-            }
-        }
+        layers(model, stream, &mut pass, [x, h, added], beside);
         // Only once every layer has its state: a pass that fails on the way changes nothing that counts.
         for segment in &*segments {
             parts[segment.part].session.position += segment.tokens.len();
@@ -321,11 +263,12 @@ impl Runner {
 
     /// Hands on the logits of the rows of the last pass that some are wanted of.
     fn outputs(&mut self, parts: &[BatchItem<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
-        let Runner { model, backend, probe, stream, buffers, segments, .. } = self;
+        let Runner { model, backend, probe, stream, buffers, ranks, logits, segments, .. } = self;
+        let Some(head) = &model.head else { return };
         let (hidden, vocab) = (model.hidden(), model.vocab());
         let mut probed = Probed::new(&mut **backend, probe.as_mut());
         let backend = probed.backend();
-        let Buffers { x, h, logits, ranks, .. } = buffers;
+        let Buffers { x, h, .. } = buffers;
         let rows = segments.iter().flat_map(|segment| {
             let wanted = parts[segment.part].wanted_in(&segment.tokens);
             wanted.map(move |token| (segment.part, token, segment.row + token - segment.tokens.start))
@@ -337,7 +280,7 @@ impl Runner {
             // The place first: a row that is taken is not put back.
             for (place, (part, token, row)) in group.iter_mut().zip(rows.by_ref()) {
                 let (x, h) = (&x[row * hidden..][..hidden], &mut h[count * hidden..][..hidden]);
-                backend.norm(&model.output_norm, x, h);
+                backend.norm(&head.norm, x, h);
                 *place = (part, token);
                 count += 1;
             }
@@ -346,16 +289,16 @@ impl Runner {
             let rows = h.chunks_exact(hidden).zip(logits.chunks_exact_mut(vocab));
             for ((part, _), (h, logits)) in group.iter().zip(rows) {
                 if let Some(adapter) = parts[*part].session.adapter() {
-                    adapter.add(&model.output, h, logits, ranks);
+                    adapter.add(&head.output, h, logits, ranks);
                 }
             }
-            let Decoder { logit_divisor, logit_soft_cap, .. } = model.architecture().decoder;
-            if let Some(divisor) = logit_divisor {
+            let decoder = model.architecture().decoder();
+            if let Some(divisor) = decoder.and_then(|decoder| decoder.logit_divisor) {
                 for l in logits.iter_mut() {
                     *l /= divisor;
                 }
             }
-            if let Some(cap) = logit_soft_cap {
+            if let Some(cap) = decoder.and_then(|decoder| decoder.logit_soft_cap) {
                 for l in logits.iter_mut() {
                     *l = cap * (*l / cap).tanh();
                 }
@@ -364,14 +307,6 @@ impl Runner {
                 each(part, token, logits);
             }
         }
-    }
-}
-
-/// Runs `run`, which uses the weights of unit `unit`, while these are in memory.
-fn during(stream: Option<&Stream>, unit: usize, run: impl FnOnce()) {
-    match stream {
-        Some(stream) => stream.during(unit, run),
-        None => run(),
     }
 }
 
@@ -386,6 +321,10 @@ fn output(
 ) {
     match stream {
         Some(stream) => stream.output(backend, x, rows, logits),
-        None => backend.linear(&model.output, x, rows, logits),
+        None => {
+            if let Some(head) = &model.head {
+                backend.linear(&head.output, x, rows, logits);
+            }
+        }
     }
 }

@@ -36,13 +36,13 @@ impl fmt::Debug for Session {
 }
 
 /// Bytes that a [`Session`] of `positions` positions takes of a model that is not loaded; divided among `ranks`, of the one
-/// that takes the most. `None` if they cannot be counted.
+/// that takes the most. Nothing of an encoder, whose keys and values are not kept. `None` if they cannot be counted.
 pub fn session_bytes(architecture: &Architecture, kind: KvKind, positions: u64, ranks: u64) -> Option<u64> {
     let size = |n: u64| usize::try_from(n).ok();
     let positions = size(positions)?;
     let bytes = |what: &Computes| match what {
         // Ranks beyond the number of heads have copies.
-        Computes::Attention(attention) => {
+        Computes::Attention(attention) if !attention.bidirectional => {
             let (kv_heads, head) =
                 (size(attention.kv_heads.div_ceil(ranks.max(1)))?, size(attention.head_dim)?);
             let window = attention.window.map(|window| size(window).unwrap_or(usize::MAX));

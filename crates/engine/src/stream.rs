@@ -89,7 +89,7 @@ impl Stream {
         let branches = model.branches().iter().map(|branch| Unit::of(&branch.layer.projections()));
         let mut units: Vec<Unit> = branches.collect();
         let layer = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
-        let output = bands(model.output(), layer.max(LEAST_BAND));
+        let output = model.output().map_or_else(Vec::new, |output| bands(output, layer.max(LEAST_BAND)));
         units.extend(output.iter().map(|band| Unit::of(&[band])));
         let largest = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
         if units.iter().map(|unit| unit.bytes).sum::<u64>() <= room {
@@ -116,8 +116,8 @@ impl Stream {
             .map_err(|_| Error::TooLarge)?;
         // What the output matrix keeps in memory of it, stays.
         let table = &model.token_embedding.0;
-        let is_output =
-            model.output().parts.iter().any(|part| part.weight.bytes().as_ptr() == table.bytes().as_ptr());
+        let parts = model.output().into_iter().flat_map(|output| &output.parts);
+        let is_output = parts.into_iter().any(|part| part.weight.bytes().as_ptr() == table.bytes().as_ptr());
         let is_kept =
             is_output && shared.units[shared.units.len() - output.len()..].iter().any(|unit| unit.is_kept);
         let embedding = if is_kept { vec![] } else { table.slots().to_vec() };

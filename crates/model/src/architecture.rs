@@ -4,17 +4,23 @@ mod shapes;
 
 use std::collections::BTreeMap;
 
-use crate::computes::{Computes, Decoder, NotRun};
+use crate::computes::{Computes, Decoder, Encoder, NotRun};
 use crate::module::Tree;
 use crate::param::Role;
 
-/// A decoder, as the engine runs it. Biases are not said: a matrix has one if and only if it is loaded.
+/// A model, as the engine runs it. Biases are not said: a matrix has one if and only if it is loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Architecture {
-    /// The whole.
-    pub decoder: Decoder,
+    whole: Whole,
     modules: BTreeMap<String, Computes>,
     matrices: BTreeMap<String, MatrixNames>,
+}
+
+/// What the module that holds all others computes.
+#[derive(Clone, Debug, PartialEq)]
+enum Whole {
+    Decoder(Decoder),
+    Encoder(Encoder),
 }
 
 /// The matrix that a module holds, by the names that layouts give it: fused, or each part on its own.
@@ -45,16 +51,65 @@ impl Architecture {
         if !reasons.is_empty() {
             return Err(NotRun::new(reasons.join(", ")));
         }
-        let Some(Computes::Decoder(decoder)) = modules.get("") else {
-            return Err(NotRun::new("its modules do not say what they compute"));
+        let whole = match modules.get("") {
+            Some(Computes::Decoder(decoder)) => Whole::Decoder(decoder.clone()),
+            Some(Computes::Encoder(encoder)) => Whole::Encoder(encoder.clone()),
+            _ => return Err(NotRun::new("its modules do not say what they compute")),
         };
-        let decoder = decoder.clone();
-        let architecture = Architecture { decoder, modules, matrices: matrices(tree) };
+        let architecture = Architecture { whole, modules, matrices: matrices(tree) };
         if let Some(path) = architecture.unsaid() {
             return Err(NotRun::new(format!("`{path}` does not say what it computes")));
         }
         let wrong = shapes::wrong(&architecture, tree);
         if wrong.is_empty() { Ok(architecture) } else { Err(NotRun::new(wrong.join(", "))) }
+    }
+
+    /// The whole, if it gives logits.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        match &self.whole {
+            Whole::Decoder(decoder) => Some(decoder),
+            Whole::Encoder(_) => None,
+        }
+    }
+
+    /// The whole, if it gives vectors.
+    pub fn encoder(&self) -> Option<&Encoder> {
+        match &self.whole {
+            Whole::Decoder(_) => None,
+            Whole::Encoder(encoder) => Some(encoder),
+        }
+    }
+
+    /// Tokens in the vocabulary.
+    pub fn vocab(&self) -> u64 {
+        match &self.whole {
+            Whole::Decoder(decoder) => decoder.vocab,
+            Whole::Encoder(encoder) => encoder.vocab,
+        }
+    }
+
+    /// Elements of the residual stream.
+    pub fn hidden(&self) -> u64 {
+        match &self.whole {
+            Whole::Decoder(decoder) => decoder.hidden,
+            Whole::Encoder(encoder) => encoder.hidden,
+        }
+    }
+
+    /// Positions that the model was trained for.
+    pub fn context(&self) -> u64 {
+        match &self.whole {
+            Whole::Decoder(decoder) => decoder.context,
+            Whole::Encoder(encoder) => encoder.context,
+        }
+    }
+
+    /// The number of layers.
+    pub fn layers(&self) -> u64 {
+        match &self.whole {
+            Whole::Decoder(decoder) => decoder.layers,
+            Whole::Encoder(encoder) => encoder.layers,
+        }
     }
 
     /// The computations of modules, by path.
@@ -77,7 +132,7 @@ impl Architecture {
         self.matrices.get(path)
     }
 
-    /// Returns the first path that every decoder has and for which no module declares a computation.
+    /// Returns the first path that every such model has and for which no module declares a computation.
     fn unsaid(&self) -> Option<String> {
         let said = |path: &str, is: fn(&Computes) -> bool| self.get(path).is_some_and(is);
         let norm = |path: &str| said(path, |computes| matches!(computes, Computes::Norm(_)));
@@ -95,18 +150,19 @@ impl Architecture {
         if !said("token_embedding", |computes| matches!(computes, Computes::Embedding { .. })) {
             return Some("token_embedding".to_owned());
         }
-        for n in 0..self.decoder.layers {
+        for n in 0..self.layers() {
             let path = format!("layers.{n}");
             let Some(Computes::Residual(branches)) = self.get(&path) else { return Some(path) };
             for branch in branches {
                 let at = |child: &str| format!("{path}.{child}");
-                let norms = [branch.norm, branch.post_norm].into_iter().flatten();
+                let norms = [branch.norm, branch.post_norm, branch.sum_norm].into_iter().flatten();
                 let unsaid = norms.map(at).find(|path| !norm(path));
                 if let Some(path) = unsaid.or_else(|| Some(at(branch.layer)).filter(|path| !layer(path))) {
                     return Some(path);
                 }
             }
         }
+        self.decoder()?;
         Some("output_norm".to_owned()).filter(|path| !norm(path))
     }
 }

@@ -32,6 +32,8 @@ pub struct Attention {
     pub head_dim: u64,
     /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
     pub window: Option<u64>,
+    /// A query sees every position of its sequence, those after it too. There is no window then.
+    pub bidirectional: bool,
     /// Its rotary embedding, if positions are rotary: of the first elements of each head, if not of all.
     pub rope: Option<Rope>,
     /// Scores are multiplied by this before the softmax.
@@ -49,6 +51,7 @@ impl Attention {
             kv_heads: *c.kv_heads,
             head_dim: *c.head_dim,
             window: c.is_windowed(n).then_some(*c.window),
+            bidirectional: false,
             rope: None,
             scale: (*c.attention_scale / by_layer) as f32,
             soft_cap: (*c.score_soft_cap > 0.0).then_some(*c.score_soft_cap as f32),
@@ -144,7 +147,7 @@ pub struct Groups {
     pub best: u64,
 }
 
-/// One step of the residual stream: `x += scale · post_norm(layer(norm(x)))`, by the names of children.
+/// One step of the residual stream: `x = sum_norm(x + scale · post_norm(layer(norm(x))))`, by the names of children.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Branch {
     /// Before the layer.
@@ -155,6 +158,8 @@ pub struct Branch {
     pub post_norm: Option<&'static str>,
     /// The result is multiplied by this before it is added.
     pub scale: f32,
+    /// Of the residual stream, after the result was added.
+    pub sum_norm: Option<&'static str>,
     /// It sees the residual stream as the branch before it does, in the same layer: what both give is added after the last of
     /// such branches.
     pub parallel: bool,
@@ -178,14 +183,31 @@ pub struct Decoder {
     pub logit_soft_cap: Option<f32>,
 }
 
+/// Tokens to vectors: every token sees the whole sequence. Its children: `token_embedding`; `position_embedding` and
+/// `token_type_embedding` (of which the first row counts), if it has them, whose rows are added; `embedding_norm`, if the sum is
+/// normed; `layers.0`, `layers.1`, …. The vectors are what the last layer leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoder {
+    /// Tokens in the vocabulary.
+    pub vocab: u64,
+    /// Elements of the residual stream.
+    pub hidden: u64,
+    /// Tokens of a sequence at most.
+    pub context: u64,
+    /// The number of layers.
+    pub layers: u64,
+}
+
 /// The computation of a module with its children and parameters, which it finds at paths below its own.
 ///
 /// It is a module that owns nothing: a field of this type, with `#[module(flatten)]`, says it of the module around it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Computes {
-    /// A whole model.
+    /// A whole model that gives logits.
     Decoder(Decoder),
-    /// The steps of one layer of a decoder, in order.
+    /// A whole model that gives vectors.
+    Encoder(Encoder),
+    /// The steps of one layer, in order.
     Residual(Vec<Branch>),
     /// A norm.
     Norm(Norm),

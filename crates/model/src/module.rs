@@ -30,8 +30,8 @@ use tensor::{Expr, Presence};
 use crate::param::{Contract, ParamSpec, PipelinePlace};
 
 pub use crate::computes::{
-    Attention, Branch, Computes, Decoder, FeedForward, Groups, LatentAttention, Mixture, Norm, NotRun,
-    Routing, Scores,
+    Attention, Branch, Computes, Decoder, Encoder, FeedForward, Groups, LatentAttention, Mixture, Norm,
+    NotRun, Routing, Scores,
 };
 pub use layers::{
     ColumnParallelLinear, Embedding, FusedPart, Linear, MergedColumnParallelLinear, ParallelLmHead,

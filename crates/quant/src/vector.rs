@@ -7,8 +7,10 @@
 
 use crate::isa::per_isa;
 
+mod erf;
 mod exp;
 
+use erf::erf;
 use exp::{exp, exp_of_negative};
 
 /// Values taken at once.
@@ -172,6 +174,43 @@ fn gelu_tanh_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
     same_length!(x, out);
     for (out, x) in out.iter_mut().zip(x) {
         *out = gelu::<FMA>(*x);
+    }
+}
+
+per_isa! {
+    /// `out = x` less what the codes of [`Activations`](crate::Activations) say of it: what 8 bits leave out. Both are whole blocks
+    /// of 32. Where there are no codes it is 0.
+    pub fn beyond_codes(x: &[f32], out: &mut [f32]) = beyond_codes_body
+}
+#[inline(always)]
+fn beyond_codes_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
+    same_length!(x, out);
+    let ((x, rest), (out, _)) = (x.as_chunks::<32>(), out.as_chunks_mut::<32>());
+    assert!(rest.is_empty(), "{} values are not blocks of 32", 32 * x.len() + rest.len());
+    for (x, out) in x.iter().zip(out) {
+        // As integers, so that a NaN is the largest.
+        let max = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.abs().to_bits())));
+        if !(1e-30..=f32::MAX).contains(&max) {
+            out.fill(0.0);
+            continue;
+        }
+        let (inverse, scale) = (127.0 / max, max / 127.0);
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = fma::<FMA>(-(x * inverse).round_ties_even(), scale, *x);
+        }
+    }
+}
+
+per_isa! {
+    /// `out = gelu(x)`, by the error function: `x / 2 * (1 + erf(x / √2))`.
+    pub fn gelu_erf(x: &[f32], out: &mut [f32]) = gelu_erf_body
+}
+#[inline(always)]
+fn gelu_erf_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
+    same_length!(x, out);
+    for (out, x) in out.iter_mut().zip(x) {
+        let half = 0.5 * x;
+        *out = fma::<FMA>(half, erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2), half);
     }
 }
 

@@ -45,6 +45,9 @@ pub(crate) fn take_folder(archive: &Path, folder: &str, files: &[Wanted], drafts
         target: drafts.join(file.name),
         most: file.bytes + 1,
     };
+    for file in files {
+        drafts.join(file.name).parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    }
     unpack(&files.iter().map(member).collect::<Vec<_>>())
 }
 

@@ -94,7 +94,9 @@ impl Store {
         fs::create_dir_all(&self.folder)?;
         for (file, path) in self.wanted.iter().zip(&paths) {
             File::open(path)?.sync_all()?;
-            fs::rename(path, self.folder.join(file.name))?;
+            let place = self.folder.join(file.name);
+            place.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::rename(path, place)?;
         }
         self.seal()
     }

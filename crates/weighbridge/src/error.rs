@@ -50,6 +50,31 @@ pub enum Error {
         /// The obstacle.
         why: String,
     },
+    /// The model is an encoder, which gives no logits.
+    #[cfg(feature = "engine")]
+    #[error("`{path}`: the model is an encoder: it makes vectors of texts, and continues none")]
+    Encoder {
+        /// The checkpoint.
+        path: String,
+    },
+    /// What a directory says about making vectors cannot be followed.
+    #[cfg(feature = "engine")]
+    #[error("`{path}` cannot be followed{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
+    Recipe {
+        /// The directory.
+        path: String,
+        /// The problems of all its files.
+        problems: Vec<crate::embedder::Remark>,
+    },
+    /// A prompt that the model does not have.
+    #[cfg(feature = "engine")]
+    #[error("the model has no prompt `{name}`")]
+    NoPrompt {
+        /// The name.
+        name: String,
+        /// The prompts that it has.
+        known: Vec<String>,
+    },
     /// The model does not fit into memory.
     #[cfg(feature = "engine")]
     #[error(
@@ -159,7 +184,16 @@ impl Error {
                 Diagnostics::of(self, Some("use it to plan or to convert".to_owned()))
             }
             #[cfg(feature = "engine")]
-            Error::NotRun { .. } => Diagnostics::of(self, None),
+            Error::NotRun { .. } | Error::Recipe { .. } => Diagnostics::of(self, None),
+            #[cfg(feature = "engine")]
+            Error::Encoder { .. } => {
+                Diagnostics::of(self, Some("make vectors with it, as an `Embedder` does".to_owned()))
+            }
+            #[cfg(feature = "engine")]
+            Error::NoPrompt { known, .. } => {
+                let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+                Diagnostics::of(self, Some(format!("it has {}", known.join(", "))))
+            }
             #[cfg(feature = "engine")]
             Error::Memory { fewer, .. } => {
                 let hint = match fewer {
@@ -195,7 +229,11 @@ impl Error {
             #[cfg(feature = "engine")]
             Error::NotRunnable { .. } => true,
             #[cfg(feature = "engine")]
-            Error::NotRun { .. } | Error::Memory { .. } => false,
+            Error::NoPrompt { .. } => true,
+            #[cfg(feature = "engine")]
+            Error::NotRun { .. } | Error::Encoder { .. } | Error::Recipe { .. } | Error::Memory { .. } => {
+                false
+            }
             #[cfg(feature = "engine")]
             Error::Engine(e) => e.is_misuse(),
         }

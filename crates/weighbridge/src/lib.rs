@@ -39,6 +39,7 @@
 //! | `convert` (feature) | converting and comparing checkpoints | `convert::Conversion`, `convert::diff` |
 //! | `store` (feature) | keeping what was loaded, for the next start | `store::Cache` |
 //! | `engine` (feature) | running models: sessions, batches, sampling, text | `Runtime`, `engine::generate` |
+//! | `embedder` (feature `engine`) | vectors of texts, as sentence-transformers makes them | `Embedder` |
 //! | `runtime` (feature `engine`) | a model that is opened, loaded and run in one call | `Runtime`, `RuntimeOptions` |
 //!
 //! # Errors
@@ -60,12 +61,17 @@ pub use ::store;
 #[doc(inline)]
 pub use model::module;
 
+#[cfg(feature = "engine")]
+pub mod embedder;
 mod error;
 #[cfg(feature = "engine")]
 pub mod runtime;
 
 pub use checkpoint::{Checkpoint, Metadata, OpenOptions, open, open_from, open_with};
 pub use derive::Module;
+#[cfg(feature = "engine")]
+#[doc(inline)]
+pub use embedder::Embedder;
 #[cfg(feature = "engine")]
 pub use engine::{Batch, Session, sampler::Sampler};
 pub use error::Error;

@@ -206,10 +206,13 @@ impl Runtime {
             family: model.family.name(),
             why,
         })?;
+        if arch.decoder().is_none() {
+            return Err(Error::Encoder { path: checkpoint.location().to_string() });
+        }
         let (layout, isa) = layout(options)?;
         let context = options
             .context
-            .unwrap_or_else(|| usize::try_from(arch.decoder.context.min(DEFAULT_CONTEXT)).unwrap_or(1));
+            .unwrap_or_else(|| usize::try_from(arch.context().min(DEFAULT_CONTEXT)).unwrap_or(1));
         let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
         let planned = plan(&checkpoint, &model, layout, options)?;
         let entry = options.cache.cache().and_then(|cache| cache.entry(&planned, isa.name()));
@@ -429,7 +432,7 @@ impl Runtime {
     /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.
     pub fn macs(&self, tokens: u64) -> u64 {
         let all: u64 = self.shared().projections().map(|p| p.share_of(p.macs())).sum();
-        let output = self.shared().output().macs();
+        let output = self.shared().output().map_or(0, |output| output.macs());
         // Logits are wanted after the last token alone.
         (all - output) * tokens + output
     }
@@ -490,7 +493,7 @@ impl Runtime {
 }
 
 /// The layout of a start, and the instruction set that it is for.
-fn layout(options: &RuntimeOptions) -> Result<(LayoutKind, Isa), Error> {
+pub(crate) fn layout(options: &RuntimeOptions) -> Result<(LayoutKind, Isa), Error> {
     let isa = isa()?;
     let layout = options.layout.unwrap_or(match options.backend {
         BackendKind::Reference => LayoutKind::Canonical,
@@ -499,7 +502,7 @@ fn layout(options: &RuntimeOptions) -> Result<(LayoutKind, Isa), Error> {
     if layout.runs() { Ok((layout, isa)) } else { Err(Error::NotRunnable { layout: layout.name() }) }
 }
 
-fn plan(
+pub(crate) fn plan(
     checkpoint: &Checkpoint,
     model: &Model,
     layout: LayoutKind,
@@ -564,6 +567,26 @@ fn load(
         is_taken.then(|| ReadyCopy::Planned { builder: Box::new(builder), first })
     });
     Ok((loaded, builder.unwrap_or(ReadyCopy::None), layout))
+}
+
+/// Loads `planned` within the memory of `options`, for passes that keep no state. Returns the layout that it has then.
+pub(crate) fn load_within(
+    planned: &Plan,
+    checkpoint: &Checkpoint,
+    model: &Model,
+    layout: LayoutKind,
+    pool: &mut Pool,
+    options: &RuntimeOptions,
+) -> Result<(Loaded, LayoutKind), Error> {
+    let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
+        path: checkpoint.location().to_string(),
+        family: model.family.name(),
+        why,
+    })?;
+    let fits = Fits { checkpoint, arch: &arch, kind: KvKind::F32, context: 0, limit: options.memory };
+    let options = RuntimeOptions { cache: CacheMode::Off, ..options.clone() };
+    let (loaded, _, layout) = load(planned, None, model, &fits, layout, pool, &options)?;
+    Ok((loaded, layout))
 }
 
 /// Bytes of the largest layer that stays in the map.

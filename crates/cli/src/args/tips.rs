@@ -20,6 +20,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["encode", "decode", "tokens"], "`weighbridge tokenize MODEL 'TEXT'` does that"),
     (&["types", "formats", "schemes", "encodings"], "`weighbridge quants` lists the encodings"),
     (&["download", "pull", "get"], "models are not downloaded here: `hf download OWNER/NAME` does that"),
+    (&["embedding", "embeddings", "vectors"], "`weighbridge embed MODEL 'TEXT'` does that"),
     (&["serve", "server"], "there is no server here: `weighbridge run MODEL` starts a chat"),
 ];
 

@@ -64,7 +64,7 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
 
 /// The size of the KV cache, if the model runs.
 pub(super) fn kv_cache(model: &Model) -> Option<String> {
-    let context = model.architecture().ok()?.decoder.context;
+    let context = model.architecture().ok()?.decoder()?.context;
     let all = |kind| kv_bytes(model, kind, context).map(Bytes);
     Some(format!(
         "KV cache: {} for 1,000 positions; for all {} {}, in int8 {}, in int4 {}",

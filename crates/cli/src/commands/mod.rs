@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod compress;
 pub(crate) mod convert;
 pub(crate) mod diff;
+pub(crate) mod embed;
 pub(crate) mod eval;
 mod gate;
 pub(crate) mod inspect;

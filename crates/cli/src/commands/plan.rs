@@ -61,10 +61,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let needs = planned.needs(options, threads)?;
     let share = |mesh: Mesh| builder(mesh, 0).build();
     let run = model.as_ref().filter(|_| matches!(layout, LayoutKind::Packed { .. } | LayoutKind::InPlace));
-    let architecture = run.and_then(|model| model.architecture().ok());
+    let architecture = run.and_then(|model| model.architecture().ok().filter(|a| a.decoder().is_some()));
     let positions = args.ctx.map(u64::from);
     let cache = architecture.as_ref().map(|architecture| {
-        let positions = positions.unwrap_or(architecture.decoder.context.min(DEFAULT_CONTEXT));
+        let positions = positions.unwrap_or(architecture.context().min(DEFAULT_CONTEXT));
         (positions, move |ranks| {
             session_bytes(architecture, args.kv.kind(), positions, ranks).unwrap_or(u64::MAX)
         })

@@ -144,7 +144,7 @@ fn prompt(args: &RunArgs) -> Result<Option<String>, Failure> {
 
 /// Checks that the model has the tokens `ids`, before its weights are loaded.
 fn in_vocabulary(checkpoint: &Checkpoint, ids: &[u32]) -> Result<(), Failure> {
-    let vocab = weighbridge::describe(checkpoint)?.architecture().ok().map(|a| a.decoder.vocab);
+    let vocab = weighbridge::describe(checkpoint)?.architecture().ok().map(|a| a.vocab());
     let wrong: Vec<String> =
         ids.iter().filter(|id| vocab.is_some_and(|n| u64::from(**id) >= n)).map(u32::to_string).collect();
     match (vocab, &wrong[..]) {

@@ -26,7 +26,7 @@ struct KvBytes {
 
 impl KvBytes {
     fn of(model: &Model) -> Option<KvBytes> {
-        let positions = model.architecture().ok()?.decoder.context;
+        let positions = model.architecture().ok()?.decoder()?.context;
         Some(KvBytes {
             positions,
             f32: kv_bytes(model, KvKind::F32, positions)?,

@@ -11,6 +11,7 @@ mod check;
 mod compress;
 mod convert;
 mod diff;
+mod embed;
 mod error;
 mod eval;
 mod inspect;
@@ -36,6 +37,7 @@ pub(crate) use check::Check;
 pub(crate) use compress::Compress;
 pub(crate) use convert::Convert;
 pub(crate) use diff::Diff;
+pub(crate) use embed::{Embed, EmbedNote, EmbedVector, rate};
 pub(crate) use error::{Error, Problem};
 pub(crate) use eval::{
     Estimate, Eval, EvalAgainst, EvalPart, EvalTask, EvalTaskAgainst, EvalText, Gate, KlBin, ModelSize,

@@ -30,6 +30,7 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("plan-all-ranks", schema::<super::Ranks<'_>>()),
         ("load", schema::<super::Load<'_>>()),
         ("run", schema::<super::Run<'_>>()),
+        ("embed", schema::<super::Embed<'_>>()),
         ("bench", schema::<super::Bench<'_>>()),
         ("eval", schema::<super::Eval>()),
         ("calibrate", schema::<super::Calibrate<'_>>()),

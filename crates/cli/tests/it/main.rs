@@ -10,6 +10,7 @@ mod compress;
 mod convert;
 mod diff;
 mod door;
+mod embed;
 mod encoding;
 mod eval;
 mod files;

@@ -13,7 +13,7 @@ use quant::attention::{Attention, Found, Partial, Room, attend};
 use super::{Attend, Sequence};
 use crate::layer::HeadSizes;
 use crate::state::PAGE;
-use crate::{BATCH, Error, KvShape};
+use crate::{Error, KvShape};
 
 /// Positions whose weights are taken together.
 const SPAN: usize = 512;
@@ -30,6 +30,8 @@ pub(super) struct Attending {
     found: Vec<f32>,
     /// The largest heads of the model.
     sizes: Vec<HeadSizes>,
+    /// Rows of a pass at most.
+    rows: usize,
 }
 
 /// One thread's own.
@@ -73,8 +75,8 @@ struct Tasks {
 }
 
 impl Attending {
-    /// For heads of `sizes`.
-    pub(super) fn new(threads: usize, isa: Isa, sizes: Vec<HeadSizes>) -> Attending {
+    /// For heads of `sizes`, and passes of `rows` rows.
+    pub(super) fn new(threads: usize, isa: Isa, sizes: Vec<HeadSizes>, rows: usize) -> Attending {
         let most = |of: &dyn Fn(&HeadSizes) -> usize| sizes.iter().map(of).max().unwrap_or(0);
         let queries = most(&|s| rows_together(s.group) * s.group);
         let (key, value) = (most(&|s| s.key), most(&|s| s.value));
@@ -84,7 +86,7 @@ impl Attending {
             span: vec![0.0; most(&|s| Partial::room(rows_together(s.group) * s.group, s.value))],
         };
         let locals = (0..threads).map(|_| local()).collect();
-        Attending { isa, locals, blocks: Vec::with_capacity(BATCH), found: vec![], sizes }
+        Attending { isa, locals, blocks: Vec::with_capacity(rows), found: vec![], sizes, rows }
     }
 
     /// Makes room for sequences of `positions` positions.
@@ -95,7 +97,7 @@ impl Attending {
         let (threads, spans) = (self.locals.len(), positions.div_ceil(SPAN));
         let wanted = |s: &HeadSizes| {
             let split = Partial::room(rows_together(s.group) * s.group, s.value).checked_mul(few(threads))?;
-            let whole = Partial::room(BATCH * rows_together(s.group) * s.heads, s.value);
+            let whole = Partial::room(self.rows * rows_together(s.group) * s.heads, s.value);
             Some(split.checked_mul(spans)?.max(whole))
         };
         let too_large = || Error::CacheTooLarge { capacity: positions };
@@ -176,8 +178,8 @@ impl Attending {
             while first < sequence.rows {
                 let position = sequence.position + first;
                 let count = (together - position % together).min(sequence.rows - first);
-                let span = how.visible(position).start / SPAN;
-                let spans = (position + count - 1) / SPAN + 1 - span;
+                let span = how.visible(sequence, position).start / SPAN;
+                let spans = (how.visible(sequence, position + count - 1).end - 1) / SPAN + 1 - span;
                 let number = self.blocks.len();
                 self.blocks.push(Rows { sequence: n, number, first, count, row, before, span, spans });
                 (first, row, before) = (first + count, row + count, before + spans);
@@ -250,9 +252,13 @@ fn look(
     let head = heads.start / (how.heads / kv_heads);
     let first = sequence.position + rows.first;
     let mut span_of = |span: usize, out: &mut Partial<'_>| {
-        let seen = how.visible(first).start.max(span * SPAN)..(first + rows.count).min((span + 1) * SPAN);
+        let last = how.visible(sequence, first + rows.count - 1);
+        let seen = how.visible(sequence, first).start.max(span * SPAN)..last.end.min((span + 1) * SPAN);
         let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
-        let block = |page: usize| sequence.cache.block(head, page, first);
+        let block = |page: usize| {
+            let first_page = sequence.first_page;
+            sequence.cache.block(head, first_page + page, first_page * PAGE + first)
+        };
         let mut blocks = [block(pages.start); SPAN / PAGE];
         for (to, page) in blocks.iter_mut().zip(pages.clone()) {
             *to = block(page);
@@ -260,7 +266,7 @@ fn look(
         let mut visible = [const { 0..0 }; ROWS_TOGETHER];
         for (row, visible) in visible[..rows.count].iter_mut().enumerate() {
             let within = |position: usize| position.clamp(pages.start * PAGE, seen.end) - pages.start * PAGE;
-            let all = how.visible(first + row);
+            let all = how.visible(sequence, first + row);
             *visible = within(all.start)..within(all.end);
         }
         let (blocks, visible) = (&blocks[..pages.len()], &visible[..rows.count]);

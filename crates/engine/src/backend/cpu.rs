@@ -39,7 +39,17 @@ pub struct Cpu {
     activations: Activations,
     products: Products,
     attending: Attending,
+    /// Room for products with what codes of activations leave out, if these are made too.
+    beyond: Option<Beyond>,
     locals: Vec<Local>,
+}
+
+/// Room for products with what codes of activations leave out.
+struct Beyond {
+    /// What they leave out: `[rows, in]`.
+    x: Vec<f32>,
+    /// The products: `[rows, out]`.
+    y: Vec<f32>,
 }
 
 impl fmt::Debug for Cpu {
@@ -52,7 +62,7 @@ impl fmt::Debug for Cpu {
 struct Local {
     /// One head, or all of queries or keys, while they are normed.
     normed: Vec<f32>,
-    /// Rows of a group that is padded beyond the output: `[BATCH, 16]`.
+    /// Rows of a group that is padded beyond the output: `[rows, 16]`.
     padded: Vec<f32>,
 }
 
@@ -62,19 +72,44 @@ impl Cpu {
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
     pub fn new(pool: Pool, isa: Isa, access: Access, model: &Model) -> Result<Cpu, Error> {
+        Cpu::of_rows(pool, isa, access, model, BATCH)
+    }
+
+    /// A backend for a [`Sequencer`](crate::Sequencer), for passes of [`rows`](crate::Sequencer::rows) rows. With quantised
+    /// matrices, activations have 16 bits, in two parts of 8: vectors are compared by smaller differences than logits.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn for_vectors(
+        pool: Pool,
+        isa: Isa,
+        access: Access,
+        model: &Model,
+        rows: usize,
+    ) -> Result<Cpu, Error> {
+        let mut cpu = Cpu::of_rows(pool, isa, access, model, rows)?;
+        let has_codes = |p: &&Projection| cpu.kernels.forms(p).int8;
+        let projections = || model.projections().map(|p| &**p).filter(has_codes);
+        let input = projections().map(|p| p.input).max().unwrap_or(0);
+        let out = projections().map(|p| p.out).max().unwrap_or(0);
+        cpu.beyond = Some(Beyond { x: vec![0.0; rows * input], y: vec![0.0; rows * out] });
+        Ok(cpu)
+    }
+
+    fn of_rows(pool: Pool, isa: Isa, access: Access, model: &Model, rows: usize) -> Result<Cpu, Error> {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
         let sizes: Vec<_> = model.branches().iter().filter_map(|branch| branch.layer.attention()).collect();
         let normed = sizes.iter().map(|size| size.normed).max().unwrap_or(0);
-        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; BATCH * 16] };
+        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; rows * 16] };
         let locals = (0..pool.threads()).map(|_| local()).collect();
         let room = model.room();
         let each = (room.experts, room.each);
         let products = Products::new(pool.threads(), isa, &kernels, projections(), each);
-        let activations = Activations::new(BATCH, widest);
-        let attending = Attending::new(pool.threads(), isa, sizes);
-        Ok(Cpu { pool, isa, kernels, activations, products, attending, locals })
+        let activations = Activations::new(rows, widest);
+        let attending = Attending::new(pool.threads(), isa, sizes, rows);
+        Ok(Cpu { pool, isa, kernels, activations, products, attending, beyond: None, locals })
     }
 }
 
@@ -124,6 +159,8 @@ pub(super) struct FeatureRange<'a> {
     pub(super) linear: &'a Linear,
     pub(super) kernel: &'a Kernel,
     pub(super) features: Range<usize>,
+    /// Added to the product.
+    pub(super) bias: Option<&'a Tensor>,
     pub(super) y: ColumnsMut<'a>,
 }
 
@@ -151,11 +188,70 @@ impl FeatureRange<'_> {
                 rest.row_mut(t).copy_from_slice(&padded[..end - group]);
             }
         }
-        if let Some(bias) = &self.linear.bias {
+        if let Some(bias) = self.bias {
             for t in 0..x.rows() {
                 vector::add(isa, self.y.row_mut(t), &bias.as_f32()[start..end]);
             }
         }
+    }
+}
+
+impl Cpu {
+    /// The products of `rows` rows of `x`.
+    fn product(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]) {
+        if rows == 1 && self.pool.threads() > 1 {
+            return self.products.run(&mut self.pool, projection, x, y);
+        }
+        self.products_of(projection, x, rows, y, false);
+    }
+
+    /// The same on all threads, whatever the number of rows. Of what codes leave out, the products with matrices that read codes alone,
+    /// without biases; those with others are 0.
+    fn products_of(
+        &mut self,
+        projection: &Projection,
+        x: &[f32],
+        rows: usize,
+        y: &mut [f32],
+        is_beyond: bool,
+    ) {
+        let isa = self.isa;
+        let forms = self.kernels.forms(projection);
+        let filling = self.activations.begin(rows, projection.input, forms);
+        fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
+
+        let threads = self.pool.threads();
+        let wanted = (threads * PARTS_A_THREAD).min(PARTS - projection.parts.len().min(PARTS));
+        let mut parts: [Option<FeatureRange<'_>>; PARTS] = [const { None }; PARTS];
+        let mut count = 0;
+        let mut left = ColumnsMut::new(y, rows, projection.out);
+        for linear in &projection.parts {
+            let (mut mine, others) = left.split_at(linear.out);
+            left = others;
+            let kernel = self.kernels.of(linear);
+            if is_beyond && !kernel.forms.int8 {
+                (0..rows).for_each(|t| mine.row_mut(t).fill(0.0));
+                continue;
+            }
+            let bias = linear.bias.as_ref().filter(|_| !is_beyond);
+            let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
+            let mut at = 0;
+            while at < linear.out {
+                // The last slot of a matrix that was cut too finely takes all that is left.
+                let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
+                let (part, rest) = mine.split_at(end - at);
+                mine = rest;
+                parts[count] = Some(FeatureRange { linear, kernel, features: at..end, bias, y: part });
+                count += 1;
+                at = end;
+            }
+        }
+        let activations = &self.activations;
+        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
+            for part in parts.iter_mut().flatten() {
+                part.run(isa, activations, &mut local.padded);
+            }
+        });
     }
 }
 
@@ -190,41 +286,20 @@ impl Backend for Cpu {
     }
 
     fn linear(&mut self, projection: &Arc<Projection>, x: &[f32], rows: usize, y: &mut [f32]) {
-        if rows == 1 && self.pool.threads() > 1 {
-            return self.products.run(&mut self.pool, projection, x, y);
-        }
-        let isa = self.isa;
-        let forms = self.kernels.forms(projection);
-        let filling = self.activations.begin(rows, projection.input, forms);
-        fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
-
-        let threads = self.pool.threads();
-        let wanted = (threads * PARTS_A_THREAD).min(PARTS - projection.parts.len().min(PARTS));
-        let mut parts: [Option<FeatureRange<'_>>; PARTS] = [const { None }; PARTS];
-        let mut count = 0;
-        let mut left = ColumnsMut::new(y, rows, projection.out);
-        for linear in &projection.parts {
-            let (mut mine, others) = left.split_at(linear.out);
-            left = others;
-            let kernel = self.kernels.of(linear);
-            let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
-            let mut at = 0;
-            while at < linear.out {
-                // The last slot of a matrix that was cut too finely takes all that is left.
-                let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
-                let (part, rest) = mine.split_at(end - at);
-                mine = rest;
-                parts[count] = Some(FeatureRange { linear, kernel, features: at..end, y: part });
-                count += 1;
-                at = end;
-            }
-        }
-        let activations = &self.activations;
-        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
-            for part in parts.iter_mut().flatten() {
-                part.run(isa, activations, &mut local.padded);
-            }
+        let Some(mut beyond) = self.beyond.take_if(|_| self.kernels.forms(projection).int8) else {
+            return self.product(projection, x, rows, y);
+        };
+        self.products_of(projection, x, rows, y, false);
+        let (isa, rest) = (self.isa, &mut beyond.x[..rows * projection.input]);
+        self.pool.chunks(&mut self.locals, rest, ROWS * projection.input, |_, i, rest| {
+            vector::beyond_codes(isa, &x[i * ROWS * projection.input..][..rest.len()], rest);
         });
+        let more = &mut beyond.y[..rows * projection.out];
+        self.products_of(projection, &beyond.x[..rows * projection.input], rows, more, true);
+        self.pool.chunks(&mut self.locals, y, ROWS * projection.out, |_, i, y| {
+            vector::add(isa, y, &more[i * ROWS * projection.out..][..y.len()]);
+        });
+        self.beyond = Some(beyond);
     }
 
     fn linear_each(&mut self, projections: &[Arc<Projection>], rows: &[usize], x: &[f32], y: &mut [f32]) {
@@ -290,6 +365,7 @@ impl Backend for Cpu {
                     (Activation::Silu, true) => vector::silu_mul(isa, gate, up, out),
                     (Activation::GeluTanh, true) => vector::gelu_tanh_mul(isa, gate, up, out),
                     (Activation::GeluTanh, false) => vector::gelu_tanh(isa, gate, out),
+                    (Activation::Gelu, false) => vector::gelu_erf(isa, gate, out),
                     // Few models have them: not worth a kernel.
                     (_, true) => {
                         let both = gate.iter().zip(up);

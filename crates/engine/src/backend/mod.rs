@@ -74,6 +74,8 @@ pub struct Attend<'a> {
     pub width: usize,
     /// A row sees itself and the `window - 1` positions before it.
     pub window: Option<usize>,
+    /// A row sees all of its sequence, also what comes after it.
+    pub bidirectional: bool,
     /// Scores are multiplied by this.
     pub scale: f32,
     /// `c` in `c · tanh(score / c)`, for scores that were multiplied.
@@ -89,9 +91,9 @@ impl fmt::Debug for Attend<'_> {
 }
 
 impl Attend<'_> {
-    /// The positions that the row at `position` sees.
-    pub fn visible(&self, position: usize) -> Range<usize> {
-        let end = position + 1;
+    /// The positions that the row of `sequence` at `position` sees.
+    pub fn visible(&self, sequence: &Sequence<'_>, position: usize) -> Range<usize> {
+        let end = if self.bidirectional { sequence.position + sequence.rows } else { position + 1 };
         self.window.map_or(0, |w| end.saturating_sub(w))..end
     }
 }
@@ -101,6 +103,8 @@ impl Attend<'_> {
 pub struct Sequence<'a> {
     /// Keys and values, including those of these rows.
     pub cache: &'a KvCache,
+    /// The page of the cache that has position 0 of the session.
+    pub first_page: usize,
     /// The position of the first row.
     pub position: usize,
     /// How many rows.

@@ -8,8 +8,8 @@ use tensor::RopeOrder;
 
 use super::activation::{self, activated};
 use super::{Attend, Backend, Heads, Rotated, Sequence};
-use crate::KvShape;
 use crate::weights::{NormWeights, Projection};
+use crate::{KvShape, PAGE};
 use load::Tensor;
 
 /// Naive f32. Every other backend is measured against it.
@@ -104,8 +104,10 @@ impl Backend for Reference {
             for h in 0..how.heads {
                 let query = &q[t * how.width + h * key..][..key];
                 let head = h / (how.heads / kv_heads);
-                let seen = how.visible(position);
-                let (keys, values) = cache.rows(head, seen.clone(), position);
+                let seen = how.visible(sequence, position);
+                let first = sequence.first_page * PAGE;
+                let stored = first + seen.start..first + seen.end;
+                let (keys, values) = cache.rows(head, stored, first + position);
                 self.scores.clear();
                 let capped = |score: f32| how.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
                 self.scores.extend(keys.chunks_exact(key).map(|key| capped(dot(query, key) * how.scale)));

@@ -8,9 +8,8 @@ use tensor::RopeOrder;
 use super::{HeadSizes, Layer, Pass};
 use crate::backend::{Attend, Heads};
 use crate::build::{Builder, size};
-use crate::state::State;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache, KvKind, KvShape};
+use crate::{Error, KvShape};
 
 /// Grouped-query attention; its state is a [`KvCache`].
 pub(crate) struct Attention {
@@ -22,6 +21,8 @@ pub(crate) struct Attention {
     pub(crate) head_dim: usize,
     /// A query sees itself and the `window - 1` positions before it.
     pub(crate) window: Option<usize>,
+    /// A query sees all of its sequence.
+    pub(crate) bidirectional: bool,
     /// Scores are multiplied by this.
     pub(crate) scale: f32,
     /// `c` in `c · tanh(score / c)`.
@@ -55,6 +56,7 @@ impl Attention {
             kv_heads: size(says.kv_heads)?,
             head_dim: size(says.head_dim)?,
             window: says.window.map(|window| usize::try_from(window).unwrap_or(usize::MAX)),
+            bidirectional: says.bidirectional,
             scale: says.scale,
             soft_cap: says.soft_cap,
             rope: says.rope.as_ref().map(|rope| build.rope(rope)),
@@ -68,28 +70,14 @@ impl Attention {
     }
 }
 
-impl Attention {
-    fn cached(&self) -> KvShape {
-        let Attention { kv_heads, head_dim, window, .. } = *self;
-        KvShape { kv_heads, key: head_dim, value: head_dim, shared: false, window }
-    }
-}
-
 impl Layer for Attention {
     fn projections(&self) -> Vec<&Arc<Projection>> {
         vec![&self.qkv, &self.output]
     }
 
-    fn state(&self, kind: KvKind, positions: usize) -> Result<State, Error> {
-        Ok(State::Kv(Box::new(KvCache::new(self.cached(), kind, positions)?)))
-    }
-
-    fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
-        self.cached().bytes(kind, positions)
-    }
-
-    fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
-        self.cached().reads(kind, position)
+    fn cached(&self) -> Option<KvShape> {
+        let Attention { kv_heads, head_dim, window, .. } = *self;
+        Some(KvShape { kv_heads, key: head_dim, value: head_dim, shared: false, window })
     }
 
     fn attention(&self) -> Option<HeadSizes> {
@@ -119,6 +107,7 @@ impl Layer for Attention {
             heads: self.heads,
             width,
             window: self.window,
+            bidirectional: self.bidirectional,
             scale: self.scale,
             soft_cap: self.soft_cap,
             sinks: self.sinks.as_ref().map(Tensor::as_f32),

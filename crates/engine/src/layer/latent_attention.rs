@@ -11,11 +11,10 @@ use tensor::RopeOrder;
 use super::{HeadSizes, Layer, Pass, Room};
 use crate::backend::{Attend, Heads};
 use crate::build::{Builder, Experts, size};
-use crate::state::State;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvCache, KvKind, KvShape};
+use crate::{Error, KvShape};
 
-/// Low-rank attention; its state is a [`KvCache`] of latent vectors.
+/// Low-rank attention; its state is a [`KvCache`](crate::KvCache) of latent vectors.
 pub(crate) struct LatentAttention {
     heads: usize,
     /// Elements of a latent vector of keys and values.
@@ -103,16 +102,8 @@ impl Layer for LatentAttention {
         queries.into_iter().chain(&self.k_b).chain(&self.v_b).chain([&self.output]).collect()
     }
 
-    fn state(&self, kind: KvKind, positions: usize) -> Result<State, Error> {
-        Ok(State::Kv(Box::new(KvCache::new(self.cached, kind, positions)?)))
-    }
-
-    fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
-        self.cached.bytes(kind, positions)
-    }
-
-    fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
-        self.cached.reads(kind, position)
+    fn cached(&self) -> Option<KvShape> {
+        Some(self.cached)
     }
 
     fn attention(&self) -> Option<HeadSizes> {
@@ -194,7 +185,7 @@ impl Layer for LatentAttention {
 
         let mixed = &mut narrow[..rows * heads * latent];
         let (scale, soft_cap) = (self.scale, None);
-        let how = Attend { heads, width, window: None, scale, soft_cap, sinks: None };
+        let how = Attend { heads, width, window: None, bidirectional: false, scale, soft_cap, sinks: None };
         pass.sequences.attend(pass.backend, &how, keys, |row| (&row[heads * key..], &[]), mixed);
 
         // Values of the latent vectors that were mixed.

@@ -95,6 +95,14 @@ impl KvCache {
         !self.decoded.is_empty()
     }
 
+    /// Leaves out the positions before `position`, at which a page begins: nobody looks at them. The page before it is the last.
+    pub(crate) fn skip_to(&mut self, position: usize) {
+        if position > self.len {
+            assert!(position.is_multiple_of(PAGE) && position - self.len < PAGE);
+            self.len = position;
+        }
+    }
+
     /// Writes the keys and values of the next positions: those from `position` on, which has been reached. Each row has
     /// `[kv_heads, elements]` of each; values that are part of the keys are not asked for.
     pub(crate) fn extend<'a>(&mut self, position: usize, rows: impl Iterator<Item = (&'a [f32], &'a [f32])>) {

@@ -13,6 +13,22 @@ use crate::Error;
 /// # Errors
 /// If there is no tokenizer, or it contradicts itself.
 pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
+    read(checkpoint, Tokenizer::from_json)
+}
+
+/// The same, with texts that are made lower case first: see [`Tokenizer::from_json_in_lower_case`]. A tokenizer of another file is
+/// what it is.
+///
+/// # Errors
+/// As [`tokenizer`].
+pub fn tokenizer_in_lower_case(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
+    read(checkpoint, Tokenizer::from_json_in_lower_case)
+}
+
+fn read(
+    checkpoint: &Checkpoint,
+    from_json: impl Fn(&[u8], Option<&[u8]>) -> Result<Tokenizer, super::Error>,
+) -> Result<Tokenizer, Error> {
     let wrong = |source| Error::Text { path: shown(checkpoint), source };
     let absent = |looked_for, hint| Error::NoTokenizer { path: shown(checkpoint), looked_for, hint };
     match checkpoint.metadata() {
@@ -23,7 +39,7 @@ pub fn tokenizer(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
         Metadata::Hf(hf) => {
             let config = hf.tokenizer_config().map(checkpoint::Member::read).transpose()?;
             match (hf.tokenizer(), hf.sentencepiece()) {
-                (Some(json), _) => Tokenizer::from_json(&json.read()?, config.as_deref()).map_err(wrong),
+                (Some(json), _) => from_json(&json.read()?, config.as_deref()).map_err(wrong),
                 (None, Some(model)) => VocabularyBuf::from_sentencepiece(&model.read()?, config.as_deref())
                     .and_then(|vocabulary| Tokenizer::from_vocabulary(&vocabulary.borrow()))
                     .map_err(wrong),

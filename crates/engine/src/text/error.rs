@@ -34,6 +34,14 @@ pub enum Error {
         /// Each field, by its path in the file, and what is wrong with it.
         problems: Vec<(String, String)>,
     },
+    /// A text may have so few tokens that nothing of it is left.
+    #[error("{most} tokens leave no room for a text: the model adds {added}")]
+    NoRoom {
+        /// Tokens at most.
+        most: usize,
+        /// Tokens that the model adds.
+        added: usize,
+    },
     /// The file needs the library `tokenizers`, which this build does not have.
     #[error(
         "`tokenizer.json` needs the library `tokenizers`, and this build does not have it{}",
@@ -62,6 +70,7 @@ impl Error {
         let hint = match self {
             Error::Unsupported { supported, .. } => Some(format!("supported are {supported}")),
             Error::NeedsLibrary { .. } => Some("build with the feature `tokenizers`".to_owned()),
+            Error::NoRoom { .. } => Some("allow more tokens".to_owned()),
             Error::Malformed { .. } | Error::Refused { .. } => None,
         };
         Diagnostics::of(self, hint)

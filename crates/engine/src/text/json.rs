@@ -1,7 +1,7 @@
 //! `tokenizer.json` of Hugging Face's tokenizers library: read, and written from a [`Vocabulary`].
 //!
 //! Every field has a verdict ([`fields`], [`config`]). A file in a shape of known models is read by our own BPE
-//! ([`fast`]), which starts fast and is proven equal to the library; any other file is read by the library itself
+//! ([`fast`]) or WordPiece ([`wordpiece`]), which start fast and are proven equal to the library; any other file is read by the library itself
 //! (`reference`, behind the feature `tokenizers`). Features that cannot be read exactly are rejected by name.
 #![cfg_attr(
     not(feature = "tokenizers"),
@@ -17,6 +17,7 @@ mod frame;
 pub(super) mod patterns;
 mod spaces;
 mod to_gguf;
+mod wordpiece;
 mod write;
 
 use serde_json::Value;
@@ -25,8 +26,12 @@ use super::{Error, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 
 pub(super) use fast::Fast;
 pub(super) use file::File;
+pub(super) use file::steps;
 #[cfg(feature = "tokenizers")]
-pub(super) use file::{Added, FILE, Model, steps};
+pub(super) use file::{Added, FILE, Model};
+#[cfg(feature = "tokenizers")]
+pub(super) use frame::of as frame_of;
+pub(super) use wordpiece::WordPiece;
 
 /// The regex of `Split` in Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -45,11 +50,33 @@ impl Tokenizer {
     /// [`Error::Malformed`] if one of them is not JSON; [`Error::Refused`] with every field that is wrong or not
     /// supported.
     pub fn from_json(json: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, Error> {
+        Tokenizer::of_file(File::new(json, config)?)
+    }
+
+    /// The same, with texts that are made lower case before anything else is done with them, as sentence-transformers has it
+    /// (`do_lower_case`).
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_json`].
+    pub fn from_json_in_lower_case(json: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, Error> {
         let mut file = File::new(json, config)?;
+        let mut all: Vec<Value> = steps(&file.normalizer, "normalizers").into_iter().cloned().collect();
+        if all.iter().all(|step| step["type"] != "Lowercase") {
+            all.insert(0, serde_json::json!({ "type": "Lowercase" }));
+            file.normalizer = serde_json::json!({ "type": "Sequence", "normalizers": all });
+        }
+        Tokenizer::of_file(file)
+    }
+
+    fn of_file(mut file: File) -> Result<Tokenizer, Error> {
         let notes = std::mem::take(&mut file.notes);
         let tokenizer = match Fast::new(&file)? {
             Ok(fast) => Tokenizer::fast(fast),
-            Err(reasons) => Tokenizer::reference(&file, reasons)?,
+            Err(reasons) => match WordPiece::new(&file)? {
+                Ok(bert) => Tokenizer::bert(bert),
+                Err(of_bert) if of_bert.is_empty() => Tokenizer::reference(&file, reasons)?,
+                Err(reasons) => Tokenizer::reference(&file, reasons)?,
+            },
         };
         Ok(tokenizer.with_roles((file.roles.bos, file.roles.eos), frame::of(&file.post_processor), notes))
     }

@@ -4,10 +4,12 @@
 //! `tokenizer.json`; nothing here knows about checkpoints. [`TokenStream`] turns generated tokens into
 //! text that is always whole UTF-8, and [`ChatTemplate`] writes a conversation as the model's prompt.
 
+mod bert;
 mod bpe;
 mod built;
 mod carried;
 mod chat;
+mod cleanup;
 mod error;
 mod json;
 mod limits;
@@ -27,9 +29,12 @@ mod tojson;
 mod tokenizer;
 mod vocabulary;
 
+use cleanup::cleaned;
+
 pub use built::BUILT;
 pub use carried::{
-    chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, tokenizer_files, vocabulary,
+    chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, tokenizer_files,
+    tokenizer_in_lower_case, vocabulary,
 };
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Note, TokenizerLoss};

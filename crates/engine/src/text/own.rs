@@ -174,6 +174,13 @@ impl Own {
         self.store.bytes(token).unwrap_or_default()
     }
 
+    /// Ids before and after a text.
+    pub(super) fn around(&self) -> (Vec<u32>, Vec<u32>) {
+        let Roles { bos, eos, add_bos, add_eos, .. } = self.roles;
+        let only = |id: Option<u32>, adds: bool| id.filter(|_| adds).into_iter().collect();
+        (only(bos, add_bos), only(eos, add_eos))
+    }
+
     pub(super) fn store(&self) -> &TokenStore {
         &self.store
     }

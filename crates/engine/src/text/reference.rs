@@ -15,8 +15,9 @@ use tokenizers::{
     PostProcessorWrapper, PreTokenizerWrapper, Tokenizer,
 };
 
+use super::cleaned;
 use super::json::patterns::{Pace, STEPS, pace};
-use super::json::{Added, FILE, File, Model, steps};
+use super::json::{Added, FILE, File, Model, frame_of, steps};
 use super::{EncodeOptions, Error, SpecialText};
 
 /// A tokenizer of the library `tokenizers`.
@@ -26,6 +27,8 @@ pub(super) struct Reference {
     spellings: Vec<String>,
     pace: Pace,
     clean_up: bool,
+    /// Ids before and after a text; `None` if the text does not stand once.
+    around: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Reference {
@@ -61,7 +64,13 @@ impl Reference {
             _ => pace(&step["pattern"]),
         };
         let pace = normalizers.iter().chain(&cutters).map(of).max().unwrap_or_default();
-        Ok(Reference { tokenizer: Mutex::new(tokenizer), spellings, pace, clean_up: file.clean_up })
+        let around = frame_of(&file.post_processor);
+        Ok(Reference { tokenizer: Mutex::new(tokenizer), spellings, pace, clean_up: file.clean_up, around })
+    }
+
+    /// Ids before and after a text.
+    pub(super) fn around(&self) -> Option<&(Vec<u32>, Vec<u32>)> {
+        self.around.as_ref()
     }
 
     pub(super) fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, Error> {
@@ -192,24 +201,4 @@ fn component<T: DeserializeOwned>(value: &Value) -> tokenizers::Result<Option<T>
 /// Bytes of the longest run of characters that `is`.
 fn longest_run(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.split(|c| !is(c)).map(str::len).max().unwrap_or(0)
-}
-
-/// Source: `clean_up_tokenization`, tokenization_utils_base.py of transformers@5.23.
-fn cleaned(text: &str) -> String {
-    let mut text = text.to_owned();
-    for (from, to) in [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ] {
-        text = text.replace(from, to);
-    }
-    text
 }

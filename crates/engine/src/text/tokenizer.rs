@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::built::{Reader, Writer};
-use super::json::{Fast, File};
+use super::json::{Fast, File, WordPiece};
 use super::options::{EncodeOptions, SpecialText};
 use super::own::Own;
 #[cfg(feature = "tokenizers")]
@@ -18,6 +18,8 @@ enum Inner {
     Own(Box<Own>),
     /// For a `tokenizer.json` of a known shape.
     Fast(Box<Fast>),
+    /// For a `tokenizer.json` as BERT has it.
+    Bert(Box<WordPiece>),
     /// For any other `tokenizer.json`.
     #[cfg(feature = "tokenizers")]
     Reference(Box<Reference>),
@@ -84,6 +86,8 @@ impl Tokenizer {
                 out.section(b"");
                 fast.write(&mut out);
             }
+            // Its tables are made faster than they are read.
+            Inner::Bert(_) => return None,
             #[cfg(feature = "tokenizers")]
             Inner::Reference(_) => return None,
         }
@@ -127,6 +131,10 @@ impl Tokenizer {
         Tokenizer::bare(fast.name(), Inner::Fast(Box::new(fast)))
     }
 
+    pub(super) fn bert(bert: WordPiece) -> Tokenizer {
+        Tokenizer::bare("wordpiece".to_owned(), Inner::Bert(Box::new(bert)))
+    }
+
     #[cfg(feature = "tokenizers")]
     pub(super) fn reference(file: &File, _reasons: Vec<(String, String)>) -> Result<Tokenizer, Error> {
         let inner = Inner::Reference(Box::new(Reference::new(file)?));
@@ -157,6 +165,40 @@ impl Tokenizer {
         Tokenizer { bos, eos, adds_bos, ends, notes, ..self }
     }
 
+    /// The tokens that `add_special` puts before and after a text. `None` for a `tokenizer.json` that puts the text there twice, or
+    /// not at all.
+    pub fn around(&self) -> Option<(Vec<u32>, Vec<u32>)> {
+        match &self.inner {
+            Inner::Own(own) => Some(own.around()),
+            Inner::Fast(fast) => Some(fast.around().clone()),
+            Inner::Bert(bert) => Some(bert.around().clone()),
+            #[cfg(feature = "tokenizers")]
+            Inner::Reference(reference) => reference.around().cloned(),
+        }
+    }
+
+    /// The tokens of `text` with those that the model adds around it, `most` at most: of a text that is too long the last are left
+    /// out. Returns how many those are. Names of special tokens in the text stand for these.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`], and if there is no room for anything beside what is added, or it is not known what is added.
+    pub fn encode_within(&self, text: &str, most: usize) -> Result<(Vec<u32>, usize), Error> {
+        let Some((mut tokens, after)) = self.around() else {
+            let supported = "one text with tokens around it".to_owned();
+            return Err(Error::Unsupported { what: "post-processor", found: self.name.clone(), supported });
+        };
+        let room = most.checked_sub(tokens.len() + after.len()).filter(|room| *room > 0);
+        let Some(room) = room else {
+            let added = tokens.len() + after.len();
+            return Err(Error::NoRoom { most, added });
+        };
+        let own = self.encode(text, EncodeOptions { add_special: false, parse_special: true })?;
+        let left_out = own.len().saturating_sub(room);
+        tokens.extend_from_slice(&own[..own.len() - left_out]);
+        tokens.extend_from_slice(&after);
+        Ok((tokens, left_out))
+    }
+
     /// The tokens of `text`.
     ///
     /// # Errors
@@ -165,6 +207,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => Ok(own.encode(text, options)),
             Inner::Fast(fast) => Ok(fast.encode(text, options)),
+            Inner::Bert(bert) => Ok(bert.encode(text, options)),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => reference.encode(text, options),
         }
@@ -180,6 +223,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => Ok(own.decode(tokens, special)),
             Inner::Fast(fast) => Ok(fast.decode(tokens, special)),
+            Inner::Bert(bert) => Ok(bert.decode(tokens, special)),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => reference.decode(tokens, special),
         }
@@ -191,6 +235,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => own.bytes(token, special).into(),
             Inner::Fast(fast) => fast.bytes(token, special).into(),
+            Inner::Bert(bert) => bert.decode(&[token], special).into_bytes().into(),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => {
                 reference.decode(&[token], special).unwrap_or_default().into_bytes().into()
@@ -199,14 +244,11 @@ impl Tokenizer {
     }
 
     /// The bytes of tokens, where they do not depend on what stands before.
-    #[cfg_attr(
-        not(feature = "tokenizers"),
-        expect(clippy::unnecessary_wraps, reason = "the library's decoders look back")
-    )]
     pub(crate) fn bytes(&self, token: u32, special: SpecialText) -> Option<&[u8]> {
         match &self.inner {
             Inner::Own(own) => Some(own.bytes(token, special)),
             Inner::Fast(fast) => Some(fast.bytes(token, special)),
+            Inner::Bert(_) => None,
             #[cfg(feature = "tokenizers")]
             Inner::Reference(_) => None,
         }
@@ -222,6 +264,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => own.store().longest(),
             Inner::Fast(fast) => fast.store().longest(),
+            Inner::Bert(_) => 0,
             #[cfg(feature = "tokenizers")]
             Inner::Reference(_) => 0,
         }
@@ -232,6 +275,7 @@ impl Tokenizer {
         let text = match &self.inner {
             Inner::Own(own) => own.store().text(token),
             Inner::Fast(fast) => fast.store().text(token),
+            Inner::Bert(bert) => bert.store().text(token),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => return reference.spelling(token),
         };
@@ -243,6 +287,7 @@ impl Tokenizer {
         let kind = match &self.inner {
             Inner::Own(own) => own.store().kind(token),
             Inner::Fast(fast) => fast.store().kind(token),
+            Inner::Bert(bert) => bert.store().kind(token),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(_) => None,
         };
@@ -254,6 +299,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => own.store().id(spelling.as_bytes()),
             Inner::Fast(fast) => fast.store().id(spelling.as_bytes()),
+            Inner::Bert(bert) => bert.store().id(spelling.as_bytes()),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => reference.id(spelling),
         }
@@ -289,6 +335,7 @@ impl Tokenizer {
         match &self.inner {
             Inner::Own(own) => own.store().len(),
             Inner::Fast(fast) => fast.store().len(),
+            Inner::Bert(bert) => bert.store().len(),
             #[cfg(feature = "tokenizers")]
             Inner::Reference(reference) => reference.len(),
         }

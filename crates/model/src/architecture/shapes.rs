@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Architecture, MatrixNames};
-use crate::computes::{Attention, Computes, FeedForward, Groups, LatentAttention, Mixture, NotRun};
+use crate::computes::{
+    Attention, Computes, Decoder, Encoder, FeedForward, Groups, LatentAttention, Mixture, NotRun,
+};
 use crate::module::Tree;
 
 /// Reasons that are given; a model of many layers has each in every one.
@@ -16,9 +18,8 @@ pub(super) fn wrong(architecture: &Architecture, tree: &Tree) -> Vec<String> {
     let shapes = Shapes { architecture, extents: extents.collect() };
     let found = architecture.modules().filter_map(|(path, computes)| shapes.of(path, computes).err());
     let mut wrong: Vec<String> = found.map(|NotRun { why }| why).collect();
-    if let Err(NotRun { why }) = shapes.matrix("output", &[architecture.decoder.vocab], shapes.hidden()) {
-        wrong.push(why);
-    }
+    let output = |decoder: &Decoder| shapes.matrix("output", &[decoder.vocab], shapes.hidden());
+    wrong.extend(architecture.decoder().and_then(|decoder| output(decoder).err()).map(|NotRun { why }| why));
     wrong.truncate(MOST);
     wrong
 }
@@ -31,16 +32,15 @@ struct Shapes<'a> {
 
 impl Shapes<'_> {
     fn hidden(&self) -> u64 {
-        self.architecture.decoder.hidden
+        self.architecture.hidden()
     }
 
     /// Checks the parameters of the module at `path`.
     fn of(&self, path: &str, computes: &Computes) -> Result<(), NotRun> {
         match computes {
-            Computes::Embedding { .. } if path == "token_embedding" => self.shape(
-                &format!("{path}.weight"),
-                &[Some(self.architecture.decoder.vocab), Some(self.hidden())],
-            ),
+            Computes::Embedding { .. } if path == "token_embedding" => {
+                self.shape(&format!("{path}.weight"), &[Some(self.architecture.vocab()), Some(self.hidden())])
+            }
             Computes::Embedding { .. } => self.shape(&format!("{path}.weight"), &[None, Some(self.hidden())]),
             Computes::Attention(attention) => self.attention(path, attention),
             Computes::LatentAttention(attention) => self.latent_attention(path, attention),
@@ -51,14 +51,28 @@ impl Shapes<'_> {
                     return Err(NotRun::new(format!("`{path}` begins with a branch beside another")));
                 }
                 for branch in branches {
-                    for norm in [branch.norm, branch.post_norm].into_iter().flatten() {
+                    for norm in [branch.norm, branch.post_norm, branch.sum_norm].into_iter().flatten() {
                         self.shape(&format!("{path}.{norm}.weight"), &[Some(self.hidden())])?;
                     }
                 }
                 Ok(())
             }
             Computes::Decoder(_) => self.shape("output_norm.weight", &[Some(self.hidden())]),
+            Computes::Encoder(encoder) => self.encoder(encoder),
             Computes::Norm(_) => Ok(()),
+        }
+    }
+
+    fn encoder(&self, encoder: &Encoder) -> Result<(), NotRun> {
+        if self.architecture.get("embedding_norm").is_some() {
+            self.shape("embedding_norm.weight", &[Some(self.hidden())])?;
+        }
+        let positions = "position_embedding.weight";
+        match self.extents.get(positions).and_then(|extents| extents.first()) {
+            Some(rows) if *rows < encoder.context => {
+                Err(NotRun::new(format!("`{positions}` has {rows} rows for {} tokens", encoder.context)))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use derive::Module;
 
 use crate::Fact;
 use crate::activation::Activation;
-use crate::computes::NotRun;
+use crate::computes::{Branch, Computes, Encoder};
 use crate::config::describe::{self, Description};
 use crate::config::{Config, DecoderKeys, Field, Keys, Reader, WithoutEffect};
 use crate::dialect::{Dialect, GGUF_DECODER, GGUF_QKV, Rule};
@@ -45,6 +45,9 @@ impl Family for Bert {
             norm_eps_absent: 1e-12,
             activation_absent: Activation::Gelu,
             causal: false,
+            // transformers makes heads of the hidden size, whatever else there is.
+            head_dim: Keys::new("head_dim", &["attention.key_length"], &[]),
+            kv_heads: Keys::new("kv_heads", &["attention.head_count_kv"], &[]),
             ..DecoderKeys::LLAMA
         };
         let base = common.read(r);
@@ -79,20 +82,23 @@ impl Family for Bert {
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let hidden = Axis::Hidden.of(*c.hidden);
+        let norm = || LayerNorm::new(hidden).with_eps(*c.norm_eps as f32);
         let block = |n| BertBlock {
-            attention: Attention::new(c, n, Bias::Yes, Bias::Yes),
-            attention_output_norm: LayerNorm::new(hidden),
+            computes: residual(),
+            attention: Attention::new(c, n, Bias::Yes, Bias::Yes).bidirectional(),
+            attention_output_norm: norm(),
             ffn: Ffn::new(c, Bias::Yes),
-            output_norm: LayerNorm::new(hidden),
+            output_norm: norm(),
         };
+        let encoder = Encoder { vocab: *c.vocab, hidden: *c.hidden, context: *c.context, layers: *c.layers };
         let head = |outputs: u64| Linear::new(hidden, outputs).with_bias().optional();
         Box::new(BertModel {
-            not_run: NotRun::new("it is an encoder"),
+            computes: Computes::Encoder(encoder),
             token_embedding: VocabParallelEmbedding::new(*c.vocab, hidden),
             // Divided as vLLM does it, vllm/model_executor/models/bert.py, `BertEmbedding`.
             position_embedding: VocabParallelEmbedding::new(*c.context, hidden),
             token_type_embedding: VocabParallelEmbedding::new(*c.token_types, hidden),
-            embedding_norm: LayerNorm::new(hidden),
+            embedding_norm: norm(),
             layers: Layers((0..*c.layers).map(block).collect()),
             pooler: head(*c.hidden),
             prediction: Prediction { dense: head(*c.hidden), norm: LayerNorm::new(hidden).optional() },
@@ -122,7 +128,7 @@ impl Family for Bert {
 #[derive(Module)]
 struct BertModel {
     #[module(flatten)]
-    not_run: NotRun,
+    computes: Computes,
     token_embedding: VocabParallelEmbedding,
     position_embedding: VocabParallelEmbedding,
     token_type_embedding: VocabParallelEmbedding,
@@ -136,8 +142,23 @@ struct BertModel {
     next_sentence: Linear,
 }
 
+/// Norms stand after the sums.
+fn residual() -> Computes {
+    let branch = |layer, sum_norm| Branch {
+        norm: None,
+        layer,
+        post_norm: None,
+        scale: 1.0,
+        sum_norm: Some(sum_norm),
+        parallel: false,
+    };
+    Computes::Residual(vec![branch("attention", "attention_output_norm"), branch("ffn", "output_norm")])
+}
+
 #[derive(Module)]
 struct BertBlock {
+    #[module(flatten)]
+    computes: Computes,
     attention: Attention,
     attention_output_norm: LayerNorm,
     ffn: Ffn,
@@ -231,6 +252,8 @@ static WITHOUT_EFFECT: &WithoutEffect = &[
     ("rope_theta", "positions are learned"),
     ("partial_rotary_factor", "positions are learned"),
     ("pruned_heads*", "the shapes say it"),
+    ("head_dim", "heads are parts of the hidden size"),
+    ("num_key_value_heads", "each query head has a key head"),
 ];
 
 static GGUF_WITHOUT_EFFECT: &WithoutEffect = &[

@@ -155,6 +155,7 @@ impl Block {
             layer,
             post_norm: None,
             scale,
+            sum_norm: None,
             parallel,
         };
         let computes = Computes::Residual(vec![branch("attention", false), branch("ffn", true)]);
@@ -170,6 +171,7 @@ fn residual(c: &Config, before: bool, after: bool) -> Computes {
         layer,
         post_norm: after.then_some(post_norm),
         scale,
+        sum_norm: None,
         parallel: false,
     };
     Computes::Residual(vec![
@@ -295,6 +297,18 @@ impl Attention {
     pub fn partly_rotary(self, c: &Config, n: u64) -> Attention {
         let attention = module::Attention::of(c, n).rotary(c, n);
         Attention { computes: Ok(Computes::Attention(attention)), ..self }
+    }
+
+    /// The same where each position sees all of its sequence.
+    #[must_use]
+    pub fn bidirectional(self) -> Attention {
+        let both_ways = |computes| match computes {
+            Computes::Attention(a) => {
+                Computes::Attention(module::Attention { bidirectional: true, window: None, ..a })
+            }
+            other => other,
+        };
+        Attention { computes: self.computes.map(both_ways), ..self }
     }
 
     /// The same with norms of each head's query and key.

@@ -153,7 +153,7 @@ fn gemma3_alternates_local_and_global_layers() {
 #[test]
 fn modules_say_what_they_compute() {
     let arch = model(&llama()).architecture().unwrap();
-    assert_eq!(arch.decoder.layers, 2);
+    assert_eq!(arch.layers(), 2);
     let Some(Computes::Residual(branches)) = arch.get("layers.1") else { panic!("a block") };
     let names: Vec<_> = branches.iter().map(|b| (b.norm, b.layer, b.post_norm)).collect();
     assert_eq!(names, [(Some("attention_norm"), "attention", None), (Some("ffn_norm"), "ffn", None)]);

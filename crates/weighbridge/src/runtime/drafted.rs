@@ -21,7 +21,7 @@ impl Runtime {
         draft_options: &RuntimeOptions,
     ) -> Result<(Runtime, ModelDraft), Error> {
         let context = |checkpoint: &Checkpoint| {
-            let context = describe(checkpoint).ok()?.architecture().ok()?.decoder.context;
+            let context = describe(checkpoint).ok()?.architecture().ok()?.decoder()?.context;
             usize::try_from(context).ok()
         };
         let usual = || context(&checkpoint).map(|n| n.min(usize::try_from(DEFAULT_CONTEXT).unwrap_or(n)));

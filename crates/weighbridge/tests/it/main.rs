@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod diff;
 mod draft;
+mod embed;
 mod encoding;
 mod examples;
 mod exported;

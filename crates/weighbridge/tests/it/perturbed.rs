@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use weighbridge::runtime::BackendKind;
-use weighbridge::{Runtime, RuntimeOptions};
+use weighbridge::{Embedder, Error, Runtime, RuntimeOptions};
 
 use crate::golden;
 
@@ -107,10 +107,21 @@ impl Family {
             context: Some(ids.len()),
             ..RuntimeOptions::default()
         };
-        let mut runtime = Runtime::start(path, &options).map_err(|e| e.to_string())?;
+        let mut runtime = match Runtime::start(path, &options) {
+            Ok(runtime) => runtime,
+            Err(Error::Encoder { .. }) => return self.hidden(path, &options, &ids),
+            Err(error) => return Err(error.to_string()),
+        };
         let mut logits = vec![];
         runtime.forward_each(&ids, |l| logits.push(l.to_vec())).map_err(|e| e.to_string())?;
         Ok(logits[ids.len() - self.number("positions")..].concat())
+    }
+
+    /// Returns the vectors of the last positions as an encoder leaves them.
+    fn hidden(&self, path: &Path, options: &RuntimeOptions, ids: &[u32]) -> Result<Vec<f32>, String> {
+        let mut embedder = Embedder::open(path, options).map_err(|e| e.to_string())?;
+        let vectors = embedder.token_vectors(ids).map_err(|e| e.to_string())?;
+        Ok(vectors[vectors.len() - self.number("positions") * self.number("width")..].to_vec())
     }
 
     fn judge(&self, dir: &Path, case: &Value) -> (Verdict, String) {

@@ -38,9 +38,9 @@ pub(super) fn encoded(
     let positions = match most {
         Some(most) => most,
         // A model that cannot be run is refused when it is started.
-        None => describe(checkpoint)?.architecture().map_or(usize::MAX, |architecture| {
-            usize::try_from(architecture.decoder.context).unwrap_or(usize::MAX)
-        }),
+        None => describe(checkpoint)?
+            .architecture()
+            .map_or(usize::MAX, |architecture| usize::try_from(architecture.context()).unwrap_or(usize::MAX)),
     };
     Ok(encode(tasks, &text::tokenizer(checkpoint)?, positions)?)
 }

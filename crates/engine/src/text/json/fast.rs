@@ -208,6 +208,11 @@ impl Fast {
         self.store.bytes(token).unwrap_or_default()
     }
 
+    /// Ids before and after a text.
+    pub(in super::super) fn around(&self) -> &Frame {
+        &self.frame
+    }
+
     pub(in super::super) fn store(&self) -> &TokenStore {
         &self.store
     }

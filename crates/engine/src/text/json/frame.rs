@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::file::steps;
 
 /// Ids before and after a text.
-pub(super) type Frame = (Vec<u32>, Vec<u32>);
+pub(in super::super) type Frame = (Vec<u32>, Vec<u32>);
 
 /// The tokens around a text; `None` unless the text occurs once.
-pub(super) fn of(processor: &Value) -> Option<Frame> {
+pub(in super::super) fn of(processor: &Value) -> Option<Frame> {
     let mut frame = (vec![], vec![]);
     for step in steps(processor, "processors") {
         match step["type"].as_str()? {

@@ -1,0 +1,350 @@
+//! `weighbridge embed`: vectors of texts.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use weighbridge::Embedder;
+use weighbridge::checkpoint::{Draft, Outgoing};
+use weighbridge::embedder::Vectors;
+use weighbridge::tensor::{Dtype, Scheme, Shape, counted};
+
+use super::convert::free;
+use crate::args::EmbedArgs;
+use crate::failure::Failure;
+use crate::json::{self, EmbedNote, EmbedVector};
+use crate::progress::Line;
+use crate::style;
+
+/// Texts that are in memory at once, to be sorted by length.
+const WINDOW: usize = 4096;
+
+pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    let form = args.out.as_deref().map(Form::of).transpose()?;
+    if let Some(out) = &args.out {
+        free(out, args.force)?;
+    }
+    let mut texts = Texts::open(args)?;
+    let mut embedder = Embedder::open(&args.path, &args.runtime()?)?;
+    let options = args.options();
+    if !args.json {
+        for note in embedder.notes() {
+            say(&note.to_string());
+        }
+    }
+    let load_seconds = started.elapsed().as_secs_f64();
+    let width = embedder.width();
+    let mut to = match (&args.out, form) {
+        (Some(path), Some(Form::Lines)) => Output::Lines(Draftfile::new(path)?),
+        (Some(path), Some(form)) => Output::Matrix { path, form, values: vec![] },
+        _ if args.json => Output::Document(vec![]),
+        _ => Output::Stdout(BufWriter::new(std::io::stdout().lock())),
+    };
+    let line = Line::new();
+    let (running, mut all) = (Instant::now(), Count::default());
+    loop {
+        let window = texts.next(WINDOW)?;
+        if window.is_empty() {
+            break;
+        }
+        let vectors = embedder.embed(&window, &options)?;
+        to.put(all.texts, &vectors)?;
+        all.add(&vectors);
+        line.show(|| counted(all.texts, "text").to_string());
+    }
+    line.clear();
+    let seconds = running.elapsed().as_secs_f64();
+    let vectors = to.finish(width, all.texts, args.force)?;
+    if args.json {
+        return Ok(json::print(&json::Embed {
+            model: args.path.display().to_string(),
+            family: embedder.model().family.name(),
+            backend: embedder.backend(),
+            width,
+            max_tokens: embedder.longest(),
+            pooling: embedder.pooling().iter().map(|way| way.name()).collect(),
+            normalized: options.normalize.unwrap_or(embedder.normalizes()),
+            similarity: embedder.similarity().name(),
+            texts: all.texts,
+            tokens: all.tokens,
+            cut: all.cut,
+            destination: args.out.as_deref().map(|path| path.display().to_string()),
+            vectors,
+            notes: EmbedNote::all(&embedder),
+            load_seconds,
+            seconds,
+            tokens_per_second: json::rate(all.tokens, seconds),
+        })?);
+    }
+    if all.cut > 0 {
+        let most = embedder.longest();
+        say(&format!("{} cut at {most} tokens (`--max-tokens`)", counted_were(all.cut)));
+    }
+    if let Some(out) = &args.out {
+        let rate = all.tokens as f64 / seconds.max(1e-9);
+        let (texts, tokens) = (counted(all.texts, "vector"), counted(all.tokens, "token"));
+        let said = format!(
+            "{}\n  {texts} of {width} numbers, {tokens} in {seconds:.2} s, {rate:.0} tokens/s",
+            style::heading(&format!("{} → {}", args.path.display(), out.display())),
+        );
+        writeln!(std::io::stdout().lock(), "{said}")?;
+    }
+    Ok(())
+}
+
+fn counted_were(n: usize) -> String {
+    format!("{} {}", counted(n, "text"), if n == 1 { "was" } else { "were" })
+}
+
+/// Says something on stderr, where results are not.
+fn say(text: &str) {
+    // Side information. If stderr is gone, it is not missed.
+    let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Count {
+    texts: usize,
+    tokens: usize,
+    /// Texts that are too long.
+    cut: usize,
+}
+
+impl Count {
+    fn add(&mut self, vectors: &Vectors) {
+        self.texts += vectors.len();
+        for n in 0..vectors.len() {
+            self.tokens += vectors.tokens(n);
+            self.cut += usize::from(vectors.left_out(n) > 0);
+        }
+    }
+}
+
+/// Where texts come from.
+enum Texts<'a> {
+    Arguments(std::slice::Iter<'a, String>),
+    /// Lines of a file, or of standard input.
+    Lines {
+        from: Box<dyn BufRead>,
+        shown: String,
+        /// Lines read.
+        number: usize,
+        /// Lines are JSON objects with this field.
+        field: Option<String>,
+    },
+}
+
+impl<'a> Texts<'a> {
+    fn open(args: &'a EmbedArgs) -> Result<Texts<'a>, Failure> {
+        if !args.text.is_empty() {
+            return Ok(Texts::Arguments(args.text.iter()));
+        }
+        let path = args.file.as_deref().filter(|path| *path != Path::new("-"));
+        let is_jsonl = path.and_then(Path::extension).is_some_and(|ending| ending == "jsonl");
+        let field = args.field.clone().or_else(|| is_jsonl.then(|| "text".to_owned()));
+        let (from, shown): (Box<dyn BufRead>, _) = match path {
+            None => (Box::new(std::io::stdin().lock()), "standard input".to_owned()),
+            Some(path) => {
+                let shown = format!("`{}`", path.display());
+                let file =
+                    File::open(path).map_err(|e| Failure::Other(format!("cannot read {shown}: {e}")))?;
+                (Box::new(BufReader::new(file)), shown)
+            }
+        };
+        Ok(Texts::Lines { from, shown, number: 0, field })
+    }
+
+    /// The next texts, `most` at most; none at the end.
+    fn next(&mut self, most: usize) -> Result<Vec<String>, Failure> {
+        match self {
+            Texts::Arguments(left) => Ok(left.by_ref().take(most).cloned().collect()),
+            Texts::Lines { from, shown, number, field } => {
+                let mut texts = vec![];
+                let mut bytes = vec![];
+                while texts.len() < most {
+                    bytes.clear();
+                    let read = from.read_until(b'\n', &mut bytes);
+                    if read.map_err(|e| Failure::Other(format!("cannot read {shown}: {e}")))? == 0 {
+                        break;
+                    }
+                    *number += 1;
+                    if let Some(text) = text(&bytes, field.as_deref())
+                        .map_err(|why| Failure::Other(format!("{shown}, line {number}: {why}")))?
+                    {
+                        texts.push(text);
+                    }
+                }
+                Ok(texts)
+            }
+        }
+    }
+}
+
+/// The text of a line; a blank line between JSON objects has none.
+fn text(line: &[u8], field: Option<&str>) -> Result<Option<String>, String> {
+    let line = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8".to_owned())?;
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let Some(field) = field else { return Ok(Some(line.to_owned())) };
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    let value: serde_json::Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
+    match value.get(field) {
+        Some(serde_json::Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("the field `{field}` is no string")),
+        None => Err(format!("no field `{field}`\nhint: `--field NAME` names the field of the text")),
+    }
+}
+
+/// What a file of vectors is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Npy,
+    Safetensors,
+}
+
+impl Form {
+    fn of(path: &Path) -> Result<Form, Failure> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("jsonl") => Ok(Form::Lines),
+            Some("npy") => Ok(Form::Npy),
+            Some("safetensors") => Ok(Form::Safetensors),
+            _ => Err(Failure::Usage(format!(
+                "`{}` ends neither with .jsonl nor with .npy or .safetensors",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// A file that takes its name once it is complete and on the disk.
+struct Draftfile {
+    path: PathBuf,
+    partial: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Draftfile {
+    fn new(path: &Path) -> Result<Draftfile, Failure> {
+        let partial = Draft::partial(path);
+        let file = File::create(&partial)
+            .map_err(|e| Failure::Other(format!("cannot write `{}`: {e}", partial.display())))?;
+        Ok(Draftfile { path: path.to_owned(), partial, out: BufWriter::new(file) })
+    }
+
+    fn finish(self, force: bool) -> Result<(), Failure> {
+        let Draftfile { path, partial, out } = self;
+        let file = out.into_inner().map_err(|e| Failure::Io(e.into_error()))?;
+        file.sync_all()?;
+        free(&path, force)?;
+        Ok(std::fs::rename(partial, path)?)
+    }
+}
+
+/// Where vectors go.
+enum Output<'a> {
+    Stdout(BufWriter<std::io::StdoutLock<'static>>),
+    Document(Vec<EmbedVector>),
+    Lines(Draftfile),
+    /// All of them are in memory until the end.
+    Matrix {
+        path: &'a Path,
+        form: Form,
+        values: Vec<f32>,
+    },
+}
+
+impl Output<'_> {
+    /// Takes the vectors of texts from number `first` on.
+    fn put(&mut self, first: usize, vectors: &Vectors) -> Result<(), Failure> {
+        match self {
+            Output::Document(all) => all.extend(EmbedVector::all(first, vectors)),
+            Output::Matrix { values, .. } => values.extend_from_slice(vectors.values()),
+            Output::Stdout(out) => {
+                lines(out, first, vectors)?;
+                out.flush()?;
+            }
+            Output::Lines(draft) => lines(&mut draft.out, first, vectors)?,
+        }
+        Ok(())
+    }
+
+    /// Completes what is written; returns the vectors of a document.
+    fn finish(self, width: usize, texts: usize, force: bool) -> Result<Option<Vec<EmbedVector>>, Failure> {
+        match self {
+            Output::Document(all) => return Ok(Some(all)),
+            Output::Stdout(_) => {}
+            Output::Lines(draft) => draft.finish(force)?,
+            Output::Matrix { path, form: Form::Safetensors, values } => {
+                let shape = Shape::from([texts as u64, width as u64]);
+                let name = "embeddings".to_owned();
+                let one = Outgoing { name, shape, scheme: Scheme::plain(Dtype::F32) };
+                let mut writer = Draft::safetensors(vec![one])?.create(path, force)?;
+                writer.tensor(&[&bytes(&values)])?;
+                writer.finish()?;
+            }
+            Output::Matrix { path, values, .. } => {
+                let mut draft = Draftfile::new(path)?;
+                draft.out.write_all(&npy_header(texts, width))?;
+                draft.out.write_all(&bytes(&values))?;
+                draft.finish(force)?;
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn lines(out: &mut impl Write, first: usize, vectors: &Vectors) -> Result<(), Failure> {
+    for vector in EmbedVector::all(first, vectors) {
+        serde_json::to_writer(&mut *out, &vector).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// The start of an npy file of `[rows, columns]` in f32.
+///
+/// Source: numpy `lib/format.py`, version 1.0: the header ends with a line break, at a multiple of 64 bytes.
+fn npy_header(rows: usize, columns: usize) -> Vec<u8> {
+    // Bytes before the text.
+    const START: usize = 10;
+    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
+    while !(START + text.len() + 1).is_multiple_of(64) {
+        text.push(' ');
+    }
+    text.push('\n');
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    [b"\x93NUMPY\x01\x00", &length.to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_text_or_has_it_in_a_field() {
+        assert_eq!(text(b"a b\r\n", None), Ok(Some("a b".to_owned())));
+        assert_eq!(text(b"\n", None), Ok(Some(String::new())));
+        assert_eq!(text(b" \n", Some("t")), Ok(None));
+        assert_eq!(text(br#"{"t": "x"}"#, Some("t")), Ok(Some("x".to_owned())));
+        assert_eq!(text(br#"{"t": 1}"#, Some("t")), Err("the field `t` is no string".to_owned()));
+        assert!(text(b"{", Some("t")).unwrap_err().starts_with("not JSON"));
+        assert!(text(b"\xff", None).is_err());
+    }
+
+    #[test]
+    fn the_header_of_an_array_ends_where_numpy_wants_it() {
+        let header = npy_header(12, 384);
+        assert_eq!((header.len() % 64, header.last()), (0, Some(&b'\n')));
+        assert_eq!(usize::from(u16::from_le_bytes([header[8], header[9]])), header.len() - 10);
+    }
+}

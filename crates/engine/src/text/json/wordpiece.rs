@@ -1,0 +1,187 @@
+//! A `tokenizer.json` as BERT has it, read for our own WordPiece. It gives the tokens of the library (golden/embed, golden/tokenizer).
+
+use hashbrown::HashSet;
+
+use super::super::bert::{Cleaning, Pieces};
+use super::super::special::TextOrToken;
+use super::super::store::{TokenStore, TokenType};
+use super::super::vocabulary::kinds;
+use super::super::{EncodeOptions, Error, SpecialText};
+use super::added::AddedTokens;
+use super::file::{File, Model, Problems, steps};
+use super::frame::{self, Frame};
+
+/// A tokenizer of BERT.
+pub(in super::super) struct WordPiece {
+    store: TokenStore,
+    pieces: Pieces,
+    cleaning: Cleaning,
+    added: AddedTokens,
+    /// Added tokens that the model does not have: no word is made of them.
+    outside: HashSet<u32>,
+    frame: Frame,
+    /// The prefix that decoding takes away, and whether it takes away spaces before punctuation.
+    decoder: (String, bool),
+    /// The same over the whole text, as transformers does.
+    clean_up: bool,
+}
+
+impl WordPiece {
+    /// The tokenizer of a file, or the parts of it that are not BERT's; none if its model is another.
+    pub(in super::super) fn new(file: &File) -> Result<Result<WordPiece, Problems>, Error> {
+        let Model::WordPiece { unk, prefix, longest } = &file.model else { return Ok(Err(vec![])) };
+        let (cleaning, frame) = match shape(file) {
+            Ok(shape) => shape,
+            Err(reasons) => return Ok(Err(reasons)),
+        };
+        let mut texts: Vec<&[u8]> = vec![b""; file.size()];
+        let mut types = vec![kinds::NORMAL; texts.len()];
+        let added = file.added.iter().map(|token| (&token.content, &token.id));
+        for (text, id) in file.ids.iter().chain(added) {
+            if let Some(slot) = texts.get_mut(*id as usize) {
+                *slot = text.as_bytes();
+            }
+        }
+        for token in file.added.iter().filter(|token| token.special) {
+            if let Some(kind) = types.get_mut(token.id as usize) {
+                *kind = kinds::CONTROL;
+            }
+        }
+        let outside = file.added.iter().filter(|token| !file.ids.contains_key(token.content.as_str()));
+        let outside = outside.map(|token| token.id).collect();
+        let most = file.ids.keys().map(String::len).max().unwrap_or(0);
+        let unk = file.ids.get(unk.as_str()).copied().unwrap_or(0);
+        Ok(Ok(WordPiece {
+            store: TokenStore::new(&texts, Some(&types))?,
+            pieces: Pieces { prefix: prefix.clone(), unk, longest: *longest, most },
+            cleaning,
+            added: AddedTokens::new(&file.added),
+            outside,
+            frame,
+            decoder: (
+                file.decoder["prefix"].as_str().unwrap_or_default().to_owned(),
+                file.decoder["cleanup"] == true,
+            ),
+            clean_up: file.clean_up,
+        }))
+    }
+
+    pub(in super::super) fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
+        let mut out = Vec::with_capacity(text.len() / 4 + 2);
+        if options.add_special {
+            out.extend_from_slice(&self.frame.0);
+        }
+        for part in self.added.cut(text, options.parse_special) {
+            match part {
+                TextOrToken::Token(id) => out.push(id),
+                TextOrToken::Text(part) => self.cleaning.words(part, &mut |word| {
+                    self.pieces.encode(&self.store, |id| !self.outside.contains(&id), word, &mut out);
+                }),
+            }
+        }
+        if options.add_special {
+            out.extend_from_slice(&self.frame.1);
+        }
+        out
+    }
+
+    /// The text of `tokens`.
+    ///
+    /// Source: `WordPiece::decode_chain`, tokenizers/src/decoders/wordpiece.rs@v0.23.2.
+    pub(in super::super) fn decode(&self, tokens: &[u32], special: SpecialText) -> String {
+        let hidden =
+            |id: &u32| special == SpecialText::Hidden && self.store.kind(*id).is_some_and(TokenType::steers);
+        let texts = tokens.iter().filter(|id| !hidden(id)).filter_map(|id| self.store.text(*id));
+        let mut text = String::new();
+        let (prefix, cleanup) = &self.decoder;
+        for (i, token) in texts.filter_map(|text| std::str::from_utf8(text).ok()).enumerate() {
+            let piece = match (i, token.strip_prefix(prefix.as_str())) {
+                (0, _) => token.to_owned(),
+                (_, Some(rest)) => rest.to_owned(),
+                (_, None) => format!(" {token}"),
+            };
+            text.push_str(&if *cleanup { cleaned(&piece) } else { piece });
+        }
+        if self.clean_up { super::super::cleaned(&text) } else { text }
+    }
+
+    /// Ids before and after a text.
+    pub(in super::super) fn around(&self) -> &Frame {
+        &self.frame
+    }
+
+    pub(in super::super) fn store(&self) -> &TokenStore {
+        &self.store
+    }
+}
+
+/// Source: `cleanup`, tokenizers/src/decoders/wordpiece.rs@v0.23.2.
+fn cleaned(piece: &str) -> String {
+    [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ]
+    .into_iter()
+    .fold(piece.to_owned(), |piece, (from, to)| piece.replace(from, to))
+}
+
+/// How texts are cleaned and what stands around them, or what of it is not BERT's.
+fn shape(file: &File) -> Result<(Cleaning, Frame), Problems> {
+    let mut reasons = Problems::new();
+    let mut lacks = |path: &str, what: &str| reasons.push((path.to_owned(), what.to_owned()));
+    let normalizers = steps(&file.normalizer, "normalizers");
+    let normalizer = match normalizers[..] {
+        [only] if only["type"] == "BertNormalizer" => Some((only, false)),
+        [first, only] if first["type"] == "Lowercase" && only["type"] == "BertNormalizer" => {
+            Some((only, true))
+        }
+        _ => None,
+    };
+    if normalizer.is_none() {
+        lacks("normalizer", "another one than `BertNormalizer`");
+    }
+    match steps(&file.pre_tokenizer, "pretokenizers")[..] {
+        [only] if only["type"] == "BertPreTokenizer" => {}
+        _ => lacks("pre_tokenizer", "another one than `BertPreTokenizer`"),
+    }
+    if file.decoder["type"] != "WordPiece" {
+        lacks("decoder", "another one than `WordPiece`");
+    }
+    for token in &file.added {
+        let flags = [
+            ("lstrip", token.lstrip),
+            ("rstrip", token.rstrip),
+            ("single_word", token.single_word),
+            ("normalized", token.normalized),
+        ];
+        for (flag, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
+            lacks(&format!("added_tokens.{flag}"), &format!("`{}` has it", token.content));
+        }
+    }
+    let frame = frame::of(&file.post_processor);
+    if frame.is_none() {
+        lacks("post_processor", "a text that does not stand once in its template");
+    }
+    match (normalizer, frame) {
+        (Some((normalizer, lowers_first)), Some(frame)) if reasons.is_empty() => {
+            let flag = |name: &str| normalizer[name] == true;
+            let lowercase = flag("lowercase");
+            let strip_accents = normalizer["strip_accents"].as_bool().unwrap_or(lowercase);
+            let (clean_text, chinese) = (flag("clean_text"), flag("handle_chinese_chars"));
+            Ok((Cleaning { lowers_first, clean_text, chinese, strip_accents, lowercase }, frame))
+        }
+        _ => {
+            reasons.truncate(8);
+            Err(reasons)
+        }
+    }
+}
