@@ -161,7 +161,7 @@ fn steps_of_many_sequences_allocate_nothing() {
         for n in 0..5 {
             let sampler = SamplerOptions { seed: u64::from(n), ..SamplerOptions::default() };
             let request = Request {
-                prompt: (0..1 + 21 * n).map(|i| 7 + i % 40).collect(),
+                prompt: (0..=21 * n).map(|i| 7 + i % 40).collect(),
                 sampler: Sampler::new(&sampler, runtime.shared().vocab()).unwrap(),
                 tokens: 100,
                 end: Box::new(|_| false),
