@@ -10,7 +10,7 @@ use crate::isa::per_isa;
 mod erf;
 mod exp;
 
-use erf::erf;
+use erf::one_plus_erf;
 use exp::{exp, exp_of_negative};
 
 /// Values taken at once.
@@ -209,8 +209,7 @@ per_isa! {
 fn gelu_erf_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
     same_length!(x, out);
     for (out, x) in out.iter_mut().zip(x) {
-        let half = 0.5 * x;
-        *out = fma::<FMA>(half, erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2), half);
+        *out = 0.5 * x * one_plus_erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2);
     }
 }
 

@@ -145,8 +145,8 @@ fn their_ids_are_those_of_the_full_lists() {
     assert!(compared * 5 > full.len());
 }
 
-/// Shapes that our own BPE takes.
-const OURS: [&str; 7] = ["gpt2", "smollm2", "llama3", "gemma2", "gemma3", "llama2", "mistral-spm"];
+/// Shapes that our own BPE and WordPiece take.
+const OURS: [&str; 8] = ["gpt2", "smollm2", "llama3", "gemma2", "gemma3", "llama2", "mistral-spm", "bert"];
 
 #[test]
 fn shapes_of_known_models_are_taken_and_equal() {

@@ -87,6 +87,9 @@ fn activation_functions() {
         close("gelu_tanh_mul", &out, wide(&x).iter().zip(wide(&up)).map(|(x, u)| gelu(*x) * u), 4e-6);
         vector::gelu_tanh(isa, &x, &mut out);
         close("gelu_tanh", &out, wide(&x).iter().map(|x| gelu(*x)), 4e-6);
+        vector::gelu_erf(isa, &x, &mut out);
+        let by_erf = |x: f64| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
+        close("gelu_erf", &out, wide(&x).iter().map(|x| by_erf(*x)), 1e-4);
     });
     // Far out, where the exponential leaves the floats.
     for isa in Isa::available() {
@@ -95,6 +98,25 @@ fn activation_functions() {
         assert_eq!(out[..2], [0.0, 500.0]);
         vector::silu_mul(isa, &ends[..2], &[1.0, 1.0], &mut out[2..]);
         assert_eq!(out[2..], [0.0, 500.0]);
+    }
+}
+
+/// What codes leave out is at most half a step, and a value that no code stands for leaves nothing.
+#[test]
+fn what_codes_leave_out() {
+    for isa in Isa::available() {
+        let mut x: Vec<f32> = (0..96).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.173).collect();
+        x[40] = f32::NAN;
+        let mut out = vec![f32::NAN; 96];
+        vector::beyond_codes(isa, &x, &mut out);
+        assert!(out[32..64].iter().all(|x| x.to_bits() == 0));
+        for block in [0..32, 64..96] {
+            let step = x[block.clone()].iter().fold(0f32, |max, x| max.max(x.abs())) / 127.0;
+            for (x, out) in x[block.clone()].iter().zip(&out[block.clone()]) {
+                let codes = (f64::from(*x) - f64::from(*out)) / f64::from(step);
+                assert!(out.abs() <= 0.5001 * step && (codes - codes.round()).abs() < 1e-3, "{x}: {out}");
+            }
+        }
     }
 }
 
