@@ -144,6 +144,7 @@ impl Turn {
                 return;
             }
         };
+        self.sampler.accept(token);
         self.sampled = Some(token);
         self.stats.tokens += 1;
         self.stats.decode_seconds = (now - first).as_secs_f64();
@@ -247,7 +248,7 @@ impl Scheduler {
         each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>,
     ) -> Result<(), Error> {
         self.clear(each);
-        self.admit(runner, each)?;
+        self.admit(runner)?;
         self.share();
         let mut parts = recycled(std::mem::take(&mut self.parts));
         self.places.clear();
@@ -283,6 +284,12 @@ impl Scheduler {
 
     /// Takes away what has ended.
     fn clear(&mut self, each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>) {
+        self.waiting.retain(|waiting| {
+            if waiting.cancelled {
+                let _ = each(waiting.id, Event::Done(Stats { stop: Stop::Interrupted, ..Stats::default() }));
+            }
+            !waiting.cancelled
+        });
         let mut place = 0;
         while let Some(turn) = self.turns.get_mut(place) {
             let Some(ended) = turn.ended.take() else {
@@ -307,17 +314,8 @@ impl Scheduler {
     }
 
     /// Gives places to those that wait, in their order, as far as bytes allow.
-    fn admit(
-        &mut self,
-        runner: &mut Runner,
-        each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>,
-    ) -> Result<(), Error> {
+    fn admit(&mut self, runner: &mut Runner) -> Result<(), Error> {
         while let Some(first) = self.waiting.front() {
-            if first.cancelled {
-                let _ = each(first.id, Event::Done(Stats { stop: Stop::Interrupted, ..Stats::default() }));
-                self.waiting.pop_front();
-                continue;
-            }
             let held: u64 = self.running.iter().map(|running| running.bytes).sum();
             let room = self.bounds.bytes.saturating_sub(held);
             if self.running.len() == self.bounds.sequences || first.bytes > room {

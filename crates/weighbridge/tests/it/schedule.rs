@@ -65,7 +65,9 @@ fn asked(rng: &mut Rng, vocab: usize, count: usize) -> Vec<Asked> {
             let begin = &common[..[0, 40, 130, 300][i % 4]];
             let prompt = [begin, &text(1 + i * i * 7 % 230)].concat();
             let temperature = if i % 3 == 0 { 0.0 } else { 1.3 };
-            let options = SamplerOptions { temperature, seed: i as u64, ..SamplerOptions::default() };
+            let mut options = SamplerOptions { temperature, seed: i as u64, ..SamplerOptions::default() };
+            // What was sampled counts, as the prompt does.
+            options.penalties.repeat = [1.0, 1.4][i % 2];
             Asked { prompt, tokens: 1 + i * 5 % 30, options }
         })
         .collect()
