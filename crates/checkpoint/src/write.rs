@@ -130,6 +130,15 @@ impl Draft {
         Ok(Draft::one(tensors, flat, Some(Box::new(frame))))
     }
 
+    /// A `.npy` file of one tensor, whose name is not written: plain dtypes, of which bf16 is stored as in [`Draft::npz`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the format cannot hold it.
+    pub fn npy(tensor: Outgoing) -> Result<Draft, Error> {
+        let flat = npy::form(&tensor)?;
+        Ok(Draft::one(vec![tensor], flat, None))
+    }
+
     /// A bare `.safetensors` file: plain dtypes only.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod compress;
 mod convert;
 mod embed;
 mod encoding;
+mod engine;
 mod eval;
 mod load;
 mod lora;
@@ -26,7 +27,6 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::engine::KvKind;
 use weighbridge::model::{DialectName, ExpertPlacement};
 use weighbridge::planner::Adapter;
-use weighbridge::runtime::BackendKind;
 use weighbridge::tensor::Pattern;
 use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
 
@@ -37,6 +37,7 @@ pub(crate) use compress::CompressArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use embed::EmbedArgs;
 use encoding::EncodingArgs;
+use engine::EngineArgs;
 pub(crate) use eval::{EvalArgs, ReportArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use lora::LoraArgs;
@@ -48,7 +49,6 @@ use size::size;
 pub(crate) use tips::advised;
 
 use crate::failure::Failure;
-use crate::tuned;
 
 /// Inspect, check, convert, load and run language model checkpoints
 #[derive(Parser)]
@@ -361,19 +361,8 @@ pub(crate) struct ModelArgs {
     /// The model, like PATH
     #[arg(long, short, value_name = "PATH", conflicts_with = "path")]
     model: Option<PathBuf>,
-    /// The backend that runs the model
-    #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
-    backend: BackendArg,
-    /// The layout of the parameters in memory [default: the fastest for the backend]
-    #[arg(long, value_enum)]
-    layout: Option<LayoutArg>,
     #[command(flatten)]
-    encoding: EncodingArgs,
-    #[command(flatten)]
-    pub(crate) lora: LoraArgs,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
-    threads: Option<u16>,
+    engine: EngineArgs,
     /// Context length: positions to reserve in the KV cache [default: the model's, at most 4096]
     #[arg(long, value_name = "POSITIONS", value_parser = whole(1u32, None))]
     pub(crate) ctx: Option<u32>,
@@ -389,18 +378,6 @@ pub(crate) struct ModelArgs {
     /// Copies of loaded weights that make the next start fast [default: write for `run`, read for others]
     #[arg(long, value_enum)]
     cache: Option<CacheArg>,
-    /// Ignore the settings that `weighbridge tune` saved
-    #[arg(long)]
-    no_tune: bool,
-}
-
-/// A backend by name.
-#[derive(Clone, Copy, ValueEnum)]
-enum BackendArg {
-    /// SIMD kernels on all threads
-    Cpu,
-    /// Plain f32 on one thread. Slow; tells a wrong weight from a wrong kernel
-    Reference,
 }
 
 /// A form of keys and values by name.
@@ -438,22 +415,13 @@ impl ModelArgs {
     /// The options of the library, with copies used as `usual` unless the command line says how.
     pub(crate) fn options(&self, usual: CacheArg) -> Result<RuntimeOptions, Failure> {
         let open = self.open.options();
-        let threads = self.threads.map(usize::from);
         Ok(RuntimeOptions {
-            backend: match self.backend {
-                BackendArg::Cpu => BackendKind::Cpu,
-                BackendArg::Reference => BackendKind::Reference,
-            },
-            layout: self.layout.map(LayoutArg::kind).transpose().map_err(Failure::Usage)?,
-            threads,
             context: self.ctx.map(|n| n as usize),
             kv: self.kv.map(KvArg::kind),
-            encoding: self.encoding.encoding(),
             memory: self.memory,
-            loras: self.lora.read()?,
             cache: CacheArg::mode(self.cache, usual, open.io).map_err(Failure::Usage)?,
             open,
-            access: if self.no_tune { None } else { tuned::read(threads).map_err(Failure::Usage)? },
+            ..self.engine.options()?
         })
     }
 }

@@ -13,6 +13,7 @@ mod pages;
 mod progress;
 mod style;
 mod tuned;
+mod whole_file;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! What `weighbridge tune` found, in the cache folder.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -7,6 +8,7 @@ use serde_json::{Map, Value, json};
 use weighbridge::quant::Access;
 
 use crate::cache;
+use crate::whole_file::WholeFile;
 
 /// Where it stands; `None` if the environment names no place.
 pub(crate) fn path() -> Option<PathBuf> {
@@ -47,9 +49,11 @@ pub(crate) fn write(path: &Path, threads: Option<usize>, access: Access) -> io::
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(named)?;
     }
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    fs::write(&partial, format!("{:#}\n", Value::Object(all))).map_err(named)?;
-    fs::rename(partial, path).map_err(named)
+    let written = WholeFile::create(path).and_then(|mut file| {
+        writeln!(file, "{:#}", Value::Object(all))?;
+        file.finish()
+    });
+    written.map_err(named)
 }
 
 /// The key of a result: version, processor, number of threads.

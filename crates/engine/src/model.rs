@@ -34,7 +34,7 @@ pub struct Model {
     pub(crate) ropes: Vec<Rotary>,
 }
 
-/// What makes logits of the residual stream.
+/// Turns the residual stream into logits.
 pub(crate) struct Head {
     /// Before the matrix.
     pub(crate) norm: NormWeights,

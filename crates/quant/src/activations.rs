@@ -302,7 +302,7 @@ unsafe fn quantise_block<V: Lanes>(x: &[f32; 32], codes: &mut [u32]) -> [u32; 4]
 
 /// Whether a block with this largest magnitude has a scale.
 #[inline(always)]
-fn is_scaled(max: &f32) -> bool {
+pub(crate) fn is_scaled(max: &f32) -> bool {
     (1e-30..=f32::MAX).contains(max)
 }
 

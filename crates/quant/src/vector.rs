@@ -5,6 +5,7 @@
 //! multiplies and adds in one rounding, this does: results are the same on all such instruction sets, and
 //! differ in the last bits from [`Isa::Scalar`](crate::Isa).
 
+use crate::activations::is_scaled;
 use crate::isa::per_isa;
 
 mod erf;
@@ -190,7 +191,7 @@ fn beyond_codes_body<const FMA: bool>(x: &[f32], out: &mut [f32]) {
     for (x, out) in x.iter().zip(out) {
         // As integers, so that a NaN is the largest.
         let max = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.abs().to_bits())));
-        if !(1e-30..=f32::MAX).contains(&max) {
+        if !is_scaled(&max) {
             out.fill(0.0);
             continue;
         }

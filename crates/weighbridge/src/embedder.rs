@@ -19,18 +19,19 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use checkpoint::{Checkpoint, Metadata};
+use checkpoint::{Checkpoint, Member, Metadata};
 use engine::Sequencer;
 use engine::backend::{Backend, Cpu, Reference};
 use engine::text::{self, Tokenizer};
 use load::{LoadReport, Pool};
-use model::{Model, NotRun};
+use model::Model;
 use planner::{LayoutKind, describe};
 use quant::Access;
+use serde_json::Value;
 use storage::{LocalFiles, Name, Storage};
 
 use crate::Error;
-use crate::runtime::{BackendKind, DEFAULT_CONTEXT, RuntimeOptions, layout, load_within, plan};
+use crate::runtime::{BackendKind, DEFAULT_CONTEXT, RuntimeOptions, architecture, layout, load_within, plan};
 
 use dense::Dense;
 use pooling::{Pooling, normalize};
@@ -177,11 +178,7 @@ impl Embedder {
     ) -> Result<Embedder, Error> {
         let model = describe(&checkpoint)?;
         let path = checkpoint.location().to_string();
-        let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
-            path: path.clone(),
-            family: model.family.name(),
-            why,
-        })?;
+        let arch = architecture(&checkpoint, &model)?;
         let mut recipe = match recipe {
             Some(recipe) => recipe,
             None => plain(&checkpoint, arch.decoder().is_some())?,
@@ -199,7 +196,7 @@ impl Embedder {
                 format!("a pooling of {pooled} elements, and the model has {hidden}"),
             );
         }
-        let longest = longest(&checkpoint, &mut recipe, arch.context(), options, &mut problem);
+        let longest = longest(&checkpoint, &mut recipe, arch.context(), options, &mut problem)?;
         let mut width = hidden.saturating_mul(pooling.ways.len());
         for later in &recipe.later {
             if let Later::Dense(dense) = later {
@@ -422,7 +419,14 @@ impl Embedder {
 fn plain(checkpoint: &Checkpoint, is_decoder: bool) -> Result<Recipe, Error> {
     let mut recipe = Recipe::default();
     let note = |key: &str, what: String| Remark { file: String::new(), key: key.to_owned(), what };
-    let usual = if is_decoder { Way::LastToken } else { Way::Mean };
+    let is_causal = match checkpoint.metadata() {
+        // As `SentenceTransformer._load_default_modules`, sentence_transformers/sentence_transformer/model.py of 6.2, does it.
+        Metadata::Hf(hf) => hf.config().is_some_and(|config| {
+            config["architectures"][0].as_str().is_some_and(|name| name.ends_with("ForCausalLM"))
+        }),
+        _ => is_decoder,
+    };
+    let usual = if is_causal { Way::LastToken } else { Way::Mean };
     let mut ways = vec![usual];
     if let Metadata::Gguf(gguf) = checkpoint.metadata() {
         // llama-embedding does so unless it is told otherwise.
@@ -447,6 +451,11 @@ fn plain(checkpoint: &Checkpoint, is_decoder: bool) -> Result<Recipe, Error> {
     } else {
         let what = format!("there is no `{}`: tokens are pooled by {}", recipe::MODULES, usual.name());
         recipe.notes.push(note("", what));
+        if text::chat_template(checkpoint)?.is_some() {
+            let what =
+                "texts are not put into the model's chat template, as sentence-transformers 6 does it here";
+            recipe.notes.push(note("", what.to_owned()));
+        }
     }
     recipe.pooling = Some(Pooling { ways, includes_prompt: true });
     Ok(recipe)
@@ -459,29 +468,37 @@ fn longest(
     context: u64,
     options: &RuntimeOptions,
     problem: &mut dyn FnMut(&str, &str, String),
-) -> usize {
+) -> Result<usize, Error> {
     const CONFIG: &str = "tokenizer_config.json";
     let config = match checkpoint.metadata() {
-        Metadata::Hf(hf) => hf.tokenizer_config().and_then(|member| member.read().ok()),
+        Metadata::Hf(hf) => hf.tokenizer_config().map(Member::read).transpose()?,
         _ => None,
     };
-    let config: serde_json::Value =
-        config.and_then(|config| serde_json::from_slice(&config).ok()).unwrap_or_default();
-    if !matches!(config["truncation_side"].as_str(), None | Some("right")) {
-        let what = format!("{} is not supported, only `right`", config["truncation_side"]);
-        problem(CONFIG, "truncation_side", what);
+    let config = config.map(|config| serde_json::from_slice::<Value>(&config)).transpose();
+    let config = config.unwrap_or_else(|e| {
+        problem(CONFIG, "", format!("not JSON: {e}"));
+        None
+    });
+    let config = config.unwrap_or_default();
+    let side = &config["truncation_side"];
+    if !side.is_null() && side != "right" {
+        problem(CONFIG, "truncation_side", format!("{side} is not supported, only `right`"));
+    }
+    let most = &config["model_max_length"];
+    if !most.is_null() && !most.is_number() {
+        problem(CONFIG, "model_max_length", format!("{most} is no number"));
     }
     if let Some(longest) = options.context {
-        return longest;
+        return Ok(longest);
     }
     // Tokenizers without a limit say 1e30.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let own = config["model_max_length"].as_f64().map_or(u64::MAX, |n| n as u64);
+    let own = most.as_f64().map_or(u64::MAX, |n| n as u64);
     let said = recipe.longest.unwrap_or(own).min(context);
     if recipe.longest.is_none() && said > DEFAULT_CONTEXT {
         let what = format!("texts are cut at {DEFAULT_CONTEXT} tokens, and the model was trained for {said}");
         recipe.notes.push(Remark { file: String::new(), key: String::new(), what });
-        return usize::try_from(DEFAULT_CONTEXT).unwrap_or(usize::MAX);
+        return Ok(usize::try_from(DEFAULT_CONTEXT).unwrap_or(usize::MAX));
     }
-    usize::try_from(said).unwrap_or(usize::MAX)
+    Ok(usize::try_from(said).unwrap_or(usize::MAX))
 }

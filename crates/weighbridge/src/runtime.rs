@@ -201,11 +201,7 @@ impl Runtime {
     /// As [`Runtime::start`].
     pub fn start_from(checkpoint: Checkpoint, options: &RuntimeOptions) -> Result<Runtime, Error> {
         let model = describe(&checkpoint)?;
-        let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
-            path: checkpoint.location().to_string(),
-            family: model.family.name(),
-            why,
-        })?;
+        let arch = architecture(&checkpoint, &model)?;
         if arch.decoder().is_none() {
             return Err(Error::Encoder { path: checkpoint.location().to_string() });
         }
@@ -569,6 +565,15 @@ fn load(
     Ok((loaded, builder.unwrap_or(ReadyCopy::None), layout))
 }
 
+/// The computation of `model`.
+pub(crate) fn architecture(checkpoint: &Checkpoint, model: &Model) -> Result<Architecture, Error> {
+    model.architecture().map_err(|NotRun { why }| Error::NotRun {
+        path: checkpoint.location().to_string(),
+        family: model.family.name(),
+        why,
+    })
+}
+
 /// Loads `planned` within the memory of `options`, for passes that keep no state. Returns the layout that it has then.
 pub(crate) fn load_within(
     planned: &Plan,
@@ -578,11 +583,7 @@ pub(crate) fn load_within(
     pool: &mut Pool,
     options: &RuntimeOptions,
 ) -> Result<(Loaded, LayoutKind), Error> {
-    let arch = model.architecture().map_err(|NotRun { why }| Error::NotRun {
-        path: checkpoint.location().to_string(),
-        family: model.family.name(),
-        why,
-    })?;
+    let arch = architecture(checkpoint, model)?;
     let fits = Fits { checkpoint, arch: &arch, kind: KvKind::F32, context: 0, limit: options.memory };
     let options = RuntimeOptions { cache: CacheMode::Off, ..options.clone() };
     let (loaded, _, layout) = load(planned, None, model, &fits, layout, pool, &options)?;

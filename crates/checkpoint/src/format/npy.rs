@@ -21,6 +21,7 @@ use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::members::Members;
+use crate::write::{Flat, Outgoing, Refusals};
 
 /// The npy format. A tensor is called as its file is, without the extension.
 #[derive(Debug)]
@@ -31,6 +32,20 @@ const NAME: &str = "npy";
 pub(crate) const SUFFIX: &str = ".npy";
 /// The further suffix of a compressed array.
 pub(crate) const ZSTD: &str = ".zst";
+
+/// The file of `tensor` alone.
+pub(crate) fn form(tensor: &Outgoing) -> Result<Flat, Error> {
+    let (mut refused, Outgoing { shape, scheme, .. }) = (Refusals::default(), tensor);
+    let head = scheme.dtype().and_then(|dtype| header::build(dtype, shape)).unwrap_or_default();
+    if head.is_empty() {
+        refused.scheme(tensor);
+    }
+    let data =
+        scheme.byte_len(shape).map_err(|why| refused.push(tensor, Fault::geometry(shape, scheme, why)));
+    refused.check(NAME, "a numpy dtype")?;
+    let at = head.len() as u64;
+    Ok(Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data.unwrap_or(0)) })
+}
 
 impl Format for Npy {
     fn name(&self) -> &'static str {

@@ -5,20 +5,18 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use weighbridge::RuntimeOptions;
 use weighbridge::embedder::{EmbedOptions, Prompt};
-use weighbridge::runtime::{BackendKind, CacheMode};
 
-use super::encoding::EncodingArgs;
+use super::OpenArgs;
+use super::engine::EngineArgs;
 use super::number::whole;
 use super::size::size;
-use super::{BackendArg, LayoutArg, LoraArgs, OpenArgs};
 use crate::failure::Failure;
-use crate::tuned;
 
 /// `embed`.
 #[derive(ClapArgs)]
 #[command(
     after_long_help = "The vectors are those of sentence-transformers: `embed` follows the `modules.json`, the prompts and the maximum length of \
-    the directory. Without a `modules.json`, it takes the mean of the vectors of an encoder's tokens, or the last token's of a decoder. \
+    the directory. Without a `modules.json`, it takes the mean of the vectors of all tokens, or the last token's of a model for causal language. \
     A GGUF file says how to pool.\n\n\
     Without TEXT and --file, each line of standard input is a text. Texts are sorted by length and run together, without padding; \
     vectors come in the order of the texts. The output is a line of JSON for each text, or a FILE.npy or FILE.safetensors with one \
@@ -62,25 +60,11 @@ pub(crate) struct EmbedArgs {
     /// Cut texts after this many tokens, with those that the model adds [default: as the model says]
     #[arg(long, visible_alias = "ctx", value_name = "N", value_parser = whole(1u32, None))]
     max_tokens: Option<u32>,
-    /// The backend that runs the model
-    #[arg(long, value_enum, default_value_t = BackendArg::Cpu)]
-    backend: BackendArg,
-    /// The layout of the parameters in memory [default: the fastest for the backend]
-    #[arg(long, value_enum)]
-    layout: Option<LayoutArg>,
     #[command(flatten)]
-    encoding: EncodingArgs,
-    #[command(flatten)]
-    lora: LoraArgs,
-    /// Threads [default: all]
-    #[arg(long, short, value_parser = whole(1u16, Some(1024u16)))]
-    threads: Option<u16>,
+    engine: EngineArgs,
     /// Limit weights to SIZE [default: what the system has available]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Ignore the settings that `weighbridge tune` saved
-    #[arg(long)]
-    no_tune: bool,
     /// Print one JSON document when done: the vectors, and what they took
     #[arg(long)]
     pub(crate) json: bool,
@@ -91,22 +75,11 @@ pub(crate) struct EmbedArgs {
 impl EmbedArgs {
     /// How the model is started.
     pub(crate) fn runtime(&self) -> Result<RuntimeOptions, Failure> {
-        let threads = self.threads.map(usize::from);
         Ok(RuntimeOptions {
-            backend: match self.backend {
-                BackendArg::Cpu => BackendKind::Cpu,
-                BackendArg::Reference => BackendKind::Reference,
-            },
-            layout: self.layout.map(LayoutArg::kind).transpose().map_err(Failure::Usage)?,
-            threads,
             context: self.max_tokens.map(|n| n as usize),
-            kv: None,
-            encoding: self.encoding.encoding(),
             memory: self.memory,
-            loras: self.lora.read()?,
-            cache: CacheMode::Off,
             open: self.open.options(),
-            access: if self.no_tune { None } else { tuned::read(threads).map_err(Failure::Usage)? },
+            ..self.engine.options()?
         })
     }
 

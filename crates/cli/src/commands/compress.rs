@@ -460,7 +460,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether so few bits were measured to be enough for a model of the family.
+/// Says from how many bits on a model of the family kept its predictions.
 fn tolerated(found: &Compression, bits: f64) -> String {
     let (tolerance, format) = (Tolerance::shipped(), found.format.name());
     let Some(measured) = found.measured() else {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use weighbridge::Embedder;
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::json::{self, EmbedNote, EmbedVector};
 use crate::progress::Line;
 use crate::style;
+use crate::whole_file::WholeFile;
 
 /// Texts that are in memory at once, to be sorted by length.
 const WINDOW: usize = 4096;
@@ -37,8 +38,10 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let load_seconds = started.elapsed().as_secs_f64();
     let width = embedder.width();
     let mut to = match (&args.out, form) {
-        (Some(path), Some(Form::Lines)) => Output::Lines(Draftfile::new(path)?),
-        (Some(path), Some(form)) => Output::Matrix { path, form, values: vec![] },
+        (Some(path), Some(Form::Lines)) => {
+            Output::Lines { path, file: WholeFile::create(path).map_err(|e| unwritten(path, &e))? }
+        }
+        (Some(path), Some(form)) => Output::Matrix { path, form, bytes: vec![] },
         _ if args.json => Output::Document(vec![]),
         _ => Output::Stdout(BufWriter::new(std::io::stdout().lock())),
     };
@@ -104,7 +107,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
 }
 
-/// What was done so far.
+/// Counts texts and tokens.
 #[derive(Default)]
 struct Count {
     texts: usize,
@@ -200,7 +203,7 @@ fn text(line: &[u8], field: Option<&str>) -> Result<Option<String>, String> {
     }
 }
 
-/// What a file of vectors is.
+/// The format of a file of vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Lines,
@@ -222,40 +225,19 @@ impl Form {
     }
 }
 
-/// A file that takes its name once it is complete and on the disk.
-struct Draftfile {
-    path: PathBuf,
-    partial: PathBuf,
-    out: BufWriter<File>,
-}
-
-impl Draftfile {
-    fn new(path: &Path) -> Result<Draftfile, Failure> {
-        let partial = Draft::partial(path);
-        let file = File::create(&partial)
-            .map_err(|e| Failure::Other(format!("cannot write `{}`: {e}", partial.display())))?;
-        Ok(Draftfile { path: path.to_owned(), partial, out: BufWriter::new(file) })
-    }
-
-    fn finish(self, force: bool) -> Result<(), Failure> {
-        let Draftfile { path, partial, out } = self;
-        let file = out.into_inner().map_err(|e| Failure::Io(e.into_error()))?;
-        file.sync_all()?;
-        free(&path, force)?;
-        Ok(std::fs::rename(partial, path)?)
-    }
-}
-
 /// Where vectors go.
 enum Output<'a> {
     Stdout(BufWriter<std::io::StdoutLock<'static>>),
     Document(Vec<EmbedVector>),
-    Lines(Draftfile),
-    /// All of them are in memory until the end.
+    Lines {
+        path: &'a Path,
+        file: WholeFile,
+    },
+    /// All of them are in memory until the end: numbers of 4 bytes.
     Matrix {
         path: &'a Path,
         form: Form,
-        values: Vec<f32>,
+        bytes: Vec<u8>,
     },
 }
 
@@ -264,12 +246,14 @@ impl Output<'_> {
     fn put(&mut self, first: usize, vectors: &Vectors) -> Result<(), Failure> {
         match self {
             Output::Document(all) => all.extend(EmbedVector::all(first, vectors)),
-            Output::Matrix { values, .. } => values.extend_from_slice(vectors.values()),
+            Output::Matrix { bytes, .. } => {
+                bytes.extend(vectors.values().iter().flat_map(|value| value.to_le_bytes()));
+            }
             Output::Stdout(out) => {
                 lines(out, first, vectors)?;
                 out.flush()?;
             }
-            Output::Lines(draft) => lines(&mut draft.out, first, vectors)?,
+            Output::Lines { file, .. } => lines(file, first, vectors)?,
         }
         Ok(())
     }
@@ -279,20 +263,18 @@ impl Output<'_> {
         match self {
             Output::Document(all) => return Ok(Some(all)),
             Output::Stdout(_) => {}
-            Output::Lines(draft) => draft.finish(force)?,
-            Output::Matrix { path, form: Form::Safetensors, values } => {
+            Output::Lines { path, file } => {
+                free(path, force)?;
+                file.finish().map_err(|e| unwritten(path, &e))?;
+            }
+            Output::Matrix { path, form, bytes } => {
                 let shape = Shape::from([texts as u64, width as u64]);
                 let name = "embeddings".to_owned();
                 let one = Outgoing { name, shape, scheme: Scheme::plain(Dtype::F32) };
-                let mut writer = Draft::safetensors(vec![one])?.create(path, force)?;
-                writer.tensor(&[&bytes(&values)])?;
+                let draft = if form == Form::Npy { Draft::npy(one)? } else { Draft::safetensors(vec![one])? };
+                let mut writer = draft.create(path, force)?;
+                writer.tensor(&[&bytes[..]])?;
                 writer.finish()?;
-            }
-            Output::Matrix { path, values, .. } => {
-                let mut draft = Draftfile::new(path)?;
-                draft.out.write_all(&npy_header(texts, width))?;
-                draft.out.write_all(&bytes(&values))?;
-                draft.finish(force)?;
             }
         }
         Ok(None)
@@ -307,23 +289,8 @@ fn lines(out: &mut impl Write, first: usize, vectors: &Vectors) -> Result<(), Fa
     Ok(())
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-/// The start of an npy file of `[rows, columns]` in f32.
-///
-/// Source: numpy `lib/format.py`, version 1.0: the header ends with a line break, at a multiple of 64 bytes.
-fn npy_header(rows: usize, columns: usize) -> Vec<u8> {
-    // Bytes before the text.
-    const START: usize = 10;
-    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-    while !(START + text.len() + 1).is_multiple_of(64) {
-        text.push(' ');
-    }
-    text.push('\n');
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    [b"\x93NUMPY\x01\x00", &length.to_le_bytes()[..], text.as_bytes()].concat()
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Other(format!("cannot write `{}`: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -339,12 +306,5 @@ mod tests {
         assert_eq!(text(br#"{"t": 1}"#, Some("t")), Err("the field `t` is no string".to_owned()));
         assert!(text(b"{", Some("t")).unwrap_err().starts_with("not JSON"));
         assert!(text(b"\xff", None).is_err());
-    }
-
-    #[test]
-    fn the_header_of_an_array_ends_where_numpy_wants_it() {
-        let header = npy_header(12, 384);
-        assert_eq!((header.len() % 64, header.last()), (0, Some(&b'\n')));
-        assert_eq!(usize::from(u16::from_le_bytes([header[8], header[9]])), header.len() - 10);
     }
 }

@@ -97,7 +97,7 @@ struct Tolerated {
     date: &'static str,
     /// The fewest bits for each value with which it stayed within the limits of `eval --gate default`; null if no size did.
     fewest_bits: Real,
-    /// Whether the result has fewer.
+    /// The result has fewer.
     fewer: bool,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Embed<'a> {
     pub(crate) max_tokens: usize,
     /// How the vectors of tokens are made one. The results of several ways are joined.
     pub(crate) pooling: Vec<&'a str>,
-    /// Whether vectors were divided by their length at the end.
+    /// Vectors were divided by their length at the end.
     pub(crate) normalized: bool,
     /// How vectors of this model are compared: `cosine`, `dot`, `euclidean` or `manhattan`.
     pub(crate) similarity: &'a str,

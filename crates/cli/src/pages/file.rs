@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::whole_file::WholeFile;
 
 /// A comment near the start of each page, by which a page of ours is known.
 pub(crate) const MARK: &str = "<!-- made by weighbridge -->";
@@ -75,20 +76,10 @@ impl Output {
             Output::File(path) => path,
         };
         let failed = |error: io::Error| Failure::Other(format!("cannot write `{}`: {error}", path.display()));
-        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(temporary);
-        let written = File::options().write(true).create_new(true).open(&temporary).and_then(|mut file| {
+        let written = WholeFile::create(path).and_then(|mut file| {
             file.write_all(page.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)
+            file.finish()
         });
-        if written.is_err() {
-            // There is nobody to tell; the name says that it is temporary.
-            let _ = fs::remove_file(&temporary);
-        }
         written.map_err(failed)
     }
 }

@@ -1,4 +1,4 @@
-//! How few bits models of a family were measured to tolerate, as data.
+//! Measurements of compressed models, by family, as data.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,17 +7,17 @@ use serde::Deserialize;
 
 use crate::OutputFormat;
 
-/// Measurements of compressed models, and what they may lose. Written in TOML.
+/// Measurements of compressed models, and the tolerated loss. Written in TOML.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Tolerance {
-    /// What a model may lose.
+    /// The loss that is tolerated.
     pub limits: Limits,
     /// One for each family and format.
     pub measured: Vec<MeasuredFamily>,
 }
 
-/// What a model may lose against the one that it was made from, on a text that was not used to make it.
+/// The largest tolerated loss of a model against the one that it was made from, on a text that was not used to make it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -29,7 +29,7 @@ pub struct Limits {
     pub ratio: f64,
 }
 
-/// What a model of a family lost, by its size.
+/// The loss of one model at several sizes.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredFamily {
@@ -82,7 +82,7 @@ impl Tolerance {
 }
 
 impl Point {
-    /// Whether `bits` for each weight are clearly fewer: by more than a twentieth.
+    /// Returns true if this size has clearly more bits than `bits`: by more than a twentieth of one.
     pub fn exceeds(&self, bits: f64) -> bool {
         bits < self.bits - 0.05
     }

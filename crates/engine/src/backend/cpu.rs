@@ -46,7 +46,7 @@ pub struct Cpu {
 
 /// Room for products with what codes of activations leave out.
 struct Beyond {
-    /// What they leave out: `[rows, in]`.
+    /// The remainders of the activations: `[rows, in]`.
     x: Vec<f32>,
     /// The products: `[rows, out]`.
     y: Vec<f32>,
@@ -262,16 +262,6 @@ impl Backend for Cpu {
 
     fn reserve(&mut self, positions: usize) -> Result<(), Error> {
         self.attending.reserve(positions)
-    }
-
-    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
-        let width = out.len() / ids.len();
-        for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
-            table.decode_row(*id as usize, out);
-            for x in out {
-                *x *= scale;
-            }
-        }
     }
 
     fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]) {

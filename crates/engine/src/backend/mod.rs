@@ -126,7 +126,15 @@ pub trait Backend {
     }
 
     /// Row `ids[t]` of `table`, times `scale`, into row `t` of `out`.
-    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]);
+    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
+        let width = out.len() / ids.len();
+        for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
+            table.decode_row(*id as usize, out);
+            for x in out {
+                *x *= scale;
+            }
+        }
+    }
 
     /// `out[t] = norm(x[t])`; `x` and `out` are `[rows, width]`.
     fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]);

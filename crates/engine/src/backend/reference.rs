@@ -37,16 +37,6 @@ impl Backend for Reference {
         "reference".to_owned()
     }
 
-    fn embed(&mut self, table: &Tensor, ids: &[u32], scale: f32, out: &mut [f32]) {
-        let width = out.len() / ids.len();
-        for (id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
-            table.decode_row(*id as usize, out);
-            for x in out {
-                *x *= scale;
-            }
-        }
-    }
-
     fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
         let weight = norm.weight.as_f32();
         for (x, out) in x.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {

@@ -54,6 +54,34 @@ fn minilm_has_the_vectors_of_sentence_transformers() {
 }
 
 #[test]
+fn decoders_have_the_vectors_of_transformers() {
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(testkit::golden("embed/decoders.json")).unwrap()).unwrap();
+    let tokens: Vec<u32> = serde_json::from_value(golden["tokens"].clone()).unwrap();
+    let vectors = golden["vectors"].as_object().unwrap();
+    assert_eq!(vectors.len(), 5);
+    for (name, vectors) in vectors {
+        let wanted: [Vec<f32>; 2] = serde_json::from_value(vectors.clone()).unwrap();
+        for backend in [BackendKind::Reference, BackendKind::Cpu] {
+            let options = RuntimeOptions { backend, context: Some(24), ..cpu(&[]) };
+            let mut embedder = Embedder::open(testkit::golden("models").join(name), &options).unwrap();
+            let found = embedder.token_vectors(&tokens).unwrap();
+            let width = embedder.width();
+            let found = [&found[..width], &found[(tokens.len() - 1) * width..]];
+            for (found, wanted) in found.iter().zip(&wanted) {
+                let largest = wanted.iter().fold(0f32, |most, x| most.max(x.abs()));
+                for (found, wanted) in found.iter().zip(wanted) {
+                    assert!(
+                        (found - wanted).abs() <= 1e-4 * largest,
+                        "{name}, {backend:?}: {found}, {wanted}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn in_q8_0_vectors_are_near() {
     let golden = golden();
     let far = farthest(&cpu(&["*=q8_0"]), &sentences(&golden));

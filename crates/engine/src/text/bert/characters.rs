@@ -29,7 +29,7 @@ impl Ranges {
     }
 }
 
-/// What is known of characters.
+/// Properties of characters.
 #[derive(Default)]
 pub(super) struct Characters {
     control: Ranges,

@@ -3,7 +3,6 @@
 //! Files taken here give results proven equal to the library's: `golden/tokenizer/random.py` and `shapes.py`.
 //! Everything else goes to [`Reference`](super::super::reference::Reference).
 
-use hashbrown::HashSet;
 use serde_json::{Value, json};
 
 use super::super::bpe::{Bpe, Whole};
@@ -11,7 +10,6 @@ use super::super::built::{Reader, Writer};
 use super::super::pretokenize::{Cutter, PreTokenizer, json as cuts};
 use super::super::special::TextOrToken;
 use super::super::store::{SPACE_MARK, Spelling, TokenStore, TokenType, byte_of};
-use super::super::vocabulary::kinds;
 use super::super::{EncodeOptions, Error, SpecialText};
 use super::added::AddedTokens;
 use super::file::{self, File, Model, Problems, has_byte_letters, steps};
@@ -62,19 +60,7 @@ impl Fast {
             Err(reasons) => return Ok(Err(reasons)),
         };
         let Model::Bpe(model) = &file.model else { return Ok(Err(vec![])) };
-        let mut texts: Vec<&[u8]> = vec![b""; file.size()];
-        let mut types = vec![kinds::NORMAL; texts.len()];
-        let added = file.added.iter().map(|token| (&token.content, &token.id));
-        for (text, id) in file.ids.iter().chain(added) {
-            if let Some(slot) = texts.get_mut(*id as usize) {
-                *slot = text.as_bytes();
-            }
-        }
-        for token in file.added.iter().filter(|token| token.special) {
-            if let Some(kind) = types.get_mut(token.id as usize) {
-                *kind = kinds::CONTROL;
-            }
-        }
+        let (texts, types) = file.texts();
         let mut store = TokenStore::new(&texts, Some(&types))?;
         let merges = model.merges.iter().map(|(left, right)| Some((left.as_bytes(), right.as_bytes())));
         let by_bytes = shape.marks == Marks::None;
@@ -83,17 +69,11 @@ impl Fast {
         } else {
             Bpe::over_chars(&store, shape.pre, merges)?
         };
-        let outside: HashSet<u32> = file
-            .added
-            .iter()
-            .filter(|token| !file.ids.contains_key(token.content.as_str()))
-            .map(|token| token.id)
-            .collect();
         let whole = if model.ignore_merges { Whole::Always } else { Whole::Never };
         store.render(if by_bytes { Spelling::AnyByteLevel } else { Spelling::AnySpaceMark });
         let added = AddedTokens::new(&file.added);
         let (marks, strip) = (shape.marks, shape.strip);
-        Ok(Ok(Fast { store, bpe: bpe.with(whole, outside), added, marks, frame, strip }))
+        Ok(Ok(Fast { store, bpe: bpe.with(whole, file.outside()), added, marks, frame, strip }))
     }
 
     /// Appends all that cannot be found again faster.

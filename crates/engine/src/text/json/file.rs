@@ -1,8 +1,9 @@
 //! A `tokenizer.json` that has been checked: all its parts fit each other, and every field has its verdict.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
 
+use super::super::vocabulary::kinds;
 use super::super::{Error, Note};
 use super::config;
 use super::fields::{Found, short};
@@ -156,6 +157,30 @@ impl File {
             Some(last) if last >= size || size == 0 => last.saturating_add(1),
             _ => size,
         }
+    }
+
+    /// The text and the kind of each id.
+    pub(in super::super) fn texts(&self) -> (Vec<&[u8]>, Vec<i32>) {
+        let mut texts: Vec<&[u8]> = vec![b""; self.size()];
+        let mut types = vec![kinds::NORMAL; texts.len()];
+        let added = self.added.iter().map(|token| (&token.content, &token.id));
+        for (text, id) in self.ids.iter().chain(added) {
+            if let Some(slot) = texts.get_mut(*id as usize) {
+                *slot = text.as_bytes();
+            }
+        }
+        for token in self.added.iter().filter(|token| token.special) {
+            if let Some(kind) = types.get_mut(token.id as usize) {
+                *kind = kinds::CONTROL;
+            }
+        }
+        (texts, types)
+    }
+
+    /// Added tokens that the model does not have: it makes none of them.
+    pub(in super::super) fn outside(&self) -> HashSet<u32> {
+        let outside = self.added.iter().filter(|token| !self.ids.contains_key(token.content.as_str()));
+        outside.map(|token| token.id).collect()
     }
 
     /// The added token with a text.

@@ -5,7 +5,6 @@ use hashbrown::HashSet;
 use super::super::bert::{Cleaning, Pieces};
 use super::super::special::TextOrToken;
 use super::super::store::{TokenStore, TokenType};
-use super::super::vocabulary::kinds;
 use super::super::{EncodeOptions, Error, SpecialText};
 use super::added::AddedTokens;
 use super::file::{File, Model, Problems, steps};
@@ -34,21 +33,8 @@ impl WordPiece {
             Ok(shape) => shape,
             Err(reasons) => return Ok(Err(reasons)),
         };
-        let mut texts: Vec<&[u8]> = vec![b""; file.size()];
-        let mut types = vec![kinds::NORMAL; texts.len()];
-        let added = file.added.iter().map(|token| (&token.content, &token.id));
-        for (text, id) in file.ids.iter().chain(added) {
-            if let Some(slot) = texts.get_mut(*id as usize) {
-                *slot = text.as_bytes();
-            }
-        }
-        for token in file.added.iter().filter(|token| token.special) {
-            if let Some(kind) = types.get_mut(token.id as usize) {
-                *kind = kinds::CONTROL;
-            }
-        }
-        let outside = file.added.iter().filter(|token| !file.ids.contains_key(token.content.as_str()));
-        let outside = outside.map(|token| token.id).collect();
+        let (texts, types) = file.texts();
+        let outside = file.outside();
         let most = file.ids.keys().map(String::len).max().unwrap_or(0);
         let unk = file.ids.get(unk.as_str()).copied().unwrap_or(0);
         Ok(Ok(WordPiece {
@@ -115,23 +101,11 @@ impl WordPiece {
     }
 }
 
+/// As transformers cleans texts, and one short form more.
+///
 /// Source: `cleanup`, tokenizers/src/decoders/wordpiece.rs@v0.23.2.
 fn cleaned(piece: &str) -> String {
-    [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" do not", " don't"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ]
-    .into_iter()
-    .fold(piece.to_owned(), |piece, (from, to)| piece.replace(from, to))
+    super::super::cleaned(piece).replace(" do not", " don't")
 }
 
 /// How texts are cleaned and what stands around them, or what of it is not BERT's.
