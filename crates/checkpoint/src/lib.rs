@@ -44,6 +44,6 @@ pub use fault::Fault;
 pub use format::gguf::{Array, ArrayBuf, GgufMetadata, Strings, Value, ValueBuf, ValueType, gguf_holds};
 pub use format::hf::{HfFiles, HfMetadata, Member, RankFiles, plain_config};
 pub use more::More;
-pub use open::{OpenOptions, open, open_from, open_with};
+pub use open::{OpenOptions, files_at, open, open_from, open_with};
 pub use storage::{ByteSource, Changed, Identity, Io, Location, Name, Pace, Storage};
 pub use write::{Draft, Flavour, Held, Outgoing, Removal, Split, WriteOptions, Writer, Zstd};

@@ -81,9 +81,18 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, Error> {
 /// read, [`Error::Misuse`] for a path that is a pipe or a device and for a key that leads to nothing, [`Error::Io`] if
 /// the system fails.
 pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkpoint, Error> {
+    let (files, name) = files_at(path, options)?;
+    open_from(files, &name, options)
+}
+
+/// The files around `path`, and its name among them, for [`open_from`].
+///
+/// # Errors
+/// If there is no such path, with a name that is near.
+pub fn files_at(path: impl AsRef<Path>, options: &OpenOptions) -> Result<(Arc<dyn Storage>, Name), Error> {
     let path = path.as_ref();
     let (files, name) = LocalFiles::at(path).map_err(|error| missing_path(path, error))?;
-    open_from(Arc::new(files.with_io(options.io)), &name, options)
+    Ok((Arc::new(files.with_io(options.io)), name))
 }
 
 /// Opens the checkpoint called `name` in `storage`, a file or a directory, like [`open_with`] in the file system.

@@ -28,7 +28,7 @@ use model::Model;
 use planner::{LayoutKind, describe};
 use quant::Access;
 use serde_json::Value;
-use storage::{LocalFiles, Name, Storage};
+use storage::{Name, Storage};
 
 use crate::Error;
 use crate::runtime::{BackendKind, DEFAULT_CONTEXT, RuntimeOptions, architecture, layout, load_within, plan};
@@ -156,8 +156,7 @@ impl Embedder {
     /// Whatever is wrong with the checkpoint or its settings, all of it at once, and what the machine cannot give.
     pub fn open(path: impl AsRef<Path>, options: &RuntimeOptions) -> Result<Embedder, Error> {
         let path = path.as_ref();
-        let (files, name) = LocalFiles::at(path).map_err(checkpoint::Error::from)?;
-        let storage: Arc<dyn Storage> = Arc::new(files.with_io(options.open.io));
+        let (storage, name) = checkpoint::files_at(path, &options.open)?;
         // A file has no settings of sentence-transformers for it alone.
         let recipe = if path.is_dir() { Recipe::read(&storage, &name)? } else { Ok(None) };
         let shown = storage.location(&name).to_string();

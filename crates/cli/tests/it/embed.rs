@@ -81,6 +81,8 @@ fn what_is_wrong_is_said_with_a_way_out() {
     error: the model has no prompt `quest`
     hint: it has `document`, `query`, `titled`
     ");
+    let wrong = weighbridge(["embed", &format!("{tiny}x"), "a"]);
+    assert!(stderr(&wrong).ends_with("/tiny`?\n"), "{}", stderr(&wrong));
     assert_snapshot!(run(&["x", "-o", "vectors.bin"]), @r"
     error: `vectors.bin` ends neither with .jsonl nor with .npy or .safetensors
     ");
