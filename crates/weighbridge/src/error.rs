@@ -78,10 +78,11 @@ pub enum Error {
     /// The model does not fit into memory.
     #[cfg(feature = "engine")]
     #[error(
-        "`{path}` needs {} of memory: {} for parameters, {} for the KV cache of {positions} positions, {} of buffers; {}",
+        "`{path}` needs {} of memory: {} for parameters, {} for the KV cache of {}{positions} positions, {} of buffers; {}",
         Bytes(parameters.saturating_add(*buffers).saturating_add(*cache)),
         Bytes(*parameters),
         Bytes(*cache),
+        if *sessions == 1 { String::new() } else { format!("{sessions} sessions of ") },
         Bytes(*buffers),
         if *is_limit { format!("the limit is {}", Bytes(*available)) } else { format!("{} are available", Bytes(*available)) }
     )]
@@ -94,9 +95,11 @@ pub enum Error {
         buffers: u64,
         /// Bytes of keys and values.
         cache: u64,
-        /// Their positions.
+        /// Their positions, for each session.
         positions: u64,
-        /// Positions that would fit; 0 if none would.
+        /// The number of sessions.
+        sessions: u64,
+        /// Positions that would fit, for each session; 0 if none would.
         fewer: u64,
         /// Bytes that are available.
         available: u64,

@@ -71,6 +71,8 @@ pub struct RuntimeOptions {
     pub threads: Option<usize>,
     /// Number of positions; if `None`, the number that the model was trained for, up to 4096.
     pub context: Option<usize>,
+    /// Sessions of as many positions that will run beside the runtime's own: memory is planned for them too.
+    pub more_sessions: usize,
     /// How keys and values are kept; by default in f32 for the reference backend, and in f16 for others.
     pub kv: Option<KvKind>,
     /// Encodings applied during the load.
@@ -102,6 +104,8 @@ pub struct Runtime {
     encoding: Encoding,
     runner: Runner,
     session: Session,
+    /// Sessions that memory is planned for.
+    sessions: u64,
     tokenizer: Result<Arc<Tokenizer>, engine::Error>,
     template: Option<ChatTemplate>,
     sampling: Sampling,
@@ -117,7 +121,7 @@ pub struct Runtime {
 /// Memory that a start takes, as it was foreseen, in bytes: without the program itself, the tokenizer and what layers compute with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreseen {
-    /// Parameters in memory of their own, buffers while they are loaded, and the state of a full session.
+    /// Parameters in memory of their own, buffers while they are loaded, and the state of full sessions.
     pub private: u64,
     /// Parameters that stay in mapped files. They may be resident, and the system takes them back if it needs memory.
     pub mapped: u64,
@@ -217,7 +221,9 @@ impl Runtime {
             BackendKind::Reference => KvKind::F32,
             BackendKind::Cpu => KvKind::F16,
         });
-        let fits = Fits { checkpoint: &checkpoint, arch: &arch, kind, context, limit: options.memory };
+        let sessions = options.more_sessions.saturating_add(1) as u64;
+        let fits =
+            Fits { checkpoint: &checkpoint, arch: &arch, kind, context, sessions, limit: options.memory };
         // The tokenizer needs no weights, and the weights no tokenizer.
         let (loaded, (tokenizer, form)) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| tokenizer(&checkpoint, form));
@@ -241,7 +247,7 @@ impl Runtime {
         let mut runner = Runner::new(&shared, backend)?;
         if let Some(available) = options.memory.or_else(load::available_memory) {
             let state = session_bytes(shared.architecture(), kind, context as u64, 1).unwrap_or(u64::MAX);
-            let held = loaded.report().owned_bytes.saturating_add(state);
+            let held = loaded.report().owned_bytes.saturating_add(state.saturating_mul(sessions));
             runner.stream(available.saturating_sub(held))?;
         }
         let template = text::chat_template(&checkpoint)?;
@@ -255,6 +261,7 @@ impl Runtime {
             encoding: options.encoding.clone(),
             runner,
             session,
+            sessions,
             tokenizer,
             template,
             sampling,
@@ -286,7 +293,7 @@ impl Runtime {
         Foreseen {
             private: owned_bytes
                 + scratch_predicted
-                + self.session.bytes() as u64
+                + (self.session.bytes() as u64).saturating_mul(self.sessions)
                 + self.draft_memory.private,
             mapped: bytes_borrowed + self.draft_memory.mapped,
         }
@@ -584,7 +591,8 @@ pub(crate) fn load_within(
     options: &RuntimeOptions,
 ) -> Result<(Loaded, LayoutKind), Error> {
     let arch = architecture(checkpoint, model)?;
-    let fits = Fits { checkpoint, arch: &arch, kind: KvKind::F32, context: 0, limit: options.memory };
+    let fits =
+        Fits { checkpoint, arch: &arch, kind: KvKind::F32, context: 0, sessions: 0, limit: options.memory };
     let options = RuntimeOptions { cache: CacheMode::Off, ..options.clone() };
     let (loaded, _, layout) = load(planned, None, model, &fits, layout, pool, &options)?;
     Ok((loaded, layout))
@@ -602,13 +610,14 @@ fn largest_layer(planned: &Plan) -> Result<u64, Error> {
     Ok(layers.into_values().max().unwrap_or(0))
 }
 
-/// Whether parameters, buffers and the state of a session of `context` positions fit into `limit`, or into what the system
-/// has available.
+/// Whether parameters, buffers and the state of `sessions` sessions of `context` positions fit into `limit`, or into what the
+/// system has available.
 struct Fits<'a> {
     checkpoint: &'a Checkpoint,
     arch: &'a Architecture,
     kind: KvKind,
     context: usize,
+    sessions: u64,
     limit: Option<u64>,
 }
 
@@ -616,7 +625,10 @@ impl Fits<'_> {
     /// Returns the limit on the buffers, if they have to be smaller than usual.
     fn check(&self, needs: Needs) -> Result<Option<u64>, Error> {
         let Some(available) = self.limit.or_else(load::available_memory) else { return Ok(None) };
-        let cache = |positions: u64| session_bytes(self.arch, self.kind, positions, 1).unwrap_or(u64::MAX);
+        let cache = |positions: u64| {
+            let one = session_bytes(self.arch, self.kind, positions, 1).unwrap_or(u64::MAX);
+            one.saturating_mul(self.sessions)
+        };
         let context = self.context as u64;
         let state = cache(context);
         let stays = needs.owned.saturating_add(state);
@@ -636,6 +648,7 @@ impl Fits<'_> {
                     buffers: needs.least_scratch,
                     cache: state,
                     positions: context,
+                    sessions: self.sessions,
                     fewer,
                     available,
                     is_limit: self.limit.is_some(),
