@@ -27,7 +27,7 @@ pub enum Source {
 }
 
 /// Errors of grammars before they are compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text of a token depends on the tokens before it.
@@ -38,9 +38,51 @@ pub enum Error {
     /// A text could never end.
     #[error("a grammar needs a token that ends the text, and the model names none")]
     NoEnd,
+    /// The library cannot use the vocabulary.
+    #[error("no grammar can be compiled for these tokens: {what}")]
+    Vocabulary {
+        /// The library's reason.
+        what: String,
+    },
     /// The system has no thread to compile on.
     #[error("no thread to compile a grammar on")]
     NoThread,
+}
+
+/// Compiles grammars for the tokens of one model, which are prepared once for all of them.
+pub struct Compiler {
+    factory: ParserFactory,
+}
+
+impl fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiler").finish_non_exhaustive()
+    }
+}
+
+impl Compiler {
+    /// Prepares the tokens of `tokenizer`. `vocab` is the number of logits, and `ends` are the tokens that end a text.
+    ///
+    /// # Errors
+    /// If no grammar can be used with this tokenizer.
+    pub fn new(tokenizer: &Tokenizer, ends: &[u32], vocab: usize) -> Result<Compiler, Error> {
+        let ends = checked(tokenizer, ends, vocab)?;
+        let wrong = |e: &dyn fmt::Display| Error::Vocabulary { what: e.to_string() };
+        let factory = factory(tokenizer, &ends, vocab).map_err(|e| wrong(&e))?;
+        Ok(Compiler { factory })
+    }
+
+    /// Compiles `source` on this thread. Returns the grammar with the library's warnings about parts of it that it follows only
+    /// roughly.
+    ///
+    /// # Errors
+    /// If it is no grammar, or too large a one.
+    pub fn compile(&self, source: Source) -> Result<(Grammar, Vec<String>), String> {
+        let mut matcher =
+            matcher(source, &self.factory).map_err(|e| format!("the grammar does not compile: {e}"))?;
+        let warnings = matcher.grammar_warnings();
+        Ok((Grammar { state: State::Ready(Box::new(matcher)), allowed: SimpleVob::new() }, warnings))
+    }
 }
 
 /// A grammar that a text keeps to. A step allocates.
@@ -80,18 +122,11 @@ impl Grammar {
         vocab: usize,
         warn: impl FnOnce(&[String]) + Send + 'static,
     ) -> Result<Grammar, Error> {
-        let mut ends: Vec<u32> = ends.iter().copied().filter(|end| (*end as usize) < vocab).collect();
-        ends.sort_unstable();
-        ends.dedup();
-        if ends.is_empty() {
-            return Err(Error::NoEnd);
-        }
-        // All or none of its tokens have bytes of their own.
-        tokenizer.bytes(0, SpecialText::Shown).ok_or(Error::Tokenizer)?;
+        let ends = checked(tokenizer, ends, vocab)?;
         let tokenizer = Arc::clone(tokenizer);
         let compile = move || {
-            let mut matcher = matcher(source, &tokenizer, &ends, vocab)
-                .map_err(|e| format!("the grammar does not compile: {e}"))?;
+            let compiled = factory(&tokenizer, &ends, vocab).and_then(|factory| matcher(source, &factory));
+            let mut matcher = compiled.map_err(|e| format!("the grammar does not compile: {e}"))?;
             let warnings = matcher.grammar_warnings();
             if !warnings.is_empty() {
                 warn(&warnings);
@@ -153,13 +188,25 @@ fn stuck(error: &impl fmt::Display) -> String {
     format!("the grammar cannot go on: {error}")
 }
 
-/// Compiles `source` for the tokens of `tokenizer`.
-fn matcher(
-    source: Source,
+/// Returns the tokens of `ends` that have logits, in order, if a grammar can be used with `tokenizer` at all.
+fn checked(tokenizer: &Tokenizer, ends: &[u32], vocab: usize) -> Result<Vec<u32>, Error> {
+    let mut ends: Vec<u32> = ends.iter().copied().filter(|end| (*end as usize) < vocab).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    if ends.is_empty() {
+        return Err(Error::NoEnd);
+    }
+    // All or none of its tokens have bytes of their own.
+    tokenizer.bytes(0, SpecialText::Shown).ok_or(Error::Tokenizer)?;
+    Ok(ends)
+}
+
+/// Prepares the tokens of `tokenizer`.
+fn factory(
     tokenizer: &Tokenizer,
     ends: &[u32],
     vocab: usize,
-) -> Result<Matcher, Box<dyn std::error::Error>> {
+) -> Result<ParserFactory, Box<dyn std::error::Error>> {
     let size = u32::try_from(vocab)?;
     let info = TokRxInfo::new(size, ends.first().copied().unwrap_or_default());
     let words: Vec<Vec<u8>> = (0..size).map(|token| word(tokenizer, token)).collect();
@@ -168,6 +215,11 @@ fn matcher(
     let slices = llguidance::earley::SlicedBiasComputer::general_slices();
     let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices)?;
     factory.quiet().limits_mut().verbose_errors = false;
+    Ok(factory)
+}
+
+/// Compiles `source`.
+fn matcher(source: Source, factory: &ParserFactory) -> Result<Matcher, Box<dyn std::error::Error>> {
     let grammar = match source {
         Source::Lark(text) => TopLevelGrammar::from_lark(text),
         Source::JsonSchema(mut schema) => {
