@@ -22,6 +22,7 @@ const ORDER: &[&str] = &[
     "check",
     "convert",
     "weighbridge",
+    "server",
     "cli",
 ];
 

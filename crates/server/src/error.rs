@@ -1,0 +1,39 @@
+//! Errors of a server that cannot serve.
+
+use std::fmt;
+
+use weighbridge::tensor::Diagnostics;
+
+/// Errors of a server that cannot serve.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model has no tokenizer, or a broken one.
+    #[error("a server needs a tokenizer: {}", .0.iter().map(|d| d.what.as_str()).collect::<Vec<_>>().join("\n"))]
+    Tokenizer(Diagnostics),
+    /// The system has no thread, or the socket fails.
+    #[error(transparent)]
+    Io(std::io::Error),
+}
+
+/// As people read it, hints included: this is what a `main` that ends with one prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.diagnostics(), f)
+    }
+}
+
+impl Error {
+    /// Returns the message with its hints.
+    pub fn diagnostics(&self) -> Diagnostics {
+        match self {
+            Error::Tokenizer(of) => Diagnostics::of(self, of.hints().into_iter().next()),
+            Error::Io(_) => Diagnostics::of(self, None),
+        }
+    }
+
+    /// Returns what to do about it.
+    pub fn hints(&self) -> Vec<String> {
+        self.diagnostics().hints()
+    }
+}

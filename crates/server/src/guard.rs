@@ -1,0 +1,192 @@
+//! What a request passes before it reaches a route: the host that it names, the origin, the key.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::IntoResponse;
+
+use crate::refusal::Refusal;
+use crate::service::Service;
+
+/// How long a client may take for a body.
+const BODY: Duration = Duration::from_secs(60);
+
+/// Checks a request, hands it on, and writes a line about it.
+pub(crate) async fn check(
+    State(service): State<Arc<Service>>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let since = Instant::now();
+    let method = request.method().clone();
+    // The route and not the path: clients write what they like into paths.
+    let route =
+        request.extensions().get::<MatchedPath>().map_or("(no route)", MatchedPath::as_str).to_owned();
+    let origin = allowed_origin(&service, request.headers());
+    let mut response = match passed(&service, &request, &route) {
+        Err(refusal) => refusal.into_response(),
+        Ok(()) if is_preflight(&request) => preflight(&service, request.headers()),
+        Ok(()) => next.run(request).await,
+    };
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+    if let Some(log) = &service.options.log {
+        let status = response.status().as_u16();
+        log(&format!("{method} {route} {status} {:.3} s", since.elapsed().as_secs_f64()));
+    }
+    response
+}
+
+/// Whether a request may go on.
+fn passed(service: &Service, request: &Request, route: &str) -> Result<(), Refusal> {
+    if service.is_stopping.load(Ordering::Relaxed) {
+        return Err(Refusal::stopping());
+    }
+    let headers = request.headers();
+    let named = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let named = named.or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str));
+    if !is_own_host(named.unwrap_or_default(), &service.options.hosts) {
+        return Err(Refusal::http(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the header `Host` names another server than this one",
+        ));
+    }
+    // Whether somebody is there is no secret, and browsers send no key before they ask.
+    if route == "/health" || is_preflight(request) || has_key(service, headers) {
+        Ok(())
+    } else {
+        Err(Refusal::key())
+    }
+}
+
+/// Whether a client that sends this `Host` has meant this server.
+///
+/// A page that has its own name point here (DNS rebinding) sends that name: an address, or `localhost`, it cannot.
+fn is_own_host(named: &str, hosts: &[String]) -> bool {
+    let name = match named.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
+        None => named.split_once(':').map_or(named, |(name, _)| name),
+    };
+    let name = name.trim_end_matches('.');
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok()
+        || hosts.iter().any(|host| host == "*" || host.eq_ignore_ascii_case(name))
+}
+
+/// Whether a request has one of the keys, if there are any. Takes as long for a wrong one as for a right one: hashes are
+/// compared, in constant time.
+fn has_key(service: &Service, headers: &HeaderMap) -> bool {
+    if service.keys.is_empty() {
+        return true;
+    }
+    let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+    let key = match given.split_at_checked(7) {
+        Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => key,
+        _ => b"",
+    };
+    let given = blake3::hash(key.trim_ascii());
+    // All are compared, whichever it is.
+    service.keys.iter().fold(false, |found, key| found | (*key == given))
+}
+
+/// The origin that a page may ask from, as a header says it.
+fn allowed_origin(service: &Service, headers: &HeaderMap) -> Option<HeaderValue> {
+    let origin = headers.get(header::ORIGIN)?;
+    let allowed =
+        service.options.origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin);
+    allowed.then(|| origin.clone())
+}
+
+fn is_preflight(request: &Request) -> bool {
+    request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// What a browser is told before it asks: nothing, unless its page's origin is allowed.
+fn preflight(service: &Service, headers: &HeaderMap) -> Response<Body> {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if allowed_origin(service, headers).is_some() {
+        let answer = response.headers_mut();
+        answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        let asked = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+        let usual = HeaderValue::from_static("authorization, content-type");
+        answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.unwrap_or(usual));
+        answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    }
+    response
+}
+
+/// Reads the body of a request, which must say that it is JSON: so no page of another origin can send one without asking first.
+pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, Refusal> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let message = "wanted the header `Content-Type: application/json`";
+        return Err(Refusal::http(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let most = service.options.body;
+    let too_large = || {
+        let message = format!("the body is larger than {most} bytes");
+        Refusal::http(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > most as u64) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY, to_bytes(request.into_body(), most)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(Refusal::http(StatusCode::REQUEST_TIMEOUT, "the body takes too long to come")),
+    }
+}
+
+pub(crate) async fn no_route() -> Refusal {
+    let message = "there is nothing here: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/tokenize`, `/detokenize` and \
+                   `/health` are served";
+    Refusal::http(StatusCode::NOT_FOUND, message)
+}
+
+pub(crate) async fn no_method() -> Refusal {
+    Refusal::http(StatusCode::METHOD_NOT_ALLOWED, "this path takes another method")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_points_here_is_not_this_server() {
+        let own = ["box.local".to_owned()];
+        for host in [
+            "localhost:8080",
+            "LOCALHOST",
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "192.168.0.7",
+            "Box.local:80",
+            "localhost.",
+        ] {
+            assert!(is_own_host(host, &own), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example:8080",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "[evil]",
+            "box.locale",
+        ] {
+            assert!(!is_own_host(host, &own), "{host}");
+        }
+        assert!(is_own_host("evil.example", &["*".to_owned()]));
+    }
+}

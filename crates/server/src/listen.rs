@@ -1,0 +1,121 @@
+//! Connections: who may have one, for how long, and how they end.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::Semaphore;
+
+use crate::service::Service;
+use crate::{Error, chat, completions, guard, models, tokens};
+
+/// Connections at once; more wait for one of these to end.
+const CONNECTIONS: usize = 512;
+/// How long a client may take for the head of a request, and be silent between two.
+const HEAD: Duration = Duration::from_secs(60);
+/// Threads that read bodies, tokenize and render templates.
+const BLOCKING: usize = 8;
+
+/// The routes, behind what guards them.
+fn router(service: &Arc<Service>) -> Router {
+    Router::new()
+        .route("/health", get(models::health))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{name}", get(models::one))
+        .route("/v1/chat/completions", post(chat::answer))
+        .route("/v1/completions", post(completions::answer))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .fallback(guard::no_route)
+        .method_not_allowed_fallback(guard::no_method)
+        .layer(from_fn_with_state(Arc::clone(service), guard::check))
+        .with_state(Arc::clone(service))
+}
+
+/// Serves until the process is told to end, and as long after as requests run and may.
+pub(crate) fn run(listener: TcpListener, service: Arc<Service>) -> Result<(), Error> {
+    listener.set_nonblocking(true).map_err(Error::Io)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING)
+        .build()
+        .map_err(Error::Io)?;
+    let result = runtime.block_on(accept(listener, service));
+    // A template that still runs is in a process of its own, which ends by itself.
+    runtime.shutdown_background();
+    result
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>) -> Result<(), Error> {
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
+    let router = router(&service);
+    let (connections, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    let mut told = std::pin::pin!(told_to_end());
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            next = next => next,
+            told = &mut told => {
+                told.map_err(Error::Io)?;
+                break;
+            }
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // The client has left, or the system has no more sockets: others will end.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        // Tokens go out one by one.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            // What a client breaks is its own loss.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    service.is_stopping.store(true, Ordering::Relaxed);
+    tokio::select! {
+        () = connections.shutdown() => {}
+        () = tokio::time::sleep(service.options.grace) => {}
+        again = told_to_end() => again.map_err(Error::Io)?,
+    }
+    Ok(())
+}
+
+/// Waits until the process is told to end.
+#[cfg(unix)]
+async fn told_to_end() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Waits until the process is told to end.
+#[cfg(not(unix))]
+async fn told_to_end() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,206 @@
+//! From the fields that chats and completions share to sequences that the engine can run.
+
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use weighbridge::Sampler;
+#[cfg(feature = "grammar")]
+use weighbridge::engine::grammar::Source;
+use weighbridge::engine::sampler::SamplerOptions;
+
+use crate::fields::Fields;
+use crate::models::is_served;
+use crate::refusal::Refusal;
+use crate::sampling;
+use crate::service::Service;
+use crate::work::Sequence;
+
+/// Strings that end a text at most, and bytes of each.
+const STOPS: (usize, usize) = (16, 256);
+/// Answers to one prompt.
+const ANSWERS: i64 = 128;
+
+/// Fields that change no answer here, whatever they hold.
+const WITHOUT_EFFECT: &[&str] = &[
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_prompt",
+];
+
+/// What chats and completions have in common.
+pub(crate) struct Common {
+    model: Option<String>,
+    /// Answers to each prompt.
+    pub(crate) n: usize,
+    /// Strings that end a text.
+    pub(crate) stops: Vec<String>,
+    /// Tokens to generate at most, if the request says so.
+    tokens: Option<usize>,
+    pub(crate) stream: bool,
+    /// Whether a stream ends with the usage.
+    pub(crate) include_usage: bool,
+    options: SamplerOptions,
+    #[cfg(feature = "grammar")]
+    grammar: Option<Source>,
+}
+
+/// What the engine is to run.
+pub(crate) struct Prepared {
+    pub(crate) sequences: Vec<Sequence>,
+    /// The right to have them: given back when the answer ends.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+impl Common {
+    /// Reads the fields.
+    pub(crate) fn read(fields: &mut Fields, service: &Service) -> Common {
+        fields.without_effect(WITHOUT_EFFECT);
+        let stream = fields.flag("stream").unwrap_or(false);
+        let mut include_usage = false;
+        if let Some(mut options) = fields.object("stream_options") {
+            include_usage = options.flag("include_usage").unwrap_or(false);
+            // Padding against those who count bytes: there is none.
+            options.only("include_obfuscation", &[Value::Bool(false)], "wanted false: chunks are not padded");
+            fields.join(options);
+            if !stream {
+                fields.problem("stream_options", "only with `stream`: true");
+            }
+        }
+        let random = service.random();
+        Common {
+            model: fields.text("model"),
+            n: fields.whole("n", 1, ANSWERS).map_or(1, |n| usize::try_from(n).unwrap_or(1)),
+            stops: fields
+                .texts("stop", STOPS.0, STOPS.1)
+                .unwrap_or_else(|| service.sampling.stop_strings.clone()),
+            tokens: tokens(fields, service.options.most_tokens),
+            stream,
+            include_usage,
+            options: sampling::options(fields, &service.sampling, &service.tokenizer, service.vocab, random),
+            #[cfg(feature = "grammar")]
+            grammar: format(fields),
+        }
+    }
+
+    /// Whether the model that the request names is served here.
+    pub(crate) fn check_model(&self, service: &Service) -> Result<(), Refusal> {
+        self.model.as_deref().map_or(Ok(()), |name| is_served(service, name))
+    }
+
+    /// Makes the sequences of `prompts`, each of which has at most `usual` tokens more unless the request says how many. `prompts` runs
+    /// once there is room for its sequences.
+    pub(crate) fn prepare(
+        &self,
+        service: &Service,
+        count: usize,
+        usual: usize,
+        param: &str,
+        prompts: impl FnOnce() -> Result<Vec<Vec<u32>>, Refusal>,
+    ) -> Result<Prepared, Refusal> {
+        let permit = service.places(count.saturating_mul(self.n))?;
+        let most = service.options.most_tokens.unwrap_or(usize::MAX);
+        let wanted = self.tokens.unwrap_or(usize::min(usual, most));
+        let mut sequences = vec![];
+        for prompt in prompts()? {
+            if prompt.is_empty() {
+                return Err(Refusal::wrong(format!("`{param}`: wanted a prompt of at least one token")));
+            }
+            let Some(room) = service.positions.checked_sub(prompt.len()) else {
+                let (found, most) = (prompt.len(), service.positions);
+                let message =
+                    format!("`{param}`: the prompt has {found} tokens, and there is room for {most}");
+                return Err(Refusal::too_long(param, message));
+            };
+            for i in 0..self.n {
+                let seed = self.options.seed.wrapping_add(i as u64);
+                let options = SamplerOptions { seed, ..self.options.clone() };
+                let sampler = self.sampler(service, &options)?;
+                // The last token that is sampled takes no position.
+                sequences.push(Sequence { prompt: prompt.clone(), sampler, tokens: wanted.min(room + 1) });
+            }
+        }
+        Ok(Prepared { sequences, permit })
+    }
+
+    fn sampler(&self, service: &Service, options: &SamplerOptions) -> Result<Sampler, Refusal> {
+        let wrong = |e: weighbridge::engine::sampler::Error| Refusal::wrong(e.to_string());
+        #[cfg_attr(not(feature = "grammar"), expect(unused_mut, reason = "a grammar is added"))]
+        let mut sampler = Sampler::new(options, service.vocab).map_err(wrong)?;
+        #[cfg(feature = "grammar")]
+        if let Some(source) = &self.grammar {
+            let (grammar, warnings) = service.grammars()?.compile(source.clone()).map_err(Refusal::wrong)?;
+            if !warnings.is_empty() {
+                let message = format!(
+                    "`response_format`: the schema can only be followed in part: {}",
+                    warnings.join("; ")
+                );
+                return Err(Refusal::wrong(message));
+            }
+            sampler.constrain(Box::new(grammar));
+        }
+        Ok(sampler)
+    }
+}
+
+/// Tokens to generate at most, under either name.
+fn tokens(fields: &mut Fields, most: Option<usize>) -> Option<usize> {
+    let most = most.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX));
+    let old = fields.whole("max_tokens", 0, most);
+    let new = fields.whole("max_completion_tokens", 0, most);
+    if let (Some(a), Some(b)) = (old, new)
+        && a != b
+    {
+        fields.problem("max_tokens", "`max_completion_tokens` is its new name, and has another value");
+    }
+    new.or(old).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+/// The form that an answer must have.
+#[cfg(feature = "grammar")]
+fn format(fields: &mut Fields) -> Option<Source> {
+    let mut format = fields.object("response_format")?;
+    let kind = format.text("type");
+    let schema = match kind.as_deref() {
+        Some("text") => None,
+        Some("json_object") => Some(serde_json::json!({"type": "object"})),
+        Some("json_schema") => {
+            let inner = format.object("json_schema");
+            if inner.is_none() && !format.has_problems() {
+                format.problem("json_schema", "wanted an object with a `schema`");
+            }
+            inner.and_then(|mut inner| {
+                inner.without_effect(&["name", "description", "strict"]);
+                let schema = inner.value("schema").filter(|schema| schema.is_object() || schema.is_boolean());
+                if schema.is_none() {
+                    inner.problem("schema", "wanted a JSON Schema");
+                }
+                format.join(inner);
+                schema
+            })
+        }
+        _ => {
+            format.problem("type", "wanted `text`, `json_object` or `json_schema`");
+            None
+        }
+    };
+    fields.join(format);
+    schema.map(Source::JsonSchema)
+}
+
+/// Runs what takes a while on a thread of its own, so that other connections go on.
+pub(crate) async fn aside<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let ran = tokio::task::spawn_blocking(run).await;
+    ran.unwrap_or_else(|_| Err(Refusal::failed("the request could not be read")))
+}
+
+/// A list of token ids below `vocab`.
+pub(crate) fn ids(list: &[Value], vocab: usize) -> Option<Vec<u32>> {
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok().filter(|id| (*id as usize) < vocab);
+    list.iter().map(id).collect()
+}

@@ -1,0 +1,132 @@
+//! Why a request has no answer, in OpenAI's shape.
+//!
+//! Source: <https://platform.openai.com/docs/guides/error-codes>; openai-python `APIStatusError`, 3.57.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+
+/// Problems that are listed at most.
+const LISTED: usize = 20;
+
+/// One thing that is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// The field, as a path: `messages[0].role`.
+    pub(crate) param: Option<String>,
+    pub(crate) message: String,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    problems: Vec<Problem>,
+    /// Seconds after which it may be tried again.
+    retry_after: Option<u64>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: String) -> Refusal {
+        let problems = vec![Problem { param: None, message }];
+        Refusal { status, kind, code, problems, retry_after: None }
+    }
+
+    /// The request asks for what cannot be.
+    pub(crate) fn wrong(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, INVALID, None, message.into())
+    }
+
+    /// The same, for every one of `problems`.
+    pub(crate) fn of_fields(problems: Vec<Problem>) -> Refusal {
+        let status = StatusCode::BAD_REQUEST;
+        Refusal { status, kind: INVALID, code: None, problems, retry_after: None }
+    }
+
+    /// The prompt does not fit.
+    pub(crate) fn too_long(param: &str, message: String) -> Refusal {
+        let problems = vec![Problem { param: Some(param.to_owned()), message }];
+        Refusal { code: Some("context_length_exceeded"), ..Refusal::of_fields(problems) }
+    }
+
+    /// Another model than the one that is served.
+    pub(crate) fn no_model(message: String) -> Refusal {
+        let problems = vec![Problem { param: Some("model".to_owned()), message }];
+        let code = Some("model_not_found");
+        Refusal { status: StatusCode::NOT_FOUND, code, ..Refusal::of_fields(problems) }
+    }
+
+    /// The request is wrong as HTTP.
+    pub(crate) fn http(status: StatusCode, message: impl Into<String>) -> Refusal {
+        Refusal::new(status, INVALID, None, message.into())
+    }
+
+    /// No key, or a wrong one.
+    pub(crate) fn key() -> Refusal {
+        let message = "wrong or missing API key: send it as `Authorization: Bearer KEY`";
+        Refusal::new(StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key"), message.to_owned())
+    }
+
+    /// The queue is full.
+    pub(crate) fn busy(retry_after: u64) -> Refusal {
+        let message = format!("too many requests are waiting: try again in {retry_after} s");
+        let code = Some("rate_limit_exceeded");
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", code, message);
+        Refusal { retry_after: Some(retry_after), ..refusal }
+    }
+
+    /// The server is about to end.
+    pub(crate) fn stopping() -> Refusal {
+        let message = "the server is shutting down".to_owned();
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("shutting_down"), message)
+    }
+
+    /// The time that a request may take is over.
+    pub(crate) fn late() -> Refusal {
+        let message = "the answer took longer than a request may take here".to_owned();
+        Refusal::new(StatusCode::GATEWAY_TIMEOUT, SERVER, Some("deadline_exceeded"), message)
+    }
+
+    /// The model or the machine failed.
+    pub(crate) fn failed(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, SERVER, None, message.into())
+    }
+
+    /// The error object.
+    pub(crate) fn json(&self) -> Value {
+        let shown = &self.problems[..self.problems.len().min(LISTED)];
+        let mut lines: Vec<String> = shown.iter().map(|problem| problem.message.clone()).collect();
+        if self.problems.len() > LISTED {
+            lines.push(format!("and {} more problems", self.problems.len() - LISTED));
+        }
+        let problem = |p: &Problem| json!({"param": p.param, "message": p.message});
+        json!({"error": {
+            "message": lines.join("\n"),
+            "type": self.kind,
+            "param": shown.first().and_then(|problem| problem.param.as_deref()),
+            "code": self.code,
+            "problems": shown.iter().map(problem).collect::<Vec<_>>(),
+        }})
+    }
+}
+
+const INVALID: &str = "invalid_request_error";
+const SERVER: &str = "server_error";
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut response = (self.status, [json], self.json().to_string()).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,197 @@
+//! What clients send and get, in OpenAI's shapes.
+//!
+//! Source: openai-python 3.57, `openai/types/chat`, `openai/types/completion*.py`.
+
+use serde::Serialize;
+use weighbridge::engine::{Stats, Stop};
+
+/// `POST /v1/chat/completions`, whole.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatCompletion<'a> {
+    #[serde(flatten)]
+    pub(crate) head: Head<'a>,
+    pub(crate) choices: Vec<ChatChoice>,
+    pub(crate) usage: Usage,
+}
+
+/// The fields that all answers begin with.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Head<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) object: &'static str,
+    /// Seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) model: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatChoice {
+    pub(crate) index: usize,
+    pub(crate) message: WholeMessage,
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    pub(crate) finish_reason: &'static str,
+}
+
+/// The message of an answer that is whole.
+#[derive(Debug, Serialize)]
+pub(crate) struct WholeMessage {
+    pub(crate) role: &'static str,
+    pub(crate) content: String,
+    /// Always `null`: the model refuses in its text, if at all.
+    pub(crate) refusal: (),
+}
+
+/// A piece of a stream, of a chat or of a completion.
+#[derive(Debug, Serialize)]
+pub(crate) struct Chunk<'a, C> {
+    #[serde(flatten)]
+    pub(crate) head: Head<'a>,
+    pub(crate) choices: Vec<C>,
+    /// There if the client wants it: `null` in all chunks but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Option<Usage>>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatDelta {
+    pub(crate) index: usize,
+    pub(crate) delta: Delta,
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    pub(crate) finish_reason: Option<&'static str>,
+}
+
+/// What a chunk adds to a message.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) content: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatLogprobs {
+    pub(crate) content: Vec<ChatLogprob>,
+    /// Always `null`.
+    pub(crate) refusal: (),
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatLogprob {
+    #[serde(flatten)]
+    pub(crate) of: Logprob,
+    pub(crate) top_logprobs: Vec<Logprob>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Logprob {
+    pub(crate) token: String,
+    /// -9999 is the logarithm of 0, as OpenAI has it.
+    pub(crate) logprob: f32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// `POST /v1/completions`, whole.
+#[derive(Debug, Serialize)]
+pub(crate) struct Completion<'a> {
+    #[serde(flatten)]
+    pub(crate) head: Head<'a>,
+    pub(crate) choices: Vec<CompletionChoice>,
+    pub(crate) usage: Usage,
+}
+
+/// A text, or what a chunk adds to it.
+#[derive(Debug, Serialize)]
+pub(crate) struct CompletionChoice {
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    pub(crate) logprobs: Option<CompletionLogprobs>,
+    pub(crate) finish_reason: Option<&'static str>,
+}
+
+/// One entry of each list for each token.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct CompletionLogprobs {
+    pub(crate) tokens: Vec<String>,
+    pub(crate) token_logprobs: Vec<f32>,
+    pub(crate) top_logprobs: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// Where the token begins in the text, in characters.
+    pub(crate) text_offset: Vec<usize>,
+}
+
+/// What a request took, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) completion_tokens: usize,
+    pub(crate) total_tokens: usize,
+    pub(crate) prompt_tokens_details: PromptTokens,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct PromptTokens {
+    /// Tokens that an earlier request had run.
+    pub(crate) cached_tokens: usize,
+}
+
+impl Usage {
+    /// Counts the tokens that sequence `index` sampled; those of its prompt, if it is the first that has it.
+    pub(crate) fn add(&mut self, stats: &Stats, is_first: bool) {
+        self.completion_tokens += stats.tokens;
+        if is_first {
+            self.prompt_tokens += stats.prompt_tokens;
+            self.prompt_tokens_details.cached_tokens += stats.known_tokens;
+        }
+        self.total_tokens = self.prompt_tokens + self.completion_tokens;
+    }
+}
+
+/// Why a text ended, as OpenAI has it.
+pub(crate) fn finish_reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::EndOfText | Stop::StopString => "stop",
+        Stop::Length | Stop::ContextFull | Stop::Interrupted => "length",
+    }
+}
+
+/// `POST /tokenize`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Tokens {
+    pub(crate) tokens: Vec<u32>,
+}
+
+/// `POST /detokenize`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Content {
+    pub(crate) content: String,
+}
+
+/// `GET /v1/models`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Models<'a> {
+    pub(crate) object: &'static str,
+    pub(crate) data: Vec<Model<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Model<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) owned_by: &'static str,
+    pub(crate) meta: Meta<'a>,
+}
+
+/// What llama.cpp's server says of a model too, under its names.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Meta<'a> {
+    pub(crate) family: &'a str,
+    /// Tokens of the vocabulary.
+    pub(crate) n_vocab: usize,
+    /// Positions of a request.
+    pub(crate) n_ctx: usize,
+    /// Positions that the model was trained for.
+    pub(crate) n_ctx_train: u64,
+    /// Requests that run together.
+    pub(crate) parallel: usize,
+}

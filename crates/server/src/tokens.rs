@@ -1,0 +1,56 @@
+//! `/tokenize` and `/detokenize`, as llama.cpp's server has them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde_json::Value;
+use weighbridge::engine::text::{EncodeOptions, SpecialText};
+
+use crate::fields::Fields;
+use crate::guard::body;
+use crate::prepare::{aside, ids};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::shapes::{Content, Tokens};
+
+pub(crate) async fn tokenize(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<Json<Tokens>, Refusal> {
+    let body = body(&service, request).await?;
+    aside(move || {
+        let mut fields = Fields::of_body(&body)?;
+        let content = fields.text("content");
+        if content.is_none() && !fields.has_problems() {
+            fields.problem("content", "wanted a text");
+        }
+        let options = EncodeOptions {
+            add_special: fields.flag("add_special").unwrap_or(false),
+            parse_special: fields.flag("parse_special").unwrap_or(true),
+        };
+        fields.end()?;
+        let tokens = service.tokenizer.encode(&content.unwrap_or_default(), options);
+        Ok(Json(Tokens { tokens: tokens.map_err(|error| Refusal::wrong(error.to_string()))? }))
+    })
+    .await
+}
+
+pub(crate) async fn detokenize(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<Json<Content>, Refusal> {
+    let body = body(&service, request).await?;
+    aside(move || {
+        let mut fields = Fields::of_body(&body)?;
+        let tokens = fields.value("tokens").unwrap_or(Value::Null);
+        let tokens = tokens.as_array().and_then(|list| ids(list, service.vocab));
+        if tokens.is_none() {
+            fields.problem("tokens", &format!("wanted a list of token ids below {}", service.vocab));
+        }
+        fields.end()?;
+        let content = service.tokenizer.decode(&tokens.unwrap_or_default(), SpecialText::Shown);
+        Ok(Json(Content { content: content.map_err(|error| Refusal::wrong(error.to_string()))? }))
+    })
+    .await
+}

@@ -1,0 +1,284 @@
+//! The engine's thread: it owns the runtime and the scheduler, takes jobs from a channel, and sends what is said back.
+//!
+//! It never waits for a client: what is sent lies in the channel of its job until somebody takes it, and is bounded by the
+//! tokens that the job may have. A job whose channel is closed has nobody who listens, and is cancelled.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use weighbridge::engine::logprobs::LogProbs;
+use weighbridge::engine::schedule::{Event, Request, RequestId, Scheduler};
+use weighbridge::engine::text::{SpecialText, StopStrings, TokenStream, Tokenizer};
+use weighbridge::engine::{Sampled, Stats, Stop};
+use weighbridge::{Error, Runtime, Sampler};
+
+/// Texts to be continued for one request.
+pub(crate) struct Job {
+    pub(crate) sequences: Vec<Sequence>,
+    /// Strings that end a text.
+    pub(crate) stops: Vec<String>,
+    /// How many likely tokens are told beside each, if probabilities are wanted at all.
+    pub(crate) logprobs: Option<usize>,
+    /// When the job ends, whatever it has by then.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) news: UnboundedSender<News>,
+}
+
+/// A text to be continued.
+pub(crate) struct Sequence {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) sampler: Sampler,
+    /// Tokens to generate at most.
+    pub(crate) tokens: usize,
+}
+
+/// What happened to a job.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// It runs, or waits for a place.
+    Accepted,
+    /// A sequence goes on.
+    Said { index: usize, said: Said },
+    /// A sequence has ended; `said` is its rest.
+    Ended { index: usize, said: Said, stop: Stop, stats: Stats },
+    /// Too many others wait.
+    Busy { retry_after: u64 },
+    /// Its time is over.
+    Late,
+    /// It could never run, or cannot go on.
+    Failed(Failed),
+}
+
+/// Why a job failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) message: String,
+    /// Whether the request asked for it.
+    pub(crate) is_misuse: bool,
+}
+
+/// A piece of a text.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) text: String,
+    /// Its tokens, if probabilities are wanted.
+    pub(crate) tokens: Vec<Likely>,
+}
+
+/// A token, and the likely ones instead of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Likely {
+    pub(crate) token: u32,
+    /// The natural logarithm of its probability.
+    pub(crate) logprob: f32,
+    pub(crate) top: Vec<(u32, f32)>,
+}
+
+/// A sequence that the scheduler has.
+struct Active<'t> {
+    index: usize,
+    stream: TokenStream<'t>,
+    stops: StopStrings,
+    logprobs: Option<LogProbs>,
+    /// Tokens whose text is not certain yet.
+    held: Vec<Likely>,
+    deadline: Option<Instant>,
+    is_late: bool,
+    since: Instant,
+    news: UnboundedSender<News>,
+}
+
+impl Active<'_> {
+    fn token(&mut self, sampled: Sampled<'_>) -> ControlFlow<Stop> {
+        if let Some(of) = &mut self.logprobs {
+            let (token, top) = of.of(sampled.logits, sampled.token);
+            let top = top.iter().map(|likely| (likely.token, likely.logprob)).collect();
+            self.held.push(Likely { token: token.token, logprob: token.logprob, top });
+        }
+        let text = self.stops.push(self.stream.push(sampled.token));
+        if !text.is_empty() {
+            let said = Said { text: text.to_owned(), tokens: std::mem::take(&mut self.held) };
+            // Who has left is found before the next step.
+            let _ = self.news.send(News::Said { index: self.index, said });
+        }
+        match self.stops.found() {
+            Some(_) => ControlFlow::Break(Stop::StopString),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn ended(mut self, stats: Stats) {
+        let mut text = self.stops.push(self.stream.finish()).to_owned();
+        // A string may be complete with the last characters only.
+        let stop = if self.stops.found().is_some() { Stop::StopString } else { stats.stop };
+        text.push_str(self.stops.finish());
+        let said = Said { text, tokens: self.held };
+        let _ = self.news.send(match stop {
+            Stop::Interrupted if self.is_late => News::Late,
+            stop => News::Ended { index: self.index, said, stop, stats },
+        });
+    }
+}
+
+/// How long a sequence takes.
+pub(crate) struct Pace {
+    /// Milliseconds, on average.
+    usual: AtomicU64,
+    /// Sequences that run together.
+    parallel: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(parallel: usize) -> Pace {
+        Pace { usual: AtomicU64::new(1000), parallel: parallel.max(1) as u64 }
+    }
+
+    fn took(&self, time: Duration) {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(1 << 40);
+        self.usual.store((self.usual.load(Ordering::Relaxed) * 4 + time) / 5, Ordering::Relaxed);
+    }
+
+    /// Seconds until one of `waiting` requests will have a place, from 1 to 60.
+    pub(crate) fn wait(&self, waiting: usize) -> u64 {
+        let all = self.usual.load(Ordering::Relaxed).saturating_mul((waiting as u64).saturating_add(1));
+        all.div_ceil(self.parallel.saturating_mul(1000)).clamp(1, 60)
+    }
+}
+
+fn failed(error: &Error) -> Failed {
+    Failed { message: error.to_string(), is_misuse: error.is_misuse() }
+}
+
+/// The loop, and what it knows of the jobs.
+pub(crate) struct Engine<'t> {
+    runtime: Runtime,
+    scheduler: Scheduler,
+    tokenizer: &'t Tokenizer,
+    /// Tokens that end a text.
+    ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
+    active: HashMap<RequestId, Active<'t>>,
+    pace: Arc<Pace>,
+    /// Positions of each.
+    positions: usize,
+}
+
+impl<'t> Engine<'t> {
+    pub(crate) fn new(
+        runtime: Runtime,
+        scheduler: Scheduler,
+        tokenizer: &'t Tokenizer,
+        ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
+        pace: Arc<Pace>,
+    ) -> Engine<'t> {
+        let positions = runtime.session().capacity();
+        let active = HashMap::new();
+        Engine { runtime, scheduler, tokenizer, ends, active, pace, positions }
+    }
+
+    /// Runs jobs until no more can come.
+    pub(crate) fn run(mut self, mut jobs: UnboundedReceiver<Job>) {
+        loop {
+            if self.scheduler.is_idle() {
+                match jobs.blocking_recv() {
+                    Some(job) => self.submit(job),
+                    None => return,
+                }
+            }
+            while let Ok(job) = jobs.try_recv() {
+                self.submit(job);
+            }
+            self.cancel();
+            self.step();
+        }
+    }
+
+    /// Gives all sequences of a job to the scheduler, or none.
+    fn submit(&mut self, job: Job) {
+        if job.news.is_closed() {
+            return;
+        }
+        let mut ids = vec![];
+        for (index, sequence) in job.sequences.into_iter().enumerate() {
+            let Sequence { prompt, sampler, tokens } = sequence;
+            let ends = Arc::clone(&self.ends);
+            let end = Box::new(move |token| ends(token));
+            let positions = Some(self.positions);
+            let request = Request { prompt, sampler, tokens, end, positions };
+            match self.runtime.submit(&mut self.scheduler, request) {
+                Ok(id) => ids.push((id, index)),
+                Err(error) => {
+                    for (id, _) in ids {
+                        self.scheduler.cancel(id);
+                    }
+                    let _ = job.news.send(match error {
+                        Error::Engine(weighbridge::engine::Error::TooManyRequests { waiting }) => {
+                            News::Busy { retry_after: self.pace.wait(waiting) }
+                        }
+                        error => News::Failed(failed(&error)),
+                    });
+                    return;
+                }
+            }
+        }
+        let _ = job.news.send(News::Accepted);
+        for (id, index) in ids {
+            let active = Active {
+                index,
+                stream: self.tokenizer.stream(SpecialText::Hidden),
+                stops: StopStrings::new(job.stops.clone()),
+                logprobs: job.logprobs.map(LogProbs::new),
+                held: vec![],
+                deadline: job.deadline,
+                is_late: false,
+                since: Instant::now(),
+                news: job.news.clone(),
+            };
+            self.active.insert(id, active);
+        }
+    }
+
+    /// Ends what nobody waits for any more, and what took too long.
+    fn cancel(&mut self) {
+        let now = Instant::now();
+        for (id, active) in &mut self.active {
+            active.is_late = active.deadline.is_some_and(|deadline| now >= deadline);
+            if active.is_late || active.news.is_closed() {
+                self.scheduler.cancel(*id);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let Engine { runtime, scheduler, active, pace, .. } = self;
+        let stepped = runtime.step(scheduler, &mut |id, event| match event {
+            Event::Token(sampled) => match active.get_mut(&id) {
+                Some(active) => active.token(sampled),
+                None => ControlFlow::Break(Stop::Interrupted),
+            },
+            Event::Done(stats) => {
+                if let Some(active) = active.remove(&id) {
+                    pace.took(active.since.elapsed());
+                    active.ended(stats);
+                }
+                ControlFlow::Continue(())
+            }
+            Event::Failed(error) => {
+                if let Some(active) = active.remove(&id) {
+                    let _ = active.news.send(News::Failed(failed(&error.into())));
+                }
+                ControlFlow::Continue(())
+            }
+        });
+        if let Err(error) = stepped {
+            // Memory ran out. Nobody would get further by another try.
+            for (id, active) in self.active.drain() {
+                self.scheduler.cancel(id);
+                let _ = active.news.send(News::Failed(failed(&error)));
+            }
+        }
+    }
+}
