@@ -16,6 +16,8 @@ mod open;
 mod page;
 mod run;
 mod sampling;
+#[cfg(feature = "serve")]
+mod serve;
 mod size;
 #[cfg(feature = "grammar")]
 mod structure;
@@ -45,6 +47,8 @@ use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use run::RunArgs;
+#[cfg(feature = "serve")]
+pub(crate) use serve::{AccessArgs, ServeArgs};
 use size::size;
 pub(crate) use tips::advised;
 
@@ -80,6 +84,9 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
     Run(Box<RunArgs>),
+    /// Serve a model over HTTP, with the API of OpenAI
+    #[cfg(feature = "serve")]
+    Serve(Box<ServeArgs>),
     /// Make vectors of texts, as sentence-transformers does
     Embed(Box<EmbedArgs>),
     /// Measure prefill and decode speed
@@ -141,6 +148,8 @@ impl Command {
             Command::Diff(args) => args.json,
             Command::Tokenize(args) => args.json,
             Command::Quants(args) => args.json,
+            #[cfg(feature = "serve")]
+            Command::Serve(_) => false,
             Command::Report(_) | Command::Completions { .. } | Command::Man { .. } => false,
         }
     }
@@ -375,7 +384,7 @@ pub(crate) struct ModelArgs {
     memory: Option<u64>,
     #[command(flatten)]
     open: OpenArgs,
-    /// Copies of loaded weights that make the next start fast [default: write for `run`, read for others]
+    /// Copies of loaded weights that make the next start fast [default: write for `run` and `serve`, read for others]
     #[arg(long, value_enum)]
     cache: Option<CacheArg>,
 }

@@ -19,18 +19,16 @@ const MEMORY: u64 = 256 << 20;
 /// CPU time of it, in seconds; all of its time, on Windows.
 const TIME: u64 = 5;
 
-/// Writes a conversation as a prompt, with `template` of the checkpoint at `path`, as [`ChatTemplate::render`] does.
+/// Writes a conversation as a prompt, as [`ChatTemplate::render`] does.
 pub(crate) fn render(
-    path: &Path,
     template: &ChatTemplate,
     messages: &[Message],
     [bos, eos]: [&str; 2],
 ) -> Result<String, String> {
-    let failed = |why: String| format!("`{}`: {why}", path.display());
     let messages: Vec<Value> =
         messages.iter().map(|m| json!({"role": m.role, "content": m.content})).collect();
     let task = json!({"template": template.source(), "messages": messages, "bos": bos, "eos": eos});
-    let system = |e: std::io::Error| failed(format!("cannot run its chat template: {e}"));
+    let system = |e: std::io::Error| format!("cannot run the chat template: {e}");
     // The path of this program may be another's by now.
     let program = Path::new("/proc/self/exe");
     let program = if program.exists() { program.into() } else { std::env::current_exe().map_err(system)? };
@@ -49,11 +47,11 @@ pub(crate) fn render(
     let text = String::from_utf8(output.stdout).unwrap_or_default();
     match output.status.code() {
         Some(0) => Ok(text),
-        Some(1) => Err(failed(text)),
-        _ => Err(failed(format!(
+        Some(1) => Err(text),
+        _ => Err(format!(
             "`chat_template`: it takes over {TIME} s, over {} MiB, or values nested too deep",
             MEMORY >> 20
-        ))),
+        )),
     }
 }
 

@@ -56,6 +56,8 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(args),
         Command::Load(args) => commands::load::run(args),
         Command::Run(args) => commands::run::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => commands::serve::run(args),
         Command::Embed(args) => commands::embed::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Eval(args) => commands::eval::run(args),

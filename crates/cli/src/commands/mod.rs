@@ -19,5 +19,7 @@ pub(crate) mod plan;
 pub(crate) mod quants;
 pub(crate) mod report;
 pub(crate) mod run;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod tokenize;
 pub(crate) mod tune;

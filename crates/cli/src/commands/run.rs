@@ -156,7 +156,7 @@ fn in_vocabulary(checkpoint: &Checkpoint, ids: &[u32]) -> Result<(), Failure> {
 }
 
 /// A chat template of the user's own.
-fn template(path: &Path) -> Result<ChatTemplate, Failure> {
+pub(super) fn template(path: &Path) -> Result<ChatTemplate, Failure> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
     let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
@@ -324,7 +324,8 @@ impl Session<'_> {
         let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
         let around = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
         let of = self.args.chat_template.as_deref().unwrap_or(self.args.model.path());
-        let text = isolate::render(of, template, messages, around).map_err(Failure::Other)?;
+        let text = isolate::render(template, messages, around)
+            .map_err(|why| Failure::Other(format!("`{}`: {why}", of.display())))?;
         // The template writes its own special tokens, the first included.
         let options = EncodeOptions { add_special: false, parse_special: true };
         tokenizer.encode(&text, options).map_err(|e| Failure::Other(e.diagnostics().to_string()))

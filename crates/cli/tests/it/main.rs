@@ -34,6 +34,8 @@ mod pages;
 mod reports;
 mod resume;
 mod rules;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(feature = "grammar")]
 mod structured;
 mod tasks;

@@ -1,0 +1,166 @@
+"""Asks `weighbridge serve` with OpenAI's own client: what it gets must be what that client's types say, and what `run` says.
+
+    pip install openai==3.57.0
+    python serve_openai.py WEIGHBRIDGE MODEL      (the program, and a model with a chat template, such as smollm2.gguf)
+
+It starts the server, and ends it. Each part prints a line; the first that fails ends the script.
+"""
+
+import asyncio
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+
+import openai
+from openai import AsyncOpenAI, OpenAI
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "big": {"type": "boolean"}},
+    "required": ["city", "big"],
+    "additionalProperties": False,
+}
+
+
+def start(program, model, *more):
+    """A server on a free port, with its address."""
+    server = subprocess.Popen([program, "serve", model, "--port", "0", "--ctx", "512", *more],
+                              stderr=subprocess.PIPE, text=True)
+    for line in server.stderr:
+        if found := re.search(r"listening on (http://\S+)", line):
+            return server, found[1]
+    raise SystemExit("the server did not start")
+
+
+def run(program, model, question):
+    """The answer of `run`, alone."""
+    command = [program, "run", model, "-p", question, "-n", "24", "--temperature", "0", "--ctx", "512"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def chat(client, name, program, model):
+    question = "Why is the sky blue?"
+    wanted = run(program, model, question)
+    answer = client.chat.completions.create(model=name, messages=user(question), temperature=0, max_tokens=24)
+    assert answer.choices[0].message.content == wanted, (answer, wanted)
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 24
+    # What came back can be sent back.
+    messages = user(question) + [answer.choices[0].message.model_dump()] + user("And at night?")
+    again = client.chat.completions.create(model=name, messages=messages, temperature=0, max_tokens=8)
+    assert again.choices[0].finish_reason == "length"
+    assert again.usage.prompt_tokens_details.cached_tokens > 0
+    stream = client.chat.completions.create(model=name, messages=user(question), temperature=0, max_tokens=24, stream=True,
+                                            stream_options={"include_usage": True})
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == wanted
+    assert chunks[-1].usage.completion_tokens == 24
+
+
+def several(client, name):
+    make = lambda: client.chat.completions.create(model=name, messages=user("Tell a story."), n=3, seed=7, max_tokens=20,
+                                                  temperature=1.5)
+    texts = [choice.message.content for choice in make().choices]
+    assert len(set(texts)) == 3, texts
+    assert texts == [choice.message.content for choice in make().choices], "a seed gives the same texts"
+
+
+def logprobs(client, name):
+    answer = client.chat.completions.create(model=name, messages=user("Say hello."), temperature=0, max_tokens=6,
+                                            logprobs=True, top_logprobs=3)
+    tokens = answer.choices[0].logprobs.content
+    assert "".join(token.token for token in tokens) == answer.choices[0].message.content
+    for token in tokens:
+        assert bytes(token.bytes).decode() == token.token
+        assert token.top_logprobs[0].logprob == token.logprob
+        assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1.0001
+
+
+def completions(client, name):
+    whole = client.completions.create(model=name, prompt="Once upon a time", temperature=0, max_tokens=12, logprobs=2)
+    choice = whole.choices[0]
+    assert "".join(choice.logprobs.tokens) == choice.text
+    assert all(len(top) == 2 for top in choice.logprobs.top_logprobs)
+    both = client.completions.create(model=name, prompt=["Once upon a time", "The sea"], temperature=0, max_tokens=12, echo=True)
+    assert both.choices[0].text == "Once upon a time" + choice.text and both.choices[1].text.startswith("The sea")
+    stop = choice.text[4:9]
+    cut = client.completions.create(model=name, prompt="Once upon a time", temperature=0, max_tokens=12, stop=[stop], stream=True)
+    assert "".join(c.choices[0].text for c in cut) == choice.text[: choice.text.index(stop)]
+
+
+def schema(client, name):
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}}
+    answer = client.chat.completions.create(model=name, messages=user("Name a city."), temperature=1.5, response_format=form)
+    value = json.loads(answer.choices[0].message.content)
+    assert set(value) == {"city", "big"} and isinstance(value["big"], bool), value
+
+
+def errors(client, name):
+    try:
+        client.chat.completions.create(model=name, messages=user("x"), temperature=-1, tools=[{"type": "function"}],
+                                       extra_body={"tempratur": 1})
+        raise AssertionError("that was taken")
+    except openai.BadRequestError as error:
+        assert error.type == "invalid_request_error" and error.param == "temperature", error
+        assert all(word in error.message for word in ["`tools`", "`tempratur`", "did you mean `temperature`"]), error
+    for error, call in [
+        (openai.NotFoundError, lambda: client.chat.completions.create(model="other", messages=user("x"))),
+        (openai.BadRequestError, lambda: client.completions.create(model=name, prompt="word " * 600)),
+        (openai.AuthenticationError, lambda: client.with_options(api_key="wrong").models.list()),
+    ]:
+        try:
+            call()
+            raise AssertionError(f"wanted {error}")
+        except error:
+            pass
+
+
+async def together(address, name, program, model):
+    """Many at once, some of which leave: the others have the answers that they have alone."""
+    questions = ["Why is the sky blue?", "Name three rivers.", "What is a prime number?", "Who wrote Hamlet?"]
+    wanted = {question: run(program, model, question) for question in questions}
+    async with AsyncOpenAI(base_url=address + "/v1", api_key="key", max_retries=0) as client:
+        async def ask(question):
+            answer = await client.chat.completions.create(model=name, messages=user(question), temperature=0, max_tokens=24)
+            assert answer.choices[0].message.content == wanted[question], question
+
+        async def leave():
+            stream = await client.chat.completions.create(model=name, messages=user("Tell a long story."), stream=True)
+            async for chunk in stream:
+                if chunk.choices[0].delta.content:
+                    break
+            await stream.close()
+
+        await asyncio.gather(*[ask(question) for question in questions * 4], *[leave() for _ in range(8)])
+        # Whoever has left holds no place: this would wait for up to 500 tokens of each else.
+        begin = time.monotonic()
+        await client.completions.create(model=name, prompt="x", max_tokens=1)
+        print(f"    one token after all of that: {time.monotonic() - begin:.2f} s")
+
+
+def main():
+    program, model = sys.argv[1:]
+    server, address = start(program, model, "--api-key", "key")
+    try:
+        client = OpenAI(base_url=address + "/v1", api_key="key", max_retries=0)
+        name = client.models.list().data[0].id
+        for part in [lambda: chat(client, name, program, model), lambda: several(client, name), lambda: logprobs(client, name),
+                     lambda: completions(client, name), lambda: schema(client, name), lambda: errors(client, name),
+                     lambda: asyncio.run(together(address, name, program, model))]:
+            begin = time.monotonic()
+            part()
+            print(f"ok {time.monotonic() - begin:6.2f} s")
+    finally:
+        server.terminate()
+        assert server.wait(40) == 0, "it did not end well"
+    print("openai", openai.__version__, "agrees")
+
+
+if __name__ == "__main__":
+    main()
