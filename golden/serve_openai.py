@@ -150,12 +150,19 @@ def main():
     try:
         client = OpenAI(base_url=address + "/v1", api_key="key", max_retries=0)
         name = client.models.list().data[0].id
-        for part in [lambda: chat(client, name, program, model), lambda: several(client, name), lambda: logprobs(client, name),
-                     lambda: completions(client, name), lambda: schema(client, name), lambda: errors(client, name),
-                     lambda: asyncio.run(together(address, name, program, model))]:
+        parts = {
+            "chat": lambda: chat(client, name, program, model),
+            "several": lambda: several(client, name),
+            "logprobs": lambda: logprobs(client, name),
+            "completions": lambda: completions(client, name),
+            "schema": lambda: schema(client, name),
+            "errors": lambda: errors(client, name),
+            "together": lambda: asyncio.run(together(address, name, program, model)),
+        }
+        for title, part in parts.items():
             begin = time.monotonic()
             part()
-            print(f"ok {time.monotonic() - begin:6.2f} s")
+            print(f"ok {title:12} {time.monotonic() - begin:6.2f} s")
     finally:
         server.terminate()
         assert server.wait(40) == 0, "it did not end well"

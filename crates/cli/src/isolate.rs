@@ -11,6 +11,8 @@ use std::process::{Command, ExitCode, Stdio};
 use serde_json::{Value, json};
 use weighbridge::engine::text::{self, ChatTemplate, Message};
 
+use crate::failure::Failure;
+
 /// The first argument of such a process.
 pub(crate) const COMMAND: &str = "render-chat-template";
 
@@ -18,6 +20,14 @@ pub(crate) const COMMAND: &str = "render-chat-template";
 const MEMORY: u64 = 256 << 20;
 /// CPU time of it, in seconds; all of its time, on Windows.
 const TIME: u64 = 5;
+
+/// A chat template of the user's own.
+pub(crate) fn own(path: &Path) -> Result<ChatTemplate, Failure> {
+    let shown = path.display();
+    let bytes = std::fs::read(path).map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
+    ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {}", e.diagnostics())))
+}
 
 /// Writes a conversation as a prompt, as [`ChatTemplate::render`] does.
 pub(crate) fn render(

@@ -72,3 +72,8 @@ fn write(text: &str) {
     // Progress that cannot be shown is no reason to stop.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
+
+/// Side information. If stderr is gone, it is not missed.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
+}

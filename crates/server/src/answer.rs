@@ -236,5 +236,5 @@ pub(crate) fn logprob(service: &Service, token: u32, logprob: f32) -> Logprob {
     let bytes = service.tokenizer.token_bytes(token, SpecialText::Shown).into_owned();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     // JSON has no number for the logarithm of 0.
-    Logprob { token: text, logprob: logprob.max(-9999.0), bytes }
+    Logprob { token: text, value: logprob.max(-9999.0), bytes }
 }

@@ -151,9 +151,9 @@ impl Text {
             all.text_offset.push(*offset);
             *offset += own.token.chars().count();
             let top = likely.top.iter().map(|(token, value)| of(*token, *value));
-            all.top_logprobs.push(top.map(|top| (top.token, json!(top.logprob))).collect::<Map<_, _>>());
+            all.top_logprobs.push(top.map(|top| (top.token, json!(top.value))).collect::<Map<_, _>>());
             all.tokens.push(own.token);
-            all.token_logprobs.push(own.logprob);
+            all.token_logprobs.push(own.value);
         }
         Some(all)
     }

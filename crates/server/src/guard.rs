@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 
 /// How long a client may take for a body.
-const BODY: Duration = Duration::from_secs(60);
+const BODY: Duration = Duration::from_mins(1);
 
 /// Checks a request, hands it on, and writes a line about it.
 pub(crate) async fn check(
@@ -95,7 +95,8 @@ fn has_key(service: &Service, headers: &HeaderMap) -> bool {
     };
     let given = blake3::hash(key.trim_ascii());
     // All are compared, whichever it is.
-    service.keys.iter().fold(false, |found, key| found | (*key == given))
+    // Each key, whichever is right.
+    service.keys.iter().filter(|key| **key == given).count() > 0
 }
 
 /// The origin that a page may ask from, as a header says it.

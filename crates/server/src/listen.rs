@@ -20,7 +20,7 @@ use crate::{Error, chat, completions, guard, models, tokens};
 /// Connections at once; more wait for one of these to end.
 const CONNECTIONS: usize = 512;
 /// How long a client may take for the head of a request, and be silent between two.
-const HEAD: Duration = Duration::from_secs(60);
+const HEAD: Duration = Duration::from_mins(1);
 /// Threads that read bodies, tokenize and render templates.
 const BLOCKING: usize = 8;
 
@@ -71,13 +71,10 @@ async fn accept(listener: TcpListener, service: Arc<Service>) -> Result<(), Erro
                 break;
             }
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // The client has left, or the system has no more sockets: others will end.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
+        let Ok((stream, _)) = accepted else {
+            // The client has left, or the system has no more sockets: others will end.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
         };
         // Tokens go out one by one.
         let _ = stream.set_nodelay(true);

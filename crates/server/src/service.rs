@@ -13,9 +13,9 @@ use weighbridge::engine::grammar::Compiler;
 use weighbridge::engine::sampling::Sampling;
 use weighbridge::engine::text::Tokenizer;
 
+use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::work::{Job, News, Pace, Sequence};
-use crate::{Error, Options};
 
 /// What every request sees.
 pub(crate) struct Service {
@@ -51,9 +51,9 @@ impl Service {
         tokenizer: &Arc<Tokenizer>,
         options: Options,
         inbox: UnboundedSender<Job>,
-    ) -> Result<Service, Error> {
+    ) -> Service {
         let shared = runtime.shared();
-        Ok(Service {
+        Service {
             tokenizer: Arc::clone(tokenizer),
             sampling: runtime.sampling().clone(),
             vocab: shared.vocab(),
@@ -71,7 +71,7 @@ impl Service {
             random: RandomState::new(),
             count: AtomicU64::new(0),
             options,
-        })
+        }
     }
 
     /// The name of the model.

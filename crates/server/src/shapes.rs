@@ -49,6 +49,7 @@ pub(crate) struct Chunk<'a, C> {
     pub(crate) choices: Vec<C>,
     /// There if the client wants it: `null` in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[expect(clippy::option_option, reason = "to be absent and to be `null` are two things in JSON")]
     pub(crate) usage: Option<Option<Usage>>,
 }
 
@@ -87,7 +88,8 @@ pub(crate) struct ChatLogprob {
 pub(crate) struct Logprob {
     pub(crate) token: String,
     /// -9999 is the logarithm of 0, as OpenAI has it.
-    pub(crate) logprob: f32,
+    #[serde(rename = "logprob")]
+    pub(crate) value: f32,
     pub(crate) bytes: Vec<u8>,
 }
 

@@ -17,8 +17,9 @@ use weighbridge::engine::Stop;
 use weighbridge::engine::text::Message;
 use weighbridge::tensor::counted;
 
-use super::run::{Session, note, println};
+use super::run::{Session, println};
 use crate::failure::Failure;
+use crate::progress::note;
 use crate::style;
 
 const COMMANDS: [(&str, &str); 6] = [

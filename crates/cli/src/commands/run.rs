@@ -11,7 +11,7 @@ use weighbridge::Checkpoint;
 use weighbridge::engine::draft::{Draft, PromptLookup};
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::{Grammar, Source};
-use weighbridge::engine::text::{ChatTemplate, EncodeOptions, Message, Tokenizer};
+use weighbridge::engine::text::{EncodeOptions, Message, Tokenizer};
 use weighbridge::engine::{Limits, Sampled, Stats, Stop};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Runtime, RuntimeOptions, Sampler};
@@ -25,8 +25,7 @@ use crate::isolate;
 use crate::json;
 use crate::keys::Doubts;
 use crate::memory::{Measured, Memory};
-use crate::progress;
-use crate::style;
+use crate::progress::{self, note};
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (started, memory) = (Instant::now(), Memory::watch());
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let (mut runtime, draft) = start(args, checkpoint, &options)?;
     if let Some(path) = &args.chat_template {
-        runtime.set_template(template(path)?);
+        runtime.set_template(isolate::own(path)?);
     }
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
     let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
@@ -153,14 +152,6 @@ fn in_vocabulary(checkpoint: &Checkpoint, ids: &[u32]) -> Result<(), Failure> {
             Err(Failure::Usage(format!("the model has no token {}: wanted ids below {n}", wrong.join(", "))))
         }
     }
-}
-
-/// A chat template of the user's own.
-pub(super) fn template(path: &Path) -> Result<ChatTemplate, Failure> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::Other(format!("cannot read `{shown}`: {e}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| Failure::Usage(format!("`{shown}` is not UTF-8")))?;
-    ChatTemplate::new(&text).map_err(|e| Failure::Usage(format!("`{shown}`: {}", e.diagnostics())))
 }
 
 /// What Ctrl-C does: it ends an answer, and anywhere else the program.
@@ -446,9 +437,4 @@ fn shown(piece: &str, quiet: bool) -> std::io::Result<()> {
 
 pub(super) fn println() -> std::io::Result<()> {
     writeln!(std::io::stdout().lock())
-}
-
-/// Side information. If stderr is gone, it is not missed.
-pub(super) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
 }

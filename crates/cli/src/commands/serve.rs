@@ -9,19 +9,18 @@ use weighbridge::Runtime;
 use weighbridge::engine::text::{ChatTemplate, Message};
 use weighbridge::tensor::{Bytes, counted};
 
-use super::run::{note, template};
 use crate::args::{AccessArgs, CacheArg, ServeArgs};
 use crate::failure::Failure;
 use crate::isolate;
 use crate::keys::Doubts;
-use crate::progress;
+use crate::progress::{self, note};
 
 /// The variable with a key.
 const KEY: &str = "WEIGHBRIDGE_API_KEY";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = keys(&args.access)?;
-    let own = args.chat_template.as_deref().map(template).transpose()?;
+    let own = args.chat_template.as_deref().map(isolate::own).transpose()?;
     let mut options = args.model.options(CacheArg::Write)?;
     options.more_sessions = args.parallel;
     // Before the model, which takes longer: a port that is taken is said at once.
