@@ -21,7 +21,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["types", "formats", "schemes", "encodings"], "`weighbridge quants` lists the encodings"),
     (&["download", "pull", "get"], "models are not downloaded here: `hf download OWNER/NAME` does that"),
     (&["embedding", "embeddings", "vectors"], "`weighbridge embed MODEL 'TEXT'` does that"),
-    (&["serve", "server"], "there is no server here: `weighbridge run MODEL` starts a chat"),
+    #[cfg(feature = "serve")]
+    (&["server", "api", "openai"], "`weighbridge serve MODEL` does that"),
+    #[cfg(not(feature = "serve"))]
+    (&["serve", "server"], "this build has no server: it has the feature `serve` when that is compiled in"),
 ];
 
 /// What flags of `run` and `bench` are called here.
@@ -40,6 +43,19 @@ const RUN: &[(&[&str], &str)] = &[
     (&["--gpu-layers", "--n-gpu-layers", "--device"], GPU),
     (&["--top_k"], "`--top-k`"),
     (&["--top_p"], "`--top-p`"),
+];
+
+/// What flags of `serve` are called here: llama.cpp's and vLLM's.
+const SERVE: &[(&[&str], &str)] = &[
+    (&["-c", "--ctx-size", "--context", "--max-model-len"], "`--ctx` reserves positions for each request"),
+    (&["-np", "--n-parallel", "--max-num-seqs"], "`--parallel` says how many requests run together"),
+    (
+        &["-ctk", "-ctv", "--cache-type-k", "--cache-type-v", "--kv-cache-dtype"],
+        "`--kv` chooses f32, f16, int8 or int4",
+    ),
+    (&["--served-model-name"], "`--alias` does that"),
+    (&["--allowed-origins"], "`--cors` does that"),
+    (&["--gpu-layers", "--n-gpu-layers", "--device"], GPU),
 ];
 
 /// What flags of `convert` are called here.
@@ -81,6 +97,7 @@ pub(crate) fn advised(mut error: clap::Error) -> clap::Error {
             Some("run") if !word.starts_with('-') => Some("give the prompt with `-p`".to_owned()),
             Some("eval") if !word.starts_with('-') => Some("give the text with `-f`".to_owned()),
             Some("run" | "bench" | "eval") => find(RUN, word),
+            Some("serve") => find(SERVE, word),
             Some("convert") if Preset::named(word).is_some() => Some(format!("`--preset {word}`")),
             Some("convert") => find(CONVERT, word),
             _ => None,

@@ -365,7 +365,8 @@ fn words_of_other_programs_are_understood() {
     refused(&[
         (&["chat", &m], 2, "`weighbridge run MODEL` starts a chat"),
         (&["quantize", "a", "b", "q5_k_m"], 2, "--preset q5_k_m` does that"),
-        (&["serve", &m], 2, "there is no server"),
+        (&["server", &m], 2, "`weighbridge serve MODEL`"),
+        (&["serve", &m, "--max-model-len", "2048"], 2, "`--ctx` reserves positions for each request"),
         (&["info", &m], 2, "`weighbridge inspect PATH`"),
         (&["run", &m, "Why is the sky blue?"], 2, "give the prompt with `-p`"),
         (&["run", &m, "-c", "2048"], 2, "`--ctx` reserves positions"),
