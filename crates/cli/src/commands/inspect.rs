@@ -29,15 +29,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         Err(_) => None,
     };
     if let Some(page) = page {
-        page.write(&pages::inspect_html(&InspectPage {
-            checkpoint: &checkpoint,
-            facts: facts(&checkpoint, &model),
-            model: model.as_ref().ok(),
-            groups: groups(checkpoint.entries()),
-            doubts: doubts.as_ref().map(Doubts::lines).unwrap_or_default(),
-            ties: checkpoint.ties().iter().map(tied).collect(),
-            ignored: checkpoint.ignored().iter().map(ignored).collect(),
-        }))?;
+        page.write(&pages::inspect_html(&shown(&checkpoint, &model, doubts.as_ref())))?;
         if page.is_stdout() {
             return Ok(());
         }
@@ -49,6 +41,23 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     }
     let text = text(&checkpoint, &model, doubts.as_ref(), args.tensors);
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// What a page shows of a checkpoint.
+pub(super) fn shown<'a>(
+    checkpoint: &'a Checkpoint,
+    model: &'a Result<Model, planner::Error>,
+    doubts: Option<&Doubts>,
+) -> InspectPage<'a> {
+    InspectPage {
+        checkpoint,
+        facts: facts(checkpoint, model),
+        model: model.as_ref().ok(),
+        groups: groups(checkpoint.entries()),
+        doubts: doubts.map(Doubts::lines).unwrap_or_default(),
+        ties: checkpoint.ties().iter().map(tied).collect(),
+        ignored: checkpoint.ignored().iter().map(ignored).collect(),
+    }
 }
 
 /// Elements and bytes of all tensors.

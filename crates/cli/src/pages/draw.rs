@@ -16,24 +16,38 @@ pub(super) fn px(n: f64) -> String {
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// A whole picture: an `svg` of its own, that needs nothing else.
-pub(super) fn picture(width: f64, height: f64, title: &str, description: &str, body: &Markup) -> String {
-    let style = format!("{}{CSS}", colour::css(":root"));
-    let size = format!("0 0 {} {}", px(width), px(height));
-    let svg = html! {
-        svg xmlns="http://www.w3.org/2000/svg" width=(px(width)) height=(px(height)) viewBox=(size)
-            role="img" aria-labelledby="title desc"
-        {
-            (PreEscaped(super::file::MARK))
-            title id="title" { (title) }
-            desc id="desc" { (description) }
-            style { (PreEscaped(style)) }
-            defs { (hatches()) }
-            rect class="ground" width="100%" height="100%" {}
-            (body)
+/// A picture, and what it shows in words.
+pub(super) struct Picture {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) title: String,
+    pub(super) description: String,
+    pub(super) body: Markup,
+}
+
+impl Picture {
+    /// An `svg` of its own, that needs nothing else.
+    pub(super) fn file(&self) -> String {
+        let style = format!("{}{CSS}", colour::css(":root"));
+        format!("{}\n", self.svg(&html! { style { (PreEscaped(style)) } }).into_string())
+    }
+
+    fn svg(&self, style: &Markup) -> Markup {
+        let size = format!("0 0 {} {}", px(self.width), px(self.height));
+        html! {
+            svg xmlns="http://www.w3.org/2000/svg" width=(px(self.width)) height=(px(self.height)) viewBox=(size)
+                role="img" aria-labelledby="title desc"
+            {
+                (PreEscaped(super::file::MARK))
+                title id="title" { (self.title) }
+                desc id="desc" { (self.description) }
+                (style)
+                defs { (hatches()) }
+                rect class="ground" width="100%" height="100%" {}
+                (self.body)
+            }
         }
-    };
-    format!("{}\n", svg.into_string())
+    }
 }
 
 /// Styles of a picture.
@@ -48,6 +62,7 @@ fill:var(--ink);unicode-bidi:isolate;direction:ltr}\
 .dashed{fill:none;stroke:var(--faint);stroke-width:1;stroke-dasharray:3 2}\
 .frame{fill:none;stroke:var(--rule);stroke-width:1}\
 .rule{stroke:var(--rule);stroke-width:1;fill:none}\
+.ink{stroke:var(--ink)}\
 .borrowed{opacity:.28}.copied{opacity:.7}.encoded{opacity:.55}\
 .thread{opacity:.7}\
 .hatch{stroke:var(--ground);stroke-width:1}\

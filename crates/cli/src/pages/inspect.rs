@@ -35,7 +35,16 @@ const OUTSIDE: usize = 12;
 /// Writes the page.
 pub(crate) fn html(of: &InspectPage<'_>) -> String {
     let name = shown(&of.checkpoint.location().file_name(), NAME);
-    let entries = of.checkpoint.entries();
+    let body = html! {
+        h1 { (name) }
+        @for fact in of.facts.iter().flat_map(|fact| fact.lines()) { p { (shown(fact, 4 * NAME)) } }
+        (parts_of(of))
+    };
+    page(&name, &body, &tensors(of.checkpoint.entries()))
+}
+
+/// What the page shows under the facts.
+pub(super) fn parts_of(of: &InspectPage<'_>) -> Markup {
     let rows: Vec<Vec<Cell>> = of
         .groups
         .iter()
@@ -53,10 +62,8 @@ pub(crate) fn html(of: &InspectPage<'_>) -> String {
         })
         .collect();
     let headings = [numbers("tensors"), words("name"), words("shape"), words("encoding"), numbers("bytes")];
-    let body = html! {
-        h1 { (name) }
-        @for fact in of.facts.iter().flat_map(|fact| fact.lines()) { p { (shown(fact, 4 * NAME)) } }
-        (bytes_by_layer(entries))
+    html! {
+        (bytes_by_layer(of.checkpoint.entries()))
         @if let Some(model) = of.model { (configuration(model)) }
         h2 { "tensors by name, shape and encoding" }
         (table("sortable wide", &headings, &rows))
@@ -64,8 +71,7 @@ pub(crate) fn html(of: &InspectPage<'_>) -> String {
         (list("keys that are unknown or not followed", &of.doubts, MOST))
         (list("one tensor under several names", &of.ties, MOST))
         (list("ignored", &of.ignored, MOST))
-    };
-    page(&name, &body, &tensors(entries))
+    }
 }
 
 fn shape(e: &TensorEntry) -> Cell {
@@ -73,7 +79,7 @@ fn shape(e: &TensorEntry) -> Cell {
 }
 
 /// The rows of every tensor, those alike but for numbers as one.
-fn tensors(entries: &[TensorEntry]) -> Vec<serde_json::Value> {
+pub(super) fn tensors(entries: &[TensorEntry]) -> Vec<serde_json::Value> {
     let mut rows: Vec<Alike> = vec![];
     let mut at: HashMap<(String, String, &str, u64), usize> = HashMap::new();
     for e in entries {

@@ -7,7 +7,7 @@ use weighbridge::plan::Summary;
 use weighbridge::tensor::Bytes;
 
 use super::colour::Palette;
-use super::draw::{Mark, SMALL, TEXT, hatched, key, picture, px, round_bytes, swatch, text};
+use super::draw::{Mark, Picture, SMALL, TEXT, hatched, key, px, round_bytes, swatch, text};
 use super::flow::{Band, EntryGroup, Flow, ParamGroup, Way};
 use super::groups::Group;
 use super::text::{NAME, many, shown, width_of};
@@ -51,8 +51,13 @@ struct Row {
     lines: [String; 2],
 }
 
-/// Draws the picture.
+/// Draws the picture as a file.
 pub(crate) fn svg(page: &PlanPage<'_>) -> String {
+    picture(page).file()
+}
+
+/// Draws the picture.
+pub(super) fn picture(page: &PlanPage<'_>) -> Picture {
     let flow = Flow::new(page.plan, page.borrowed);
     let schemes = |group: &Group| (group.scheme.clone().unwrap_or_default(), group.bytes);
     let all: Vec<(String, u64)> = flow
@@ -95,7 +100,7 @@ pub(crate) fn svg(page: &PlanPage<'_>) -> String {
         (marks)
         (measure(scale, foot, &sides))
     };
-    picture(sides.width, foot + 30.0, &title, &page.summary.to_string(), &body)
+    Picture { width: sides.width, height: foot + 30.0, title, description: page.summary.to_string(), body }
 }
 
 /// Where the bars are, and how wide all is.
@@ -419,7 +424,7 @@ fn measure(scale: f64, y: f64, sides: &Sides) -> Markup {
     let height = bytes as f64 * scale;
     let means = format!("{}, on either side; no bar is lower than {LEAST} px", Bytes(bytes));
     html! {
-        path class="rule" style="stroke:var(--ink)" d=(format!("M{0} {1}h6m-3 0v{2}m-3 0h6", px(MARGIN + 6.0), px(y), px(height))) {}
+        path class="rule ink" d=(format!("M{0} {1}h6m-3 0v{2}m-3 0h6", px(MARGIN + 6.0), px(y), px(height))) {}
         (text(MARGIN + 24.0, y + height / 2.0 + 4.0, "small", sides.room() - 24.0, SMALL, &means))
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use weighbridge::tensor::Bytes;
 
 use super::colour::Palette;
-use super::draw::{Mark, SMALL, TEXT, hatched, key, picture, px, swatch, text};
+use super::draw::{Mark, Picture, SMALL, TEXT, hatched, key, px, swatch, text};
 use super::shares::{Column, RankRow, Shares};
 use super::text::{NAME, fitted, many, shown, width_of};
 
@@ -95,7 +95,8 @@ pub(crate) fn svg(page: &RanksPage<'_>) -> String {
         (marks)
         (text(MARGIN, foot + 9.0, "small", width, SMALL, note))
     };
-    picture(WIDTH, foot + 24.0, &title, page.sums, &body)
+    let description = page.sums.to_owned();
+    Picture { width: WIDTH, height: foot + 24.0, title, description, body }.file()
 }
 
 /// A column, and where it is.
