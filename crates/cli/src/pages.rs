@@ -12,6 +12,8 @@ mod groups;
 mod html;
 mod inspect;
 mod layers;
+#[cfg(feature = "serve")]
+mod model;
 mod moved;
 mod plan;
 mod plot;
@@ -25,6 +27,8 @@ pub(crate) use diff::{DiffPage, html as diff_html};
 pub(crate) use eval::html as eval_html;
 pub(crate) use file::Output;
 pub(crate) use inspect::{InspectPage, html as inspect_html};
+#[cfg(feature = "serve")]
+pub(crate) use model::{ModelPage, html as model_html, script as model_script, style as model_style};
 pub(crate) use plan::{PlanPage, svg as plan_svg};
 pub(crate) use ranks::{RanksPage, svg as ranks_svg};
 pub(crate) use report::html as report_html;

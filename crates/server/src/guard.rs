@@ -60,12 +60,18 @@ fn passed(service: &Service, request: &Request, route: &str) -> Result<(), Refus
             "the header `Host` names another server than this one",
         ));
     }
-    // Whether somebody is there is no secret, and browsers send no key before they ask.
-    if route == "/health" || is_preflight(request) || has_key(service, headers) {
+    // Browsers send no key before they ask.
+    if is_open(route) || is_preflight(request) || has_key(service, headers) {
         Ok(())
     } else {
         Err(Refusal::key())
     }
+}
+
+/// Whether a route needs no key, or checks it itself. Whether somebody is there is no secret, and the page that asks for the key must come
+/// without one.
+fn is_open(route: &str) -> bool {
+    ["/health", "/", "/model"].contains(&route) || route.starts_with("/page/")
 }
 
 /// Whether a client that sends this `Host` has meant this server.
@@ -84,7 +90,7 @@ fn is_own_host(named: &str, hosts: &[String]) -> bool {
 
 /// Whether a request has one of the keys, if there are any. Takes as long for a wrong one as for a right one: hashes are
 /// compared, in constant time.
-fn has_key(service: &Service, headers: &HeaderMap) -> bool {
+pub(crate) fn has_key(service: &Service, headers: &HeaderMap) -> bool {
     if service.keys.is_empty() {
         return true;
     }
@@ -152,7 +158,7 @@ pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, R
 
 pub(crate) async fn no_route() -> Refusal {
     let message = "there is nothing here: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/tokenize`, `/detokenize` and \
-                   `/health` are served";
+                   `/health` are served, and pages at `/` and `/model`";
     Refusal::http(StatusCode::NOT_FOUND, message)
 }
 

@@ -4,6 +4,8 @@
 //! talks HTTP, and neither waits for the other: jobs and tokens go through channels. So tokio never runs inside the engine's pool, and
 //! a slow client holds nobody up.
 //!
+//! A browser finds a chat page at `/`, and one about the model at `/model`.
+//!
 //! [`serve`] runs until the process is told to end (SIGTERM, Ctrl-C); then it takes no more requests, and finishes those it has.
 
 mod answer;
@@ -15,6 +17,7 @@ mod guard;
 mod listen;
 mod models;
 mod options;
+mod pages;
 mod prepare;
 mod refusal;
 mod sampling;
@@ -30,7 +33,7 @@ use weighbridge::Runtime;
 use weighbridge::engine::schedule::{Bounds, Scheduler};
 
 pub use error::Error;
-pub use options::{Log, Options, Render};
+pub use options::{Log, ModelPage, Options, Render};
 
 /// Serves the model of `runtime` to those who connect to `listener`, until the process is told to end.
 ///

@@ -15,7 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
 
 use crate::service::Service;
-use crate::{Error, chat, completions, guard, models, tokens};
+use crate::{Error, chat, completions, guard, models, pages, tokens};
 
 /// Connections at once; more wait for one of these to end.
 const CONNECTIONS: usize = 512;
@@ -34,6 +34,7 @@ fn router(service: &Arc<Service>) -> Router {
         .route("/v1/completions", post(completions::answer))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .merge(pages::router())
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::no_method)
         .layer(from_fn_with_state(Arc::clone(service), guard::check))

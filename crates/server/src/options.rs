@@ -40,6 +40,8 @@ pub struct Options {
     pub grace: Duration,
     /// Takes lines about requests.
     pub log: Option<Arc<Log>>,
+    /// The page about the model, at `/model`.
+    pub page: Option<ModelPage>,
 }
 
 impl fmt::Debug for Options {
@@ -47,4 +49,15 @@ impl fmt::Debug for Options {
         // Without the keys.
         f.debug_struct("Options").field("names", &self.names).finish_non_exhaustive()
     }
+}
+
+/// The page about the model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelPage {
+    /// All of it. It may load `page/model.css` and `page/model.js`; nothing inline is applied or run.
+    pub html: String,
+    /// The style sheet `page/model.css`, which needs no key.
+    pub style: String,
+    /// The script `page/model.js`, which needs no key.
+    pub script: String,
 }

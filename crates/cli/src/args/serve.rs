@@ -12,7 +12,7 @@ use super::{ModelArgs, StrictArgs};
 #[derive(ClapArgs)]
 #[command(
     after_long_help = "The API is OpenAI's: `/v1/chat/completions`, `/v1/completions`, `/v1/models`; and `/tokenize`, `/detokenize` and \
-    `/health`. A field of a request that has no effect here is refused by name (docs/serving.md).\n\n\
+    `/health`. A field of a request that has no effect here is refused by name (docs/serving.md). A browser finds a chat page at `/`.\n\n\
     `--ctx` is for each request. The KV cache of N requests, and of one more for prompts that are kept, is planned before the \
     model is loaded. SIGTERM and Ctrl-C let running requests finish; a second signal does not.\n\n\
     Examples:\n  \

@@ -1,5 +1,7 @@
 //! `weighbridge serve`: a model for clients of OpenAI's API.
 
+mod page;
+
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,18 +33,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let runtime = Runtime::start(args.model.path(), &options)?;
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
     let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
-    for line in doubts.and(&options.loras).unless(args.strict.strict)?.lines() {
+    let doubts = doubts.and(&options.loras).unless(args.strict.strict)?;
+    for line in doubts.lines() {
         note(&line);
     }
     progress::streaming(&runtime);
-    note(&format!("{}", runtime.report()));
+    let report = runtime.report().to_string();
+    note(&report);
     let positions = runtime.session().capacity();
     let memory = (runtime.session().bytes() as u64).saturating_mul(args.parallel as u64 + 1);
-    note(&format!(
+    let together = format!(
         "{} of {positions} positions together, {} of KV cache",
         counted(args.parallel, "request"),
         Bytes(memory)
-    ));
+    );
+    note(&together);
     let render = renderer(own.as_ref().or(runtime.template()), &runtime)?;
     if render.is_none() {
         note("the model has no chat template: `/v1/completions` alone continues texts");
@@ -52,8 +57,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let mut hosts = args.access.allow_host.clone();
     hosts.push(host.to_owned());
+    let names = names(args);
+    let name = names.first().map_or("model", String::as_str);
+    let page = page::page(&runtime, &options, name, &doubts, vec![report, together])?;
     let served = Options {
-        names: names(args),
+        names,
         render,
         parallel: args.parallel,
         queue: args.queue,
@@ -65,6 +73,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         origins: args.access.cors.clone(),
         grace: Duration::from_secs(args.grace),
         log: if args.access.quiet { None } else { Some(Arc::new(note)) },
+        page: Some(page),
     };
     note(&format!("listening on http://{address}"));
     server::serve(runtime, listener, served).map_err(|e| Failure::Problems(e.diagnostics()))

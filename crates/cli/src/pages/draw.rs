@@ -29,13 +29,19 @@ impl Picture {
     /// An `svg` of its own, that needs nothing else.
     pub(super) fn file(&self) -> String {
         let style = format!("{}{CSS}", colour::css(":root"));
-        format!("{}\n", self.svg(&html! { style { (PreEscaped(style)) } }).into_string())
+        format!("{}\n", self.svg(None, &html! { style { (PreEscaped(style)) } }).into_string())
     }
 
-    fn svg(&self, style: &Markup) -> Markup {
+    /// A part of a page that has the style sheet [`inline_style`].
+    #[cfg(feature = "serve")]
+    pub(super) fn inline(&self) -> Markup {
+        self.svg(Some("picture"), &html! {})
+    }
+
+    fn svg(&self, class: Option<&str>, style: &Markup) -> Markup {
         let size = format!("0 0 {} {}", px(self.width), px(self.height));
         html! {
-            svg xmlns="http://www.w3.org/2000/svg" width=(px(self.width)) height=(px(self.height)) viewBox=(size)
+            svg xmlns="http://www.w3.org/2000/svg" class=[class] width=(px(self.width)) height=(px(self.height)) viewBox=(size)
                 role="img" aria-labelledby="title desc"
             {
                 (PreEscaped(super::file::MARK))
@@ -48,6 +54,12 @@ impl Picture {
             }
         }
     }
+}
+
+/// The styles of pictures within a page, which has colours, and classes of the same names.
+#[cfg(feature = "serve")]
+pub(super) fn inline_style() -> String {
+    CSS.split_inclusive('}').map(|rule| format!("svg.picture {rule}")).collect()
 }
 
 /// Styles of a picture.

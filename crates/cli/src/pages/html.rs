@@ -12,23 +12,43 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// A whole page. `rows` is what [`every`] shows.
 pub(super) fn page(title: &str, body: &Markup, rows: &[Value]) -> String {
-    let style = format!("{}{}", colour::css(":root"), include_str!("page.css"));
+    let policy = html! { meta http-equiv="Content-Security-Policy" content=(POLICY); };
+    let style = html! { style { (PreEscaped(style())) } };
+    let script = html! { script { (PreEscaped(SCRIPT)) } };
+    frame(title, &html! { (policy) (style) }, body, rows, &script)
+}
+
+/// The same for `serve`, whose style sheet and script are files of the server: its policy lets nothing inline run.
+#[cfg(feature = "serve")]
+pub(super) fn served(title: &str, body: &Markup, rows: &[Value]) -> String {
+    let style = html! { link rel="icon" href="data:,"; link rel="stylesheet" href="page/model.css"; };
+    frame(title, &style, body, rows, &html! { script src="page/model.js" {} })
+}
+
+/// The script of each page.
+pub(super) const SCRIPT: &str = include_str!("page.js");
+
+/// The style sheet of each page.
+pub(super) fn style() -> String {
+    format!("{}{}", colour::css(":root"), include_str!("page.css"))
+}
+
+fn frame(title: &str, style: &Markup, body: &Markup, rows: &[Value], script: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         (PreEscaped(super::file::MARK))
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="referrer" content="no-referrer";
                 title { (title) }
-                style { (PreEscaped(style)) }
+                (style)
             }
             body {
                 (body)
                 script id="data" type="application/json" { (PreEscaped(data(rows))) }
-                script { (PreEscaped(include_str!("page.js"))) }
+                (script)
             }
         }
     };

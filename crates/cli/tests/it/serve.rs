@@ -376,6 +376,70 @@ fn keys_and_origins_are_checked() {
     assert!(!lines.contains("canary") && !lines.contains("Bearer") && !lines.contains("two"), "{lines}");
 }
 
+/// The value of a header, in lower case as `head` is.
+fn header<'a>(head: &'a str, name: &str) -> &'a str {
+    let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name} in {head}"))
+}
+
+#[test]
+fn pages_are_guarded_and_fresh_and_the_one_about_the_model_needs_the_key() {
+    let server = Server::start(&["--api-key", "sesame"]);
+    let get = |path: &str, headers: &str| server.ask("GET", path, headers, "");
+    let (_, _, index) = get("/", "");
+    let mut paths = vec!["/".to_owned(), "/page/model.css".to_owned(), "/page/model.js".to_owned()];
+    // All that the page names, and the modules that those name.
+    paths.extend(index.split('"').filter(|part| part.starts_with("page/")).map(|part| format!("/{part}")));
+    paths.push("/page/vendor/marked.esm.js".to_owned());
+    assert!(paths.len() >= 6, "{index}");
+    let key = "Authorization: Bearer sesame\r\n";
+    for (path, headers) in paths.iter().map(|path| (path.as_str(), "")).chain([("/model", key)]) {
+        let (status, head, body) = get(path, headers);
+        assert_eq!(status, 200, "{path}");
+        assert!(!body.is_empty(), "{path}");
+        let policy = header(&head, "content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"),
+            "{path}: {policy}"
+        );
+        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        assert_eq!(header(&head, "x-content-type-options"), "nosniff", "{path}");
+        assert_eq!(header(&head, "referrer-policy"), "no-referrer", "{path}");
+        let kept = if path == "/model" { "no-store" } else { "no-cache" };
+        assert_eq!(header(&head, "cache-control"), kept, "{path}");
+        let known = format!("{headers}If-None-Match: {}\r\n", header(&head, "etag"));
+        let (status, head, body) = get(path, &known);
+        assert!(status == 304 && body.is_empty(), "{path}: {status} {body}");
+        assert!(head.contains("content-security-policy"), "{path}");
+        assert_eq!(get(path, &format!("{headers}If-None-Match: \"other\"\r\n")).0, 200, "{path}");
+    }
+    let (status, head, locked) = get("/model", "");
+    assert_eq!((status, header(&head, "www-authenticate")), (401, "bearer"));
+    assert!(head.contains("content-security-policy") && locked.contains("page/locked.js"), "{locked}");
+    assert!(!locked.contains("llama"), "it tells of the model: {locked}");
+    let (_, _, page) = get("/model", key);
+    for wanted in [
+        "bits a weight",
+        "4 requests of 512 positions together",
+        "class=\"picture\"",
+        "blk.{n}.attn_q.weight",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    // The browser would apply and run none of it.
+    for inline in ["<style", " style=", "<script>"] {
+        assert!(!page.contains(inline), "{inline}");
+    }
+    // A name that points here gets no page, and the API is as closed as it was.
+    let other = b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(server.raw(other).0, 421);
+    assert_eq!(
+        [get("/v1/models", "").0, get("/page/other.js", "").0, get("/page/other.js", key).0],
+        [401, 401, 404]
+    );
+    assert_eq!(server.ask("POST", "/", "", "{}").0, 405);
+}
+
 #[test]
 fn a_full_queue_says_when_to_come_back_and_who_leaves_makes_room() {
     let server = Server::start(&["--parallel", "1", "--queue", "1"]);
