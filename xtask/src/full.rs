@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) llama_cpp: Option<PathBuf>,
     /// `golden/models/llama_oracle.cpp`, built against its library.
     pub(crate) llama_oracle: Option<PathBuf>,
+    /// A folder whose `node_modules` has playwright-core and axe-core.
+    pub(crate) page_modules: Option<PathBuf>,
     /// Changed inputs of each fuzz target.
     pub(crate) fuzz_runs: u64,
     /// How often each kind of work is killed.
@@ -41,6 +43,7 @@ impl Default for Options {
             mlx_python: None,
             llama_cpp: None,
             llama_oracle: None,
+            page_modules: None,
             fuzz_runs: 200_000,
             kills: 200,
         }
@@ -87,13 +90,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 6] {
+fn steps() -> [Step; 7] {
     [
         ("fuzz targets", fuzz),
         ("conversions, compressions and cache builds, killed and continued", kills),
         ("models of the thread pool", models),
         ("crates, built as they are packaged", packages),
         ("what others read", interchange),
+        ("the pages of `serve`, in Chromium", page),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
 }
@@ -157,6 +161,20 @@ fn interchange(options: &Options) -> Result<Outcome> {
     }
     workspace::step(&mut command)?;
     Ok(Outcome::Passed("transformers, llama.cpp, mlx-lm, gguf-py and safetensors".to_owned()))
+}
+
+fn page(options: &Options) -> Result<Outcome> {
+    let Some(modules) = &options.page_modules else {
+        return Ok(Outcome::NotRun("`golden/page/check.mjs` needs `--page-modules`".to_owned()));
+    };
+    let program = workspace::build_weighbridge(Build::Release)?;
+    let model = testkit::model("smollm2");
+    let mut command = Command::new("node");
+    command.arg("golden/page/check.mjs").args([&program, &model, modules]).current_dir(workspace::root());
+    workspace::step(&mut command)?;
+    Ok(Outcome::Passed(
+        "chats by mouse and keyboard, refusals, hostile answers, axe-core at three widths".to_owned(),
+    ))
 }
 
 fn judge(options: &Options) -> Result<Outcome> {
