@@ -12,9 +12,11 @@ import math
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import openai
+import pydantic
 from openai import AsyncOpenAI, OpenAI
 
 SCHEMA = {
@@ -101,6 +103,53 @@ def schema(client, name):
     assert set(value) == {"city", "big"} and isinstance(value["big"], bool), value
 
 
+# A template with tools, as those of Hermes and Qwen 2.5 are.
+TEMPLATE = """{%- if tools %}<|im_start|>system
+Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+class Weather(pydantic.BaseModel):
+    """The weather of a city."""
+
+    city: str = pydantic.Field(max_length=12)
+    days: int = pydantic.Field(ge=1, le=9)
+
+
+def tools(program, model):
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+        file.write(TEMPLATE)
+        file.flush()
+        server, address = start(program, model, "--chat-template", file.name)
+        try:
+            client = OpenAI(base_url=address + "/v1", api_key="none", max_retries=0)
+            tool = openai.pydantic_function_tool(Weather)
+            ask = {"model": client.models.list().data[0].id, "tools": [tool], "tool_choice": "required",
+                   "parallel_tool_calls": False, "max_tokens": 80, "temperature": 0}
+            messages = user("What is the weather in Paris?")
+            answer = client.chat.completions.parse(messages=messages, **ask)
+            (call,) = answer.choices[0].message.tool_calls
+            assert isinstance(call.function.parsed_arguments, Weather), call
+            assert answer.choices[0].finish_reason == "tool_calls"
+            with client.chat.completions.stream(messages=messages, **ask) as stream:
+                events = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+                streamed = stream.get_final_completion().choices[0].message.tool_calls
+            assert [event.parsed_arguments for event in events] == [call.function.parsed_arguments]
+            assert [call.function.arguments for call in streamed] == [call.function.arguments]
+            # What came back can be sent back, with what the tool said.
+            messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+            again = client.chat.completions.create(messages=messages, **ask | {"tool_choice": "auto", "max_tokens": 8})
+            assert again.usage.prompt_tokens_details.cached_tokens > 0
+        finally:
+            server.terminate()
+            assert server.wait(40) == 0, "it did not end well"
+
+
 def errors(client, name):
     try:
         client.chat.completions.create(model=name, messages=user("x"), temperature=-1, tools=[{"type": "function"}],
@@ -108,7 +157,7 @@ def errors(client, name):
         raise AssertionError("that was taken")
     except openai.BadRequestError as error:
         assert error.type == "invalid_request_error" and error.param == "temperature", error
-        assert all(word in error.message for word in ["`tools`", "`tempratur`", "did you mean `temperature`"]), error
+        assert all(word in error.message for word in ["`tools[0].function`", "`tempratur`", "did you mean `temperature`"]), error
     for error, call in [
         (openai.NotFoundError, lambda: client.chat.completions.create(model="other", messages=user("x"))),
         (openai.BadRequestError, lambda: client.completions.create(model=name, prompt="word " * 600)),
@@ -156,6 +205,7 @@ def main():
             "logprobs": lambda: logprobs(client, name),
             "completions": lambda: completions(client, name),
             "schema": lambda: schema(client, name),
+            "tools": lambda: tools(program, model),
             "errors": lambda: errors(client, name),
             "together": lambda: asyncio.run(together(address, name, program, model)),
         }

@@ -246,7 +246,7 @@ async function harmless({ address }) {
       { id: "1", parent: null, role: "user", content },
       { id: "2", parent: "1", role: "assistant", content, finish: "stop" },
       { id: "3", parent: "2", role: "user", content: "x" },
-      { id: "4", parent: "3", role: "assistant", content: `<think>\n${content}\n</think>\n\nWell.`, finish: "stop" },
+      { id: "4", parent: "3", role: "assistant", content: "Well.", thought: content, finish: "stop" },
       // Nested deeper than the reader of Markdown can go: shown as it is.
       { id: "5", parent: "4", role: "assistant", content: `${">".repeat(5000)} ${content}`, finish: "stop" },
     ];

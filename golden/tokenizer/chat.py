@@ -11,7 +11,6 @@ import json
 import pathlib
 import sys
 
-import gguf
 import jinja2
 import jinja2.ext
 import jinja2.nodes
@@ -29,6 +28,7 @@ OWN = {
     "tests": "{{ messages is iterable }} {{ tools is iterable }} {{ tools is none }} {{ nothing is defined }} {{ messages[0] is mapping }} {{ messages[0].content is string }} {{ messages[0].role in ['user', 'system'] }}",
     "generation": "{% for m in messages %}{% if m.role == 'assistant' %}\n{%- generation -%}\n  {{ m.content }}\n{%- endgeneration %}\n{% else %}{{ m.content }}{% endif %}{% endfor %}",
     "filters": "{{ messages | map(attribute='role') | join(', ') }} {{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ (messages | first).role | capitalize }} {{ 'x' | default('y') }} {{ missing | default('y') }} {{ ['b', 'a'] | sort }} {{ 'a b' | replace(' ', '_') }}",
+    "indent": "{{ 'a\n\nb\n'|indent }}|{{ 'a\n\nb\n'|indent(2, first=true) }}|{{ 'a\n\r\nb'|indent(width='> ', blank=True) }}|{{ ''|indent(first=true) }}|{{ 'x\x0cy\u2028'|indent(1, true) }}",
     "arithmetic": "{{ 7 // 2 }} {{ 7 % 3 }} {{ -7 // 2 }} {{ 7 / 2 }} {{ 2 ** 5 }} {{ 'a' * 3 }} {{ 'a' ~ 1 }} {{ (1, 2) == (1, 2) }} {{ 3 if 1 > 2 else 4 }}",
     "alternate": "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}{{ m.content }}{{ eos_token }}{% endfor %}",
 }
@@ -84,6 +84,8 @@ def prompts(source):
 
 
 def main():
+    import gguf  # Others use the rest without it.
+
     templates = []
     for path in map(pathlib.Path, sys.argv[1:]):
         source = gguf.GGUFReader(path).fields["tokenizer.chat_template"].contents()
@@ -94,4 +96,5 @@ def main():
     out.write_text(json.dumps(templates, ensure_ascii=True, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,12 +4,13 @@
 //! string may double with each step, and a list may hold itself, which is walked by recursion. Here a process that may
 //! take little memory and time runs it, and its end is an error like any other.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use serde_json::{Value, json};
-use weighbridge::engine::text::{self, ChatTemplate, Message};
+use serde::{Deserialize, Serialize};
+use weighbridge::engine::text::{self, ChatTemplate, Conversation};
 
 use crate::failure::Failure;
 
@@ -20,6 +21,15 @@ pub(crate) const COMMAND: &str = "render-chat-template";
 const MEMORY: u64 = 256 << 20;
 /// CPU time of it, in seconds; all of its time, on Windows.
 const TIME: u64 = 5;
+
+/// What such a process is to do.
+#[derive(Serialize, Deserialize)]
+struct Task<'a> {
+    template: Cow<'a, str>,
+    conversation: Cow<'a, Conversation>,
+    bos: Cow<'a, str>,
+    eos: Cow<'a, str>,
+}
 
 /// A chat template of the user's own.
 pub(crate) fn own(path: &Path) -> Result<ChatTemplate, Failure> {
@@ -32,12 +42,16 @@ pub(crate) fn own(path: &Path) -> Result<ChatTemplate, Failure> {
 /// Writes a conversation as a prompt, as [`ChatTemplate::render`] does.
 pub(crate) fn render(
     template: &ChatTemplate,
-    messages: &[Message],
+    conversation: &Conversation,
     [bos, eos]: [&str; 2],
 ) -> Result<String, String> {
-    let messages: Vec<Value> =
-        messages.iter().map(|m| json!({"role": m.role, "content": m.content})).collect();
-    let task = json!({"template": template.source(), "messages": messages, "bos": bos, "eos": eos});
+    let task = Task {
+        template: template.source().into(),
+        conversation: Cow::Borrowed(conversation),
+        bos: bos.into(),
+        eos: eos.into(),
+    };
+    let task = serde_json::to_vec(&task).map_err(|e| e.to_string())?;
     let system = |e: std::io::Error| format!("cannot run the chat template: {e}");
     // The path of this program may be another's by now.
     let program = Path::new("/proc/self/exe");
@@ -52,7 +66,7 @@ pub(crate) fn render(
         .spawn()
         .map_err(system)?;
     // It reads all of this before it writes. If it is gone by now, its status says why.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(task.to_string().as_bytes()));
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&task));
     let output = child.wait_with_output().map_err(system)?;
     let text = String::from_utf8(output.stdout).unwrap_or_default();
     match output.status.code() {
@@ -102,12 +116,8 @@ fn limit() {
 fn task() -> Result<String, String> {
     let mut task = Vec::new();
     std::io::stdin().lock().read_to_end(&mut task).map_err(|e| e.to_string())?;
-    let task: Value = serde_json::from_slice(&task).map_err(|e| e.to_string())?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let messages = task["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let messages: Vec<_> =
-        messages.iter().map(|m| Message { role: text(&m["role"]), content: text(&m["content"]) }).collect();
+    let task: Task<'_> = serde_json::from_slice(&task).map_err(|e| e.to_string())?;
     let said = |error: text::Error| error.diagnostics().to_string();
-    let template = ChatTemplate::new(&text(&task["template"])).map_err(said)?;
-    template.render(&messages, true, &text(&task["bos"]), &text(&task["eos"])).map_err(said)
+    let template = ChatTemplate::new(&task.template).map_err(said)?;
+    template.render(&task.conversation, &task.bos, &task.eos).map_err(said)
 }

@@ -105,7 +105,7 @@ impl fmt::Debug for Grammar {
 
 /// Whitespace between parts of a JSON value: a space, or a line break with an indentation. Without a limit, a model may write
 /// whitespace forever.
-const WHITESPACE: &str = r"\x20|\x0A\x20{0,32}";
+pub(crate) const WHITESPACE: &str = r"\x20|\x0A\x20{0,32}";
 
 impl Grammar {
     /// Starts to compile `source` on another thread; the first step waits for it. Its error is the step's then.

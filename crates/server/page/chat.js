@@ -263,7 +263,7 @@ async function run(conversation, parent) {
   const follows = nearEnd();
   if (error) faults.set(conversation.id, error);
   // An answer that says nothing is none, unless the model meant it.
-  if (!message.content && message.finish !== "stop") tree.remove(conversation, message);
+  if (!message.content && !message.thought && message.finish !== "stop") tree.remove(conversation, message);
   save(conversation);
   if (current === conversation) {
     if (!error) {

@@ -64,7 +64,9 @@ export function show(conversation, message) {
 /** The body of the request that answers the message `from`. */
 export function request(conversation, from) {
   const { system, ...numbers } = conversation.settings;
-  const messages = path(conversation, from).map(({ role, content }) => ({ role, content }));
+  const messages = path(conversation, from).map(({ role, content, thought }) =>
+    thought ? { role, content, reasoning_content: thought } : { role, content },
+  );
   if (system?.trim()) messages.unshift({ role: "system", content: system });
   const body = { messages, stream: true, stream_options: { include_usage: true } };
   for (const name of NUMBERS) if (typeof numbers[name] === "number") body[name] = numbers[name];

@@ -29,7 +29,7 @@ export function update(article, conversation, message, model, isRunning) {
   if (message.role === "user") {
     if (text.textContent !== message.content) text.textContent = message.content;
   } else {
-    answer(text, message.content, isRunning);
+    answer(text, message, isRunning);
   }
   facts.textContent = message.role === "assistant" && !isRunning ? told(message) : "";
   facts.hidden = !facts.textContent;
@@ -66,11 +66,8 @@ export function button(what, label, name) {
   return made;
 }
 
-const THOUGHT = /^\s*<think>([\s\S]*?)(?:<\/think>([\s\S]*)|$)/;
-
-/** An answer: what it thought first, if the model says so, folded away, and what it says. */
-function answer(into, content, isRunning) {
-  const [, thought, rest] = THOUGHT.exec(content) ?? [null, "", content];
+/** An answer: what the model thought first, folded away, and what it says. */
+function answer(into, { content, thought = "" }, isRunning) {
   let [fold, said] = [into.querySelector(":scope > details"), into.querySelector(":scope > .said")];
   if (!said) {
     said = document.createElement("div");
@@ -85,8 +82,8 @@ function answer(into, content, isRunning) {
     into.prepend(fold);
   }
   if (fold) markdown.show(fold.lastElementChild, thought);
-  markdown.show(said, rest ?? "");
-  into.classList.toggle("waiting", isRunning && !content);
+  markdown.show(said, content);
+  into.classList.toggle("waiting", isRunning && !content && !thought);
 }
 
 /** The figures of an answer, and how it ended. */

@@ -21,10 +21,12 @@ export async function answer(conversation, parent, message, signal, changed) {
     for await (const event of events(response)) {
       message.model ??= event.model;
       const [choice] = event.choices;
-      if (choice?.delta?.content) {
+      const { content = "", reasoning_content: thought = "" } = choice?.delta ?? {};
+      if (content || thought) {
         last = performance.now();
         first ??= last;
-        message.content += choice.delta.content;
+        message.content += content;
+        if (thought) message.thought = (message.thought ?? "") + thought;
         changed();
       }
       if (choice?.finish_reason) message.finish = choice.finish_reason;
@@ -45,9 +47,10 @@ export async function answer(conversation, parent, message, signal, changed) {
 
 /** A stream that was stopped has no usage: the text's tokens are nearly those of the answer. */
 async function countStopped(message) {
-  if (!message.content) return;
+  const content = (message.thought ?? "") + message.content;
+  if (!content) return;
   try {
-    const response = await ask("tokenize", { body: { content: message.content } });
+    const response = await ask("tokenize", { body: { content } });
     message.stats.answer = (await response.json()).tokens.length;
     message.stats.about = true;
   } catch {

@@ -59,7 +59,7 @@ impl Answer {
     ) -> Result<Answer, Refusal> {
         let Prepared { sequences, permit } = prepared;
         let count = sequences.len();
-        let news = service.submit(sequences, common.stops, logprobs).await?;
+        let news = service.submit(sequences, common.stops, logprobs, common.special).await?;
         Ok(Answer {
             id: service.id(kind),
             service: Arc::clone(service),
@@ -135,7 +135,8 @@ pub(crate) trait Shape: Send + Unpin + 'static {
     fn begin(&mut self, index: usize) -> Option<Self::Choice>;
 
     /// A piece of sequence `index`; `finish` says why it is the last.
-    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Self::Choice;
+    /// None: nothing of it is certain yet. More than one: what clients expect apart.
+    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Vec<Self::Choice>;
 }
 
 /// The body of a stream.
@@ -176,19 +177,22 @@ impl<S: Shape> Events<S> {
         self.event(&Chunk { head, choices, usage });
     }
 
+    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) {
+        for choice in self.shape.piece(index, said, finish) {
+            self.chunk(vec![choice], None);
+        }
+    }
+
     fn take(&mut self, news: Option<News>) {
         match news {
             Some(News::Said { index, said }) => {
-                let choice = self.shape.piece(index, said, None);
-                self.chunk(vec![choice], None);
+                self.piece(index, said, None);
             }
             Some(News::Ended { index, said, stop, stats }) => {
                 if !said.text.is_empty() || !said.tokens.is_empty() {
-                    let choice = self.shape.piece(index, said, None);
-                    self.chunk(vec![choice], None);
+                    self.piece(index, said, None);
                 }
-                let choice = self.shape.piece(index, Said::default(), Some(finish_reason(stop)));
-                self.chunk(vec![choice], None);
+                self.piece(index, Said::default(), Some(finish_reason(stop)));
                 self.usage.add(&stats, index % self.answer.n == 0);
                 self.left -= 1;
                 if self.left == 0 {

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
-use weighbridge::engine::text::{EncodeOptions, Message};
+use serde_json::{Map, Value, json};
+use weighbridge::engine::text::{Conversation, EncodeOptions, Message};
 
 use crate::answer::{Answer, Shape, Whole, logprob};
 use crate::fields::Fields;
 use crate::guard::body;
-use crate::prepare::{Common, aside};
+use crate::prepare::{Common, Form, Prompt, aside};
 use crate::refusal::Refusal;
+use crate::reply::Reply;
 use crate::service::Service;
 use crate::shapes::{
     ChatChoice, ChatCompletion, ChatDelta, ChatLogprob, ChatLogprobs, Delta, WholeMessage, finish_reason,
 };
+use crate::template::{Template, special_text};
+use crate::tools::{Tools, calls};
 use crate::work::{Likely, Said};
 
 pub(crate) async fn answer(
@@ -25,34 +28,55 @@ pub(crate) async fn answer(
 ) -> Result<Response, Refusal> {
     let body = body(&service, request).await?;
     let own = Arc::clone(&service);
-    let (common, logprobs, prepared) = aside(move || {
+    let (common, logprobs, prepared, reply) = aside(move || {
         let service = own;
         let mut fields = Fields::of_body(&body)?;
-        let common = Common::read(&mut fields, &service);
+        let mut common = Common::read(&mut fields, &service);
         let messages = messages(&mut fields);
         let logprobs = logprobs(&mut fields);
+        let tools = Tools::read(&mut fields, service.template.as_ref());
+        let variables = variables(&mut fields, service.template.as_ref());
+        if common.has_form() && !tools.list.is_empty() {
+            fields.problem("response_format", "not together with `tools`");
+        }
         unsupported(&mut fields);
         fields.end()?;
         common.check_model(&service)?;
-        let prepared =
-            common.prepare(&service, 1, usize::MAX, "messages", || Ok(vec![prompt(&service, &messages)?]))?;
-        Ok((common, logprobs, prepared))
+        let Some(template) = &service.template else {
+            let message = "the model has no chat template: `/v1/completions` continues a text";
+            return Err(Refusal::wrong(message));
+        };
+        let syntax = template.reply(!tools.list.is_empty());
+        common.special = special_text(&syntax, &service.tokenizer);
+        let conversation = Conversation {
+            tools: tools.list.clone(),
+            variables,
+            form: template.form(),
+            ..Conversation::new(messages)
+        };
+        let mut is_thinking = false;
+        let prepared = common.prepare(&service, 1, usize::MAX, "messages", || {
+            let text =
+                template.render(&conversation).map_err(|why| Refusal::wrong(format!("`messages`: {why}")))?;
+            is_thinking = syntax.is_thinking(&text);
+            let form = form(&service, template, &tools, is_thinking);
+            // The template writes its own special tokens, the first included.
+            let options = EncodeOptions { add_special: false, parse_special: true };
+            let tokens = service.tokenizer.encode(&text, options);
+            Ok(vec![Prompt { tokens: tokens.map_err(|error| Refusal::wrong(error.to_string()))?, form }])
+        })?;
+        Ok((common, logprobs, prepared, Reply::new(syntax, is_thinking, tools.list)))
     })
     .await?;
-    let stream = common.stream;
+    let (stream, n) = (common.stream, common.n);
     let mut answer = Answer::begin(&service, prepared, common, logprobs, "chatcmpl").await?;
-    let shape = Chat { service, wants_logprobs: logprobs.is_some() };
+    let replies = vec![reply; n];
+    let mut shape = Chat { service, wants_logprobs: logprobs.is_some(), replies };
     if stream {
         return Ok(answer.stream(shape));
     }
     let (texts, usage) = answer.whole().await?;
-    let choice = |(index, whole): (usize, Whole)| ChatChoice {
-        index,
-        logprobs: shape.logprobs(&whole.tokens),
-        message: WholeMessage { role: "assistant", content: whole.text, refusal: () },
-        finish_reason: finish_reason(whole.stop),
-    };
-    let choices = texts.into_iter().enumerate().map(choice).collect();
+    let choices = texts.into_iter().enumerate().map(|(index, whole)| shape.whole(index, whole)).collect();
     Ok(Json(ChatCompletion { head: answer.head("chat.completion"), choices, usage }).into_response())
 }
 
@@ -60,25 +84,37 @@ pub(crate) async fn answer(
 fn messages(fields: &mut Fields) -> Vec<Message> {
     let given = fields.objects("messages");
     let mut all = vec![];
-    for mut message in given.into_iter().flatten() {
-        let role = message.text("role");
+    for mut given in given.into_iter().flatten() {
+        let role = given.text("role");
         let role = match role.as_deref() {
             // The new name of the system's.
             Some("developer" | "system") => "system",
             Some("user") => "user",
             Some("assistant") => "assistant",
+            Some("tool") => "tool",
             _ => {
-                message.problem("role", "wanted `system`, `developer`, `user` or `assistant`");
+                given.problem("role", "wanted `system`, `developer`, `user`, `assistant` or `tool`");
                 ""
             }
         };
-        let content = content(&mut message);
-        message.only("name", &[], "the model's template has no names");
-        for field in ["tool_calls", "function_call", "refusal", "audio", "annotations"] {
-            message.only(field, &[json!([]), json!("")], "is not supported here");
+        let mut message = Message::new(role, "");
+        if role == "assistant" {
+            // What OpenAI's client made of the content, which it sends back with it.
+            given.without_effect(&["parsed"]);
+            message.calls = calls(&mut given);
+            message.reasoning = given.text("reasoning_content");
         }
-        fields.join(message);
-        all.push(Message { role: role.to_owned(), content });
+        if role == "tool" {
+            message.call_id = given.text("tool_call_id");
+            message.name = given.text("name");
+        }
+        message.content = content(&mut given, !message.calls.is_empty());
+        given.only("name", &[], "the model's template has no names");
+        for field in ["tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"] {
+            given.only(field, &[json!([]), json!("")], "is not supported here");
+        }
+        fields.join(given);
+        all.push(message);
     }
     if all.is_empty() && !fields.has_problems() {
         fields.problem("messages", "wanted a list of at least one message");
@@ -86,8 +122,8 @@ fn messages(fields: &mut Fields) -> Vec<Message> {
     all
 }
 
-/// Reads the text of a message: a string, or parts of which each is a text.
-fn content(message: &mut Fields) -> String {
+/// Reads the text of a message: a string, or parts of which each is a text. Beside calls there may be none.
+fn content(message: &mut Fields, may_miss: bool) -> String {
     const WANTED: &str = "wanted a string, or a list of parts {\"type\": \"text\", \"text\": …}";
     let part = |part: &Value| {
         let is_text = part["type"] == "text" && part.as_object().is_some_and(|fields| fields.len() == 2);
@@ -96,6 +132,7 @@ fn content(message: &mut Fields) -> String {
     let text = match message.value("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => parts.iter().map(part).collect(),
+        None if may_miss => Some(String::new()),
         _ => None,
     };
     if text.is_none() {
@@ -114,32 +151,75 @@ fn logprobs(fields: &mut Fields) -> Option<usize> {
     wanted.then(|| top.map_or(0, |top| usize::try_from(top).unwrap_or(0)))
 }
 
+/// Reads what the template is given beside the conversation: vLLM's and llama.cpp's field. What it does not read is refused.
+fn variables(fields: &mut Fields, template: Option<&Template>) -> Map<String, Value> {
+    const NAME: &str = "chat_template_kwargs";
+    // These the conversation has.
+    const OWN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
+    let variables = match fields.value(NAME) {
+        None => return Map::new(),
+        Some(Value::Object(variables)) => variables,
+        Some(_) => {
+            fields.problem(NAME, "wanted an object");
+            return Map::new();
+        }
+    };
+    for name in variables.keys() {
+        let reads = template.is_some_and(|template| template.reads(name));
+        if OWN.contains(&name.as_str()) || !reads {
+            let known = template.map_or(&[][..], Template::variables);
+            let known: Vec<&str> =
+                known.iter().map(String::as_str).filter(|name| !OWN.contains(name)).collect();
+            let shown: String = name.chars().take(60).collect();
+            let known =
+                if known.is_empty() { "none".to_owned() } else { format!("`{}`", known.join("`, `")) };
+            fields.problem(NAME, &format!("the model's template does not take `{shown}`; it takes {known}"));
+        }
+    }
+    variables
+}
+
 /// Fields of OpenAI's that would change an answer, and do not yet: only values that ask for nothing are taken.
 fn unsupported(fields: &mut Fields) {
-    const TOOLS: &str = "tools are not supported here";
-    fields.without_effect(&["parallel_tool_calls", "prediction"]);
-    fields.only("tools", &[json!([])], TOOLS);
-    fields.only("functions", &[json!([])], TOOLS);
-    fields.only("tool_choice", &[json!("none"), json!("auto")], TOOLS);
-    fields.only("function_call", &[json!("none"), json!("auto")], TOOLS);
+    const OLD: &str = "`tools` is what has come after it";
+    fields.without_effect(&["prediction"]);
+    fields.only("functions", &[json!([])], OLD);
+    fields.only("function_call", &[json!("none"), json!("auto")], OLD);
     fields.only("modalities", &[json!(["text"])], "wanted [\"text\"]");
 }
 
-/// The conversation as the model wants to read it.
-fn prompt(service: &Service, messages: &[Message]) -> Result<Vec<u32>, Refusal> {
-    let Some(render) = &service.options.render else {
-        let message = "the model has no chat template: `/v1/completions` continues a text";
-        return Err(Refusal::wrong(message));
+/// The form of an answer that may or must call tools.
+#[cfg(feature = "grammar")]
+fn form(service: &Service, template: &Template, tools: &Tools, is_thinking: bool) -> Option<Form> {
+    use weighbridge::engine::grammar::Source;
+    use weighbridge::engine::text::{CallGrammar, Wanted};
+    let reply = template.reply(true);
+    let syntax = reply.calls.filter(|_| !tools.list.is_empty())?;
+    let form = CallGrammar {
+        tools: &tools.list,
+        wanted: if tools.is_required { Wanted::Some } else { Wanted::Any },
+        is_single: tools.is_single,
+        thoughts: reply.thoughts,
+        is_thinking,
     };
-    let text = render(messages).map_err(|why| Refusal::wrong(format!("`messages`: {why}")))?;
-    // The template writes its own special tokens, the first included.
-    let options = EncodeOptions { add_special: false, parse_special: true };
-    service.tokenizer.encode(&text, options).map_err(|error| Refusal::wrong(error.to_string()))
+    Some(Form {
+        source: Source::Lark(syntax.grammar(&form, &service.tokenizer)),
+        is_strict: tools.is_strict,
+        is_optional: !tools.is_required && !tools.is_strict,
+    })
+}
+
+/// No answer of this build keeps to a form.
+#[cfg(not(feature = "grammar"))]
+fn form(_: &Service, _: &Template, _: &Tools, _: bool) -> Option<Form> {
+    None
 }
 
 struct Chat {
     service: Arc<Service>,
     wants_logprobs: bool,
+    /// One for each answer.
+    replies: Vec<Reply>,
 }
 
 impl Chat {
@@ -152,6 +232,42 @@ impl Chat {
         let content = || tokens.iter().map(one).collect();
         self.wants_logprobs.then(|| ChatLogprobs { content: content(), refusal: () })
     }
+
+    /// An answer that is complete.
+    fn whole(&mut self, index: usize, whole: Whole) -> ChatChoice {
+        let logprobs = self.logprobs(&whole.tokens);
+        let mut message = WholeMessage {
+            role: "assistant",
+            content: None,
+            refusal: (),
+            reasoning_content: None,
+            tool_calls: vec![],
+        };
+        let mut finish = finish_reason(whole.stop);
+        if let Some(reply) = self.replies.get_mut(index) {
+            let ids = |service: &Service| service.call_id();
+            for delta in
+                [reply.push(&whole.text, || ids(&self.service)), reply.finish(|| ids(&self.service))].concat()
+            {
+                let add = |all: &mut Option<String>, text: Option<String>| {
+                    if let Some(text) = text {
+                        all.get_or_insert_default().push_str(&text);
+                    }
+                };
+                add(&mut message.content, delta.content);
+                add(&mut message.reasoning_content, delta.reasoning_content);
+                message.tool_calls.extend(delta.tool_calls);
+            }
+            finish = reply.finish_reason(finish);
+        }
+        for call in &mut message.tool_calls {
+            call.index = None;
+        }
+        if message.tool_calls.is_empty() {
+            message.content.get_or_insert_default();
+        }
+        ChatChoice { index, logprobs, message, finish_reason: finish }
+    }
 }
 
 impl Shape for Chat {
@@ -159,13 +275,30 @@ impl Shape for Chat {
     const OBJECT: &'static str = "chat.completion.chunk";
 
     fn begin(&mut self, index: usize) -> Option<ChatDelta> {
-        let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
+        let delta = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
         Some(ChatDelta { index, delta, logprobs: None, finish_reason: None })
     }
 
-    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> ChatDelta {
-        let logprobs = if said.tokens.is_empty() { None } else { self.logprobs(&said.tokens) };
-        let content = finish.is_none().then_some(said.text);
-        ChatDelta { index, delta: Delta { role: None, content }, logprobs, finish_reason: finish }
+    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Vec<ChatDelta> {
+        let mut logprobs = if said.tokens.is_empty() { None } else { self.logprobs(&said.tokens) };
+        let Some(reply) = self.replies.get_mut(index) else { return vec![] };
+        let mut deltas = reply.push(&said.text, || self.service.call_id());
+        let mut reason = None;
+        if let Some(finish) = finish {
+            deltas.extend(reply.finish(|| self.service.call_id()));
+            reason = Some(reply.finish_reason(finish));
+        }
+        // Probabilities do not wait until it is certain what their tokens are part of.
+        if reason.is_some() || (deltas.is_empty() && logprobs.is_some()) {
+            deltas.push(Delta::default());
+        }
+        let last = deltas.len() - usize::from(!deltas.is_empty());
+        let choice = |(i, delta)| ChatDelta {
+            index,
+            delta,
+            logprobs: logprobs.take(),
+            finish_reason: reason.filter(|_| i == last),
+        };
+        deltas.into_iter().enumerate().map(choice).collect()
     }
 }

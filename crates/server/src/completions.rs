@@ -11,7 +11,7 @@ use weighbridge::engine::text::{EncodeOptions, SpecialText};
 use crate::answer::{Answer, Shape, Whole, logprob};
 use crate::fields::Fields;
 use crate::guard::body;
-use crate::prepare::{Common, aside, ids};
+use crate::prepare::{Common, Prompt, aside, ids};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::shapes::{Completion, CompletionChoice, CompletionLogprobs, finish_reason};
@@ -21,7 +21,7 @@ use crate::work::{Likely, Said};
 const TOKENS: usize = 16;
 
 /// A text to be continued.
-enum Prompt {
+enum Given {
     Text(String),
     Ids(Vec<u32>),
 }
@@ -46,7 +46,12 @@ pub(crate) async fn answer(
         fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
         fields.end()?;
         common.check_model(&service)?;
-        let encode = || prompts.iter().map(|prompt| encode(&service, prompt)).collect();
+        let encode = || {
+            prompts
+                .iter()
+                .map(|prompt| Ok(Prompt { tokens: encode(&service, prompt)?, form: None }))
+                .collect()
+        };
         let prepared = common.prepare(&service, prompts.len(), TOKENS, "prompt", encode)?;
         let echoes =
             if echo { prompts.iter().map(|prompt| text(&service, prompt)).collect() } else { Ok(vec![]) };
@@ -65,7 +70,7 @@ pub(crate) async fn answer(
     let choice = |(index, whole): (usize, Whole)| {
         let begin = shape.echo(index).unwrap_or_default();
         let said = Said { text: whole.text, tokens: whole.tokens };
-        let mut choice = shape.piece(index, said, Some(finish_reason(whole.stop)));
+        let mut choice = shape.choice(index, said, Some(finish_reason(whole.stop)));
         choice.text.insert_str(0, &begin);
         choice
     };
@@ -74,17 +79,17 @@ pub(crate) async fn answer(
 }
 
 /// Reads the texts: a string, token ids, or a list of either.
-fn prompts(fields: &mut Fields, vocab: usize) -> Vec<Prompt> {
+fn prompts(fields: &mut Fields, vocab: usize) -> Vec<Given> {
     let read = |value: Value| match value {
-        Value::String(text) => Some(vec![Prompt::Text(text)]),
+        Value::String(text) => Some(vec![Given::Text(text)]),
         Value::Array(list) if list.is_empty() => None,
         Value::Array(list) if list.iter().all(Value::is_number) => {
-            ids(&list, vocab).map(|ids| vec![Prompt::Ids(ids)])
+            ids(&list, vocab).map(|ids| vec![Given::Ids(ids)])
         }
         Value::Array(list) => {
             let one = |value: Value| match value {
-                Value::String(text) => Some(Prompt::Text(text)),
-                Value::Array(list) => ids(&list, vocab).map(Prompt::Ids),
+                Value::String(text) => Some(Given::Text(text)),
+                Value::Array(list) => ids(&list, vocab).map(Given::Ids),
                 _ => None,
             };
             list.into_iter().map(one).collect()
@@ -99,20 +104,20 @@ fn prompts(fields: &mut Fields, vocab: usize) -> Vec<Prompt> {
     prompts.unwrap_or_default()
 }
 
-fn encode(service: &Service, prompt: &Prompt) -> Result<Vec<u32>, Refusal> {
+fn encode(service: &Service, prompt: &Given) -> Result<Vec<u32>, Refusal> {
     match prompt {
-        Prompt::Ids(ids) => Ok(ids.clone()),
-        Prompt::Text(text) => {
+        Given::Ids(ids) => Ok(ids.clone()),
+        Given::Text(text) => {
             let options = EncodeOptions { add_special: true, parse_special: false };
             service.tokenizer.encode(text, options).map_err(|error| Refusal::wrong(error.to_string()))
         }
     }
 }
 
-fn text(service: &Service, prompt: &Prompt) -> Result<String, Refusal> {
+fn text(service: &Service, prompt: &Given) -> Result<String, Refusal> {
     match prompt {
-        Prompt::Text(text) => Ok(text.clone()),
-        Prompt::Ids(ids) => service
+        Given::Text(text) => Ok(text.clone()),
+        Given::Ids(ids) => service
             .tokenizer
             .decode(ids, SpecialText::Shown)
             .map_err(|error| Refusal::wrong(error.to_string())),
@@ -131,6 +136,11 @@ struct Text {
 }
 
 impl Text {
+    fn choice(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> CompletionChoice {
+        let logprobs = self.logprobs(index, &said.tokens);
+        CompletionChoice { index, text: said.text, logprobs, finish_reason: finish }
+    }
+
     /// The prompt of sequence `index`, if its answer begins with it.
     fn echo(&self, index: usize) -> Option<String> {
         self.echoes.get(index / self.n).cloned()
@@ -168,8 +178,7 @@ impl Shape for Text {
         Some(CompletionChoice { index, text, logprobs: None, finish_reason: None })
     }
 
-    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> CompletionChoice {
-        let logprobs = self.logprobs(index, &said.tokens);
-        CompletionChoice { index, text: said.text, logprobs, finish_reason: finish }
+    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Vec<CompletionChoice> {
+        vec![self.choice(index, said, finish)]
     }
 }

@@ -20,10 +20,13 @@ mod options;
 mod pages;
 mod prepare;
 mod refusal;
+mod reply;
 mod sampling;
 mod service;
 mod shapes;
+mod template;
 mod tokens;
+mod tools;
 mod work;
 
 use std::net::TcpListener;
@@ -33,7 +36,7 @@ use weighbridge::Runtime;
 use weighbridge::engine::schedule::{Bounds, Scheduler};
 
 pub use error::Error;
-pub use options::{Log, ModelPage, Options, Render};
+pub use options::{Chat, Log, ModelPage, Options, Render};
 
 /// Serves the model of `runtime` to those who connect to `listener`, until the process is told to end.
 ///

@@ -4,10 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weighbridge::engine::text::Message;
+use weighbridge::engine::text::Conversation;
 
 /// Writes a conversation as the model's prompt. The error says why the template refuses it.
-pub type Render = dyn Fn(&[Message]) -> Result<String, String> + Send + Sync;
+pub type Render = dyn Fn(&Conversation) -> Result<String, String> + Send + Sync;
+
+/// The chat template of the model.
+pub struct Chat {
+    /// Writes conversations as prompts.
+    pub render: Box<Render>,
+    /// The [variables](weighbridge::engine::text::ChatTemplate::variables) that the template reads.
+    pub variables: Vec<String>,
+    /// What encloses the thoughts of the model ([`ReplySyntax::thoughts`](weighbridge::engine::text::ReplySyntax::thoughts)).
+    pub thoughts: Option<[&'static str; 2]>,
+}
+
+impl fmt::Debug for Chat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chat").field("variables", &self.variables).finish_non_exhaustive()
+    }
+}
 
 /// Takes a line about each request: method, route, status, and how long it took. Never a text, a key or an address.
 pub type Log = dyn Fn(&str) + Send + Sync;
@@ -16,8 +32,8 @@ pub type Log = dyn Fn(&str) + Send + Sync;
 pub struct Options {
     /// The names of the model; the first is what answers say.
     pub names: Vec<String>,
-    /// Writes conversations as prompts. Without it, there is no chat.
-    pub render: Option<Arc<Render>>,
+    /// Without it, there is no chat.
+    pub chat: Option<Chat>,
     /// Requests that run together. The runtime must have been started with as many
     /// [`more_sessions`](weighbridge::RuntimeOptions::more_sessions): its own session is never used, and its memory goes to the
     /// beginnings of prompts that are kept.

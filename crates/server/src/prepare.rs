@@ -3,9 +3,8 @@
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use weighbridge::Sampler;
-#[cfg(feature = "grammar")]
-use weighbridge::engine::grammar::Source;
 use weighbridge::engine::sampler::SamplerOptions;
+use weighbridge::engine::text::SpecialText;
 
 use crate::fields::Fields;
 use crate::models::is_served;
@@ -13,6 +12,14 @@ use crate::refusal::Refusal;
 use crate::sampling;
 use crate::service::Service;
 use crate::work::Sequence;
+
+#[cfg(feature = "grammar")]
+pub(crate) use weighbridge::engine::grammar::Source;
+
+/// A form that answers keep to: none, in a build that cannot hold them to it.
+#[cfg(not(feature = "grammar"))]
+#[derive(Clone, Debug)]
+pub(crate) enum Source {}
 
 /// Strings that end a text at most, and bytes of each.
 const STOPS: (usize, usize) = (16, 256);
@@ -44,8 +51,26 @@ pub(crate) struct Common {
     /// Whether a stream ends with the usage.
     pub(crate) include_usage: bool,
     options: SamplerOptions,
-    #[cfg(feature = "grammar")]
-    grammar: Option<Source>,
+    form: Option<Form>,
+    /// Whether the text of an answer has its special tokens: some mark calls and thoughts.
+    pub(crate) special: SpecialText,
+}
+
+/// The form of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    pub(crate) source: Source,
+    /// Whether a schema that can be followed only in part is refused.
+    pub(crate) is_strict: bool,
+    /// Whether any text is as good, if the schema cannot be followed at all.
+    pub(crate) is_optional: bool,
+}
+
+/// A text that is to be continued.
+pub(crate) struct Prompt {
+    pub(crate) tokens: Vec<u32>,
+    /// The form of what follows, if the request has none.
+    pub(crate) form: Option<Form>,
 }
 
 /// What the engine is to run.
@@ -81,9 +106,14 @@ impl Common {
             stream,
             include_usage,
             options: sampling::options(fields, &service.sampling, &service.tokenizer, service.vocab, random),
-            #[cfg(feature = "grammar")]
-            grammar: format(fields),
+            form: format(fields),
+            special: SpecialText::Hidden,
         }
+    }
+
+    /// Whether the request says which form an answer has.
+    pub(crate) fn has_form(&self) -> bool {
+        self.form.is_some()
     }
 
     /// Whether the model that the request names is served here.
@@ -99,13 +129,13 @@ impl Common {
         count: usize,
         usual: usize,
         param: &str,
-        prompts: impl FnOnce() -> Result<Vec<Vec<u32>>, Refusal>,
+        prompts: impl FnOnce() -> Result<Vec<Prompt>, Refusal>,
     ) -> Result<Prepared, Refusal> {
         let permit = service.places(count.saturating_mul(self.n))?;
         let most = service.options.most_tokens.unwrap_or(usize::MAX);
         let wanted = self.tokens.unwrap_or(usize::min(usual, most));
         let mut sequences = vec![];
-        for prompt in prompts()? {
+        for Prompt { tokens: prompt, form } in prompts()? {
             if prompt.is_empty() {
                 return Err(Refusal::wrong(format!("`{param}`: wanted a prompt of at least one token")));
             }
@@ -118,32 +148,41 @@ impl Common {
             for i in 0..self.n {
                 let seed = self.options.seed.wrapping_add(i as u64);
                 let options = SamplerOptions { seed, ..self.options.clone() };
-                let sampler = self.sampler(service, &options)?;
+                let sampler = sampler(service, &options, form.as_ref().or(self.form.as_ref()))?;
                 // The last token that is sampled takes no position.
                 sequences.push(Sequence { prompt: prompt.clone(), sampler, tokens: wanted.min(room + 1) });
             }
         }
         Ok(Prepared { sequences, permit })
     }
+}
 
-    fn sampler(&self, service: &Service, options: &SamplerOptions) -> Result<Sampler, Refusal> {
-        let wrong = |e: weighbridge::engine::sampler::Error| Refusal::wrong(e.to_string());
-        #[cfg_attr(not(feature = "grammar"), expect(unused_mut, reason = "a grammar is added"))]
-        let mut sampler = Sampler::new(options, service.vocab).map_err(wrong)?;
-        #[cfg(feature = "grammar")]
-        if let Some(source) = &self.grammar {
-            let (grammar, warnings) = service.grammars()?.compile(source.clone()).map_err(Refusal::wrong)?;
-            if !warnings.is_empty() {
-                let message = format!(
-                    "`response_format`: the schema can only be followed in part: {}",
-                    warnings.join("; ")
-                );
-                return Err(Refusal::wrong(message));
-            }
-            sampler.constrain(Box::new(grammar));
-        }
-        Ok(sampler)
+fn sampler(service: &Service, options: &SamplerOptions, form: Option<&Form>) -> Result<Sampler, Refusal> {
+    let sampler = Sampler::new(options, service.vocab).map_err(|e| Refusal::wrong(e.to_string()))?;
+    match form {
+        Some(form) => constrained(sampler, service, form),
+        None => Ok(sampler),
     }
+}
+
+#[cfg(feature = "grammar")]
+fn constrained(mut sampler: Sampler, service: &Service, form: &Form) -> Result<Sampler, Refusal> {
+    let compiled = match service.grammars()?.compile(form.source.clone()) {
+        Err(_) if form.is_optional => return Ok(sampler),
+        compiled => compiled.map_err(Refusal::wrong)?,
+    };
+    let (grammar, warnings) = compiled;
+    if form.is_strict && !warnings.is_empty() {
+        let message = format!("the schema can only be followed in part: {}", warnings.join("; "));
+        return Err(Refusal::wrong(message));
+    }
+    sampler.constrain(Box::new(grammar));
+    Ok(sampler)
+}
+
+#[cfg(not(feature = "grammar"))]
+fn constrained(_: Sampler, _: &Service, form: &Form) -> Result<Sampler, Refusal> {
+    match form.source {}
 }
 
 /// Tokens to generate at most, under either name.
@@ -160,8 +199,19 @@ fn tokens(fields: &mut Fields, most: Option<usize>) -> Option<usize> {
 }
 
 /// The form that an answer must have.
+#[cfg(not(feature = "grammar"))]
+fn format(fields: &mut Fields) -> Option<Form> {
+    fields.only(
+        "response_format",
+        &[serde_json::json!({"type": "text"})],
+        "this build holds no answer to a form",
+    );
+    None
+}
+
+/// The form that an answer must have.
 #[cfg(feature = "grammar")]
-fn format(fields: &mut Fields) -> Option<Source> {
+fn format(fields: &mut Fields) -> Option<Form> {
     let mut format = fields.object("response_format")?;
     let kind = format.text("type");
     let schema = match kind.as_deref() {
@@ -188,7 +238,7 @@ fn format(fields: &mut Fields) -> Option<Source> {
         }
     };
     fields.join(format);
-    schema.map(Source::JsonSchema)
+    schema.map(|schema| Form { source: Source::JsonSchema(schema), is_strict: true, is_optional: false })
 }
 
 /// Runs what takes a while on a thread of its own, so that other connections go on.

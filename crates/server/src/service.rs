@@ -11,15 +11,18 @@ use weighbridge::Runtime;
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::Compiler;
 use weighbridge::engine::sampling::Sampling;
-use weighbridge::engine::text::Tokenizer;
+use weighbridge::engine::text::{SpecialText, Tokenizer};
 
 use crate::options::Options;
 use crate::refusal::Refusal;
+use crate::template::Template;
 use crate::work::{Job, News, Pace, Sequence};
 
 /// What every request sees.
 pub(crate) struct Service {
     pub(crate) options: Options,
+    /// How conversations are written. None: there is no chat.
+    pub(crate) template: Option<Template>,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) sampling: Sampling,
     pub(crate) vocab: usize,
@@ -49,11 +52,12 @@ impl Service {
     pub(crate) fn new(
         runtime: &Runtime,
         tokenizer: &Arc<Tokenizer>,
-        options: Options,
+        mut options: Options,
         inbox: UnboundedSender<Job>,
     ) -> Service {
         let shared = runtime.shared();
         Service {
+            template: options.chat.take().map(Template::new),
             tokenizer: Arc::clone(tokenizer),
             sampling: runtime.sampling().clone(),
             vocab: shared.vocab(),
@@ -90,6 +94,18 @@ impl Service {
         self.random.hash_one(self.count.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// A new id of a call: nine letters and digits, which is all that templates of Mistral take.
+    pub(crate) fn call_id(&self) -> String {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let mut left = self.random();
+        let mut digit = || {
+            let digit = DIGITS[usize::try_from(left % 36).unwrap_or(0)];
+            left /= 36;
+            char::from(digit)
+        };
+        (0..9).map(|_| digit()).collect()
+    }
+
     /// A new id that begins with `kind`.
     pub(crate) fn id(&self, kind: &str) -> String {
         format!("{kind}-{:016x}", self.random())
@@ -123,10 +139,11 @@ impl Service {
         sequences: Vec<Sequence>,
         stops: Vec<String>,
         logprobs: Option<usize>,
+        special: SpecialText,
     ) -> Result<UnboundedReceiver<News>, Refusal> {
         let (news, mut receiver) = unbounded_channel();
         let deadline = self.options.deadline.and_then(|time| Instant::now().checked_add(time));
-        let job = Job { sequences, stops, logprobs, deadline, news };
+        let job = Job { sequences, stops, logprobs, special, deadline, news };
         self.inbox.send(job).map_err(|_| Refusal::stopping())?;
         match receiver.recv().await {
             Some(News::Accepted) => Ok(receiver),

@@ -36,7 +36,13 @@ pub(crate) struct ChatChoice {
 #[derive(Debug, Serialize)]
 pub(crate) struct WholeMessage {
     pub(crate) role: &'static str,
-    pub(crate) content: String,
+    /// `null` if there are calls alone.
+    pub(crate) content: Option<String>,
+    /// What the model thought. OpenAI's API has no such field; vLLM, llama.cpp and DeepSeek have this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<ToolCall>,
     /// Always `null`: the model refuses in its text, if at all.
     pub(crate) refusal: (),
 }
@@ -62,12 +68,35 @@ pub(crate) struct ChatDelta {
 }
 
 /// What a chunk adds to a message.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<ToolCall>,
+}
+
+/// A call of a tool. A stream has each whole, in one chunk.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ToolCall {
+    /// Which of the message's calls it is; in streams alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<usize>,
+    pub(crate) id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) function: CalledFunction,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CalledFunction {
+    pub(crate) name: String,
+    /// A JSON object.
+    pub(crate) arguments: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -23,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) stops: Vec<String>,
     /// How many likely tokens are told beside each, if probabilities are wanted at all.
     pub(crate) logprobs: Option<usize>,
+    /// Whether the text has the special tokens.
+    pub(crate) special: SpecialText,
     /// When the job ends, whatever it has by then.
     pub(crate) deadline: Option<Instant>,
     pub(crate) news: UnboundedSender<News>,
@@ -228,7 +230,7 @@ impl<'t> Engine<'t> {
         for (id, index) in ids {
             let active = Active {
                 index,
-                stream: self.tokenizer.stream(SpecialText::Hidden),
+                stream: self.tokenizer.stream(job.special),
                 stops: StopStrings::new(job.stops.clone()),
                 logprobs: job.logprobs.map(LogProbs::new),
                 held: vec![],

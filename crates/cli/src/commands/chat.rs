@@ -101,7 +101,7 @@ fn ask(session: &mut Session<'_>, messages: &mut Vec<Message>, question: String)
         Stop::ContextFull => note("stopped: the context is full (a larger `--ctx` makes room)"),
         Stop::EndOfText | Stop::StopString | Stop::Interrupted => {}
     }
-    messages.push(Message { role: "assistant".to_owned(), content: answer.text.unwrap_or_default() });
+    messages.push(Message::new("assistant", answer.text.unwrap_or_default()));
     Ok(())
 }
 
@@ -138,7 +138,7 @@ fn save(messages: &[Message], file: &str) -> String {
 }
 
 fn user(content: String) -> Message {
-    Message { role: "user".to_owned(), content }
+    Message::new("user", content)
 }
 
 /// Where questions come from.
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     fn message(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned() }
+        Message::new(role, content)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use weighbridge::Checkpoint;
 use weighbridge::engine::draft::{Draft, PromptLookup};
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::{Grammar, Source};
-use weighbridge::engine::text::{EncodeOptions, Message, Tokenizer};
+use weighbridge::engine::text::{Conversation, EncodeOptions, Message, Tokenizer};
 use weighbridge::engine::{Limits, Sampled, Stats, Stop};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Runtime, RuntimeOptions, Sampler};
@@ -219,7 +219,7 @@ impl Session<'_> {
                 .map_err(|e| Failure::Other(e.diagnostics().to_string()))?
         } else {
             let mut messages = self.system();
-            messages.push(Message { role: "user".to_owned(), content: prompt.to_owned() });
+            messages.push(Message::new("user", prompt));
             self.render(&messages)?
         };
         if tokens.is_empty() {
@@ -301,7 +301,7 @@ impl Session<'_> {
 
     pub(super) fn system(&self) -> Vec<Message> {
         let content = self.args.system.iter();
-        content.map(|text| Message { role: "system".to_owned(), content: text.clone() }).collect()
+        content.map(|text| Message::new("system", text.as_str())).collect()
     }
 
     /// The conversation as the model wants to read it.
@@ -315,7 +315,7 @@ impl Session<'_> {
         let spelling = |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default();
         let around = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
         let of = self.args.chat_template.as_deref().unwrap_or(self.args.model.path());
-        let text = isolate::render(template, messages, around)
+        let text = isolate::render(template, &Conversation::new(messages.to_vec()), around)
             .map_err(|why| Failure::Other(format!("`{}`: {why}", of.display())))?;
         // The template writes its own special tokens, the first included.
         let options = EncodeOptions { add_special: false, parse_special: true };

@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{Options, Render};
+use server::{Chat, Options};
 use weighbridge::Runtime;
-use weighbridge::engine::text::{ChatTemplate, Message};
+use weighbridge::engine::text::{ChatTemplate, Conversation, ReplySyntax};
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::{AccessArgs, CacheArg, ServeArgs};
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         Bytes(memory)
     );
     note(&together);
-    let render = renderer(own.as_ref().or(runtime.template()), &runtime)?;
-    if render.is_none() {
+    let chat = chat(own.as_ref().or(runtime.template()), &runtime)?;
+    if chat.is_none() {
         note("the model has no chat template: `/v1/completions` alone continues texts");
     }
     if keys.is_empty() && !address.ip().is_loopback() {
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let page = page::page(&runtime, &options, name, &doubts, vec![report, together])?;
     let served = Options {
         names,
-        render,
+        chat,
         parallel: args.parallel,
         queue: args.queue,
         most_tokens: args.max_tokens,
@@ -116,13 +116,14 @@ fn names(args: &ServeArgs) -> Vec<String> {
 }
 
 /// Runs the template in a process of its own, for each conversation.
-fn renderer(template: Option<&ChatTemplate>, runtime: &Runtime) -> Result<Option<Arc<Render>>, Failure> {
+fn chat(template: Option<&ChatTemplate>, runtime: &Runtime) -> Result<Option<Chat>, Failure> {
     let (Some(template), Ok(tokenizer)) = (template, runtime.tokenizer()) else { return Ok(None) };
     let template =
         ChatTemplate::new(template.source()).map_err(|e| Failure::Other(e.diagnostics().to_string()))?;
     let spelling =
         |id: Option<u32>| id.and_then(|id| tokenizer.token_spelling(id)).unwrap_or_default().to_owned();
     let [bos, eos] = [spelling(tokenizer.bos()), spelling(tokenizer.eos())];
-    let render = move |messages: &[Message]| isolate::render(&template, messages, [&bos, &eos]);
-    Ok(Some(Arc::new(render)))
+    let (variables, thoughts) = (template.variables(), ReplySyntax::thoughts(template.source()));
+    let render = move |conversation: &Conversation| isolate::render(&template, conversation, [&bos, &eos]);
+    Ok(Some(Chat { render: Box::new(render), variables, thoughts }))
 }

@@ -36,6 +36,8 @@ mod resume;
 mod rules;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(all(feature = "grammar", feature = "serve"))]
+mod serve_tools;
 #[cfg(feature = "grammar")]
 mod structured;
 mod tasks;

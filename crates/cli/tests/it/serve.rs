@@ -13,7 +13,7 @@ use testkit::model;
 use crate::{NO_CACHE, stdout, weighbridge};
 
 /// A server, which ends with this.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     port: u16,
     /// What it writes after it listens.
@@ -21,7 +21,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(more: &[&str]) -> Server {
+    pub(crate) fn start(more: &[&str]) -> Server {
         let model = model("smollm2");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
             .env("WEIGHBRIDGE_CACHE", NO_CACHE)
@@ -89,13 +89,13 @@ impl Server {
         )
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let (status, _, body) = self.ask("POST", path, "", &body.to_string());
         (status, serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {body}")))
     }
 
     /// The events of a stream, without the mark of its end.
-    fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+    pub(crate) fn events(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, head, text) = self.ask("POST", path, "", &body.to_string());
         assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head} {text}");
         let mut events: Vec<&str> =
@@ -317,7 +317,7 @@ fn what_is_wrong_is_named_all_of_it() {
         "`logit_bias`: wanted token ids below 49152",
         "`temperature`: wanted a number, 0 or more, found -1",
         "`messages[0].role`: wanted `system`",
-        "`tools`: tools are not supported here",
+        "`tools[0].type`: wanted `function`",
         "`tempratur` is not supported here: did you mean `temperature`?",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");

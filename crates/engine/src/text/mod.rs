@@ -7,10 +7,12 @@
 mod bert;
 mod bpe;
 mod built;
+mod calls;
 mod carried;
 mod chat;
 mod cleanup;
 mod error;
+mod indent;
 mod json;
 mod limits;
 mod options;
@@ -18,6 +20,7 @@ mod own;
 mod pretokenize;
 #[cfg(feature = "tokenizers")]
 mod reference;
+mod reply;
 mod sentencepiece;
 mod special;
 mod spm;
@@ -32,13 +35,17 @@ mod vocabulary;
 use cleanup::cleaned;
 
 pub use built::BUILT;
+pub use calls::{Call, CallSyntax};
+#[cfg(feature = "grammar")]
+pub use calls::{CallGrammar, Wanted};
 pub use carried::{
     chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, tokenizer_files,
     tokenizer_in_lower_case, vocabulary,
 };
-pub use chat::{ChatTemplate, Message};
+pub use chat::{CallForm, ChatTemplate, Conversation, Message};
 pub use error::{Error, Note, TokenizerLoss};
 pub use options::{EncodeOptions, SpecialText};
+pub use reply::{Part, ReplyReader, ReplySyntax};
 pub use stop::StopStrings;
 pub use stream::{TextStream, TokenStream};
 pub use tokenizer::Tokenizer;

@@ -3,12 +3,17 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weighbridge_engine::text::{ChatTemplate, Message};
+use weighbridge_engine::text::{ChatTemplate, Conversation, Message};
 
 use crate::models;
 
 fn message(role: &str, content: &str) -> Message {
-    Message { role: role.to_owned(), content: content.to_owned() }
+    Message::new(role, content)
+}
+
+/// A conversation of one turn.
+fn x() -> Conversation {
+    Conversation::new(vec![message("user", "x")])
 }
 
 /// The output of `golden/tokenizer/chat.py`: prompts that Jinja2 renders from templates of real models and our own.
@@ -28,8 +33,9 @@ fn prompts_are_those_of_jinja2() {
             let messages: Vec<_> = messages
                 .map(|m| message(m["role"].as_str().unwrap(), m["content"].as_str().unwrap()))
                 .collect();
-            let add = case["add_generation_prompt"].as_bool().unwrap();
-            let found = compiled.render(&messages, add, "<s>", "</s>");
+            let add_generation_prompt = case["add_generation_prompt"].as_bool().unwrap();
+            let conversation = Conversation { add_generation_prompt, ..Conversation::new(messages) };
+            let found = compiled.render(&conversation, "<s>", "</s>");
             match case["prompt"].as_str() {
                 Some(prompt) => assert_eq!(found.unwrap(), prompt, "{name}"),
                 None => {
@@ -56,8 +62,8 @@ fn embedded(file: &str) -> String {
 #[test]
 fn the_jinja_of_real_templates_is_understood() {
     let render = |source: &str| {
-        let messages = [message("system", " S "), message("user", "a"), message("assistant", "b")];
-        ChatTemplate::new(source).unwrap().render(&messages, true, "<s>", "</s>").unwrap()
+        let messages = vec![message("system", " S "), message("user", "a"), message("assistant", "b")];
+        ChatTemplate::new(source).unwrap().render(&Conversation::new(messages), "<s>", "</s>").unwrap()
     };
     assert_eq!(
         render(
@@ -94,7 +100,7 @@ fn the_jinja_of_real_templates_is_understood() {
 #[test]
 fn a_template_may_refuse_a_conversation() {
     let template = ChatTemplate::new("{{ raise_exception('roles must alternate') }}").unwrap();
-    let error = template.render(&[message("user", "x")], true, "", "").unwrap_err();
+    let error = template.render(&x(), "", "").unwrap_err();
     assert_eq!(error.to_string(), "`chat_template`: roles must alternate (line 1)");
 }
 
@@ -107,7 +113,7 @@ fn a_template_that_does_not_end_or_grows_is_stopped() {
     for source in [endless, deep, large, wide] {
         let started = Instant::now();
         let template = ChatTemplate::new(source).unwrap();
-        let error = template.render(&[message("user", "x")], true, "", "").unwrap_err();
+        let error = template.render(&x(), "", "").unwrap_err();
         assert!(started.elapsed() < Duration::from_secs(5), "{source}: {:?} {error}", started.elapsed());
     }
 }
@@ -123,5 +129,5 @@ fn what_is_no_template_is_an_error() {
         assert!(error.contains("wants another template"), "{error}");
     }
     let template = ChatTemplate::new("{{ open('/etc/passwd') }}").unwrap();
-    assert!(template.render(&[message("user", "x")], true, "", "").is_err());
+    assert!(template.render(&x(), "", "").is_err());
 }
