@@ -11,7 +11,6 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Interval;
 use weighbridge::engine::Stop;
@@ -30,8 +29,6 @@ const SILENCE: Duration = Duration::from_secs(15);
 pub(crate) struct Answer {
     pub(crate) service: Arc<Service>,
     news: UnboundedReceiver<News>,
-    /// Given back when the answer ends.
-    _permit: OwnedSemaphorePermit,
     id: String,
     created: u64,
     /// Its sequences.
@@ -59,12 +56,11 @@ impl Answer {
     ) -> Result<Answer, Refusal> {
         let Prepared { sequences, permit } = prepared;
         let count = sequences.len();
-        let news = service.submit(sequences, common.stops, logprobs, common.special).await?;
+        let news = service.submit(sequences, permit, common.stops, logprobs, common.special).await?;
         Ok(Answer {
             id: service.id(kind),
             service: Arc::clone(service),
             news,
-            _permit: permit,
             created: now(),
             count,
             n: common.n,

@@ -39,8 +39,9 @@ pub(crate) async fn check(
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
+    let status = response.status().as_u16();
+    service.metrics.request(method.as_str(), &route, status);
     if let Some(log) = &service.options.log {
-        let status = response.status().as_u16();
         log(&format!("{method} {route} {status} {:.3} s", since.elapsed().as_secs_f64()));
     }
     response

@@ -15,6 +15,7 @@ mod error;
 mod fields;
 mod guard;
 mod listen;
+mod metrics;
 mod models;
 mod options;
 mod pages;
@@ -55,10 +56,10 @@ pub fn serve(runtime: Runtime, listener: TcpListener, options: Options) -> Resul
     let scheduler = Scheduler::new(session.kind(), bounds);
     let (inbox, jobs) = tokio::sync::mpsc::unbounded_channel();
     let service = Arc::new(service::Service::new(&runtime, &tokenizer, options, inbox));
-    let (ends, pace) = (service.ends(), Arc::clone(&service.pace));
+    let (ends, pace, metrics) = (service.ends(), Arc::clone(&service.pace), service.metrics.clone());
     let http = std::thread::Builder::new().name("http".to_owned());
     let http = http.spawn(move || listen::run(listener, service)).map_err(Error::Io)?;
     // Ends when nobody is left who could send a job.
-    work::Engine::new(runtime, scheduler, &tokenizer, ends, pace).run(jobs);
+    work::Engine::new(runtime, scheduler, &tokenizer, ends, pace, metrics).run(jobs);
     http.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -13,14 +13,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::service::Service;
-use crate::{Error, chat, completions, guard, models, pages, tokens};
+use crate::{Error, chat, completions, guard, metrics, models, pages, tokens};
 
 /// Connections at once; more wait for one of these to end.
 const CONNECTIONS: usize = 512;
 /// How long a client may take for the head of a request, and be silent between two.
 const HEAD: Duration = Duration::from_mins(1);
+/// How long a client may not read while there is something to be sent.
+const WRITE: Duration = Duration::from_mins(1);
 /// Threads that read bodies, tokenize and render templates.
 const BLOCKING: usize = 8;
 
@@ -32,6 +35,7 @@ fn router(service: &Arc<Service>) -> Router {
         .route("/v1/models/{name}", get(models::one))
         .route("/v1/chat/completions", post(chat::answer))
         .route("/v1/completions", post(completions::answer))
+        .route("/metrics", get(metrics::metrics))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .merge(pages::router())
@@ -79,11 +83,13 @@ async fn accept(listener: TcpListener, service: Arc<Service>) -> Result<(), Erro
         };
         // Tokens go out one by one.
         let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(WRITE));
         let service = TowerToHyperService::new(router.clone());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             // What a client breaks is its own loss.

@@ -76,7 +76,7 @@ pub(crate) struct Prompt {
 /// What the engine is to run.
 pub(crate) struct Prepared {
     pub(crate) sequences: Vec<Sequence>,
-    /// The right to have them: given back when the answer ends.
+    /// The right to have them: given back when the engine is done with them.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 

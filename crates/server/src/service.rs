@@ -13,6 +13,7 @@ use weighbridge::engine::grammar::Compiler;
 use weighbridge::engine::sampling::Sampling;
 use weighbridge::engine::text::{SpecialText, Tokenizer};
 
+use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::template::Template;
@@ -39,6 +40,8 @@ pub(crate) struct Service {
     pub(crate) keys: Vec<blake3::Hash>,
     /// The process was told to end.
     pub(crate) is_stopping: AtomicBool,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
     /// How fast the engine gets on.
     pub(crate) pace: Arc<Pace>,
     /// One for each sequence that runs or waits.
@@ -69,6 +72,7 @@ impl Service {
             grammars: std::sync::OnceLock::new(),
             keys: options.keys.iter().map(|key| blake3::hash(key.as_bytes())).collect(),
             is_stopping: AtomicBool::new(false),
+            metrics: Metrics::new(),
             pace: Arc::new(Pace::new(options.parallel)),
             places: Arc::new(Semaphore::new(places(&options))),
             inbox,
@@ -137,13 +141,23 @@ impl Service {
     pub(crate) async fn submit(
         &self,
         sequences: Vec<Sequence>,
+        permit: OwnedSemaphorePermit,
         stops: Vec<String>,
         logprobs: Option<usize>,
         special: SpecialText,
     ) -> Result<UnboundedReceiver<News>, Refusal> {
         let (news, mut receiver) = unbounded_channel();
         let deadline = self.options.deadline.and_then(|time| Instant::now().checked_add(time));
-        let job = Job { sequences, stops, logprobs, special, deadline, news };
+        let job = Job {
+            sequences,
+            permit: Arc::new(permit),
+            stops,
+            logprobs,
+            special,
+            since: Instant::now(),
+            deadline,
+            news,
+        };
         self.inbox.send(job).map_err(|_| Refusal::stopping())?;
         match receiver.recv().await {
             Some(News::Accepted) => Ok(receiver),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use weighbridge::engine::logprobs::LogProbs;
 use weighbridge::engine::schedule::{Event, Request, RequestId, Scheduler};
@@ -16,15 +17,21 @@ use weighbridge::engine::text::{SpecialText, StopStrings, TokenStream, Tokenizer
 use weighbridge::engine::{Sampled, Stats, Stop};
 use weighbridge::{Error, Runtime, Sampler};
 
+use crate::metrics::Metrics;
+
 /// Texts to be continued for one request.
 pub(crate) struct Job {
     pub(crate) sequences: Vec<Sequence>,
+    /// The right to have them.
+    pub(crate) permit: Arc<OwnedSemaphorePermit>,
     /// Strings that end a text.
     pub(crate) stops: Vec<String>,
     /// How many likely tokens are told beside each, if probabilities are wanted at all.
     pub(crate) logprobs: Option<usize>,
     /// Whether the text has the special tokens.
     pub(crate) special: SpecialText,
+    /// When it was given to the engine.
+    pub(crate) since: Instant,
     /// When the job ends, whatever it has by then.
     pub(crate) deadline: Option<Instant>,
     pub(crate) news: UnboundedSender<News>,
@@ -91,11 +98,18 @@ struct Active<'t> {
     deadline: Option<Instant>,
     is_late: bool,
     since: Instant,
+    /// When its last token came.
+    last: Option<Instant>,
+    metrics: Metrics,
+    /// Given back with the last sequence of the job, whether or not the client has read what it was sent.
+    _permit: Arc<OwnedSemaphorePermit>,
     news: UnboundedSender<News>,
 }
 
 impl Active<'_> {
     fn token(&mut self, sampled: Sampled<'_>) -> ControlFlow<Stop> {
+        self.metrics.token(self.last.is_none(), self.last.unwrap_or(self.since));
+        self.last = Some(Instant::now());
         if let Some(of) = &mut self.logprobs {
             let (token, top) = of.of(sampled.logits, sampled.token);
             let top = top.iter().map(|likely| (likely.token, likely.logprob)).collect();
@@ -114,6 +128,7 @@ impl Active<'_> {
     }
 
     fn ended(mut self, stats: Stats) {
+        self.metrics.ended(&stats);
         let mut text = self.stops.push(self.stream.finish()).to_owned();
         // A string may be complete with the last characters only.
         let stop = if self.stops.found().is_some() { Stop::StopString } else { stats.stop };
@@ -164,6 +179,7 @@ pub(crate) struct Engine<'t> {
     ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
     active: HashMap<RequestId, Active<'t>>,
     pace: Arc<Pace>,
+    metrics: Metrics,
     /// Positions of each.
     positions: usize,
 }
@@ -175,10 +191,11 @@ impl<'t> Engine<'t> {
         tokenizer: &'t Tokenizer,
         ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
         pace: Arc<Pace>,
+        metrics: Metrics,
     ) -> Engine<'t> {
         let positions = runtime.session().capacity();
         let active = HashMap::new();
-        Engine { runtime, scheduler, tokenizer, ends, active, pace, positions }
+        Engine { runtime, scheduler, tokenizer, ends, active, pace, metrics, positions }
     }
 
     /// Runs jobs until no more can come.
@@ -195,6 +212,7 @@ impl<'t> Engine<'t> {
             }
             self.cancel();
             self.step();
+            self.metrics.answers(self.scheduler.running(), self.scheduler.waiting());
         }
     }
 
@@ -236,7 +254,10 @@ impl<'t> Engine<'t> {
                 held: vec![],
                 deadline: job.deadline,
                 is_late: false,
-                since: Instant::now(),
+                since: job.since,
+                last: None,
+                metrics: self.metrics.clone(),
+                _permit: Arc::clone(&job.permit),
                 news: job.news.clone(),
             };
             self.active.insert(id, active);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::model;
@@ -370,9 +370,15 @@ fn keys_and_origins_are_checked() {
     assert!(!preflight("https://evil.example").contains("access-control"));
     let prompt = json!({"prompt": "canary words", "max_tokens": 2}).to_string();
     assert_eq!(server.ask("POST", "/v1/completions", "Authorization: Bearer two\r\n", &prompt).0, 200);
-    thread::sleep(Duration::from_millis(100));
-    let lines = server.lines.lock().unwrap().clone();
-    assert!(lines.contains("POST /v1/completions 200"), "{lines}");
+    let begin = Instant::now();
+    let lines = loop {
+        let lines = server.lines.lock().unwrap().clone();
+        if lines.contains("POST /v1/completions 200") {
+            break lines;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "{lines}");
+        thread::sleep(Duration::from_millis(20));
+    };
     assert!(!lines.contains("canary") && !lines.contains("Bearer") && !lines.contains("two"), "{lines}");
 }
 
@@ -467,6 +473,48 @@ fn a_full_queue_says_when_to_come_back_and_who_leaves_makes_room() {
         assert!(begin.elapsed() < Duration::from_secs(20));
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The places of answers that nobody reads come free, and figures say what there was.
+#[test]
+fn who_does_not_read_holds_no_place_and_all_is_counted() {
+    let server = Server::start(&["--parallel", "1", "--queue", "0"]);
+    let body = json!({"messages": [{"role": "user", "content": "Tell a long story."}], "temperature": 0, "max_tokens": 400,
+                      "logprobs": true, "top_logprobs": 20, "stream": true, "n": 1, "logit_bias": {"2": -100, "0": -100}})
+    .to_string();
+    let mut stream = server.connect();
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let figure = |name: &str| {
+        let (status, head, text) = server.ask("GET", "/metrics", "", "");
+        assert!(status == 200 && head.contains("openmetrics-text"), "{head} {text}");
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+    };
+    while figure("weighbridge_generated_tokens_total") < 400 {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let small = json!({"prompt": "x", "max_tokens": 2, "temperature": 0});
+    // The place comes free a moment after the last token.
+    let begin = Instant::now();
+    while server.post("/v1/completions", &small).0 != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(figure("weighbridge_generated_tokens_total"), 402);
+    assert_eq!(figure("weighbridge_time_to_first_token_seconds_count"), 2);
+    assert_eq!(figure("weighbridge_time_between_tokens_seconds_count"), 400);
+    let ok = "weighbridge_requests_total{method=\"POST\",route=\"/v1/completions\",status=\"200\"}";
+    assert_eq!(figure(ok), 1);
+    // It is counted as running until the engine has sent its end.
+    while figure("weighbridge_running_answers") > 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(stream);
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! `/metrics`: figures for Prometheus.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use weighbridge::engine::Stats;
+
+use crate::refusal::Refusal;
+use crate::service::Service;
+
+/// What is counted. Clones count together.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Registry>,
+    requests: Family<[(&'static str, String); 3], Counter>,
+    prompt_tokens: Counter,
+    cached_tokens: Counter,
+    generated_tokens: Counter,
+    first_token: Histogram,
+    next_token: Histogram,
+    running: Gauge,
+    waiting: Gauge,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("weighbridge");
+        // From 5 ms to 82 s, and from 1 ms to 8 s.
+        let [first, next] = [(0.005, 15), (0.001, 14)]
+            .map(|(least, count)| Histogram::new(exponential_buckets(least, 2.0, count)));
+        let all = Metrics {
+            registry: Arc::default(),
+            requests: Family::default(),
+            prompt_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            generated_tokens: Counter::default(),
+            first_token: first,
+            next_token: next,
+            running: Gauge::default(),
+            waiting: Gauge::default(),
+        };
+        registry.register("requests", "Requests, by the status of their answers", all.requests.clone());
+        registry.register("prompt_tokens", "Tokens of prompts", all.prompt_tokens.clone());
+        registry.register(
+            "cached_prompt_tokens",
+            "Tokens of prompts that an earlier request had run",
+            all.cached_tokens.clone(),
+        );
+        registry.register("generated_tokens", "Tokens of answers", all.generated_tokens.clone());
+        registry.register_with_unit(
+            "time_to_first_token",
+            "From the request, queue included",
+            Unit::Seconds,
+            all.first_token.clone(),
+        );
+        registry.register_with_unit(
+            "time_between_tokens",
+            "Of one answer",
+            Unit::Seconds,
+            all.next_token.clone(),
+        );
+        registry.register("running_answers", "Answers that the engine works on", all.running.clone());
+        registry.register("waiting_answers", "Answers in the queue", all.waiting.clone());
+        Metrics { registry: Arc::new(registry), ..all }
+    }
+
+    /// Counts a request that is answered, or whose stream has begun.
+    pub(crate) fn request(&self, method: &str, route: &str, status: u16) {
+        // Clients make up methods, and each would be kept.
+        let method = if ["GET", "HEAD", "OPTIONS", "POST"].contains(&method) { method } else { "other" };
+        let labels =
+            [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a token of an answer: the first one since `since`, or the next one since then.
+    pub(crate) fn token(&self, is_first: bool, since: Instant) {
+        let time = if is_first { &self.first_token } else { &self.next_token };
+        time.observe(since.elapsed().as_secs_f64());
+        self.generated_tokens.inc();
+    }
+
+    /// Counts the prompt of an answer that has ended.
+    pub(crate) fn ended(&self, stats: &Stats) {
+        self.prompt_tokens.inc_by(stats.prompt_tokens as u64);
+        self.cached_tokens.inc_by(stats.known_tokens as u64);
+    }
+
+    /// Sets how many answers there are.
+    pub(crate) fn answers(&self, running: usize, waiting: usize) {
+        self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+}
+
+pub(crate) async fn metrics(State(service): State<Arc<Service>>) -> Result<Response, Refusal> {
+    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let mut text = String::new();
+    encode(&mut text, &service.metrics.registry).map_err(|_| Refusal::failed("the figures have no text"))?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(TYPE))], text).into_response())
+}
