@@ -13,14 +13,13 @@ use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Interval;
-use weighbridge::engine::Stop;
 use weighbridge::engine::text::SpecialText;
 
 use crate::prepare::{Common, Prepared};
 use crate::refusal::Refusal;
 use crate::service::{Service, now, refusal};
-use crate::shapes::{Chunk, Head, Logprob, Usage, finish_reason};
-use crate::work::{Likely, News, Said};
+use crate::shapes::{Head, Logprob, Usage};
+use crate::work::{Ending, Likely, News, Said};
 
 /// A stream that has nothing to say says so, lest somebody between takes it for dead.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -29,20 +28,26 @@ const SILENCE: Duration = Duration::from_secs(15);
 pub(crate) struct Answer {
     pub(crate) service: Arc<Service>,
     news: UnboundedReceiver<News>,
-    id: String,
-    created: u64,
+    pub(crate) id: String,
+    pub(crate) created: u64,
     /// Its sequences.
-    count: usize,
+    pub(crate) count: usize,
     /// Sequences of each prompt.
     n: usize,
-    include_usage: bool,
 }
 
 /// A text that is complete.
 pub(crate) struct Whole {
     pub(crate) text: String,
     pub(crate) tokens: Vec<Likely>,
-    pub(crate) stop: Stop,
+    pub(crate) ending: Ending,
+}
+
+impl Whole {
+    /// An empty one.
+    pub(crate) fn new() -> Whole {
+        Whole { text: String::new(), tokens: vec![], ending: Ending::default() }
+    }
 }
 
 impl Answer {
@@ -64,7 +69,6 @@ impl Answer {
             created: now(),
             count,
             n: common.n,
-            include_usage: common.include_usage,
         })
     }
 
@@ -75,22 +79,21 @@ impl Answer {
 
     /// Waits for all texts.
     pub(crate) async fn whole(&mut self) -> Result<(Vec<Whole>, Usage), Refusal> {
-        let open = || Whole { text: String::new(), tokens: vec![], stop: Stop::Interrupted };
-        let mut texts: Vec<Whole> = (0..self.count).map(|_| open()).collect();
+        let mut texts: Vec<Whole> = (0..self.count).map(|_| Whole::new()).collect();
         let (mut usage, mut left) = (Usage::default(), self.count);
         while left > 0 {
             let (index, said, ended) = match self.news.recv().await {
                 Some(News::Said { index, said }) => (index, said, None),
-                Some(News::Ended { index, said, stop, stats }) => (index, said, Some((stop, stats))),
+                Some(News::Ended { index, said, ending, stats }) => (index, said, Some((ending, stats))),
                 Some(other) => return Err(refusal(other)),
                 None => return Err(Refusal::failed("the engine has ended")),
             };
             let Some(text) = texts.get_mut(index) else { continue };
             text.text.push_str(&said.text);
             text.tokens.extend(said.tokens);
-            if let Some((stop, stats)) = ended {
+            if let Some((ending, stats)) = ended {
                 usage.add(&stats, index % self.n == 0);
-                text.stop = stop;
+                text.ending = ending;
                 left -= 1;
             }
         }
@@ -98,18 +101,18 @@ impl Answer {
     }
 
     /// Sends pieces as they come.
-    pub(crate) fn stream<S: Shape>(self, shape: S) -> Response {
+    pub(crate) fn stream(self, shape: impl Pieces) -> Response {
         let mut silence = tokio::time::interval(SILENCE);
         silence.reset();
-        let mut events = Events {
+        let mut events = Stream {
             usage: Usage::default(),
             left: self.count,
-            ready: String::new(),
+            ready: Events(String::new()),
             silence,
             answer: self,
             shape,
         };
-        events.begin();
+        events.shape.begin(&mut events.ready);
         let headers = [
             (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
             (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -121,93 +124,83 @@ impl Answer {
 }
 
 /// How the pieces of a stream look.
-pub(crate) trait Shape: Send + Unpin + 'static {
-    /// What a chunk has of one sequence.
-    type Choice: Serialize;
-    /// The field `object` of a chunk.
-    const OBJECT: &'static str;
+pub(crate) trait Pieces: Send + Unpin + 'static {
+    /// What comes before all else.
+    fn begin(&mut self, events: &mut Events);
 
-    /// What comes before all pieces of sequence `index`.
-    fn begin(&mut self, index: usize) -> Option<Self::Choice>;
+    /// A piece of sequence `index`; `end` says why it is the last.
+    fn piece(&mut self, index: usize, said: Said, end: Option<&Ending>, events: &mut Events);
 
-    /// A piece of sequence `index`; `finish` says why it is the last.
-    /// None: nothing of it is certain yet. More than one: what clients expect apart.
-    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Vec<Self::Choice>;
+    /// What comes after all pieces.
+    fn end(&mut self, usage: Usage, events: &mut Events);
+
+    /// The answer broke off.
+    fn failed(&mut self, why: &Refusal, events: &mut Events);
+}
+
+/// Events that are not sent yet.
+pub(crate) struct Events(String);
+
+impl Events {
+    /// Adds an event.
+    pub(crate) fn add(&mut self, data: &impl Serialize) {
+        if let Ok(json) = serde_json::to_string(data) {
+            self.text(&json);
+        }
+    }
+
+    /// Adds an event that has a name.
+    pub(crate) fn named(&mut self, name: &str, data: &impl Serialize) {
+        self.0.push_str("event: ");
+        self.0.push_str(name);
+        self.0.push('\n');
+        self.add(data);
+    }
+
+    /// Adds an event that is a text on one line.
+    pub(crate) fn text(&mut self, data: &str) {
+        self.0.push_str("data: ");
+        self.0.push_str(data);
+        self.0.push_str("\n\n");
+    }
 }
 
 /// The body of a stream.
-struct Events<S> {
+struct Stream<S> {
     answer: Answer,
     shape: S,
     usage: Usage,
     /// Sequences that go on.
     left: usize,
-    /// Events that are not sent yet.
-    ready: String,
+    ready: Events,
     silence: Interval,
 }
 
-impl<S: Shape> Events<S> {
-    fn begin(&mut self) {
-        for index in 0..self.answer.count {
-            if let Some(choice) = self.shape.begin(index) {
-                self.chunk(vec![choice], None);
-            }
-        }
-    }
-
-    /// Adds an event.
-    fn event(&mut self, data: &impl Serialize) {
-        if let Ok(json) = serde_json::to_string(data) {
-            self.ready.push_str("data: ");
-            self.ready.push_str(&json);
-            self.ready.push_str("\n\n");
-        }
-    }
-
-    fn chunk(&mut self, choices: Vec<S::Choice>, usage: Option<Usage>) {
-        let usage = self.answer.include_usage.then_some(usage);
-        let Answer { id, created, service, .. } = &self.answer;
-        let (id, service) = (id.clone(), Arc::clone(service));
-        let head = Head { id: &id, object: S::OBJECT, created: *created, model: service.name() };
-        self.event(&Chunk { head, choices, usage });
-    }
-
-    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) {
-        for choice in self.shape.piece(index, said, finish) {
-            self.chunk(vec![choice], None);
-        }
-    }
-
+impl<S: Pieces> Stream<S> {
     fn take(&mut self, news: Option<News>) {
         match news {
-            Some(News::Said { index, said }) => {
-                self.piece(index, said, None);
-            }
-            Some(News::Ended { index, said, stop, stats }) => {
+            Some(News::Said { index, said }) => self.shape.piece(index, said, None, &mut self.ready),
+            Some(News::Ended { index, said, ending, stats }) => {
                 if !said.text.is_empty() || !said.tokens.is_empty() {
-                    self.piece(index, said, None);
+                    self.shape.piece(index, said, None, &mut self.ready);
                 }
-                self.piece(index, Said::default(), Some(finish_reason(stop)));
+                self.shape.piece(index, Said::default(), Some(&ending), &mut self.ready);
                 self.usage.add(&stats, index % self.answer.n == 0);
                 self.left -= 1;
                 if self.left == 0 {
-                    if self.answer.include_usage {
-                        self.chunk(vec![], Some(self.usage));
-                    }
-                    self.ready.push_str("data: [DONE]\n\n");
+                    self.shape.end(self.usage, &mut self.ready);
                 }
             }
             other => {
                 let why = other.map_or_else(|| Refusal::failed("the engine has ended"), refusal);
-                self.event(&why.json());
+                self.shape.failed(&why, &mut self.ready);
                 self.left = 0;
             }
         }
     }
 }
 
-impl<S: Shape> hyper::body::Body for Events<S> {
+impl<S: Pieces> hyper::body::Body for Stream<S> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -216,18 +209,20 @@ impl<S: Shape> hyper::body::Body for Events<S> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        while this.ready.is_empty() {
+        while this.ready.0.is_empty() {
             if this.left == 0 {
                 return Poll::Ready(None);
             }
             match this.answer.news.poll_recv(context) {
                 Poll::Ready(news) => this.take(news),
-                Poll::Pending if this.silence.poll_tick(context).is_ready() => this.ready.push_str(": \n\n"),
+                Poll::Pending if this.silence.poll_tick(context).is_ready() => {
+                    this.ready.0.push_str(": \n\n");
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
         this.silence.reset();
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from(std::mem::take(&mut this.ready))))))
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(std::mem::take(&mut this.ready.0))))))
     }
 }
 

@@ -6,19 +6,21 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
-use weighbridge::engine::text::{Conversation, EncodeOptions, Message};
+use weighbridge::engine::text::Message;
 
-use crate::answer::{Answer, Shape, Whole, logprob};
+use crate::answer::{Answer, Whole, logprob};
+use crate::asked::{Asked, Ready};
+use crate::chunks::{self, Shape};
 use crate::fields::Fields;
 use crate::guard::body;
-use crate::prepare::{Common, Form, Prompt, aside};
+use crate::prepare::{Common, templated};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::service::Service;
 use crate::shapes::{
     ChatChoice, ChatCompletion, ChatDelta, ChatLogprob, ChatLogprobs, Delta, WholeMessage, finish_reason,
 };
-use crate::template::{Template, special_text};
+use crate::template::Template;
 use crate::tools::{Tools, calls};
 use crate::work::{Likely, Said};
 
@@ -28,10 +30,10 @@ pub(crate) async fn answer(
 ) -> Result<Response, Refusal> {
     let body = body(&service, request).await?;
     let own = Arc::clone(&service);
-    let (common, logprobs, prepared, reply) = aside(move || {
+    let (logprobs, ready) = templated(&service, move || {
         let service = own;
         let mut fields = Fields::of_body(&body)?;
-        let mut common = Common::read(&mut fields, &service);
+        let common = Common::read(&mut fields, &service);
         let messages = messages(&mut fields);
         let logprobs = logprobs(&mut fields);
         let tools = Tools::read(&mut fields, service.template.as_ref());
@@ -41,39 +43,16 @@ pub(crate) async fn answer(
         }
         unsupported(&mut fields);
         fields.end()?;
-        common.check_model(&service)?;
-        let Some(template) = &service.template else {
-            let message = "the model has no chat template: `/v1/completions` continues a text";
-            return Err(Refusal::wrong(message));
-        };
-        let syntax = template.reply(!tools.list.is_empty());
-        common.special = special_text(&syntax, &service.tokenizer);
-        let conversation = Conversation {
-            tools: tools.list.clone(),
-            variables,
-            form: template.form(),
-            ..Conversation::new(messages)
-        };
-        let mut is_thinking = false;
-        let prepared = common.prepare(&service, 1, usize::MAX, "messages", || {
-            let text =
-                template.render(&conversation).map_err(|why| Refusal::wrong(format!("`messages`: {why}")))?;
-            is_thinking = syntax.is_thinking(&text);
-            let form = form(&service, template, &tools, is_thinking);
-            // The template writes its own special tokens, the first included.
-            let options = EncodeOptions { add_special: false, parse_special: true };
-            let tokens = service.tokenizer.encode(&text, options);
-            Ok(vec![Prompt { tokens: tokens.map_err(|error| Refusal::wrong(error.to_string()))?, form }])
-        })?;
-        Ok((common, logprobs, prepared, Reply::new(syntax, is_thinking, tools.list)))
+        Ok((logprobs, Asked { common, messages, tools, variables }.prepare(&service)?))
     })
     .await?;
-    let (stream, n) = (common.stream, common.n);
+    let Ready { common, prepared, reply } = ready;
+    let (stream, include_usage, n) = (common.stream, common.include_usage, common.n);
     let mut answer = Answer::begin(&service, prepared, common, logprobs, "chatcmpl").await?;
     let replies = vec![reply; n];
     let mut shape = Chat { service, wants_logprobs: logprobs.is_some(), replies };
     if stream {
-        return Ok(answer.stream(shape));
+        return Ok(chunks::stream(answer, include_usage, shape));
     }
     let (texts, usage) = answer.whole().await?;
     let choices = texts.into_iter().enumerate().map(|(index, whole)| shape.whole(index, whole)).collect();
@@ -188,33 +167,6 @@ fn unsupported(fields: &mut Fields) {
     fields.only("modalities", &[json!(["text"])], "wanted [\"text\"]");
 }
 
-/// The form of an answer that may or must call tools.
-#[cfg(feature = "grammar")]
-fn form(service: &Service, template: &Template, tools: &Tools, is_thinking: bool) -> Option<Form> {
-    use weighbridge::engine::grammar::Source;
-    use weighbridge::engine::text::{CallGrammar, Wanted};
-    let reply = template.reply(true);
-    let syntax = reply.calls.filter(|_| !tools.list.is_empty())?;
-    let form = CallGrammar {
-        tools: &tools.list,
-        wanted: if tools.is_required { Wanted::Some } else { Wanted::Any },
-        is_single: tools.is_single,
-        thoughts: reply.thoughts,
-        is_thinking,
-    };
-    Some(Form {
-        source: Source::Lark(syntax.grammar(&form, &service.tokenizer)),
-        is_strict: tools.is_strict,
-        is_optional: !tools.is_required && !tools.is_strict,
-    })
-}
-
-/// No answer of this build keeps to a form.
-#[cfg(not(feature = "grammar"))]
-fn form(_: &Service, _: &Template, _: &Tools, _: bool) -> Option<Form> {
-    None
-}
-
 struct Chat {
     service: Arc<Service>,
     wants_logprobs: bool,
@@ -243,7 +195,7 @@ impl Chat {
             reasoning_content: None,
             tool_calls: vec![],
         };
-        let mut finish = finish_reason(whole.stop);
+        let mut finish = finish_reason(whole.ending.stop);
         if let Some(reply) = self.replies.get_mut(index) {
             let ids = |service: &Service| service.call_id();
             for delta in

@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use weighbridge::engine::text::{EncodeOptions, SpecialText};
 
-use crate::answer::{Answer, Shape, Whole, logprob};
+use crate::answer::{Answer, Whole, logprob};
+use crate::chunks::{self, Shape};
 use crate::fields::Fields;
 use crate::guard::body;
 use crate::prepare::{Common, Prompt, aside, ids};
@@ -58,19 +59,19 @@ pub(crate) async fn answer(
         Ok((common, logprobs, prepared, echoes?))
     })
     .await?;
-    let (stream, n) = (common.stream, common.n);
+    let (stream, include_usage, n) = (common.stream, common.include_usage, common.n);
     let mut answer = Answer::begin(&service, prepared, common, logprobs, "cmpl").await?;
     let count = echoes.len().max(1) * n;
     let mut shape =
         Text { service, wants_logprobs: logprobs.is_some(), echoes, n, offsets: Vec::with_capacity(count) };
     if stream {
-        return Ok(answer.stream(shape));
+        return Ok(chunks::stream(answer, include_usage, shape));
     }
     let (texts, usage) = answer.whole().await?;
     let choice = |(index, whole): (usize, Whole)| {
         let begin = shape.echo(index).unwrap_or_default();
         let said = Said { text: whole.text, tokens: whole.tokens };
-        let mut choice = shape.choice(index, said, Some(finish_reason(whole.stop)));
+        let mut choice = shape.choice(index, said, Some(finish_reason(whole.ending.stop)));
         choice.text.insert_str(0, &begin);
         choice
     };
@@ -109,7 +110,7 @@ fn encode(service: &Service, prompt: &Given) -> Result<Vec<u32>, Refusal> {
         Given::Ids(ids) => Ok(ids.clone()),
         Given::Text(text) => {
             let options = EncodeOptions { add_special: true, parse_special: false };
-            service.tokenizer.encode(text, options).map_err(|error| Refusal::wrong(error.to_string()))
+            service.encode("prompt", text, options)
         }
     }
 }

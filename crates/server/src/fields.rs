@@ -3,7 +3,10 @@
 use serde_json::{Map, Value};
 use weighbridge::tensor::nearest;
 
-use crate::refusal::{Problem, Refusal};
+use crate::refusal::{Problem, Problems, Refusal};
+
+/// Entries of a list of objects at most.
+const ENTRIES: usize = 1 << 14;
 
 /// The fields of an object that have not been read, and what is wrong with those that have.
 pub(crate) struct Fields {
@@ -12,7 +15,7 @@ pub(crate) struct Fields {
     path: String,
     /// The names that were asked for.
     known: Vec<&'static str>,
-    problems: Vec<Problem>,
+    problems: Problems,
 }
 
 impl Fields {
@@ -26,11 +29,14 @@ impl Fields {
     }
 
     fn new(left: Map<String, Value>, path: String) -> Fields {
-        Fields { left, path, known: vec![], problems: vec![] }
+        Fields { left, path, known: vec![], problems: Problems::default() }
     }
 
     /// Names a problem of the field `name`.
     pub(crate) fn problem(&mut self, name: &str, message: &str) {
+        if !self.problems.has_room() {
+            return self.problems.count(1);
+        }
         let param = format!("{}{name}", self.path);
         self.problems.push(Problem { message: format!("`{param}`: {message}"), param: Some(param) });
     }
@@ -41,6 +47,9 @@ impl Fields {
     }
 
     fn wanted(&mut self, name: &str, wanted: &str, found: &Value) {
+        if !self.problems.has_room() {
+            return self.problems.count(1);
+        }
         let shown: String = found.to_string().chars().take(60).collect();
         self.problem(name, &format!("wanted {wanted}, found {shown}"));
     }
@@ -122,19 +131,28 @@ impl Fields {
             self.problem(name, "wanted a list of objects");
             return None;
         };
+        Some(self.inner(name, list))
+    }
+
+    /// The objects of a list that is in the field `name`; give each back with [`Fields::join`].
+    pub(crate) fn inner(&mut self, name: &str, list: Vec<Value>) -> Vec<Fields> {
         let mut all = Vec::new();
+        if list.len() > ENTRIES {
+            self.problem(name, &format!("wanted at most {ENTRIES} entries"));
+            return all;
+        }
         for (i, value) in list.into_iter().enumerate() {
             match value {
                 Value::Object(left) => all.push(Fields::new(left, format!("{}{name}[{i}].", self.path))),
                 other => self.wanted(&format!("{name}[{i}]"), "an object", &other),
             }
         }
-        Some(all)
+        all
     }
 
     /// Takes the problems of an object inside this one, all of whose known fields were read.
     pub(crate) fn join(&mut self, inner: Fields) {
-        self.problems.extend(inner.finish());
+        self.problems.add(inner.finish());
     }
 
     /// Fields that change nothing here, whatever they hold: the documentation lists them.
@@ -154,8 +172,12 @@ impl Fields {
     }
 
     /// All problems, those of fields that nobody asked for included.
-    fn finish(mut self) -> Vec<Problem> {
+    fn finish(mut self) -> Problems {
         for name in std::mem::take(&mut self.left).keys() {
+            if !self.problems.has_room() {
+                self.problems.count(1);
+                continue;
+            }
             let near = nearest(name, self.known.iter().copied().filter(|_| name.len() <= 64));
             let hint = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
             let shown: String = name.chars().take(60).collect();
@@ -174,7 +196,7 @@ impl Fields {
     /// If anything is wrong with it: all of that.
     pub(crate) fn end(self) -> Result<(), Refusal> {
         let problems = self.finish();
-        if problems.is_empty() { Ok(()) } else { Err(Refusal::of_fields(problems)) }
+        if problems.is_empty() { Ok(()) } else { Err(Refusal::of_problems(problems)) }
     }
 }
 
@@ -240,6 +262,25 @@ mod tests {
                       `nothing` is not supported here";
         assert_eq!(said, wanted);
         assert_eq!(error["error"]["param"], "temperature");
+    }
+
+    #[test]
+    fn of_many_problems_some_are_listed_and_all_are_counted() {
+        let mut fields = body(&format!("{{\"list\": [{}{{\"a\": 1, \"b\": 2}}]}}", "{}, 5, ".repeat(1000)));
+        for mut inner in fields.objects("list").unwrap() {
+            if inner.flag("needed").is_none() {
+                inner.problem("needed", "wanted true or false");
+            }
+            fields.join(inner);
+        }
+        let error = fields.end().unwrap_err().json();
+        assert_eq!(error["error"]["problems"].as_array().unwrap().len(), 20);
+        let said = error["error"]["message"].as_str().unwrap();
+        assert!(said.ends_with("and 1983 more problems"), "{said}");
+        let mut fields = body(&format!("{{\"list\": [{}{{}}]}}", "{}, ".repeat(20_000)));
+        assert!(fields.objects("list").unwrap().is_empty());
+        let said = fields.end().unwrap_err().json()["error"]["message"].as_str().unwrap().to_owned();
+        assert_eq!(said, "`list`: wanted at most 16384 entries");
     }
 
     #[test]

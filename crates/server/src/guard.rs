@@ -1,15 +1,18 @@
 //! What a request passes before it reaches a route: the host that it names, the origin, the key.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
+use hyper::body::Body as _;
 
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -53,9 +56,14 @@ fn passed(service: &Service, request: &Request, route: &str) -> Result<(), Refus
         return Err(Refusal::stopping());
     }
     let headers = request.headers();
-    let named = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let named = named.or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str));
-    if !is_own_host(named.unwrap_or_default(), &service.options.hosts) {
+    // A target with a host of its own wins over the header; both must be meant.
+    let mut named: Vec<&str> =
+        headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+    if named.len() > 1 {
+        return Err(Refusal::http(StatusCode::BAD_REQUEST, "there is more than one header `Host`"));
+    }
+    named.extend(request.uri().authority().map(axum::http::uri::Authority::as_str));
+    if named.is_empty() || !named.iter().all(|host| is_own_host(host, &service.options.hosts)) {
         return Err(Refusal::http(
             StatusCode::MISDIRECTED_REQUEST,
             "the header `Host` names another server than this one",
@@ -79,10 +87,13 @@ fn is_open(route: &str) -> bool {
 ///
 /// A page that has its own name point here (DNS rebinding) sends that name: an address, or `localhost`, it cannot.
 fn is_own_host(named: &str, hosts: &[String]) -> bool {
-    let name = match named.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
-        None => named.split_once(':').map_or(named, |(name, _)| name),
+    let (name, port) = match named.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or((rest, "?")),
+        None => named.find(':').map_or((named, ""), |at| named.split_at(at)),
     };
+    if !port.strip_prefix(':').unwrap_or(port).bytes().all(|b| b.is_ascii_digit()) {
+        return false;
+    }
     let name = name.trim_end_matches('.');
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok()
@@ -98,11 +109,11 @@ pub(crate) fn has_key(service: &Service, headers: &HeaderMap) -> bool {
     let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
     let key = match given.split_at_checked(7) {
         Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => key,
-        _ => b"",
+        // As clients of Anthropic's API send it.
+        _ => headers.get("x-api-key").map_or(&b""[..], HeaderValue::as_bytes),
     };
     let given = blake3::hash(key.trim_ascii());
-    // All are compared, whichever it is.
-    // Each key, whichever is right.
+    // All are compared, whichever is right.
     service.keys.iter().filter(|key| **key == given).count() > 0
 }
 
@@ -150,11 +161,21 @@ pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, R
     if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > most as u64) {
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY, to_bytes(request.into_body(), most)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(Refusal::http(StatusCode::REQUEST_TIMEOUT, "the body takes too long to come")),
-    }
+    let read = async {
+        let (mut body, mut bytes) = (request.into_body(), vec![]);
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            let broken =
+                |_| Refusal::http(StatusCode::BAD_REQUEST, "the body breaks off, or its chunks are broken");
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            if data.len() > most - bytes.len() {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(Bytes::from(bytes))
+    };
+    let late = |_| Refusal::http(StatusCode::REQUEST_TIMEOUT, "the body takes too long to come");
+    tokio::time::timeout(BODY, read).await.map_err(late)?
 }
 
 pub(crate) async fn no_route() -> Refusal {

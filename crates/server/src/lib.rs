@@ -9,12 +9,15 @@
 //! [`serve`] runs until the process is told to end (SIGTERM, Ctrl-C); then it takes no more requests, and finishes those it has.
 
 mod answer;
+mod asked;
 mod chat;
+mod chunks;
 mod completions;
 mod error;
 mod fields;
 mod guard;
 mod listen;
+mod messages;
 mod metrics;
 mod models;
 mod options;

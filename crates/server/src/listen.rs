@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::service::Service;
-use crate::{Error, chat, completions, guard, metrics, models, pages, tokens};
+use crate::{Error, chat, completions, guard, messages, metrics, models, pages, tokens};
 
 /// Connections at once; more wait for one of these to end.
 const CONNECTIONS: usize = 512;
@@ -31,6 +31,8 @@ const BLOCKING: usize = 8;
 fn router(service: &Arc<Service>) -> Router {
     Router::new()
         .route("/health", get(models::health))
+        .route("/v1/messages", post(messages::answer))
+        .route("/v1/messages/count_tokens", post(messages::count))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::one))
         .route("/v1/chat/completions", post(chat::answer))

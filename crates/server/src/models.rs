@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -22,8 +23,9 @@ pub(crate) async fn list(State(service): State<Arc<Service>>) -> Response {
 
 pub(crate) async fn one(
     State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
+    let Path(name) = name.map_err(|_| Refusal::wrong("the name of the model is not UTF-8"))?;
     is_served(&service, &name)?;
     Ok(Json(model(&service, &name)).into_response())
 }

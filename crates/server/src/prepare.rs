@@ -111,6 +111,40 @@ impl Common {
         }
     }
 
+    /// Reads the fields of a request to Anthropic's API.
+    pub(crate) fn of_messages(fields: &mut Fields, service: &Service) -> Common {
+        let most =
+            service.options.most_tokens.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX));
+        let tokens = fields.whole("max_tokens", 1, most);
+        if tokens.is_none() && !fields.has_problems() {
+            fields.problem("max_tokens", "wanted the tokens that the answer may have");
+        }
+        let stops = fields.texts("stop_sequences", STOPS.0, STOPS.1);
+        let random = service.random();
+        Common {
+            tokens: tokens.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            stops: stops.unwrap_or_else(|| service.sampling.stop_strings.clone()),
+            stream: fields.flag("stream").unwrap_or(false),
+            options: sampling::options(fields, &service.sampling, &service.tokenizer, service.vocab, random),
+            ..Common::only(fields.text("model"), service)
+        }
+    }
+
+    /// What a request has that names a model and no more.
+    pub(crate) fn only(model: Option<String>, service: &Service) -> Common {
+        Common {
+            model,
+            n: 1,
+            stops: vec![],
+            tokens: None,
+            stream: false,
+            include_usage: false,
+            options: service.sampling.over(SamplerOptions::default()),
+            form: None,
+            special: SpecialText::Hidden,
+        }
+    }
+
     /// Whether the request says which form an answer has.
     pub(crate) fn has_form(&self) -> bool {
         self.form.is_some()
@@ -247,6 +281,15 @@ pub(crate) async fn aside<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     let ran = tokio::task::spawn_blocking(run).await;
     ran.unwrap_or_else(|_| Err(Refusal::failed("the request could not be read")))
+}
+
+/// The same for what runs a template.
+pub(crate) async fn templated<T: Send + 'static>(
+    service: &Service,
+    run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let _turn = service.templates.acquire().await;
+    aside(run).await
 }
 
 /// A list of token ids below `vocab`.

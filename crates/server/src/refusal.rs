@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use weighbridge::tensor::counted;
 
 /// Problems that are listed at most.
 const LISTED: usize = 20;
@@ -18,20 +19,57 @@ pub(crate) struct Problem {
     pub(crate) message: String,
 }
 
+/// What is wrong with a request: as much of it as is listed, and how much more there is. A body may have millions of problems.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problems {
+    listed: Vec<Problem>,
+    more: usize,
+}
+
+impl Problems {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// Whether another one would be listed.
+    pub(crate) fn has_room(&self) -> bool {
+        self.listed.len() < LISTED
+    }
+
+    /// Counts `more` that are not listed.
+    pub(crate) fn count(&mut self, more: usize) {
+        self.more += more;
+    }
+
+    pub(crate) fn push(&mut self, problem: Problem) {
+        if self.has_room() {
+            self.listed.push(problem);
+        } else {
+            self.count(1);
+        }
+    }
+
+    /// Adds those of `others`.
+    pub(crate) fn add(&mut self, others: Problems) {
+        others.listed.into_iter().for_each(|problem| self.push(problem));
+        self.count(others.more);
+    }
+}
+
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
-    problems: Vec<Problem>,
+    problems: Problems,
     /// Seconds after which it may be tried again.
     retry_after: Option<u64>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: String) -> Refusal {
-        let problems = vec![Problem { param: None, message }];
+        let problems = Problems { listed: vec![Problem { param: None, message }], more: 0 };
         Refusal { status, kind, code, problems, retry_after: None }
     }
 
@@ -41,22 +79,26 @@ impl Refusal {
     }
 
     /// The same, for every one of `problems`.
-    pub(crate) fn of_fields(problems: Vec<Problem>) -> Refusal {
+    pub(crate) fn of_problems(problems: Problems) -> Refusal {
         let status = StatusCode::BAD_REQUEST;
         Refusal { status, kind: INVALID, code: None, problems, retry_after: None }
     }
 
+    fn of_problem(problem: Problem) -> Refusal {
+        Refusal::of_problems(Problems { listed: vec![problem], more: 0 })
+    }
+
     /// The prompt does not fit.
     pub(crate) fn too_long(param: &str, message: String) -> Refusal {
-        let problems = vec![Problem { param: Some(param.to_owned()), message }];
-        Refusal { code: Some("context_length_exceeded"), ..Refusal::of_fields(problems) }
+        let problem = Problem { param: Some(param.to_owned()), message };
+        Refusal { code: Some("context_length_exceeded"), ..Refusal::of_problem(problem) }
     }
 
     /// Another model than the one that is served.
     pub(crate) fn no_model(message: String) -> Refusal {
-        let problems = vec![Problem { param: Some("model".to_owned()), message }];
+        let problem = Problem { param: Some("model".to_owned()), message };
         let code = Some("model_not_found");
-        Refusal { status: StatusCode::NOT_FOUND, code, ..Refusal::of_fields(problems) }
+        Refusal { status: StatusCode::NOT_FOUND, code, ..Refusal::of_problem(problem) }
     }
 
     /// The request is wrong as HTTP.
@@ -97,18 +139,19 @@ impl Refusal {
 
     /// The error object.
     pub(crate) fn json(&self) -> Value {
-        let shown = &self.problems[..self.problems.len().min(LISTED)];
-        let mut lines: Vec<String> = shown.iter().map(|problem| problem.message.clone()).collect();
-        if self.problems.len() > LISTED {
-            lines.push(format!("and {} more problems", self.problems.len() - LISTED));
+        let Problems { listed, more } = &self.problems;
+        let mut lines: Vec<String> = listed.iter().map(|problem| problem.message.clone()).collect();
+        if *more > 0 {
+            lines.push(format!("and {}", counted(*more, "more problem")));
         }
         let problem = |p: &Problem| json!({"param": p.param, "message": p.message});
-        json!({"error": {
+        // `type` is for clients of Anthropic's API, which has the error in the same place.
+        json!({"type": "error", "error": {
             "message": lines.join("\n"),
             "type": self.kind,
-            "param": shown.first().and_then(|problem| problem.param.as_deref()),
+            "param": listed.first().and_then(|problem| problem.param.as_deref()),
             "code": self.code,
-            "problems": shown.iter().map(problem).collect::<Vec<_>>(),
+            "problems": listed.iter().map(problem).collect::<Vec<_>>(),
         }})
     }
 }

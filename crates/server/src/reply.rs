@@ -35,6 +35,11 @@ impl Reply {
         if self.calls > 0 && reason == "stop" { "tool_calls" } else { reason }
     }
 
+    /// Whether it has calls so far.
+    pub(crate) fn has_calls(&self) -> bool {
+        self.calls > 0
+    }
+
     fn deltas(&mut self, parts: Vec<Part>, mut id: impl FnMut() -> String) -> Vec<Delta> {
         let mut delta = |part| match part {
             Part::Text(text) => Delta { content: Some(text), ..Delta::default() },

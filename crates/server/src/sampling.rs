@@ -9,6 +9,11 @@ use crate::fields::{Fields, narrow};
 /// Sequence breakers of DRY at most, and bytes of each: the vocabulary is searched for every one.
 const BREAKERS: (usize, usize) = (16, 64);
 
+/// The size of a bias and of a penalty at most: more would leave no number that is one.
+const BIAS: f32 = 1e4;
+/// The least temperature that is not 0: less would too.
+const COLD: f32 = 1e-4;
+
 /// Reads the sampler's options from `fields`; what they leave open is as the model wants it.
 ///
 /// `random` is the seed of a request without one.
@@ -19,6 +24,7 @@ pub(crate) fn options(
     vocab: usize,
     random: u64,
 ) -> SamplerOptions {
+    const PENALTY: &str = "a number from -10000 to 10000";
     const PART: &str = "a number from 0 to 1";
     let part = |x: f32| (0.0..=1.0).contains(&x);
     // 0 leaves the most likely token alone, as the smallest number above it does.
@@ -37,10 +43,10 @@ pub(crate) fn options(
         bias: [own.bias, bias(fields, vocab)].concat(),
         penalties: Penalties {
             repeat: fields
-                .number("repeat_penalty", "a number above 0", |x| x > 0.0 && (1.0 / x).is_finite())
+                .number("repeat_penalty", "a number from 0.01 to 100", |x| (0.01..=100.0).contains(&x))
                 .unwrap_or(own.penalties.repeat),
-            presence: fields.number("presence_penalty", "a number", |_| true).unwrap_or(0.0),
-            frequency: fields.number("frequency_penalty", "a number", |_| true).unwrap_or(0.0),
+            presence: fields.number("presence_penalty", PENALTY, |x| x.abs() <= BIAS).unwrap_or(0.0),
+            frequency: fields.number("frequency_penalty", PENALTY, |x| x.abs() <= BIAS).unwrap_or(0.0),
             last: last(fields, "repeat_last_n").unwrap_or(own.penalties.last),
         },
         dry: dry(fields, own.dry, tokenizer),
@@ -54,7 +60,7 @@ pub(crate) fn options(
         },
         temperature: fields
             .number("temperature", "a number, 0 or more", |x| x >= 0.0)
-            .unwrap_or(own.temperature),
+            .map_or(own.temperature, |x| if x > 0.0 { x.max(COLD) } else { x }),
         mirostat: version.map_or(own.mirostat.is_some(), |version| version == 2).then_some(mirostat),
         // Any whole number is a seed: those below 0 by their bits.
         seed: fields.whole("seed", i64::MIN, i64::MAX).map_or(random, i64::cast_unsigned),
@@ -68,11 +74,13 @@ fn last(fields: &mut Fields, name: &'static str) -> Option<usize> {
 
 /// What is added to the logits of which tokens: `{"15043": 1.5}`.
 fn bias(fields: &mut Fields, vocab: usize) -> Vec<(u32, f32)> {
-    let wanted = format!("wanted token ids below {vocab} with numbers, as in {{\"15\": -100}}");
+    let wanted =
+        format!("wanted token ids below {vocab} with numbers from -{BIAS} to {BIAS}, as in {{\"15\": -100}}");
     let Some(value) = fields.value("logit_bias") else { return vec![] };
     let pair = |(token, bias): (&String, &serde_json::Value)| {
-        let token = token.parse::<u32>().ok().filter(|token| (*token as usize) < vocab)?;
-        Some((token, narrow(bias)?))
+        // One way to write a number, lest a token come twice.
+        let id = token.parse::<u32>().ok().filter(|id| (*id as usize) < vocab && id.to_string() == *token)?;
+        Some((id, narrow(bias).filter(|bias| bias.abs() <= BIAS)?))
     };
     let pairs: Option<Vec<(u32, f32)>> = value.as_object().and_then(|map| map.iter().map(pair).collect());
     if pairs.is_none() {

@@ -11,13 +11,18 @@ use weighbridge::Runtime;
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::Compiler;
 use weighbridge::engine::sampling::Sampling;
-use weighbridge::engine::text::{SpecialText, Tokenizer};
+use weighbridge::engine::text::{EncodeOptions, SpecialText, Tokenizer};
 
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::template::Template;
 use crate::work::{Job, News, Pace, Sequence};
+
+/// Templates that run at once: fewer than there are threads for all that takes a while.
+const TEMPLATES: usize = 4;
+/// Bytes of a text that are never too many to look at.
+const LEAST_TEXT: usize = 1 << 16;
 
 /// What every request sees.
 pub(crate) struct Service {
@@ -36,6 +41,10 @@ pub(crate) struct Service {
     pub(crate) started: u64,
     #[cfg(feature = "grammar")]
     grammars: std::sync::OnceLock<Result<Compiler, weighbridge::engine::grammar::Error>>,
+    /// Bytes of the longest token.
+    longest: std::sync::OnceLock<usize>,
+    /// Held while a template runs: others need some of the threads.
+    pub(crate) templates: Semaphore,
     /// Hashes of the keys.
     pub(crate) keys: Vec<blake3::Hash>,
     /// The process was told to end.
@@ -70,6 +79,8 @@ impl Service {
             started: now(),
             #[cfg(feature = "grammar")]
             grammars: std::sync::OnceLock::new(),
+            longest: std::sync::OnceLock::new(),
+            templates: Semaphore::new(TEMPLATES),
             keys: options.keys.iter().map(|key| blake3::hash(key.as_bytes())).collect(),
             is_stopping: AtomicBool::new(false),
             metrics: Metrics::new(),
@@ -113,6 +124,28 @@ impl Service {
     /// A new id that begins with `kind`.
     pub(crate) fn id(&self, kind: &str) -> String {
         format!("{kind}-{:016x}", self.random())
+    }
+
+    /// The tokens of a text that has room in the context, as far as its bytes tell.
+    pub(crate) fn encode(
+        &self,
+        param: &str,
+        text: &str,
+        options: EncodeOptions,
+    ) -> Result<Vec<u32>, Refusal> {
+        let longest = *self.longest.get_or_init(|| {
+            let vocab = u32::try_from(self.vocab).unwrap_or(u32::MAX);
+            (0..vocab).map(|id| self.tokenizer.token_bytes(id, SpecialText::Shown).len()).max().unwrap_or(1)
+        });
+        // Some tokenizers make a text shorter before they cut it: by less than half.
+        let most = self.positions.saturating_mul(longest).saturating_mul(2).max(LEAST_TEXT);
+        if text.len() > most {
+            let (found, positions) = (text.len(), self.positions);
+            let message =
+                format!("`{param}`: the prompt has {found} bytes, and there is room for {positions} tokens");
+            return Err(Refusal::too_long(param, message));
+        }
+        self.tokenizer.encode(text, options).map_err(|error| Refusal::wrong(error.to_string()))
     }
 
     /// Takes the right to have `count` sequences, before anything is made for them.

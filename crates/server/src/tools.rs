@@ -36,35 +36,39 @@ impl Tools {
             }
             if let Some(mut function) = tool.object("function") {
                 is_strict |= function.flag("strict").unwrap_or(false);
-                list.extend(read(&mut function));
+                list.extend(self::function(&mut function, "parameters"));
                 tool.join(function);
             } else if !tool.has_problems() {
                 tool.problem("function", "wanted an object with a `name`");
             }
             fields.join(tool);
         }
-        let why = template.and_then(Template::no_tools);
         let tools = Tools { is_strict, ..choose(fields, list) };
-        if let (Some(why), false) = (why, tools.list.is_empty()) {
+        tools.refuse_unknown(fields, template);
+        tools
+    }
+
+    /// Names it as a problem if there are tools, and the template has none.
+    pub(crate) fn refuse_unknown(&self, fields: &mut Fields, template: Option<&Template>) {
+        if let (Some(why), false) = (template.and_then(Template::no_tools), self.list.is_empty()) {
             fields.problem("tools", why);
         }
-        tools
     }
 }
 
-/// Reads one function.
-fn read(function: &mut Fields) -> Option<Value> {
+/// Reads one function, whose arguments the field `schema` describes.
+pub(crate) fn function(function: &mut Fields, schema: &'static str) -> Option<Value> {
     let name = function.text("name").unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
         function.problem("name", "wanted up to 64 letters, digits, `_`, `-` and `.`");
     }
     let description = function.text("description").unwrap_or_default();
-    let parameters = match function.value("parameters") {
+    let parameters = match function.value(schema) {
         Some(schema @ Value::Object(_)) => schema,
         None => json!({"type": "object", "properties": {}}),
         Some(_) => {
-            function.problem("parameters", "wanted a JSON Schema of an object");
+            function.problem(schema, "wanted a JSON Schema of an object");
             return None;
         }
     };

@@ -53,13 +53,27 @@ pub(crate) enum News {
     /// A sequence goes on.
     Said { index: usize, said: Said },
     /// A sequence has ended; `said` is its rest.
-    Ended { index: usize, said: Said, stop: Stop, stats: Stats },
+    Ended { index: usize, said: Said, ending: Ending, stats: Stats },
     /// Too many others wait.
     Busy { retry_after: u64 },
     /// Its time is over.
     Late,
     /// It could never run, or cannot go on.
     Failed(Failed),
+}
+
+/// Why a text ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    pub(crate) stop: Stop,
+    /// The string that ended it.
+    pub(crate) string: Option<String>,
+}
+
+impl Default for Ending {
+    fn default() -> Ending {
+        Ending { stop: Stop::Interrupted, string: None }
+    }
 }
 
 /// Why a job failed.
@@ -131,12 +145,13 @@ impl Active<'_> {
         self.metrics.ended(&stats);
         let mut text = self.stops.push(self.stream.finish()).to_owned();
         // A string may be complete with the last characters only.
-        let stop = if self.stops.found().is_some() { Stop::StopString } else { stats.stop };
+        let string = self.stops.found().map(str::to_owned);
+        let stop = if string.is_some() { Stop::StopString } else { stats.stop };
         text.push_str(self.stops.finish());
         let said = Said { text, tokens: self.held };
         let _ = self.news.send(match stop {
             Stop::Interrupted if self.is_late => News::Late,
-            stop => News::Ended { index: self.index, said, stop, stats },
+            stop => News::Ended { index: self.index, said, ending: Ending { stop, string }, stats },
         });
     }
 }

@@ -36,6 +36,10 @@ mod resume;
 mod rules;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod serve_messages;
+#[cfg(feature = "serve")]
+mod serve_refusals;
 #[cfg(all(feature = "grammar", feature = "serve"))]
 mod serve_tools;
 #[cfg(feature = "grammar")]

@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// Sends a request as it is; returns its status, head and body.
-    fn raw(&self, request: &[u8]) -> (u16, String, String) {
+    pub(crate) fn raw(&self, request: &[u8]) -> (u16, String, String) {
         let mut stream = self.connect();
         // One that is refused early may be refused while it is sent.
         let _ = stream.write_all(request);
@@ -77,7 +77,7 @@ impl Server {
         (status, head.to_lowercase(), body)
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
         let length = body.len();
         self.raw(
             format!(
@@ -124,7 +124,7 @@ fn joined(mut rest: &str) -> String {
 }
 
 /// What `run` answers to the same question, alone.
-fn alone(question: &str, tokens: u32, raw: bool) -> String {
+pub(crate) fn alone(question: &str, tokens: u32, raw: bool) -> String {
     let (model, tokens) = (model("smollm2"), tokens.to_string());
     let mut args = vec![
         "run",
@@ -144,7 +144,7 @@ fn alone(question: &str, tokens: u32, raw: bool) -> String {
     stdout(&out)
 }
 
-const QUESTIONS: [&str; 6] = [
+pub(crate) const QUESTIONS: [&str; 6] = [
     "Why is the sky blue?",
     "Name three rivers.",
     "What is a prime number?",

@@ -412,7 +412,7 @@ pub fn templates() -> Vec<(&'static str, String, &'static str)> {
         ("replacements that grow", grow("{% set ns.s = ns.s|replace('x', ns.s) %}"), room),
         ("joins that grow", grow("{% set ns.s = [ns.s, ns.s]|join(ns.s) %}"), room),
         ("blocks that double", grow("{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}"), room),
-        ("a wide indent", "{{ 'x\ny'|indent(1000000000) }}".to_owned(), room),
+        ("a wide indent", "{{ 'x\ny'|indent(1000000000) }}".to_owned(), "`width` of `indent` must be"),
         ("a wide format", "{{ '%1000000000d'|format(1) }}".to_owned(), room),
         ("a wide batch", "{{ [1]|batch(1000000000, 0)|list }}".to_owned(), room),
         ("many slices", "{{ [1]|slice(1000000000)|list|length }}".to_owned(), room),

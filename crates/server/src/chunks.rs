@@ -1,0 +1,82 @@
+//! Streams in OpenAI's shape.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use serde::Serialize;
+
+use crate::answer::{Answer, Events, Pieces};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::shapes::{Chunk, Head, Usage, finish_reason};
+use crate::work::{Ending, Said};
+
+/// What the chunks of a stream have of one sequence.
+pub(crate) trait Shape: Send + Unpin + 'static {
+    /// A piece of it.
+    type Choice: Serialize;
+    /// The field `object` of a chunk.
+    const OBJECT: &'static str;
+
+    /// What comes before all pieces of sequence `index`.
+    fn begin(&mut self, index: usize) -> Option<Self::Choice>;
+
+    /// A piece of sequence `index`; `finish` says why it is the last.
+    ///
+    /// None: nothing of it is certain yet. More than one: what clients expect apart.
+    fn piece(&mut self, index: usize, said: Said, finish: Option<&'static str>) -> Vec<Self::Choice>;
+}
+
+/// Sends an answer in chunks.
+pub(crate) fn stream(answer: Answer, include_usage: bool, shape: impl Shape) -> Response {
+    let service = Arc::clone(&answer.service);
+    let (id, created, count) = (answer.id.clone(), answer.created, answer.count);
+    answer.stream(Chunks { service, id, created, count, include_usage, shape })
+}
+
+struct Chunks<S> {
+    service: Arc<Service>,
+    id: String,
+    created: u64,
+    /// Sequences of the answer.
+    count: usize,
+    include_usage: bool,
+    shape: S,
+}
+
+impl<S: Shape> Chunks<S> {
+    fn chunk(&self, choices: Vec<S::Choice>, usage: Option<Usage>, events: &mut Events) {
+        let usage = self.include_usage.then_some(usage);
+        let model = self.service.name();
+        let head = Head { id: &self.id, object: S::OBJECT, created: self.created, model };
+        events.add(&Chunk { head, choices, usage });
+    }
+}
+
+impl<S: Shape> Pieces for Chunks<S> {
+    fn begin(&mut self, events: &mut Events) {
+        for index in 0..self.count {
+            if let Some(choice) = self.shape.begin(index) {
+                self.chunk(vec![choice], None, events);
+            }
+        }
+    }
+
+    fn piece(&mut self, index: usize, said: Said, end: Option<&Ending>, events: &mut Events) {
+        let finish = end.map(|end| finish_reason(end.stop));
+        for choice in self.shape.piece(index, said, finish) {
+            self.chunk(vec![choice], None, events);
+        }
+    }
+
+    fn end(&mut self, usage: Usage, events: &mut Events) {
+        if self.include_usage {
+            self.chunk(vec![], Some(usage), events);
+        }
+        events.text("[DONE]");
+    }
+
+    fn failed(&mut self, why: &Refusal, events: &mut Events) {
+        events.add(&why.json());
+    }
+}
