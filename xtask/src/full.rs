@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) llama_cpp: Option<PathBuf>,
     /// `golden/models/llama_oracle.cpp`, built against its library.
     pub(crate) llama_oracle: Option<PathBuf>,
+    /// A Python with openai, anthropic and httpx.
+    pub(crate) serve_python: Option<PathBuf>,
     /// A folder whose `node_modules` has playwright-core and axe-core.
     pub(crate) page_modules: Option<PathBuf>,
     /// Changed inputs of each fuzz target.
@@ -43,6 +45,7 @@ impl Default for Options {
             mlx_python: None,
             llama_cpp: None,
             llama_oracle: None,
+            serve_python: None,
             page_modules: None,
             fuzz_runs: 200_000,
             kills: 200,
@@ -90,13 +93,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 7] {
+fn steps() -> [Step; 8] {
     [
         ("fuzz targets", fuzz),
         ("conversions, compressions and cache builds, killed and continued", kills),
         ("models of the thread pool", models),
         ("crates, built as they are packaged", packages),
         ("what others read", interchange),
+        ("clients of `serve`, faults of theirs, and many of them", serve),
         ("the pages of `serve`, in Chromium", page),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
@@ -161,6 +165,23 @@ fn interchange(options: &Options) -> Result<Outcome> {
     }
     workspace::step(&mut command)?;
     Ok(Outcome::Passed("transformers, llama.cpp, mlx-lm, gguf-py and safetensors".to_owned()))
+}
+
+/// Clients of others, faults of theirs, and many of them at once.
+fn serve(options: &Options) -> Result<Outcome> {
+    let Some(python) = &options.serve_python else {
+        let wants = "`golden/serve_openai.py` and the scripts beside it need `--serve-python`";
+        return Ok(Outcome::NotRun(wants.to_owned()));
+    };
+    let program = workspace::build_weighbridge(Build::Release)?;
+    let model = testkit::model("smollm2");
+    for script in ["openai", "anthropic", "faults", "load"] {
+        let mut command = Command::new(python);
+        command.arg(format!("golden/serve_{script}.py")).args([&program, &model]);
+        workspace::step(command.current_dir(workspace::root()))?;
+    }
+    let what = "the clients of OpenAI and Anthropic, 10,000 malformed requests and other faults, 64 streams for five minutes";
+    Ok(Outcome::Passed(what.to_owned()))
 }
 
 fn page(options: &Options) -> Result<Outcome> {

@@ -37,7 +37,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     (
         "full",
         "[--python PROGRAM] [--llama-cpp DIR] [--llama-oracle PATH] [--llama-completion PATH] [--mlx-python PROGRAM] \
-         [--page-modules DIR] [--fuzz-runs N] [--kills N] \
+         [--serve-python PROGRAM] [--page-modules DIR] [--fuzz-runs N] [--kills N] \
          what takes long; writes docs/full-run.md",
     ),
     (
@@ -177,6 +177,7 @@ fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
             Long("llama-cpp") => options.llama_cpp = Some(arguments.value()?.into()),
             Long("llama-oracle") => options.llama_oracle = Some(arguments.value()?.into()),
             Long("mlx-python") => options.mlx_python = Some(arguments.value()?.into()),
+            Long("serve-python") => options.serve_python = Some(arguments.value()?.into()),
             Long("page-modules") => options.page_modules = Some(arguments.value()?.into()),
             Long("fuzz-runs") => options.fuzz_runs = arguments.value()?.parse()?,
             Long("kills") => options.kills = arguments.value()?.parse()?,

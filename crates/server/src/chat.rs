@@ -34,7 +34,7 @@ pub(crate) async fn answer(
         let service = own;
         let mut fields = Fields::of_body(&body)?;
         let common = Common::read(&mut fields, &service);
-        let messages = messages(&mut fields);
+        let messages = messages(&mut fields, service.template.as_ref());
         let logprobs = logprobs(&mut fields);
         let tools = Tools::read(&mut fields, service.template.as_ref());
         let variables = variables(&mut fields, service.template.as_ref());
@@ -60,7 +60,8 @@ pub(crate) async fn answer(
 }
 
 /// Reads the conversation.
-fn messages(fields: &mut Fields) -> Vec<Message> {
+fn messages(fields: &mut Fields, template: Option<&Template>) -> Vec<Message> {
+    let no_calls = template.and_then(Template::no_calls);
     let given = fields.objects("messages");
     let mut all = vec![];
     for mut given in given.into_iter().flatten() {
@@ -88,6 +89,9 @@ fn messages(fields: &mut Fields) -> Vec<Message> {
             message.name = given.text("name");
         }
         message.content = content(&mut given, !message.calls.is_empty());
+        if let Some(why) = no_calls.filter(|_| role == "tool" || !message.calls.is_empty()) {
+            given.problem(if role == "tool" { "role" } else { "tool_calls" }, why);
+        }
         given.only("name", &[], "the model's template has no names");
         for field in ["tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"] {
             given.only(field, &[json!([]), json!("")], "is not supported here");

@@ -20,6 +20,7 @@ use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::service::Service;
 use crate::shapes::{Delta, Usage};
+use crate::template::Template;
 use crate::tools::{self, Tools};
 use crate::work::{Ending, Said};
 
@@ -83,8 +84,15 @@ fn asked(fields: &mut Fields, service: &Service, is_answered: bool) -> Asked {
     if given.is_empty() && !fields.has_problems() {
         fields.problem("messages", "wanted a list of at least one message");
     }
+    let no_calls = service.template.as_ref().and_then(Template::no_calls);
     for mut message in given {
-        messages.extend(turns(&mut message));
+        let turns = turns(&mut message);
+        if let Some(why) =
+            no_calls.filter(|_| turns.iter().any(|turn| turn.role == "tool" || !turn.calls.is_empty()))
+        {
+            message.problem("content", why);
+        }
+        messages.extend(turns);
         fields.join(message);
     }
     let tools = tools(fields, service);

@@ -14,6 +14,8 @@ use crate::service::Service;
 use crate::work::Sequence;
 
 #[cfg(feature = "grammar")]
+use weighbridge::engine::grammar::Compiler;
+#[cfg(feature = "grammar")]
 pub(crate) use weighbridge::engine::grammar::Source;
 
 /// A form that answers keep to: none, in a build that cannot hold them to it.
@@ -201,11 +203,12 @@ fn sampler(service: &Service, options: &SamplerOptions, form: Option<&Form>) -> 
 
 #[cfg(feature = "grammar")]
 fn constrained(mut sampler: Sampler, service: &Service, form: &Form) -> Result<Sampler, Refusal> {
-    let compiled = match service.grammars()?.compile(form.source.clone()) {
+    let compile = |compiler: &Compiler| compiler.compile(form.source.clone()).map_err(Refusal::wrong);
+    let (grammar, warnings) = match service.grammars().and_then(compile) {
+        // The tokenizer may be one that no grammar works with.
         Err(_) if form.is_optional => return Ok(sampler),
-        compiled => compiled.map_err(Refusal::wrong)?,
+        compiled => compiled?,
     };
-    let (grammar, warnings) = compiled;
     if form.is_strict && !warnings.is_empty() {
         let message = format!("the schema can only be followed in part: {}", warnings.join("; "));
         return Err(Refusal::wrong(message));

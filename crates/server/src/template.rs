@@ -43,6 +43,11 @@ impl Template {
         }
     }
 
+    /// Why a conversation cannot have calls and their results: the template would leave them out.
+    pub(crate) fn no_calls(&self) -> Option<&'static str> {
+        self.no_tools().filter(|_| !self.reads("tools"))
+    }
+
     /// Whether the template reads a variable.
     pub(crate) fn reads(&self, name: &str) -> bool {
         self.chat.variables.iter().any(|variable| variable == name)

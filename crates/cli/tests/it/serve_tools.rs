@@ -86,7 +86,7 @@ fn tools_are_called_with_arguments_of_their_schemas() {
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "sun"}]},
     ]);
     let (status, answer) =
-        server.post("/v1/chat/completions", &ask(json!({"messages": messages, "tool_choice": "none"})));
+        server.post("/v1/chat/completions", &ask(json!({"messages": &messages, "tool_choice": "none"})));
     assert_eq!(status, 200, "{answer}");
     // Thoughts are told from what is said: here the answer ends in them.
     let thinks = json!({"chat_template_kwargs": {"enable_thinking": true}, "max_tokens": 8, "temperature": 0, "tools": null});
@@ -130,4 +130,9 @@ fn tools_are_called_with_arguments_of_their_schemas() {
     let (status, answer) = plain.post("/v1/chat/completions", &ask(json!({})));
     let said = answer["error"]["message"].as_str().unwrap_or_default();
     assert_eq!((status, said), (400, "`tools`: the model's template has no tools"), "{answer}");
+    // Nor does it write calls that are over: they would be left out.
+    let (status, answer) = plain.post("/v1/chat/completions", &json!({"messages": messages}));
+    let said = answer["error"]["message"].as_str().unwrap_or_default();
+    let wanted = "`messages[1].tool_calls`: the model's template has no tools\n`messages[2].role`: the model's template has no tools";
+    assert_eq!((status, said), (400, wanted), "{answer}");
 }
