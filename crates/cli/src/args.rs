@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Run a model: complete a text, or chat
     Run(Box<RunArgs>),
-    /// Serve a model over HTTP, with the API of OpenAI
+    /// Serve a model over HTTP, with the APIs of OpenAI and Anthropic
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
     /// Make vectors of texts, as sentence-transformers does

@@ -82,12 +82,12 @@ fn encode(service: &Service, text: &str) -> Result<Vec<u32>, Refusal> {
 #[cfg(feature = "grammar")]
 fn form(service: &Service, template: &Template, tools: &Tools, is_thinking: bool) -> Option<Form> {
     use weighbridge::engine::grammar::Source;
-    use weighbridge::engine::text::{CallGrammar, Wanted};
+    use weighbridge::engine::text::{CallGrammar, ToolChoice};
     let reply = template.reply(true);
     let syntax = reply.calls.filter(|_| !tools.list.is_empty())?;
     let form = CallGrammar {
         tools: &tools.list,
-        wanted: if tools.is_required { Wanted::Some } else { Wanted::Any },
+        choice: if tools.is_required { ToolChoice::Required } else { ToolChoice::Auto },
         is_single: tools.is_single,
         thoughts: reply.thoughts,
         is_thinking,

@@ -12,8 +12,7 @@ use crate::answer::{Answer, Whole, logprob};
 use crate::asked::{Asked, Ready};
 use crate::chunks::{self, Shape};
 use crate::fields::Fields;
-use crate::guard::body;
-use crate::prepare::{Common, templated};
+use crate::prepare::{Common, reading_conversation};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::service::Service;
@@ -28,12 +27,8 @@ pub(crate) async fn answer(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let body = body(&service, request).await?;
-    let own = Arc::clone(&service);
-    let (logprobs, ready) = templated(&service, move || {
-        let service = own;
-        let mut fields = Fields::of_body(&body)?;
-        let common = Common::read(&mut fields, &service);
+    let (logprobs, ready) = reading_conversation(&service, request, |mut fields, service| {
+        let common = Common::read(&mut fields, service);
         let messages = messages(&mut fields, service.template.as_ref());
         let logprobs = logprobs(&mut fields);
         let tools = Tools::read(&mut fields, service.template.as_ref());
@@ -43,7 +38,7 @@ pub(crate) async fn answer(
         }
         unsupported(&mut fields);
         fields.end()?;
-        Ok((logprobs, Asked { common, messages, tools, variables }.prepare(&service)?))
+        Ok((logprobs, Asked { common, messages, tools, variables }.prepare(service)?))
     })
     .await?;
     let Ready { common, prepared, reply } = ready;
@@ -114,7 +109,10 @@ fn content(message: &mut Fields, may_miss: bool) -> String {
     };
     let text = match message.value("content") {
         Some(Value::String(text)) => Some(text),
-        Some(Value::Array(parts)) => parts.iter().map(part).collect(),
+        // As llama.cpp and vLLM put them together.
+        Some(Value::Array(parts)) => {
+            parts.iter().map(part).collect::<Option<Vec<String>>>().map(|parts| parts.join("\n"))
+        }
         None if may_miss => Some(String::new()),
         _ => None,
     };

@@ -11,8 +11,7 @@ use weighbridge::engine::text::{EncodeOptions, SpecialText};
 use crate::answer::{Answer, Whole, logprob};
 use crate::chunks::{self, Shape};
 use crate::fields::Fields;
-use crate::guard::body;
-use crate::prepare::{Common, Prompt, aside, ids};
+use crate::prepare::{Common, Prompt, ids, reading};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::shapes::{Completion, CompletionChoice, CompletionLogprobs, finish_reason};
@@ -31,12 +30,8 @@ pub(crate) async fn answer(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let body = body(&service, request).await?;
-    let own = Arc::clone(&service);
-    let (common, logprobs, prepared, echoes) = aside(move || {
-        let service = own;
-        let mut fields = Fields::of_body(&body)?;
-        let common = Common::read(&mut fields, &service);
+    let (common, logprobs, prepared, echoes) = reading(&service, request, |mut fields, service| {
+        let common = Common::read(&mut fields, service);
         let prompts = prompts(&mut fields, service.vocab);
         let logprobs = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
         let echo = fields.flag("echo").unwrap_or(false);
@@ -46,16 +41,13 @@ pub(crate) async fn answer(
         fields.only("suffix", &[json!("")], "is not supported here");
         fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
         fields.end()?;
-        common.check_model(&service)?;
+        common.check_model(service)?;
         let encode = || {
-            prompts
-                .iter()
-                .map(|prompt| Ok(Prompt { tokens: encode(&service, prompt)?, form: None }))
-                .collect()
+            prompts.iter().map(|prompt| Ok(Prompt { tokens: encode(service, prompt)?, form: None })).collect()
         };
-        let prepared = common.prepare(&service, prompts.len(), TOKENS, "prompt", encode)?;
+        let prepared = common.prepare(service, prompts.len(), TOKENS, "prompt", encode)?;
         let echoes =
-            if echo { prompts.iter().map(|prompt| text(&service, prompt)).collect() } else { Ok(vec![]) };
+            if echo { prompts.iter().map(|prompt| text(service, prompt)).collect() } else { Ok(vec![]) };
         Ok((common, logprobs, prepared, echoes?))
     })
     .await?;

@@ -179,8 +179,8 @@ pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, R
 }
 
 pub(crate) async fn no_route() -> Refusal {
-    let message = "there is nothing here: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/tokenize`, `/detokenize` and \
-                   `/health` are served, and pages at `/` and `/model`";
+    let message = "there is nothing here: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/v1/messages`, `/tokenize`, \
+                   `/detokenize`, `/metrics` and `/health` are served, and pages at `/` and `/model`";
     Refusal::http(StatusCode::NOT_FOUND, message)
 }
 

@@ -1,4 +1,4 @@
-//! Serves a model over HTTP, with the API of OpenAI.
+//! Serves a model over HTTP, with the APIs of OpenAI and Anthropic.
 //!
 //! One thread, that of the caller, owns the model and runs its requests together ([`weighbridge::engine::schedule`]). Another one
 //! talks HTTP, and neither waits for the other: jobs and tokens go through channels. So tokio never runs inside the engine's pool, and

@@ -14,8 +14,7 @@ use weighbridge::engine::text::{Call, Message};
 use crate::answer::{Answer, Events, Pieces, Whole};
 use crate::asked::{Asked, Ready};
 use crate::fields::Fields;
-use crate::guard::body;
-use crate::prepare::{Common, templated};
+use crate::prepare::{Common, reading_conversation};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::service::Service;
@@ -33,13 +32,10 @@ pub(crate) async fn answer(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let body = body(&service, request).await?;
-    let own = Arc::clone(&service);
-    let (stops, ready) = templated(&service, move || {
-        let mut fields = Fields::of_body(&body)?;
-        let asked = asked(&mut fields, &own, true);
+    let (stops, ready) = reading_conversation(&service, request, |mut fields, service| {
+        let asked = asked(&mut fields, service, true);
         fields.end()?;
-        Ok((asked.common.stops.clone(), asked.prepare(&own)?))
+        Ok((asked.common.stops.clone(), asked.prepare(service)?))
     })
     .await?;
     let Ready { common, prepared, reply } = ready;
@@ -58,13 +54,10 @@ pub(crate) async fn count(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let body = body(&service, request).await?;
-    let own = Arc::clone(&service);
-    let tokens = templated(&own, move || {
-        let mut fields = Fields::of_body(&body)?;
-        let asked = asked(&mut fields, &service, false);
+    let tokens = reading_conversation(&service, request, |mut fields, service| {
+        let asked = asked(&mut fields, service, false);
         fields.end()?;
-        asked.count(&service)
+        asked.count(service)
     })
     .await?;
     Ok(Json(json!({"input_tokens": tokens})).into_response())

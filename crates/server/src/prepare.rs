@@ -1,5 +1,8 @@
 //! From the fields that chats and completions share to sequences that the engine can run.
 
+use std::sync::Arc;
+
+use axum::extract::Request;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use weighbridge::Sampler;
@@ -7,6 +10,7 @@ use weighbridge::engine::sampler::SamplerOptions;
 use weighbridge::engine::text::SpecialText;
 
 use crate::fields::Fields;
+use crate::guard::body;
 use crate::models::is_served;
 use crate::refusal::Refusal;
 use crate::sampling;
@@ -278,21 +282,25 @@ fn format(fields: &mut Fields) -> Option<Form> {
     schema.map(|schema| Form { source: Source::JsonSchema(schema), is_strict: true, is_optional: false })
 }
 
-/// Runs what takes a while on a thread of its own, so that other connections go on.
-pub(crate) async fn aside<T: Send + 'static>(
-    run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+/// Reads a request, and runs `run` on its fields, on a thread of its own, so that other connections go on.
+pub(crate) async fn reading<T: Send + 'static>(
+    service: &Arc<Service>,
+    request: Request,
+    run: impl FnOnce(Fields, &Service) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let ran = tokio::task::spawn_blocking(run).await;
+    let (own, body) = (Arc::clone(service), body(service, request).await?);
+    let ran = tokio::task::spawn_blocking(move || run(Fields::of_body(&body)?, &own)).await;
     ran.unwrap_or_else(|_| Err(Refusal::failed("the request could not be read")))
 }
 
-/// The same for what runs a template.
-pub(crate) async fn templated<T: Send + 'static>(
-    service: &Service,
-    run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+/// The same for a conversation, whose template runs in its turn: others need some of the threads.
+pub(crate) async fn reading_conversation<T: Send + 'static>(
+    service: &Arc<Service>,
+    request: Request,
+    run: impl FnOnce(Fields, &Service) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let _turn = service.templates.acquire().await;
-    aside(run).await
+    reading(service, request, run).await
 }
 
 /// A list of token ids below `vocab`.

@@ -137,7 +137,7 @@ impl Service {
             let vocab = u32::try_from(self.vocab).unwrap_or(u32::MAX);
             (0..vocab).map(|id| self.tokenizer.token_bytes(id, SpecialText::Shown).len()).max().unwrap_or(1)
         });
-        // Some tokenizers make a text shorter before they cut it: by less than half.
+        // Twice that, since some tokenizers drop a part of a text before they cut it.
         let most = self.positions.saturating_mul(longest).saturating_mul(2).max(LEAST_TEXT);
         if text.len() > most {
             let (found, positions) = (text.len(), self.positions);

@@ -7,9 +7,7 @@ use axum::extract::{Request, State};
 use serde_json::Value;
 use weighbridge::engine::text::{EncodeOptions, SpecialText};
 
-use crate::fields::Fields;
-use crate::guard::body;
-use crate::prepare::{aside, ids};
+use crate::prepare::{ids, reading};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::shapes::{Content, Tokens};
@@ -18,9 +16,7 @@ pub(crate) async fn tokenize(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Json<Tokens>, Refusal> {
-    let body = body(&service, request).await?;
-    aside(move || {
-        let mut fields = Fields::of_body(&body)?;
+    reading(&service, request, |mut fields, service| {
         let content = fields.text("content");
         if content.is_none() && !fields.has_problems() {
             fields.problem("content", "wanted a text");
@@ -40,9 +36,7 @@ pub(crate) async fn detokenize(
     State(service): State<Arc<Service>>,
     request: Request,
 ) -> Result<Json<Content>, Refusal> {
-    let body = body(&service, request).await?;
-    aside(move || {
-        let mut fields = Fields::of_body(&body)?;
+    reading(&service, request, |mut fields, service| {
         let tokens = fields.value("tokens").unwrap_or(Value::Null);
         let tokens = tokens.as_array().and_then(|list| ids(list, service.vocab));
         if tokens.is_none() {

@@ -1,4 +1,4 @@
-//! `weighbridge serve`: a model for clients of OpenAI's API.
+//! `weighbridge serve`: a model for clients of OpenAI's and Anthropic's APIs.
 
 mod page;
 

@@ -59,6 +59,18 @@ impl Server {
         stream
     }
 
+    /// Sends a request, and does not wait for the answer.
+    fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        let body = body.to_string();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = self.connect();
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        stream
+    }
+
     /// Sends a request as it is; returns its status, head and body.
     pub(crate) fn raw(&self, request: &[u8]) -> (u16, String, String) {
         let mut stream = self.connect();
@@ -163,14 +175,8 @@ fn each_request_has_the_answer_that_run_gives_whatever_the_others_do() {
         scope.spawn(|| {
             for seed in 0..6 {
                 let body = json!({"messages": [{"role": "user", "content": "Tell a long story."}], "seed": seed,
-                                  "temperature": 1.2, "max_tokens": 200, "stream": true})
-                .to_string();
-                let mut stream = server.connect();
-                let request = format!(
-                    "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                stream.write_all(request.as_bytes()).unwrap();
+                                  "temperature": 1.2, "max_tokens": 200, "stream": true});
+                let mut stream = server.begin("/v1/chat/completions", &body);
                 let mut some = [0; 400];
                 stream.read_exact(&mut some).unwrap();
             }
@@ -449,14 +455,9 @@ fn pages_are_guarded_and_fresh_and_the_one_about_the_model_needs_the_key() {
 #[test]
 fn a_full_queue_says_when_to_come_back_and_who_leaves_makes_room() {
     let server = Server::start(&["--parallel", "1", "--queue", "1"]);
-    let long = json!({"prompt": "Once", "max_tokens": 500, "temperature": 0, "stream": true, "logit_bias": {"0": -100, "2": -100}}).to_string();
-    let request = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{long}",
-        long.len()
-    );
+    let long = json!({"prompt": "Once", "max_tokens": 500, "temperature": 0, "stream": true, "logit_bias": {"0": -100, "2": -100}});
     let open = || {
-        let mut stream = server.connect();
-        stream.write_all(request.as_bytes()).unwrap();
+        let mut stream = server.begin("/v1/completions", &long);
         let mut head = [0; 15];
         stream.read_exact(&mut head).unwrap();
         assert_eq!(&head, b"HTTP/1.1 200 OK");
@@ -480,14 +481,8 @@ fn a_full_queue_says_when_to_come_back_and_who_leaves_makes_room() {
 fn who_does_not_read_holds_no_place_and_all_is_counted() {
     let server = Server::start(&["--parallel", "1", "--queue", "0"]);
     let body = json!({"messages": [{"role": "user", "content": "Tell a long story."}], "temperature": 0, "max_tokens": 400,
-                      "logprobs": true, "top_logprobs": 20, "stream": true, "n": 1, "logit_bias": {"2": -100, "0": -100}})
-    .to_string();
-    let mut stream = server.connect();
-    let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).unwrap();
+                      "logprobs": true, "top_logprobs": 20, "stream": true, "n": 1, "logit_bias": {"2": -100, "0": -100}});
+    let stream = server.begin("/v1/chat/completions", &body);
     let figure = |name: &str| {
         let (status, head, text) = server.ask("GET", "/metrics", "", "");
         assert!(status == 200 && head.contains("openmetrics-text"), "{head} {text}");
@@ -531,14 +526,8 @@ fn the_deadline_ends_a_request() {
 fn sigterm_lets_answers_end() {
     use rustix::process::{Pid, Signal, kill_process};
     let mut server = Server::start(&[]);
-    let body =
-        json!({"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "stream": true}).to_string();
-    let mut stream = server.connect();
-    let request = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).unwrap();
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "stream": true});
+    let mut stream = server.begin("/v1/completions", &body);
     let mut some = [0; 300];
     stream.read_exact(&mut some).unwrap();
     kill_process(Pid::from_child(&server.child), Signal::TERM).unwrap();

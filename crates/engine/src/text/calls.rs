@@ -10,7 +10,7 @@ mod read;
 use serde_json::Value;
 
 #[cfg(feature = "grammar")]
-pub use grammar::{CallGrammar, Wanted};
+pub use grammar::{CallGrammar, ToolChoice};
 pub use read::Call;
 pub(super) use read::{Cursor, Stop};
 
@@ -59,7 +59,7 @@ const TABLE: &[CallSyntax] = &[
             argument: ["<parameter=", ">\n", "\n</parameter>\n"],
         },
     },
-    // GLM 4.5 to 4.7, Ling 3, Laguna.
+    // GLM 4.6 and 4.7, Ling 3, Laguna, Spark 2.5.
     CallSyntax {
         name: "glm",
         section: NONE,
@@ -110,21 +110,21 @@ const TABLE: &[CallSyntax] = &[
         call: ["<function=", "</function>"],
         body: Body::Named(["", ">"]),
     },
-    // Mistral with the tokenizers of versions 3 to 7.
+    // Mistral Nemo.
     CallSyntax {
         name: "mistral",
         section: ["[TOOL_CALLS]", ""],
         call: NONE,
         body: Body::List(&["name", "arguments", "id"]),
     },
-    // Mistral since version 11: Devstral, Magistral, Ministral 3.
+    // Mistral Small 3.2, Devstral Small, Ministral 3.
     CallSyntax {
         name: "mistral-args",
         section: NONE,
         call: ["[TOOL_CALLS]", ""],
         body: Body::Named(["[CALL_ID]", "[ARGS]"]),
     },
-    // DeepSeek V3 and R1.
+    // DeepSeek R1, distilled.
     CallSyntax {
         name: "deepseek-v3",
         section: ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],

@@ -37,7 +37,7 @@ use cleanup::cleaned;
 pub use built::BUILT;
 pub use calls::{Call, CallSyntax};
 #[cfg(feature = "grammar")]
-pub use calls::{CallGrammar, Wanted};
+pub use calls::{CallGrammar, ToolChoice};
 pub use carried::{
     chat_template, hf_template, hf_vocabulary, open_tokenizer, tokenizer, tokenizer_files,
     tokenizer_in_lower_case, vocabulary,

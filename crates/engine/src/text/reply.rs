@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::calls::{Call, CallSyntax, Cursor, Stop};
 
-/// What encloses thoughts, in the templates of models that think. Source: the chat templates of DeepSeek-R1, Qwen 3, GLM 4.5,
-/// SmolLM3 and others; Magistral and Ministral 3; Seed-OSS.
+/// What encloses thoughts, in the templates of models that think. Source: the chat templates of DeepSeek-R1, Qwen 3, GLM 4.6
+/// and others; Ministral 3; Seed-OSS.
 const THOUGHTS: &[[&str; 2]] =
     &[["<think>", "</think>"], ["[THINK]", "[/THINK]"], ["<seed:think>", "</seed:think>"]];
 

@@ -9,7 +9,7 @@ use weighbridge_engine::grammar::{Compiler, Source};
 use weighbridge_engine::sampler::Constraint;
 use weighbridge_engine::text::{
     Call, CallForm, CallGrammar, CallSyntax, ChatTemplate, Conversation, EncodeOptions, Message, Part,
-    ReplyReader, ReplySyntax, SpecialText, Tokenizer, Wanted, tokenizer,
+    ReplyReader, ReplySyntax, SpecialText, Tokenizer, ToolChoice, tokenizer,
 };
 
 /// The output of `golden/tokenizer/tools.py`: what is the same for all templates, and the templates with their prompts.
@@ -277,16 +277,16 @@ fn keeps_to_its_grammar(name: &str, syntax: &ReplySyntax, prompt: &str, whole: &
         // llguidance takes a letter as it is, and not escaped.
         return;
     }
-    for wanted in [Wanted::Any, Wanted::Some] {
+    for choice in [ToolChoice::Auto, ToolChoice::Required] {
         let is_thinking = syntax.is_thinking(prompt);
-        let form = CallGrammar { tools, wanted, is_single: false, thoughts: syntax.thoughts, is_thinking };
+        let form = CallGrammar { tools, choice, is_single: false, thoughts: syntax.thoughts, is_thinking };
         let source = calls.grammar(&form, tokenizer);
         let (mut grammar, warnings) = compiler
             .compile(Source::Lark(source.clone()))
             .unwrap_or_else(|why| panic!("{name}: {why}\n{source}"));
         assert!(warnings.is_empty(), "{name}: {warnings:?}");
         let mut text = answer;
-        if wanted == Wanted::Some {
+        if choice == ToolChoice::Required {
             // Nothing but calls, and thoughts that the prompt has begun.
             let Some(at) = text.find(calls.marks().first().copied().unwrap_or("{")) else { continue };
             if !is_thinking {
@@ -346,7 +346,7 @@ fn grammars_have_definitions_and_special_tokens() {
         let calls = CallSyntax::of("", written, &call).unwrap();
         let form = CallGrammar {
             tools: std::slice::from_ref(&tool),
-            wanted: Wanted::Some,
+            choice: ToolChoice::Required,
             is_single: true,
             thoughts: None,
             is_thinking: false,
@@ -373,8 +373,13 @@ fn grammars_have_definitions_and_special_tokens() {
     // smollm2 has the special tokens `<|im_start|>` and `<file_sep>`: no text stands for them.
     let thoughts = Some(["<|im_start|>", "<file_sep>"]);
     let calls = CallSyntax::of("", "[TOOL_CALLS]f[ARGS]{\"x\": 1}", &call).unwrap();
-    let form =
-        CallGrammar { tools: &[tool], wanted: Wanted::Any, is_single: true, thoughts, is_thinking: false };
+    let form = CallGrammar {
+        tools: &[tool],
+        choice: ToolChoice::Auto,
+        is_single: true,
+        thoughts,
+        is_thinking: false,
+    };
     let (mut grammar, _) = compiler.compile(Source::Lark(calls.grammar(&form, tokenizer))).unwrap();
     let options = EncodeOptions { add_special: false, parse_special: true };
     for token in tokenizer

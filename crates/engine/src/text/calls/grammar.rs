@@ -8,11 +8,11 @@ use crate::text::{EncodeOptions, SpecialText, Tokenizer};
 
 /// Which calls an answer must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ToolChoice {
     /// Any number, and text before them.
-    Any,
+    Auto,
     /// One or more, and nothing else but thoughts.
-    Some,
+    Required,
 }
 
 /// The form of an answer with calls.
@@ -21,7 +21,7 @@ pub struct CallGrammar<'a> {
     /// The tools, with the schemas of their arguments.
     pub tools: &'a [Value],
     /// Which calls it must have.
-    pub wanted: Wanted,
+    pub choice: ToolChoice,
     /// Whether it may have one call only.
     pub is_single: bool,
     /// What encloses thoughts.
@@ -35,7 +35,7 @@ impl CallSyntax {
     ///
     /// Source: llguidance 1.9.1, docs/syntax.md.
     pub fn grammar(&self, form: &CallGrammar<'_>, tokenizer: &Tokenizer) -> String {
-        let CallGrammar { tools, wanted, is_single, thoughts, is_thinking } = *form;
+        let CallGrammar { tools, choice, is_single, thoughts, is_thinking } = *form;
         let mut lark = Lark { tokenizer, rules: vec![], count: 0 };
         let calls: Vec<String> = tools.iter().map(|tool| self.one(&tool["function"], &mut lark)).collect();
         lark.rule("call", &calls.join(" | "));
@@ -68,14 +68,14 @@ impl CallSyntax {
         } else {
             (open, format!("{left} {body} {more} {right} {close}"))
         };
-        let start = match wanted {
-            Wanted::Some => format!("{begin} {rest}"),
-            Wanted::Any => lark.after_text(self.begin(), &begin, &rest),
+        let start = match choice {
+            ToolChoice::Required => format!("{begin} {rest}"),
+            ToolChoice::Auto => lark.after_text(self.begin(), &begin, &rest),
         };
         let before = match thoughts {
             Some([_, end]) if is_thinking => lark.thoughts(end),
             // Thoughts between tokens of their own are in no text.
-            Some([begin, end]) if wanted == Wanted::Any && lark.marks(begin).starts_with("<[") => {
+            Some([begin, end]) if choice == ToolChoice::Auto && lark.marks(begin).starts_with("<[") => {
                 format!("({} {})?", lark.marks(begin), lark.thoughts(end))
             }
             _ => String::new(),
