@@ -35,8 +35,6 @@ def server(command, ready):
     for _ in range(600):
         try:
             if httpx.get(address + ready).status_code == 200:
-                # llama-server drops connections in its first moments.
-                time.sleep(1)
                 return process, address
         except httpx.TransportError:
             pass
@@ -71,7 +69,8 @@ async def answer(client, address, question):
 
 
 def client():
-    return httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None))
+    # A connection for each request: llama-server closes those that were silent for five seconds, as another request may be sent.
+    return httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None, max_keepalive_connections=0))
 
 
 async def load(address, streams, seconds=None, rounds=None):

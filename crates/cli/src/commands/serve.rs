@@ -2,6 +2,7 @@
 
 mod page;
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     options.more_sessions = args.parallel;
     // Before the model, which takes longer: a port that is taken is said at once.
     let (host, port) = (args.access.host.as_str(), args.access.port);
-    let listener = TcpListener::bind((host, port))
-        .map_err(|e| Failure::Other(format!("cannot listen on {host}, port {port}: {e}")))?;
+    let listener = TcpListener::bind((host, port)).map_err(|error| cannot_listen(host, port, &error))?;
     let address = listener.local_addr()?;
     let runtime = Runtime::start(args.model.path(), &options)?;
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
@@ -77,6 +77,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     note(&format!("listening on http://{address}"));
     server::serve(runtime, listener, served).map_err(|e| Failure::Problems(e.diagnostics()))
+}
+
+fn cannot_listen(host: &str, port: u16, error: &std::io::Error) -> Failure {
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => "\nhint: another program listens there: `--port 0` takes a free port",
+        _ => "",
+    };
+    Failure::Other(format!("cannot listen on {host}, port {port}: {error}{hint}"))
 }
 
 /// The keys of the command line, of the file that it names, and of the environment.

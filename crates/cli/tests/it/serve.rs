@@ -562,4 +562,5 @@ fn what_does_not_fit_or_cannot_listen_is_said_before() {
     let out = weighbridge(["serve", smollm2, "--port", &port]);
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(said.contains(&format!("cannot listen on 127.0.0.1, port {port}")), "{said}");
+    assert!(said.contains("hint: another program listens there: `--port 0` takes a free port"), "{said}");
 }
