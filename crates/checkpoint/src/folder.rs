@@ -58,6 +58,8 @@ impl Folder {
     /// Whether `name`, one component, is in it.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.binary_search_by(|n| n.as_str().cmp(name)).is_ok()
+            || (!self.storage.lists_all()
+                && self.name(name).is_ok_and(|name| self.storage.open(&name).is_ok()))
     }
 
     /// Whether `name` is one component of a path, on any system.
@@ -81,6 +83,11 @@ impl Folder {
     /// Lists the directory `name` of this directory.
     pub(crate) fn inner(&self, name: &str) -> Result<Folder, Error> {
         Folder::list(&self.storage, self.name(name)?)
+    }
+
+    /// How many of its files are best opened at once.
+    pub(crate) fn opens_at_once(&self) -> usize {
+        self.storage.opens_at_once()
     }
 
     /// Opens the file `name`, of which ranges will be read: in this directory or below it.

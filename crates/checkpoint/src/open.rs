@@ -1,9 +1,10 @@
 //! Opens a path, or a name in a storage: finds out which format is there, and reads it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use storage::{Io, LocalFiles, Name, Storage};
+use storage::{Io, LocalFiles, Location, Name, Resolver, Storage, url_scheme};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
@@ -25,8 +26,10 @@ pub struct OpenOptions {
     /// stage `S` is called `S.R.NAME`. Without it, such a directory is rejected: its names are those of parts on
     /// several ranks.
     pub all_ranks: bool,
-    /// Other checkpoints of the file system whose tensors join these, in this order: see [`Checkpoint::with_more`].
+    /// Other checkpoints whose tensors join these, in this order: see [`Checkpoint::with_more`].
     pub more: Vec<More>,
+    /// Who knows what is called by something else than a path. The first that does is asked.
+    pub resolvers: Vec<Arc<dyn Resolver>>,
 }
 
 impl OpenOptions {
@@ -54,6 +57,13 @@ impl OpenOptions {
     #[must_use]
     pub fn with_more(mut self, prefix: impl Into<String>, path: impl Into<PathBuf>) -> OpenOptions {
         self.more.push(More::new(prefix, path));
+        self
+    }
+
+    /// The same, with locations that `resolver` knows, such as URLs, wherever a path is taken.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> OpenOptions {
+        self.resolvers.push(resolver);
         self
     }
 }
@@ -85,12 +95,23 @@ pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Checkp
     open_from(files, &name, options)
 }
 
-/// The files around `path`, and its name among them, for [`open_from`].
+/// The files around `path`, and its name among them, for [`open_from`]. `path` may be what a resolver of `options` knows.
 ///
 /// # Errors
-/// If there is no such path, with a name that is near.
+/// If there is no such path, with a name that is near; and for a URL that no resolver knows.
 pub fn files_at(path: impl AsRef<Path>, options: &OpenOptions) -> Result<(Arc<dyn Storage>, Name), Error> {
     let path = path.as_ref();
+    if let Some(text) = path.to_str() {
+        if let Some(found) = options.resolvers.iter().find_map(|resolver| resolver.resolve(text)) {
+            return Ok(found?);
+        }
+        if let Some(scheme) = url_scheme(text).filter(|_| !path.exists()) {
+            let location = Location::Named(storage::shown(text));
+            let why =
+                io::Error::new(io::ErrorKind::Unsupported, format!("no resolver knows URLs of `{scheme}:`"));
+            return Err(Error::io(location, "open", why));
+        }
+    }
     let (files, name) = LocalFiles::at(path).map_err(|error| missing_path(path, error))?;
     Ok((Arc::new(files.with_io(options.io)), name))
 }
@@ -133,7 +154,9 @@ pub fn open_from(storage: Arc<dyn Storage>, name: &Name, options: &OpenOptions) 
         None => checkpoint,
     };
     for more in &options.more {
-        let opened = open_with(&more.path, &OpenOptions::with_io(options.io))?;
+        let resolvers = options.resolvers.clone();
+        let own = OpenOptions { io: options.io, resolvers, ..OpenOptions::default() };
+        let opened = open_with(&more.path, &own)?;
         checkpoint = checkpoint.with_more(&more.prefix, &opened)?;
     }
     Ok(checkpoint)

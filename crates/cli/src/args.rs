@@ -44,7 +44,7 @@ pub(crate) use eval::{EvalArgs, ReportArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use lora::LoraArgs;
 use number::whole;
-pub(crate) use open::{AlsoArgs, IoArg, OpenArgs};
+pub(crate) use open::{AlsoArgs, IoArg, OpenArgs, open_options};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use run::RunArgs;
 #[cfg(feature = "serve")]

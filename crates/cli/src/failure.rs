@@ -239,7 +239,13 @@ fn option(error: &weighbridge::engine::Error) -> &'static str {
 fn paths(path: &str) -> String {
     let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && !word.contains(['/', '\\']);
     if path.contains("://") {
-        return "weighbridge reads local files only: download it first, and give its path".to_owned();
+        return if cfg!(feature = "http") {
+            "wanted a URL of https, http, s3, gs or az: of a file, or of a directory that ends with a slash. A server of files \
+             does not list names, so a directory has to have a `config.json`"
+                .to_owned()
+        } else {
+            "this build has no feature `http` and reads local files only: download it first, and give its path".to_owned()
+        };
     }
     let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
     match repository {

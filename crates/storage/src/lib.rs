@@ -97,7 +97,78 @@ pub trait Storage: fmt::Debug + Send + Sync {
         self.open(name)
     }
 
+    /// Whether [`Storage::list`] gives every name of a directory. Servers of files that list none give those of the usual
+    /// names that are there; another is found by opening it.
+    fn lists_all(&self) -> bool {
+        true
+    }
+
+    /// How many files are best opened at once. More than one where opening waits for a server.
+    fn opens_at_once(&self) -> usize {
+        1
+    }
+
     /// Where `name` is, for messages and for those who can use a path. [`Name::ROOT`] is the storage itself. Nothing
     /// need be there.
     fn location(&self, name: &Name) -> Location;
+}
+
+/// A storage, and the name of a file or a directory in it.
+pub type Found = (Arc<dyn Storage>, Name);
+
+/// Finds the storage of what is called by something else than a path: by a URL.
+pub trait Resolver: fmt::Debug + Send + Sync {
+    /// The storage of `location` and the name in it; `None` if this resolver knows nothing of the kind.
+    fn resolve(&self, location: &str) -> Option<Result<Found, Error>>;
+}
+
+/// The scheme of a URL, if `location` is one: `https` of `https://host/path`. One letter is a drive of Windows.
+pub fn url_scheme(location: &str) -> Option<&str> {
+    let (scheme, _) = location.split_once("://")?;
+    let is_scheme = scheme.len() > 1
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    is_scheme.then_some(scheme)
+}
+
+/// `location` for messages: of a URL, without the name, the password, the query and the fragment, which may be secret.
+pub fn shown(location: &str) -> String {
+    let Some(scheme) = url_scheme(location) else { return location.to_owned() };
+    let rest = location.get(scheme.len() + 3..).unwrap_or_default();
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_scheme() {
+        for (location, scheme) in [
+            ("https://host/a", Some("https")),
+            ("s3://bucket", Some("s3")),
+            ("a/b.gguf", None),
+            ("C://models/a.gguf", None),
+            ("://x", None),
+            ("a b://x", None),
+            ("dir/a://x", None),
+        ] {
+            assert_eq!(url_scheme(location), scheme, "{location}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        for (location, said) in [
+            ("https://me:x@host/a@b?sig=x#x", "https://host/a@b"),
+            ("https://me:x@y@host", "https://host"),
+            ("s3://bucket/a/", "s3://bucket/a/"),
+            ("a?b@c", "a?b@c"),
+        ] {
+            assert_eq!(shown(location), said);
+        }
+    }
 }

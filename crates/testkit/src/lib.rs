@@ -13,6 +13,7 @@ pub mod corpus;
 mod fetch;
 pub mod fixture;
 mod gpt2;
+pub mod http;
 mod pip;
 mod progress;
 mod python;

@@ -55,6 +55,9 @@ pub use ::convert;
 #[cfg(feature = "engine")]
 #[doc(inline)]
 pub use ::engine;
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use ::remote;
 #[cfg(feature = "store")]
 #[doc(inline)]
 pub use ::store;

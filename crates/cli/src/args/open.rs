@@ -34,9 +34,17 @@ pub(crate) struct AlsoArgs {
 impl AlsoArgs {
     /// The options of the library, with files reached as `io` says.
     pub(crate) fn options(&self, io: Io) -> OpenOptions {
-        let options = OpenOptions::with_io(io);
+        let options = open_options(io);
         self.also.iter().fold(options, |options, more| options.with_more(&more.prefix, &more.path))
     }
+}
+
+/// The options of the library with files reached as `io` says, and URLs where this build reads them.
+pub(crate) fn open_options(io: Io) -> OpenOptions {
+    let options = OpenOptions::with_io(io);
+    #[cfg(feature = "http")]
+    let options = options.with_resolver(std::sync::Arc::new(weighbridge::remote::Servers::from_env()));
+    options
 }
 
 /// `PATH`, or `PREFIX=PATH`.

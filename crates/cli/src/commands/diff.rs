@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use weighbridge::Pool;
 use weighbridge::checkpoint::Io;
 use weighbridge::convert::{Compared, DiffGroup, DiffReport, KeyDifference, Outcome, StoredParam};
 use weighbridge::tensor::Pattern;
 use weighbridge::tensor::{Bytes, counted};
-use weighbridge::{OpenOptions, Pool};
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, open_options};
 use crate::failure::Failure;
 use crate::json;
 use crate::pages::{self, DiffPage};
@@ -21,7 +21,7 @@ const KEYS: usize = 40;
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let page = args.page.output(args.json)?;
     // Read, not mapped: what is done with leaves memory at once.
-    let options = OpenOptions::with_io(Io::Pread);
+    let options = open_options(Io::Pread);
     let a = weighbridge::open_with(&args.a, &options)?;
     let b = weighbridge::open_with(&args.b, &options)?;
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));

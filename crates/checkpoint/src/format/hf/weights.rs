@@ -70,8 +70,9 @@ pub(super) fn open(folder: &Folder) -> Result<FileContents, Error> {
     };
     let mut members = Members::of(folder);
     let (mut parts, mut pairs, mut opened) = (vec![], None, BTreeSet::new());
-    for name in &weights.names {
-        if let Some(mut part) = members.open(name, member)? {
+    let names: Vec<String> = weights.names.iter().cloned().collect();
+    for (name, part) in names.iter().zip(members.open_all(&names, member)?) {
+        if let Some(mut part) = part {
             part.contents.files.iter_mut().for_each(|file| name.clone_into(&mut file.name));
             opened.insert(name.as_str());
             // Each shard repeats them.

@@ -1,0 +1,173 @@
+//! The files of a directory of a server.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use storage::{ByteSource, Error, Location, MOST_NAMES, Name, Storage};
+
+use crate::object::Object;
+use crate::place::Place;
+use crate::reactor::Reactor;
+use crate::refusal::into_io;
+use crate::usual::USUAL;
+
+/// Requests under way while files are opened.
+const AT_ONCE: usize = 16;
+
+/// A directory of a server, as a storage.
+pub(crate) struct Objects {
+    reactor: Arc<Reactor>,
+    place: Place,
+    /// What was opened, by its name: a file is asked for once, and stays the version that it was.
+    open: Mutex<HashMap<Name, Arc<Object>>>,
+    /// What was found by asking, by directory.
+    probed: Mutex<HashMap<Name, Vec<String>>>,
+}
+
+impl Objects {
+    pub(crate) fn new(reactor: Arc<Reactor>, place: Place) -> Objects {
+        Objects { reactor, place, open: Mutex::default(), probed: Mutex::default() }
+    }
+
+    fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.place.store
+    }
+
+    fn path(&self, name: &Name) -> Result<Path, Error> {
+        let text = match (self.place.base.as_ref(), name.as_str()) {
+            (base, "") => base.to_owned(),
+            ("", name) => name.to_owned(),
+            (base, name) => format!("{base}/{name}"),
+        };
+        Path::parse(text).map_err(|_| Error::BadName { name: name.as_str().to_owned() })
+    }
+
+    /// An error, with what may help where access is refused.
+    fn failed(&self, name: &Name, doing: &'static str, error: &object_store::Error) -> Error {
+        let mut error = into_io(error);
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            error = io::Error::new(error.kind(), format!("{error} ({})", self.place.access));
+        }
+        Error::io(self.location(name), doing, error)
+    }
+
+    /// Opens `name`, or finds it among what was opened.
+    async fn object(&self, name: &Name) -> Result<Result<Arc<Object>, object_store::Error>, Error> {
+        if let Some(object) = self.opened().get(name) {
+            return Ok(Ok(Arc::clone(object)));
+        }
+        let path = self.path(name)?;
+        Ok(Object::open(&self.reactor, self.store(), path, self.place.kind).await.map(|object| {
+            let object = Arc::new(object);
+            self.opened().insert(name.clone(), Arc::clone(&object));
+            object
+        }))
+    }
+
+    fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Arc<Object>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The usual names that are in `dir`, which is not listed.
+    fn probe(&self, dir: &Name) -> Result<Vec<String>, Error> {
+        let probed = || self.probed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = probed().get(dir) {
+            return Ok(found.clone());
+        }
+        let found: Vec<String> = self.reactor.wait(async {
+            let asked = USUAL.iter().map(|&usual| async move {
+                let name = dir.join(usual)?;
+                match self.object(&name).await? {
+                    Ok(_) => Ok(Some(usual.to_owned())),
+                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    // As S3 answers about what is not there, where it may not be listed.
+                    Err(object_store::Error::PermissionDenied { .. }) if usual != "config.json" => Ok(None),
+                    Err(error) => Err(self.failed(&name, "open", &error)),
+                }
+            });
+            let mut asked = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
+            let mut found = BTreeSet::new();
+            while let Some(name) = asked.next().await {
+                found.extend(name?);
+            }
+            Ok::<_, Error>(found.into_iter().collect())
+        })?;
+        probed().insert(dir.clone(), found.clone());
+        Ok(found)
+    }
+
+    /// The names in `dir`; none if there is no such directory.
+    fn listed(&self, dir: &Name) -> Result<Vec<String>, Error> {
+        if !self.place.lists {
+            return self.probe(dir);
+        }
+        let path = self.path(dir)?;
+        let found = match self.reactor.wait(self.store().list_with_delimiter(Some(&path))) {
+            Ok(found) => found,
+            // A bucket may give its objects and not their names.
+            Err(object_store::Error::PermissionDenied { .. }) => return self.probe(dir),
+            Err(error) => return Err(self.failed(dir, "list", &error)),
+        };
+        let objects = found.objects.iter().map(|object| &object.location);
+        let names = found.common_prefixes.iter().chain(objects).filter_map(Path::filename);
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        if names.len() as u64 > u64::from(MOST_NAMES) {
+            return Err(Error::TooMany { location: self.location(dir), limit: MOST_NAMES.into() });
+        }
+        Ok(names.into_iter().collect())
+    }
+}
+
+impl Storage for Objects {
+    fn list(&self, dir: &Name) -> Result<Vec<String>, Error> {
+        let names = self.listed(dir)?;
+        if names.is_empty() && !dir.is_root() {
+            return Err(Error::io(self.location(dir), "list", io::ErrorKind::NotFound.into()));
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &Name) -> Result<Arc<dyn ByteSource>, Error> {
+        let directory = || Error::Directory { location: self.location(name) };
+        if name.is_root() {
+            return Err(directory());
+        }
+        // A server of files may answer with a page about a directory.
+        if !self.place.lists && !name.file_name().contains('.') && !self.probe(name)?.is_empty() {
+            return Err(directory());
+        }
+        match self.reactor.wait(self.object(name))? {
+            Ok(object) => Ok(object),
+            Err(object_store::Error::NotFound { .. })
+                if self.place.lists && !self.listed(name)?.is_empty() =>
+            {
+                Err(directory())
+            }
+            Err(error) => Err(self.failed(name, "open", &error)),
+        }
+    }
+
+    fn lists_all(&self) -> bool {
+        self.place.lists
+    }
+
+    fn opens_at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn location(&self, name: &Name) -> Location {
+        let base = Location::Named(self.place.shown.clone());
+        if name.is_root() { base } else { base.join(name.as_str()) }
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Objects").field(&self.place.shown).finish()
+    }
+}

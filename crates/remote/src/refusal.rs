@@ -1,0 +1,38 @@
+//! What a server refused, as errors of reading.
+
+use std::io;
+
+/// The error of a file of which the server has another version than was opened.
+pub(crate) fn changed() -> io::Error {
+    io::Error::other("the server has another version of it than was opened")
+}
+
+/// The error of a request as one of reading.
+pub(crate) fn into_io(error: &object_store::Error) -> io::Error {
+    use object_store::Error as E;
+    let kind = match error {
+        E::NotFound { .. } => io::ErrorKind::NotFound,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
+        E::Precondition { .. } | E::NotModified { .. } => return changed(),
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, said(error))
+}
+
+/// What went wrong, as the innermost error says it: the others name the URL, which may have a signature.
+pub(crate) fn said(error: &object_store::Error) -> String {
+    use object_store::Error as E;
+    match error {
+        E::NotFound { .. } => return "nothing is there".to_owned(),
+        E::PermissionDenied { .. } => return "the server refuses access".to_owned(),
+        E::Unauthenticated { .. } => return "the server wants credentials".to_owned(),
+        _ => {}
+    }
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    let text = inner.to_string();
+    let line = text.lines().next().unwrap_or_default().trim();
+    line.chars().take(300).collect()
+}

@@ -1,0 +1,30 @@
+//! The names that are asked for where a server lists none.
+
+/// Files of a checkpoint's directory: of Hugging Face, MLX and sentence-transformers.
+pub const USUAL: &[&str] = &[
+    "config.json",
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "quantize_config.json",
+    "quant_config.json",
+    "hf_quant_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "squish.json",
+    "tokenizer.tiktoken",
+    "qwen.tiktoken",
+];

@@ -1,0 +1,103 @@
+//! Which URLs are read, and what messages say of them.
+
+use storage::{Error, Name, Resolver};
+use testkit::http::{Faults, FileServer};
+
+use crate::{open, served};
+
+fn at(url: &str) -> Result<(String, String), Error> {
+    let (files, name) = weighbridge_remote::Servers::from_env().at(url)?;
+    Ok((files.location(&Name::ROOT).to_string(), name.to_string()))
+}
+
+#[test]
+fn a_url_is_a_directory_and_a_name() {
+    for (url, dir, name) in [
+        ("https://host/a/b.gguf", "https://host/a", "b.gguf"),
+        ("https://host/a/b/", "https://host/a/b", ""),
+        ("https://host", "https://host", ""),
+        ("http://host:8080/b.gguf", "http://host:8080", "b.gguf"),
+        ("HTTPS://host/b%20c.gguf", "https://host", "b c.gguf"),
+        ("https://user:secret@host/a/b.gguf?sig=secret#x", "https://host/a", "b.gguf"),
+    ] {
+        assert_eq!(at(url).unwrap(), (dir.to_owned(), name.to_owned()), "{url}");
+    }
+    for url in [
+        "https://",
+        "ftp://host/a",
+        "https://host/a//b",
+        "https://host/..%2fa",
+        "https://host/a%00",
+        "https://[x",
+        "s3:///a",
+    ] {
+        assert!(at(url).is_err(), "{url}");
+    }
+    let servers = weighbridge_remote::Servers::from_env();
+    for path in ["a/b.gguf", "hf:a/b", "ftp://host/a", "C:\\a"] {
+        assert!(servers.resolve(path).is_none(), "{path}");
+    }
+}
+
+#[test]
+fn a_secret_of_a_url_is_sent_and_never_said() {
+    let (server, bytes) = served(100_000);
+    let url = server.url("dir/a.bin?sig=hunter2").replace("http://", "http://me:hunter3@");
+    let (files, name) = weighbridge_remote::Servers::from_env().at(&url).unwrap();
+    let source = files.open(&name).unwrap();
+    let mut buf = vec![0; 50_000];
+    source.read_at(30_000, &mut buf).unwrap();
+    assert!(buf == bytes[30_000..80_000]);
+    for asked in server.asked() {
+        assert!(
+            asked.contains("sig=hunter2") && asked.to_ascii_lowercase().contains("authorization: basic"),
+            "{asked}"
+        );
+    }
+    let gone = url.replace("a.bin", "b.bin");
+    let closed = "http://me:hunter3@127.0.0.1:1/a.bin?sig=hunter2".to_owned();
+    for url in [gone, closed, "https://me:hunter3@/?sig=hunter2".to_owned(), "ftp://a?sig=hunter2".to_owned()]
+    {
+        let text = match weighbridge_remote::Servers::from_env().at(&url) {
+            Err(error) => format!("{error} {error:?}"),
+            Ok((files, name)) => match files.open(&name) {
+                Err(error) => format!("{error} {error:?} {files:?} {}", files.location(&name)),
+                Ok(source) => format!("{source:?} {files:?}"),
+            },
+        };
+        assert!(!text.contains("hunter"), "{url}: {text}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_not_found() {
+    let server = FileServer::start();
+    for path in ["a.bin", "dir/a.bin", "dir"] {
+        let error = open(&server.url(path)).unwrap_err();
+        assert!(error.is_not_found(), "{path}: {error}");
+    }
+    // An empty file is a file.
+    server.put("empty.bin", Vec::new());
+    assert_eq!(open(&server.url("empty.bin")).unwrap().len(), 0);
+}
+
+#[test]
+fn a_server_without_lists_is_asked_for_the_usual_names() {
+    let server = FileServer::start();
+    for name in ["config.json", "tokenizer.json", "unusual.gguf"] {
+        server.put(&format!("model/{name}"), b"{}".as_slice());
+    }
+    for faults in [Faults::default(), Faults { forbids: true, ..Faults::default() }] {
+        server.fail(faults);
+        for url in ["model", "model/"] {
+            let (files, name) = weighbridge_remote::Servers::from_env().at(&server.url(url)).unwrap();
+            assert!(matches!(files.open(&name), Err(Error::Directory { .. })), "{url}");
+            assert_eq!(files.list(&name).unwrap(), ["config.json", "tokenizer.json"]);
+            assert!(!files.lists_all());
+            // Each name is asked for once.
+            let before = server.counts().requests;
+            files.list(&name).unwrap();
+            assert!(before > 0 && server.counts().requests == 0);
+        }
+    }
+}
