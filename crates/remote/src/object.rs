@@ -24,7 +24,7 @@ const WINDOW: u64 = 128 << 10;
 const MOST_BREAKS: u32 = 8;
 
 /// How servers are read at speed: docs/performance.md has what was measured.
-const PACE: Pace = Pace { gap: 512 << 10, longest: 8 << 20, beside: 1 << 20, depth: 16, block: 1 };
+const PACE: Pace = Pace { gap: 512 << 10, longest: 8 << 20, beside: 512 << 10, depth: 32, block: 1 };
 
 /// A file of a server, in the version that was opened.
 pub(crate) struct Object {
@@ -48,30 +48,7 @@ impl Object {
         path: Path,
         kind: &'static str,
     ) -> Result<Object, object_store::Error> {
-        let options = GetOptions { range: Some(GetRange::Bounded(0..HEAD)), ..GetOptions::default() };
-        let (meta, head) = match store.get_opts(&path, options).await {
-            Ok(answer) => {
-                let meta = answer.meta.clone();
-                let want = usize::try_from(meta.size.min(HEAD)).unwrap_or_default();
-                let mut head = Vec::with_capacity(want);
-                let mut stream = answer.into_stream();
-                while let Some(chunk) = stream.next().await {
-                    head.extend_from_slice(&chunk?);
-                    if head.len() >= want {
-                        break;
-                    }
-                }
-                head.truncate(want);
-                // Broken off: the rest is read when it is needed.
-                (meta, Bytes::from(head))
-            }
-            Err(error @ object_store::Error::Generic { .. }) => match store.head(&path).await {
-                // An empty file has no range.
-                Ok(meta) if meta.size == 0 => (meta, Bytes::new()),
-                _ => return Err(error),
-            },
-            Err(error) => return Err(error),
-        };
+        let (meta, head) = first(store, &path, HEAD).await?;
         let next = AtomicU64::new(head.len() as u64);
         let (reactor, store) = (Arc::clone(reactor), Arc::clone(store));
         Ok(Object { reactor, store, path, kind, meta, head, next, window: Mutex::default() })
@@ -223,9 +200,40 @@ impl ByteSource for Object {
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {
-        let meta = self.reactor.wait(self.store.head(&self.path)).map_err(|e| into_io(&e))?;
+        let (meta, _) = self.reactor.wait(first(&self.store, &self.path, 1)).map_err(|e| into_io(&e))?;
         Ok(identity(&meta))
     }
+}
+
+/// What a file is, and its first bytes, at most `most`. Not by `HEAD`, which signed URLs and some servers refuse.
+async fn first(
+    store: &Arc<dyn ObjectStore>,
+    path: &Path,
+    most: u64,
+) -> Result<(ObjectMeta, Bytes), object_store::Error> {
+    let options = GetOptions { range: Some(GetRange::Bounded(0..most)), ..GetOptions::default() };
+    let answer = match store.get_opts(path, options).await {
+        Ok(answer) => answer,
+        Err(error @ object_store::Error::Generic { .. }) => {
+            return match store.head(path).await {
+                // An empty file has no range.
+                Ok(meta) if meta.size == 0 => Ok((meta, Bytes::new())),
+                _ => Err(error),
+            };
+        }
+        Err(error) => return Err(error),
+    };
+    let meta = answer.meta.clone();
+    let want = usize::try_from(meta.size.min(most)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(want);
+    let mut stream = answer.into_stream();
+    while bytes.len() < want
+        && let Some(chunk) = stream.next().await
+    {
+        bytes.extend_from_slice(&chunk?);
+    }
+    bytes.truncate(want);
+    Ok((meta, bytes.into()))
 }
 
 /// The version: the server's tag, or when it was last written to; `None` if the server says neither.

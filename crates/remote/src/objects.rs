@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -69,14 +69,24 @@ impl Objects {
         }))
     }
 
-    fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Arc<Object>>> {
+    fn opened(&self) -> MutexGuard<'_, HashMap<Name, Arc<Object>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn probed(&self) -> MutexGuard<'_, HashMap<Name, Vec<String>>> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether `name` is one that was asked for already, and is not there.
+    fn is_known_absent(&self, name: &Name) -> bool {
+        let file = name.file_name();
+        let absent = |found: &Vec<String>| USUAL.contains(&file) && !found.iter().any(|found| found == file);
+        self.probed().get(&name.parent()).is_some_and(absent)
     }
 
     /// The usual names that are in `dir`, which is not listed.
     fn probe(&self, dir: &Name) -> Result<Vec<String>, Error> {
-        let probed = || self.probed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = probed().get(dir) {
+        if let Some(found) = self.probed().get(dir) {
             return Ok(found.clone());
         }
         let found: Vec<String> = self.reactor.wait(async {
@@ -97,7 +107,7 @@ impl Objects {
             }
             Ok::<_, Error>(found.into_iter().collect())
         })?;
-        probed().insert(dir.clone(), found.clone());
+        self.probed().insert(dir.clone(), found.clone());
         Ok(found)
     }
 
@@ -136,6 +146,9 @@ impl Storage for Objects {
         let directory = || Error::Directory { location: self.location(name) };
         if name.is_root() {
             return Err(directory());
+        }
+        if self.is_known_absent(name) {
+            return Err(Error::io(self.location(name), "open", io::ErrorKind::NotFound.into()));
         }
         // A server of files may answer with a page about a directory.
         if !self.place.lists && !name.file_name().contains('.') && !self.probe(name)?.is_empty() {

@@ -34,5 +34,6 @@ pub(crate) fn said(error: &object_store::Error) -> String {
     }
     let text = inner.to_string();
     let line = text.lines().next().unwrap_or_default().trim();
-    line.chars().take(300).collect()
+    // Behind the status is the body, which may be a document.
+    line.split(": <").next().unwrap_or(line).chars().take(300).collect()
 }

@@ -30,6 +30,8 @@ mod memory;
 mod moving;
 mod names;
 mod pages;
+#[cfg(feature = "http")]
+mod remote;
 #[cfg(unix)]
 mod reports;
 mod resume;

@@ -1,0 +1,150 @@
+//! Checkpoints of servers, wherever a path is taken.
+
+use serde_json::Value;
+use testkit::http::{Faults, FileServer};
+use testkit::model;
+
+use crate::files::hf_directory;
+use crate::weighbridge;
+
+/// A server with smollm2 as `dir/smollm2.gguf`.
+fn served() -> FileServer {
+    let server = FileServer::start();
+    server.put_file("dir/smollm2.gguf", model("smollm2"));
+    server
+}
+
+fn good(args: &[&str]) -> String {
+    let out = weighbridge(args);
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn bad(args: &[&str]) -> String {
+    let out = weighbridge(args);
+    assert_eq!(out.status.code(), Some(1), "{args:?}");
+    String::from_utf8(out.stderr).unwrap()
+}
+
+#[test]
+fn a_model_of_a_server_is_inspected_by_its_header() {
+    let server = served();
+    let (url, path) = (server.url("dir/smollm2.gguf"), model("smollm2"));
+    let text = good(&["inspect", &url]);
+    let counts = server.counts();
+    assert!(counts.bytes < 4 << 20, "{counts:?}: the file has 94 MiB");
+    let local = good(&["inspect", path.to_str().unwrap()]);
+    assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), local.lines().skip(1).collect::<Vec<_>>());
+    assert!(text.starts_with(&url), "{text}");
+}
+
+#[test]
+fn what_a_server_has_is_loaded_run_and_converted_as_a_file_is() {
+    let server = served();
+    server.fail(Faults { breaks: 50, busy: 50, ..Faults::default() });
+    let (url, path) = (server.url("dir/smollm2.gguf"), model("smollm2"));
+    let path = path.to_str().unwrap();
+    let run = |from| {
+        good(&[
+            "run",
+            from,
+            "-p",
+            "The capital of France is",
+            "--raw",
+            "-n",
+            "8",
+            "--temperature",
+            "0",
+            "--cache",
+            "off",
+        ])
+    };
+    assert_eq!(run(&url), run(path));
+
+    let folder = tempfile::tempdir().unwrap();
+    let out = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    good(&["convert", &url, &out("a"), "--to", "hf"]);
+    good(&["convert", path, &out("b"), "--to", "hf"]);
+    good(&["diff", &out("a"), &out("b")]);
+    good(&["diff", &url, path]);
+    good(&["check", &url]);
+}
+
+#[test]
+fn a_rank_reads_its_share() {
+    let server = FileServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    good(&[
+        "convert",
+        model("smollm2").to_str().unwrap(),
+        folder.path().join("hf").to_str().unwrap(),
+        "--to",
+        "hf",
+    ]);
+    for file in std::fs::read_dir(folder.path().join("hf")).unwrap() {
+        let file = file.unwrap();
+        server.put_file(&format!("model/{}", file.file_name().to_str().unwrap()), file.path());
+    }
+    let whole = std::fs::metadata(folder.path().join("hf/model.safetensors")).unwrap().len();
+    let load = |share: &[&str]| {
+        server.counts();
+        let url = server.url("model/");
+        let args = [&["load", &url, "--layout", "vllm", "--json"], share].concat();
+        let report: Value = serde_json::from_str(&good(&args)).unwrap();
+        assert_eq!(report["io"], "http");
+        (
+            report["bytes_needed"].as_u64().unwrap(),
+            report["bytes_read"].as_u64().unwrap(),
+            server.counts().bytes,
+        )
+    };
+    let headers = 4 << 20;
+    for share in [&["--pp", "2", "--rank", "0"][..], &["--pp", "2", "--rank", "1"]] {
+        let (needed, read, sent) = load(share);
+        assert!(needed < whole * 3 / 4, "{share:?}: {needed} of {whole}");
+        assert!(
+            read <= needed + needed / 50 && sent <= read + headers,
+            "{share:?}: {read} read, {sent} sent of {needed}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_ends_the_load_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    hf_directory(folder.path(), |_| {});
+    let server = FileServer::start();
+    for name in ["config.json", "model.safetensors"] {
+        server.put_file(&format!("model/{name}"), folder.path().join(name));
+    }
+    server.fail(Faults { delay: std::time::Duration::from_millis(100), ..Faults::default() });
+    let url = server.url("model/");
+    let loads = std::thread::spawn(move || bad(&["load", &url, "--layout", "source"]));
+    // Its header is read; then another version comes.
+    while !server.asked().iter().any(|head| head.contains("/model/model.safetensors")) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    server.put_file("model/model.safetensors", folder.path().join("model.safetensors"));
+    let text = loads.join().unwrap();
+    assert!(
+        text.contains("model.safetensors") && (text.contains("changed") || text.contains("another version")),
+        "{text}"
+    );
+}
+
+#[test]
+fn errors_name_the_url_and_what_helps() {
+    let server = served();
+    for (url, said) in [
+        (server.url("dir/smollm.gguf"), "wanted a URL of https"),
+        (server.url("nowhere/"), "wanted"),
+        ("http://127.0.0.1:1/a.gguf".to_owned(), "refused"),
+        ("ftp://host/a.gguf".to_owned(), "no resolver knows URLs of `ftp:`"),
+        ("https://".to_owned(), "it is no URL"),
+    ] {
+        let text = bad(&["inspect", &url]);
+        let shown = url.trim_end_matches('/');
+        assert!(text.contains(said) && text.contains(shown) && !text.contains("panicked"), "{url}: {text}");
+    }
+}
