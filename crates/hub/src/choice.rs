@@ -498,7 +498,7 @@ mod tests {
   1.0 GiB  hf:o/n/Q4_K_S
   1.0 GiB  hf:o/n/UD-Q4_K_XL
   2.0 GiB  hf:o/n/F16
-hint: add one to the name, as listed"
+hint: use one of these names"
         );
         let none = paths("hf:o/n@v1/Q4_K", GGUF);
         assert!(none.starts_with("`o/n` has no model in `Q4_K`\n  1.0 GiB  hf:o/n@v1/Q4_K_M\n"), "{none}");
@@ -506,7 +506,7 @@ hint: add one to the name, as listed"
         assert_eq!(
             two,
             "`o/n` has 2 models in `Q4_0`: choose one\n  1.0 GiB  hf:o/n/a-Q4_0.gguf\n  1.0 GiB  hf:o/n/b-Q4_0.gguf\n\
-             hint: add one to the name, as listed"
+             hint: use one of these names"
         );
         assert!(
             paths("hf:o/n/F16", &["m-F16-00001-of-00002.gguf"]).starts_with("`o/n` has 1 of the 2 parts")

@@ -40,14 +40,6 @@ pub(crate) struct Shared {
     pub(crate) checking: AtomicUsize,
 }
 
-/// A file that is there now.
-#[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) file: HubFile,
-    /// Whether this pull has downloaded it.
-    pub(crate) is_new: bool,
-}
-
 /// What the cache calls a file by, if the list of files says so.
 pub(crate) fn listed_etag(file: &HubFile) -> Option<&str> {
     file.sha256.as_deref().or(file.blob.as_deref())
@@ -69,11 +61,11 @@ impl<E: Into<Fault>> From<E> for Ended {
 }
 
 /// Makes sure that the snapshot has `file`.
-pub(crate) async fn fetch(shared: Arc<Shared>, file: HubFile) -> Result<Fetched, Error> {
+pub(crate) async fn fetch(shared: Arc<Shared>, file: HubFile) -> Result<(), Error> {
     let mut restarts = 0;
     loop {
         match (Download { shared: &shared, file: &file }).run(restarts == CHANGES).await {
-            Ok(is_new) => return Ok(Fetched { file, is_new }),
+            Ok(()) => return Ok(()),
             Err(Ended::Failed(fault)) => return Err(fault.into_error()),
             Err(Ended::Changed | Ended::Whole(_)) if restarts == CHANGES => {
                 let url = shared.client.url([file.path.as_str()]);
@@ -90,24 +82,22 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Returns whether anything was downloaded.
-    async fn run(&self, is_last: bool) -> Result<bool, Ended> {
+    /// Links the file into the snapshot, after it was downloaded if no blob has it yet.
+    async fn run(&self, is_last: bool) -> Result<(), Ended> {
         let Shared { folder, commit, .. } = &**self.shared;
         let pointer = folder.snapshot(commit).join(&self.file.path);
         if let Ok(about) = fs::metadata(&pointer) {
-            return self.there(pointer, about.len()).map(|()| false).map_err(Ended::from);
+            return self.there(pointer, about.len()).map_err(Ended::from);
         }
         let metadata = match listed_etag(self.file).filter(|etag| folder.blob(etag).exists()) {
             Some(etag) => {
-                self.link(etag)?;
-                return Ok(false);
+                return Ok(self.link(etag)?);
             }
             None => self.metadata().await?,
         };
         let etag = metadata.etag.clone();
         let Some(_lock) = self.locked(&etag).await? else {
-            self.link(&etag)?;
-            return Ok(false);
+            return Ok(self.link(&etag)?);
         };
         let size = self.size(&metadata)?;
         let blob = folder.blob(&etag);
@@ -150,8 +140,7 @@ impl Download<'_> {
             }
         }
         part.become_blob(&blob)?;
-        self.link(&etag)?;
-        Ok(true)
+        Ok(self.link(&etag)?)
     }
 
     /// A file that the snapshot has already.

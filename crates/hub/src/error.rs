@@ -245,7 +245,7 @@ impl Error {
             Error::Choose { offers, .. } if offers.is_empty() => {
                 "without a quantisation, all of the model is pulled"
             }
-            Error::Choose { .. } => "add one to the name, as listed",
+            Error::Choose { .. } => "use one of these names",
             Error::NoWeights { .. } => "add the name of a file to pull that file",
             Error::NotCached { .. } => "pull it once while the hub can be reached",
             Error::Unreachable { .. } => {

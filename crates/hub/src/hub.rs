@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::cache::{Folder, not_cached};
 use crate::choice::{self, Choice, HubFile};
 use crate::client::Client;
-use crate::download::{Fetched, Shared, fetch, listed_etag};
+use crate::download::{Shared, fetch, listed_etag};
 use crate::listing::{self, Files};
 use crate::part::Part;
 use crate::retry::Patience;
@@ -56,7 +56,7 @@ pub struct Pulled {
     pub files: Vec<HubFile>,
     /// The bytes that were downloaded.
     pub bytes_downloaded: u64,
-    /// The bytes that were in the cache before.
+    /// The other bytes of the files: in the cache before, or pulled by another process meanwhile.
     pub bytes_there: u64,
     /// Why the hub was not asked or did not answer, if the cache has answered for it.
     pub from_cache: Option<String>,
@@ -171,22 +171,18 @@ impl Hub {
                 checking: AtomicUsize::new(0),
             }),
         };
-        let (choice, index) = pull.index(name, &files, choice).await?;
+        let choice = pull.index(name, &files, choice).await?;
         pull.room(&choice.files, &self.settings.cache)?;
         folder.make()?;
-        let fetched = pull.all(choice.files.clone()).await?;
+        pull.all(choice.files.clone()).await?;
         folder.set_commit(name.revision(), &files.commit)?;
-        let bytes = |is_new: bool| {
-            let fetched = fetched.iter().filter(|fetched| fetched.is_new == is_new);
-            fetched.filter_map(|fetched| fetched.file.size).sum::<u64>()
-        };
-        // The index was fetched before, and is among the files that are there.
-        let index = index.filter(|index| index.is_new).and_then(|index| index.file.size).unwrap_or(0);
+        let bytes_downloaded = pull.shared.bytes.load(Ordering::Relaxed);
+        let all = choice.files.iter().filter_map(|file| file.size).fold(0, u64::saturating_add);
         Ok(Pulled {
             path: path(&folder, &files.commit, &choice),
             commit: files.commit,
-            bytes_downloaded: bytes(true) + index,
-            bytes_there: bytes(false).saturating_sub(index),
+            bytes_downloaded,
+            bytes_there: all.saturating_sub(bytes_downloaded),
             files: choice.files,
             from_cache: None,
         })
@@ -292,15 +288,10 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     /// Fetches the index, if there is one, and adds the files that it names.
-    async fn index(
-        &self,
-        name: &HubName,
-        files: &Files,
-        choice: Choice,
-    ) -> Result<(Choice, Option<Fetched>), Error> {
+    async fn index(&self, name: &HubName, files: &Files, choice: Choice) -> Result<Choice, Error> {
         let index =
             choice.index.as_ref().and_then(|index| choice.files.iter().find(|file| file.path == *index));
-        let Some(index) = index.cloned() else { return Ok((choice, None)) };
+        let Some(index) = index.cloned() else { return Ok(choice) };
         if index.size.is_some_and(|size| size > INDEX) {
             let url = self.shared.client.url([index.path.as_str()]);
             let what = format!("wanted an index of at most {INDEX} bytes, found {}", index.size.unwrap_or(0));
@@ -309,9 +300,9 @@ impl Pull<'_> {
         self.room(std::slice::from_ref(&index), &self.shared.folder.snapshot("."))?;
         self.shared.folder.make()?;
         let path = self.shared.folder.snapshot(&self.shared.commit).join(&index.path);
-        let fetched = self.all(vec![index]).await?.pop();
+        self.all(vec![index]).await?;
         let text = fs::read(&path).map_err(Error::io(path, "read"))?;
-        Ok((choice.with_shards(name, &text, &files.files)?, fetched))
+        choice.with_shards(name, &text, &files.files)
     }
 
     /// The bytes that each file still lacks; a blob is counted once.
@@ -349,11 +340,10 @@ impl Pull<'_> {
     }
 
     /// Fetches files, several at a time.
-    async fn all(&self, files: Vec<HubFile>) -> Result<Vec<Fetched>, Error> {
+    async fn all(&self, files: Vec<HubFile>) -> Result<(), Error> {
         let total = self.shared.bytes.load(Ordering::Relaxed).saturating_add(self.missing(&files));
         let mut files = files.into_iter();
         let mut tasks = JoinSet::new();
-        let mut fetched = vec![];
         let mut ticks = tokio::time::interval(TICK);
         loop {
             while tasks.len() < FILES
@@ -368,13 +358,12 @@ impl Pull<'_> {
                     // A task that panicked must not pass for one that was stopped.
                     Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Some(Err(_)) => return Err(Error::Interrupted),
-                    Some(Ok(done)) => fetched.push(done?),
+                    Some(Ok(done)) => done?,
                 },
                 _ = ticks.tick() => self.tell(total)?,
             }
         }
-        self.tell(total)?;
-        Ok(fetched)
+        self.tell(total)
     }
 
     fn tell(&self, total: u64) -> Result<(), Error> {

@@ -244,6 +244,8 @@ fn a_watcher_stops_a_pull_and_the_next_one_goes_on() {
     let pulled = hub.pull(&name, &|_| ControlFlow::Continue(())).unwrap();
     let asked = mock.asked_for_bytes();
     assert!((1..=6).contains(&asked), "{asked} of 8 pieces");
+    assert_eq!(pulled.bytes_downloaded + pulled.bytes_there, weights.len() as u64);
+    assert_eq!(pulled.bytes_downloaded, asked as u64 * 8 * MIB as u64);
     assert!(fs::read(pulled.path.join("model.safetensors")).unwrap() == weights);
     assert!(weights.len() > LARGE);
 }

@@ -65,7 +65,7 @@ fn files_and_revisions_that_are_missing() {
     );
     assert_eq!(
         mock.fails("hf:o/n/Q5_0"),
-        "`o/n` has no model in `Q5_0`\n  19.5 KiB  hf:o/n/Q4_0\n  19.5 KiB  hf:o/n/Q8_0\nhint: add one to the name, as listed"
+        "`o/n` has no model in `Q5_0`\n  19.5 KiB  hf:o/n/Q4_0\n  19.5 KiB  hf:o/n/Q8_0\nhint: use one of these names"
     );
     assert!(mock.fails("hf:o/n@v9").starts_with("`o/n` has no revision `v9`\n"));
     assert!(mock.fails("hf:o/other").starts_with("no repository `o/other` at HUB\n"));
