@@ -173,6 +173,7 @@ os.environ |= {
 import huggingface_hub  # noqa: E402
 from huggingface_hub import hf_hub_download, scan_cache_dir, snapshot_download  # noqa: E402
 from huggingface_hub.utils._fixes import WeakFileLock  # noqa: E402
+from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store  # noqa: E402
 
 PROGRAM = None
 
@@ -392,6 +393,24 @@ def one_waits_for_the_other(rng):
     assert pulled["bytes_downloaded"] == 0 and HUB.count() == 1, pulled
 
 
+def shared_blobs(rng):
+    """A blob that the package has moved to the store that all models share, and left a link to."""
+    cache, model = HOME / "shared", Path(__file__).parent / "models/llama-tiny"
+    content = {name: (model / name).read_bytes() for name in ["config.json", "model.safetensors"]}
+    HUB.add("o/shared", content, "main")
+    path = snapshot_download("o/shared", cache_dir=cache)
+    data = content["model.safetensors"]
+    blob = cache / "models--o--shared/blobs" / etag(data)
+    shared = publish_blob_to_shared_store(
+        blob_path=str(blob), xet_hash=rng.randbytes(32).hex(), cache_dir=str(cache), expected_size=len(data))
+    assert shared and blob.is_symlink()
+    HUB.count()
+    assert pull(cache, "o/shared")["path"] == path and HUB.count() == 0
+    subprocess.run([PROGRAM, "plan", path], check=True, stdout=subprocess.DEVNULL)
+    listed = json.loads(command(cache, "list", "--json").communicate()[0])["models"]
+    assert [(model["name"], model["path"]) for model in listed] == [("hf:o/shared", path)], listed
+
+
 def environment(_):
     """Both find the cache in the same place."""
     own = {"HOME": str(HOME), "PATH": os.environ["PATH"]}
@@ -412,7 +431,8 @@ def main(program):
     global PROGRAM
     PROGRAM = os.path.abspath(program)
     rng = random.Random(7)
-    parts = [ours_then_theirs, theirs_then_ours, same_layout, a_revision_moves, offline, unfinished, one_waits_for_the_other, environment]
+    parts = [ours_then_theirs, theirs_then_ours, same_layout, a_revision_moves, offline, unfinished, one_waits_for_the_other,
+             shared_blobs, environment]
     try:
         for part in parts:
             started = time.monotonic()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{
-    AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, LOCATION, RANGE,
+    RETRY_AFTER,
 };
 use reqwest::{Method, Response, StatusCode, Url};
 
@@ -177,7 +178,8 @@ impl Client {
                 return Ok(response);
             }
             let next = self.location(&response)?;
-            if !leaves && !self.is_hub(&next) {
+            // A mirror may send to another hub before it says anything of the file.
+            if !leaves && !self.is_hub(&next) && etag(response.headers()).is_some() {
                 return Ok(response);
             }
             url = next;
@@ -193,6 +195,8 @@ impl Client {
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
+        // Ranges and sizes are of the file itself.
+        request = request.header(ACCEPT_ENCODING, "identity");
         if let Some((from, to)) = range {
             request = request.header(RANGE, format!("bytes={from}-{}", to.saturating_sub(1)));
         }

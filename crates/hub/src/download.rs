@@ -298,7 +298,11 @@ impl Bytes<'_> {
         }
         let mut failed = Ok(());
         while let Some(result) = tasks.join_next().await {
-            let result = result.unwrap_or_else(|_| Err(Ended::Failed(Error::Interrupted.into())));
+            let result = match result {
+                Ok(result) => result,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => Err(Ended::Failed(Error::Interrupted.into())),
+            };
             if let Err(ended) = result
                 && failed.is_ok()
             {

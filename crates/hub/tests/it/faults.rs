@@ -178,6 +178,25 @@ fn an_address_that_expires() {
     assert_eq!(asked.iter().filter(|asked| asked.method == "HEAD").count(), 2);
 }
 
+/// A mirror that answers itself for lists alone.
+#[test]
+fn a_mirror_that_sends_to_another_hub() {
+    let files = [("config.json", b"{}".to_vec()), ("model.safetensors", random(13, 20 * MIB))];
+    let other = Mock::new(&files);
+    let address = other.address.clone();
+    let mock = Mock::new(&files).with(move |asked, _| {
+        let location = format!("{address}{}", asked.path);
+        asked.path.contains("/resolve/").then(|| answer(308, &[("location", &location)], ""))
+    });
+    let pulled = mock.pull("hf:o/n").unwrap();
+    assert!(fs::read(pulled.path.join("model.safetensors")).unwrap() == files[1].1);
+    let asked = &other.content().asked;
+    assert!(
+        asked.len() >= 6 && asked.iter().all(|asked| !asked.headers.contains_key("authorization")),
+        "{asked:?}"
+    );
+}
+
 /// The server has another file than it said, in the middle of it.
 #[test]
 fn a_file_that_changes_on_the_way_is_begun_anew() {
