@@ -9,6 +9,8 @@ mod embed;
 mod encoding;
 mod engine;
 mod eval;
+#[cfg(feature = "hub")]
+mod hub;
 mod load;
 mod lora;
 mod number;
@@ -41,6 +43,8 @@ pub(crate) use embed::EmbedArgs;
 use encoding::EncodingArgs;
 use engine::EngineArgs;
 pub(crate) use eval::{EvalArgs, ReportArgs};
+#[cfg(feature = "hub")]
+pub(crate) use hub::{ListArgs, PullArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use lora::LoraArgs;
 use number::whole;
@@ -113,6 +117,12 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// List the encodings, with their sizes and what this machine can do with each
     Quants(QuantsArgs),
+    /// Download models from the Hugging Face Hub, and print their paths
+    #[cfg(feature = "hub")]
+    Pull(PullArgs),
+    /// List the models on this machine: of the Hugging Face cache, Ollama and LM Studio
+    #[cfg(feature = "hub")]
+    List(ListArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell.
@@ -148,6 +158,10 @@ impl Command {
             Command::Diff(args) => args.json,
             Command::Tokenize(args) => args.json,
             Command::Quants(args) => args.json,
+            #[cfg(feature = "hub")]
+            Command::Pull(args) => args.json,
+            #[cfg(feature = "hub")]
+            Command::List(args) => args.json,
             #[cfg(feature = "serve")]
             Command::Serve(_) => false,
             Command::Report(_) | Command::Completions { .. } | Command::Man { .. } => false,

@@ -7,6 +7,9 @@ use weighbridge::tensor::{Diagnostic, Diagnostics};
 use crate::json;
 use crate::style;
 
+/// The exit code if Ctrl-C ended it: 128 and the number of SIGINT, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Lists the commands that work on a model that no family claims.
 pub(crate) const UNKNOWN: &str = "without a supported architecture you can still `inspect`, `check` and `diff` it, `plan` and `load` it with \
                        `--layout source`, and `convert` it to npz, safetensors or npy-dir with its own tensor names";
@@ -19,6 +22,9 @@ pub(crate) enum Failure {
     Usage(String),
     /// The same, as a message.
     Other(String),
+    /// A model is not on the hub, or was not pulled.
+    #[cfg(feature = "hub")]
+    Hub(hub::Error),
     /// Several files are wrong, or do not go together.
     Problems(Diagnostics),
     /// What was asked about is wrong, and the output says so.
@@ -48,6 +54,16 @@ failures! {
     weighbridge::check::Error,
     weighbridge::convert::Error,
     weighbridge::engine::Error,
+}
+
+#[cfg(feature = "hub")]
+impl From<hub::Error> for Failure {
+    fn from(error: hub::Error) -> Self {
+        match error {
+            hub::Error::Interrupted => Failure::Interrupted,
+            error => Failure::Hub(error),
+        }
+    }
 }
 
 impl From<std::io::Error> for Failure {
@@ -138,6 +154,8 @@ impl Failure {
         match self {
             Failure::Usage(_) => true,
             Failure::Model(e) => e.is_misuse(),
+            #[cfg(feature = "hub")]
+            Failure::Hub(e) => e.is_misuse(),
             _ => false,
         }
     }
@@ -147,6 +165,8 @@ impl Failure {
         match self {
             Failure::Model(error) => in_words_of_the_command(error),
             Failure::Usage(text) | Failure::Other(text) => Said::from(text.as_str()),
+            #[cfg(feature = "hub")]
+            Failure::Hub(error) => Said::from(&error.diagnostics()),
             Failure::Problems(all) => Said::from(all),
             Failure::Io(error) => Said::from(error.to_string().as_str()),
             Failure::Found => Said::from("something is wrong with the checkpoint"),
@@ -165,6 +185,10 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
     const RULE: &str = "save the rule in a file and add `--rules FILE`";
     let is_there = |problem: &Problem| matches!(problem.fault, Fault::Exists { what: "already exists" });
     let is_not_stored = |problem: &Problem| matches!(problem.fault, Fault::NoPlace { .. });
+    #[cfg(feature = "hub")]
+    if let Some(error) = of_the_hub(error) {
+        return Said::from(&error.diagnostics());
+    }
     let said = Said::from(&error.diagnostics());
     match error {
         weighbridge::Error::Plan(e) => match e {
@@ -222,6 +246,18 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
     }
 }
 
+/// The hub's error, if a name of the hub was not pulled.
+#[cfg(feature = "hub")]
+fn of_the_hub(error: &weighbridge::Error) -> Option<&hub::Error> {
+    let mut error: &dyn std::error::Error = error;
+    loop {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.get_ref()?.downcast_ref();
+        }
+        error = error.source()?;
+    }
+}
+
 /// The option that does what the engine's hint says.
 fn option(error: &weighbridge::engine::Error) -> &'static str {
     use weighbridge::engine::{Error, sampler};
@@ -234,6 +270,9 @@ fn option(error: &weighbridge::engine::Error) -> &'static str {
         _ => "",
     }
 }
+
+/// What downloads a model.
+const DOWNLOAD: &str = if cfg!(feature = "hub") { "weighbridge pull" } else { "hf download" };
 
 /// Which paths are taken; of one that looks like the name of a repository, how to get at that.
 fn paths(path: &str) -> String {
@@ -250,7 +289,7 @@ fn paths(path: &str) -> String {
     let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
     match repository {
         Some(_) => format!(
-            "weighbridge does not download models: run `hf download {path}` first, and give the directory that it prints"
+            "`{DOWNLOAD} {path}` downloads a model from the Hugging Face Hub, and prints the path to give here"
         ),
         None => {
             "wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)"

@@ -11,6 +11,8 @@ mod keys;
 mod memory;
 mod pages;
 mod progress;
+#[cfg(feature = "hub")]
+mod pulling;
 mod style;
 mod tuned;
 mod whole_file;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
-use failure::Failure;
+use failure::{Failure, INTERRUPTED};
 
 /// The model or a file is wrong.
 const FAILURE: u8 = 1;
@@ -29,9 +31,6 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 /// `diff` could not tell: 1 is that there are differences, as for diff(1) and cmp(1).
 const TROUBLE: u8 = 2;
-
-/// Ctrl-C ended it: 128 and the number of SIGINT, as shells have it.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == isolate::COMMAND) {
@@ -71,6 +70,10 @@ fn main() -> ExitCode {
         Command::Tune(args) => commands::tune::run(args),
         Command::Cache(args) => commands::cache::run(args),
         Command::Quants(args) => commands::quants::run(args),
+        #[cfg(feature = "hub")]
+        Command::Pull(args) => commands::pull::run(args),
+        #[cfg(feature = "hub")]
+        Command::List(args) => commands::list::run(args),
         Command::Completions { shell } => commands::manual::completions(*shell),
         Command::Man { command, all } => commands::manual::man(command.as_deref(), all.as_deref()),
     };

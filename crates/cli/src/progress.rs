@@ -56,6 +56,14 @@ impl Line {
     }
 }
 
+/// Clears the line that any thread has shown, before the process ends.
+#[cfg(feature = "hub")]
+pub(crate) fn clear() {
+    if std::io::stderr().is_terminal() {
+        write("\r\x1b[K");
+    }
+}
+
 /// Says that not all weights may be in memory at once, if that is so.
 pub(crate) fn streaming(runtime: &Runtime) {
     if let Some(streaming) = runtime.streaming() {

@@ -43,7 +43,8 @@ pub enum Io {
 ///
 /// A symbolic link in it may lead to a file in the directory itself, or anywhere in the `models--*` directory of the
 /// Hugging Face cache that the directory is in, where `snapshots/REV/NAME` is a link to `../../blobs/DIGEST`
-/// (huggingface_hub, `file_download.py`, `_create_symlink`). No other is followed. Only the file that the caller chose,
+/// (huggingface_hub, `file_download.py`, `_create_symlink`), or in the store of blobs that the models of that cache share
+/// (`utils/_shared_blobs.py`). No other is followed. Only the file that the caller chose,
 /// [`LocalFiles::at`], may be a link to anywhere.
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
@@ -113,8 +114,12 @@ impl LocalFiles {
         }
         let target = fs::canonicalize(&path).map_err(failed)?;
         let home = fs::canonicalize(&self.dir).map_err(|e| Error::io(&self.dir, "open", e))?;
-        let allowed = home.ancestors().find(|a| is_hub_model(a)).unwrap_or(&home);
-        if target.starts_with(allowed) {
+        let model = home.ancestors().find(|a| is_hub_model(a));
+        if target.starts_with(model.unwrap_or(&home)) {
+            return Ok(target);
+        }
+        let shared = model.and_then(Path::parent).map(|cache| cache.join("blobs"));
+        if shared.is_some_and(|blobs| target.starts_with(&blobs) && blobs.join(SHARED_BLOBS).is_file()) {
             return Ok(target);
         }
         let (location, target) = (Location::from(&self.dir), target.display().to_string());
@@ -162,6 +167,9 @@ impl Storage for LocalFiles {
         Location::Path(self.chosen(name).map_or_else(|| self.path(name), Path::to_owned))
     }
 }
+
+/// The mark of a store of blobs that models share.
+const SHARED_BLOBS: &str = ".huggingface-shared-blobs";
 
 fn is_hub_model(path: &Path) -> bool {
     path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("models--"))

@@ -23,11 +23,12 @@ const ORDER: &[&str] = &[
     "convert",
     "weighbridge",
     "server",
+    "hub",
     "cli",
 ];
 
 /// Crates that a crate may not use although they are below it: `storage` knows no tensors, `plan` neither files nor
-/// names, and loading and checking compile no engine.
+/// names, loading and checking compile no engine, and the hub opens no checkpoints.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("storage", &["tensor", "quant"]),
     ("plan", &["storage", "checkpoint", "model", "load"]),
@@ -35,10 +36,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("planner", &["engine"]),
     ("check", &["engine"]),
     ("store", &["model"]),
+    ("hub", &["checkpoint", "engine", "weighbridge", "server"]),
 ];
 
 /// Crates without `unsafe`.
-const SAFE: &[&str] = &["derive", "tensor", "plan"];
+const SAFE: &[&str] = &["derive", "tensor", "plan", "hub"];
 
 /// The crate that tests ask for models; users' builds do not need it.
 const FOR_TESTS: &str = "weighbridge-testkit";

@@ -39,11 +39,13 @@ impl AlsoArgs {
     }
 }
 
-/// The options of the library with files reached as `io` says, and URLs where this build reads them.
+/// The options of the library with files reached as `io` says, and with URLs and names of the hub where this build knows them.
 pub(crate) fn open_options(io: Io) -> OpenOptions {
     let options = OpenOptions::with_io(io);
     #[cfg(feature = "http")]
     let options = options.with_resolver(std::sync::Arc::new(weighbridge::remote::Servers::from_env()));
+    #[cfg(feature = "hub")]
+    let options = options.with_resolver(std::sync::Arc::new(crate::pulling::HubPaths { io }));
     options
 }
 

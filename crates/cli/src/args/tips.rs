@@ -8,10 +8,7 @@ use weighbridge::planner::Preset;
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["chat", "cli"], "`weighbridge run MODEL` starts a chat"),
     (&["generate", "complete", "completion", "ask"], "`weighbridge run MODEL -p 'TEXT'` answers"),
-    (
-        &["info", "show", "ls", "list", "dump", "view", "metadata", "tensors"],
-        "`weighbridge inspect PATH` shows it",
-    ),
+    (&["info", "show", "ls", "dump", "view", "metadata", "tensors"], "`weighbridge inspect PATH` shows it"),
     (&["verify", "validate", "hash", "checksum"], "`weighbridge check PATH` does that"),
     (&["compare", "cmp"], "`weighbridge diff A B` does that"),
     (&["export", "merge", "split", "dequantize"], "`weighbridge convert SOURCE DESTINATION` does that"),
@@ -19,7 +16,15 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["benchmark", "perf"], "`weighbridge bench MODEL` does that"),
     (&["encode", "decode", "tokens"], "`weighbridge tokenize MODEL 'TEXT'` does that"),
     (&["types", "formats", "schemes", "encodings"], "`weighbridge quants` lists the encodings"),
-    (&["download", "pull", "get"], "models are not downloaded here: `hf download OWNER/NAME` does that"),
+    #[cfg(feature = "hub")]
+    (&["download", "get", "fetch"], "`weighbridge pull OWNER/NAME` does that"),
+    #[cfg(feature = "hub")]
+    (&["models", "ps", "local"], "`weighbridge list` shows the models on this machine"),
+    #[cfg(not(feature = "hub"))]
+    (
+        &["download", "pull", "get", "list"],
+        "this build has no hub: it has the feature `hub` when that is compiled in",
+    ),
     (&["embedding", "embeddings", "vectors"], "`weighbridge embed MODEL 'TEXT'` does that"),
     #[cfg(feature = "serve")]
     (&["server", "api", "openai"], "`weighbridge serve MODEL` does that"),

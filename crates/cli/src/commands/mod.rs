@@ -13,9 +13,13 @@ pub(crate) mod embed;
 pub(crate) mod eval;
 mod gate;
 pub(crate) mod inspect;
+#[cfg(feature = "hub")]
+pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod manual;
 pub(crate) mod plan;
+#[cfg(feature = "hub")]
+pub(crate) mod pull;
 pub(crate) mod quants;
 pub(crate) mod report;
 pub(crate) mod run;

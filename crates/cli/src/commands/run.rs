@@ -18,9 +18,8 @@ use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
 use super::answer::{Answer, Answering};
 use super::chat;
-use crate::INTERRUPTED;
 use crate::args::{CacheArg, RunArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use crate::isolate;
 use crate::json;
 use crate::keys::Doubts;

@@ -14,6 +14,8 @@ mod diff;
 mod embed;
 mod error;
 mod eval;
+#[cfg(feature = "hub")]
+mod hub;
 mod inspect;
 mod load;
 mod plan;
@@ -42,6 +44,8 @@ pub(crate) use error::{Error, Problem};
 pub(crate) use eval::{
     Estimate, Eval, EvalAgainst, EvalPart, EvalTask, EvalTaskAgainst, EvalText, Gate, KlBin, ModelSize,
 };
+#[cfg(feature = "hub")]
+pub(crate) use hub::{List, Pull, Pulled, weights};
 pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};

@@ -43,6 +43,10 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("diff", schema::<super::Diff<'_>>()),
         ("tokenize", schema::<super::Tokenize<'_>>()),
         ("quants", schema::<super::Quants<'_>>()),
+        #[cfg(feature = "hub")]
+        ("pull", schema::<super::Pull>()),
+        #[cfg(feature = "hub")]
+        ("list", schema::<super::List<'_>>()),
         ("error", schema::<super::Error<'_>>()),
     ] {
         let (path, made) = (folder.join(format!("{name}.json")), format!("{:#}\n", schema.to_value()));

@@ -227,7 +227,7 @@ fn paths_that_are_not_there_say_what_is_taken() {
     assert_snapshot!(run("org/name"), @"
     error: cannot open `org/name`: No such file or directory (os error 2)
     hint: there is no directory `org`
-    hint: weighbridge does not download models: run `hf download org/name` first, and give the directory that it prints
+    hint: `weighbridge pull org/name` downloads a model from the Hugging Face Hub, and prints the path to give here
     ");
 }
 

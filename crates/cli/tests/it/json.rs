@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 19);
+    assert_eq!(schemas.indices.len(), 21);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));
@@ -219,6 +219,8 @@ fn runs_and_what_measures_them() {
     let embedded = schemas.take("embed", 0, &["embed", path(&texts), "a cat", "dogs"]);
     assert_eq!(embedded["vectors"].as_array().unwrap().len(), 2);
     schemas.take("quants", 0, &["quants"]);
+    #[cfg(feature = "hub")]
+    schemas.take("list", 0, &["list"]);
     let encoded = schemas.take("tokenize", 0, &["tokenize", smollm2, "Hello, world"]);
     let ids: Vec<String> =
         encoded["tokens"].as_array().unwrap().iter().map(|t| t["id"].to_string()).collect();

@@ -16,6 +16,8 @@ mod eval;
 mod files;
 mod foreseen;
 mod hostile;
+#[cfg(feature = "hub")]
+mod hub;
 mod json;
 mod keys;
 #[cfg(unix)]

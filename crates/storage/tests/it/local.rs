@@ -93,6 +93,27 @@ fn links_within_a_model_of_the_hub_are_followed() {
     assert!(matches!(files.open(&name("x")), Err(Error::Outside { .. })));
 }
 
+/// huggingface_hub 2.4.0 keeps blobs in a store that all models share, which has a mark.
+#[test]
+fn links_to_the_shared_store_of_the_hub_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("models--who--what");
+    put(dir.path(), "blobs/ab/abcd", b"shared");
+    fs::create_dir_all(model.join("snapshots/1")).unwrap();
+    fs::create_dir_all(model.join("blobs")).unwrap();
+    symlink("../../blobs/ab/abcd", model.join("blobs/0a")).unwrap();
+    symlink("../../blobs/0a", model.join("snapshots/1/w")).unwrap();
+    let files = LocalFiles::new(model.join("snapshots/1"));
+    assert!(matches!(files.open(&name("w")), Err(Error::Outside { .. })));
+    put(dir.path(), "blobs/.huggingface-shared-blobs", b"1\n");
+    assert_eq!(content(&files, "w").unwrap(), b"shared");
+    // Only from a model of the hub.
+    fs::create_dir_all(dir.path().join("other")).unwrap();
+    symlink("../blobs/ab/abcd", dir.path().join("other/w")).unwrap();
+    let files = LocalFiles::new(dir.path().join("other"));
+    assert!(matches!(files.open(&name("w")), Err(Error::Outside { .. })));
+}
+
 #[test]
 fn a_path_is_a_directory_or_a_file_in_one() {
     let dir = tempfile::tempdir().unwrap();
