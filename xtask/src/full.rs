@@ -31,6 +31,10 @@ pub(crate) struct Options {
     pub(crate) serve_python: Option<PathBuf>,
     /// A folder whose `node_modules` has playwright-core and axe-core.
     pub(crate) page_modules: Option<PathBuf>,
+    /// A Python with huggingface_hub, moto[server], boto3, gcp-storage-emulator, google-cloud-storage and azure-storage-blob.
+    pub(crate) remote_python: Option<PathBuf>,
+    /// The program `azurite-blob` of npm's azurite.
+    pub(crate) azurite: Option<PathBuf>,
     /// Changed inputs of each fuzz target.
     pub(crate) fuzz_runs: u64,
     /// How often each kind of work is killed.
@@ -47,6 +51,8 @@ impl Default for Options {
             llama_oracle: None,
             serve_python: None,
             page_modules: None,
+            remote_python: None,
+            azurite: None,
             fuzz_runs: 200_000,
             kills: 200,
         }
@@ -93,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 8] {
+fn steps() -> [Step; 9] {
     [
         ("fuzz targets", fuzz),
         ("conversions, compressions and cache builds, killed and continued", kills),
@@ -102,6 +108,7 @@ fn steps() -> [Step; 8] {
         ("what others read", interchange),
         ("clients of `serve`, faults of theirs, and many of them", serve),
         ("the pages of `serve`, in Chromium", page),
+        ("buckets of three clouds, and the hub with its own package", remote),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
 }
@@ -195,6 +202,24 @@ fn page(options: &Options) -> Result<Outcome> {
     workspace::step(&mut command)?;
     Ok(Outcome::Passed(
         "chats by mouse and keyboard, refusals, hostile answers, axe-core at three widths".to_owned(),
+    ))
+}
+
+fn remote(options: &Options) -> Result<Outcome> {
+    let (Some(python), Some(azurite)) = (&options.remote_python, &options.azurite) else {
+        let wants = "`golden/remote.py` and `golden/hub.py` need `--remote-python` and `--azurite`";
+        return Ok(Outcome::NotRun(wants.to_owned()));
+    };
+    let program = workspace::build_weighbridge(Build::Release)?;
+    let model = testkit::golden("models/llama-tiny");
+    let mut servers = Command::new(python);
+    servers.arg("golden/remote.py").args([&program, &model.join("model.gguf"), &model, azurite]);
+    workspace::step(servers.current_dir(workspace::root()))?;
+    let mut hub = Command::new(python);
+    hub.arg("golden/hub.py").arg(&program);
+    workspace::step(hub.current_dir(workspace::root()))?;
+    Ok(Outcome::Passed(
+        "moto behind delays and resets, an emulator of Google, azurite, huggingface_hub".to_owned(),
     ))
 }
 

@@ -37,7 +37,8 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     (
         "full",
         "[--python PROGRAM] [--llama-cpp DIR] [--llama-oracle PATH] [--llama-completion PATH] [--mlx-python PROGRAM] \
-         [--serve-python PROGRAM] [--page-modules DIR] [--fuzz-runs N] [--kills N] \
+         [--serve-python PROGRAM] [--page-modules DIR] \
+         [--remote-python PROGRAM] [--azurite PROGRAM] [--fuzz-runs N] [--kills N] \
          what takes long; writes docs/full-run.md",
     ),
     (
@@ -179,6 +180,8 @@ fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
             Long("mlx-python") => options.mlx_python = Some(arguments.value()?.into()),
             Long("serve-python") => options.serve_python = Some(arguments.value()?.into()),
             Long("page-modules") => options.page_modules = Some(arguments.value()?.into()),
+            Long("remote-python") => options.remote_python = Some(arguments.value()?.into()),
+            Long("azurite") => options.azurite = Some(arguments.value()?.into()),
             Long("fuzz-runs") => options.fuzz_runs = arguments.value()?.parse()?,
             Long("kills") => options.kills = arguments.value()?.parse()?,
             other => return Err(other.unexpected().into()),

@@ -107,8 +107,7 @@ pub fn files_at(path: impl AsRef<Path>, options: &OpenOptions) -> Result<(Arc<dy
         }
         if let Some(scheme) = url_scheme(text).filter(|_| !path.exists()) {
             let location = Location::Named(storage::shown(text));
-            let why =
-                io::Error::new(io::ErrorKind::Unsupported, format!("no resolver knows URLs of `{scheme}:`"));
+            let why = io::Error::new(io::ErrorKind::Unsupported, format!("URLs of `{scheme}:` are not read"));
             return Err(Error::io(location, "open", why));
         }
     }

@@ -271,9 +271,6 @@ fn option(error: &weighbridge::engine::Error) -> &'static str {
     }
 }
 
-/// What downloads a model.
-const DOWNLOAD: &str = if cfg!(feature = "hub") { "weighbridge pull" } else { "hf download" };
-
 /// Which paths are taken; of one that looks like the name of a repository, how to get at that.
 fn paths(path: &str) -> String {
     let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && !word.contains(['/', '\\']);
@@ -288,8 +285,11 @@ fn paths(path: &str) -> String {
     }
     let repository = path.split_once('/').filter(|(owner, name)| is_word(owner) && is_word(name));
     match repository {
+        Some(_) if cfg!(feature = "hub") => {
+            format!("`hf:{path}` is the model of that name on the Hugging Face Hub")
+        }
         Some(_) => format!(
-            "`{DOWNLOAD} {path}` downloads a model from the Hugging Face Hub, and prints the path to give here"
+            "`hf download {path}` downloads a model from the Hugging Face Hub, and prints the path to give here"
         ),
         None => {
             "wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)"

@@ -2,10 +2,15 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+#[cfg(feature = "http")]
+use hub::Look;
 use hub::{Hub, HubName, Progress, Pulled};
+#[cfg(feature = "http")]
+use weighbridge::storage::Name;
 use weighbridge::storage::{self, Found, Io, LocalFiles, Location, Resolver, Storage};
 use weighbridge::tensor::{Bytes, counted};
 
@@ -27,21 +32,43 @@ pub(crate) fn pull(hub: &Hub, name: &HubName) -> Result<(Pulled, f64), hub::Erro
 #[derive(Debug)]
 pub(crate) struct HubPaths {
     pub(crate) io: Io,
+    /// Headers are wanted alone: what is not in the cache is read from the hub.
+    pub(crate) looks: bool,
+}
+
+impl HubPaths {
+    fn open(&self, location: &str) -> Result<Found, storage::Error> {
+        let failed =
+            |e| storage::Error::io(Location::Named(location.to_owned()), "pull", io::Error::other(e));
+        let name = HubName::parse(location).map_err(failed)?;
+        let hub = Hub::from_env().map_err(failed)?;
+        #[cfg(feature = "http")]
+        if self.looks {
+            return match hub.look(&name).map_err(failed)? {
+                Look::Remote { url, authorization, names, entry, .. } => {
+                    let servers = weighbridge::remote::Servers::from_env();
+                    let files = servers.directory(&url, authorization.as_deref(), names, location)?;
+                    Ok((files, Name::parse(entry.unwrap_or_default())?))
+                }
+                Look::Cached(path) => self.local(&path),
+            };
+        }
+        let (pulled, seconds) = pull(&hub, &name).map_err(failed)?;
+        if pulled.from_cache.is_some() || pulled.bytes_downloaded > 0 {
+            note(&said(&pulled, seconds));
+        }
+        self.local(&pulled.path)
+    }
+
+    fn local(&self, path: &Path) -> Result<Found, storage::Error> {
+        let (files, name) = LocalFiles::at(path)?;
+        Ok((Arc::new(files.with_io(self.io)) as Arc<dyn Storage>, name))
+    }
 }
 
 impl Resolver for HubPaths {
     fn resolve(&self, location: &str) -> Option<Result<Found, storage::Error>> {
-        HubName::is_meant(location).then(|| {
-            let pulled = HubName::parse(location).and_then(|name| pull(&Hub::from_env()?, &name));
-            let failed =
-                |e| storage::Error::io(Location::Named(location.to_owned()), "pull", io::Error::other(e));
-            let (pulled, seconds) = pulled.map_err(failed)?;
-            if pulled.from_cache.is_some() || pulled.bytes_downloaded > 0 {
-                note(&said(&pulled, seconds));
-            }
-            let (files, name) = LocalFiles::at(&pulled.path)?;
-            Ok((Arc::new(files.with_io(self.io)) as Arc<dyn Storage>, name))
-        })
+        HubName::is_meant(location).then(|| self.open(location))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The hub, as a program uses it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::cache::{Folder, not_cached};
-use crate::choice::{self, Choice, HubFile};
+use crate::choice::{self, Choice, HubFile, is_safe};
 use crate::client::Client;
 use crate::download::{Shared, fetch, listed_etag};
 use crate::listing::{self, Files};
@@ -60,6 +61,44 @@ pub struct Pulled {
     pub bytes_there: u64,
     /// Why the hub was not asked or did not answer, if the cache has answered for it.
     pub from_cache: Option<String>,
+}
+
+/// Where a model is read.
+#[derive(Clone)]
+pub enum Look {
+    /// All of it is in the cache: its directory, or its file.
+    Cached(PathBuf),
+    /// On the hub.
+    #[non_exhaustive]
+    Remote {
+        /// The directory of its commit.
+        url: String,
+        /// The header `Authorization` of each request to that host, which is secret.
+        authorization: Option<String>,
+        /// Its files.
+        names: Vec<String>,
+        /// The one file to open; `None` if it is the directory.
+        entry: Option<String>,
+    },
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Look::Cached(path) => f.debug_tuple("Cached").field(path).finish(),
+            Look::Remote { url, names, entry, .. } => f
+                .debug_struct("Remote")
+                .field("url", url)
+                .field("names", names)
+                .field("entry", entry)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+/// Whether `path` may be one of the files that an index names.
+fn is_shard(path: &str) -> bool {
+    [".safetensors", ".bin"].iter().any(|end| path.ends_with(end)) && is_safe(path)
 }
 
 /// The Hugging Face Hub, and the cache of its models on this machine.
@@ -139,6 +178,35 @@ impl Hub {
             Err(error) if error.is_outage() => self.cached(name, &error.to_string()).map_err(|_| error),
             pulled => pulled,
         }
+    }
+
+    /// Where a model is read without downloading it, for a look at its headers.
+    ///
+    /// # Errors
+    /// As [`Hub::pull`], but for what happens to files.
+    pub fn look(&self, name: &HubName) -> Result<Look, Error> {
+        let cached = |why: &str| self.cached(name, why).map(|pulled| Look::Cached(pulled.path));
+        if self.settings.offline {
+            return cached("offline");
+        }
+        let files = match self.files(name) {
+            Err(error) if error.is_outage() => return cached(&error.to_string()).map_err(|_| error),
+            files => files?,
+        };
+        if let Ok(pulled) = self.cached(name, "it has all files")
+            && pulled.commit == files.commit
+        {
+            return Ok(Look::Cached(pulled.path));
+        }
+        let choice = self.choose(name, &files)?;
+        let mut names: Vec<String> = choice.files.into_iter().map(|file| file.path).collect();
+        if choice.index.is_some() {
+            // Which of them it names is not known yet.
+            names.extend(files.files.into_iter().map(|file| file.path).filter(|path| is_shard(path)));
+        }
+        let url = self.client()?.url(name.repo().as_str().split('/').chain(["resolve", &files.commit]));
+        let authorization = self.settings.token.as_ref().map(Token::bearer);
+        Ok(Look::Remote { url: url.into(), authorization, names, entry: choice.entry })
     }
 
     fn client(&self) -> Result<Client, Error> {

@@ -40,6 +40,6 @@ mod settings;
 
 pub use choice::{Choice, HubFile, choose};
 pub use error::{Error, Offer};
-pub use hub::{Hub, HubBuilder, Progress, Pulled};
+pub use hub::{Hub, HubBuilder, Look, Progress, Pulled};
 pub use listing::Files;
 pub use name::{HubName, Repo};

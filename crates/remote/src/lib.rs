@@ -43,7 +43,7 @@ mod usual;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use storage::{Error, Found, Location, Resolver, url_scheme};
+use storage::{Error, Found, Location, Resolver, Storage, url_scheme};
 
 use crate::objects::Objects;
 use crate::place::Place;
@@ -72,6 +72,24 @@ impl Servers {
         let reactor = reactor.map_err(|e| Error::io(Location::Named(place.shown.clone()), "open", e))?;
         let name = place.name.clone();
         Ok((Arc::new(Objects::new(reactor, place)), name))
+    }
+
+    /// The directory at `url`, a server of files, whose `names` are known: all files in it and below. `authorization` is the header
+    /// of each request, which other hosts do not get. Messages call the directory `shown`.
+    ///
+    /// # Errors
+    /// If `url` or `authorization` is none.
+    pub fn directory(
+        &self,
+        url: &str,
+        authorization: Option<&str>,
+        names: impl IntoIterator<Item = String>,
+        shown: impl Into<String>,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let shown = shown.into();
+        let reactor = self.reactor().map_err(|e| Error::io(Location::Named(shown.clone()), "open", e))?;
+        let place = Place::known(url, authorization, names.into_iter().collect(), shown)?;
+        Ok(Arc::new(Objects::new(reactor, place)))
     }
 
     fn reactor(&self) -> io::Result<Arc<Reactor>> {

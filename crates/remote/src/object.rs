@@ -32,6 +32,8 @@ pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     path: Path,
     kind: &'static str,
+    /// The server leads to another, whose tags it does not know.
+    is_elsewhere: bool,
     meta: ObjectMeta,
     head: Bytes,
     /// Where the last small read ended.
@@ -46,12 +48,12 @@ impl Object {
         reactor: &Arc<Reactor>,
         store: &Arc<dyn ObjectStore>,
         path: Path,
-        kind: &'static str,
+        (kind, is_elsewhere): (&'static str, bool),
     ) -> Result<Object, object_store::Error> {
         let (meta, head) = first(store, &path, HEAD).await?;
         let next = AtomicU64::new(head.len() as u64);
         let (reactor, store) = (Arc::clone(reactor), Arc::clone(store));
-        Ok(Object { reactor, store, path, kind, meta, head, next, window: Mutex::default() })
+        Ok(Object { reactor, store, path, kind, is_elsewhere, meta, head, next, window: Mutex::default() })
     }
 
     /// The version that was opened, where the server names it.
@@ -69,7 +71,8 @@ impl Object {
 
     async fn ask(&self, from: u64, to: u64) -> io::Result<GetResult> {
         // A weak tag does not match itself (RFC 9110, 13.1.1): the answer's is compared.
-        let if_match = self.tag().filter(|tag| !tag.starts_with("W/")).map(str::to_owned);
+        let if_match =
+            self.tag().filter(|tag| !self.is_elsewhere && !tag.starts_with("W/")).map(str::to_owned);
         let options =
             GetOptions { range: Some(GetRange::Bounded(from..to)), if_match, ..GetOptions::default() };
         let answer = self.store.get_opts(&self.path, options).await.map_err(|e| into_io(&e))?;

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use storage::{ByteSource, Error, Location, MOST_NAMES, Name, Storage};
 
 use crate::object::Object;
-use crate::place::Place;
+use crate::place::{Names, Place};
 use crate::reactor::Reactor;
 use crate::refusal::into_io;
 use crate::usual::USUAL;
@@ -62,11 +62,14 @@ impl Objects {
             return Ok(Ok(Arc::clone(object)));
         }
         let path = self.path(name)?;
-        Ok(Object::open(&self.reactor, self.store(), path, self.place.kind).await.map(|object| {
-            let object = Arc::new(object);
-            self.opened().insert(name.clone(), Arc::clone(&object));
-            object
-        }))
+        let is_elsewhere = matches!(self.place.names, Names::Known(_));
+        Ok(Object::open(&self.reactor, self.store(), path, (self.place.kind, is_elsewhere)).await.map(
+            |object| {
+                let object = Arc::new(object);
+                self.opened().insert(name.clone(), Arc::clone(&object));
+                object
+            },
+        ))
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Name, Arc<Object>>> {
@@ -113,8 +116,10 @@ impl Objects {
 
     /// The names in `dir`; none if there is no such directory.
     fn listed(&self, dir: &Name) -> Result<Vec<String>, Error> {
-        if !self.place.lists {
-            return self.probe(dir);
+        match &self.place.names {
+            Names::Listed => {}
+            Names::Usual => return self.probe(dir),
+            Names::Known(files) => return Ok(children(files, dir)),
         }
         let path = self.path(dir)?;
         let found = match self.reactor.wait(self.store().list_with_delimiter(Some(&path))) {
@@ -131,6 +136,15 @@ impl Objects {
         }
         Ok(names.into_iter().collect())
     }
+}
+
+/// What is in the directory `dir` of `files`.
+fn children(files: &BTreeSet<String>, dir: &Name) -> Vec<String> {
+    let below = |file: &String| {
+        let rest = if dir.is_root() { file } else { file.strip_prefix(dir.as_str())?.strip_prefix('/')? };
+        rest.split('/').next().map(str::to_owned)
+    };
+    files.iter().filter_map(below).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 impl Storage for Objects {
@@ -150,14 +164,24 @@ impl Storage for Objects {
         if self.is_known_absent(name) {
             return Err(Error::io(self.location(name), "open", io::ErrorKind::NotFound.into()));
         }
-        // A server of files may answer with a page about a directory.
-        if !self.place.lists && !name.file_name().contains('.') && !self.probe(name)?.is_empty() {
-            return Err(directory());
+        match &self.place.names {
+            Names::Listed => {}
+            // A server of files may answer with a page about a directory.
+            Names::Usual => {
+                if !name.file_name().contains('.') && !self.probe(name)?.is_empty() {
+                    return Err(directory());
+                }
+            }
+            Names::Known(files) if files.contains(name.as_str()) => {}
+            Names::Known(files) if !children(files, name).is_empty() => return Err(directory()),
+            Names::Known(_) => {
+                return Err(Error::io(self.location(name), "open", io::ErrorKind::NotFound.into()));
+            }
         }
         match self.reactor.wait(self.object(name))? {
             Ok(object) => Ok(object),
             Err(object_store::Error::NotFound { .. })
-                if self.place.lists && !self.listed(name)?.is_empty() =>
+                if matches!(self.place.names, Names::Listed) && !self.listed(name)?.is_empty() =>
             {
                 Err(directory())
             }
@@ -166,7 +190,7 @@ impl Storage for Objects {
     }
 
     fn lists_all(&self) -> bool {
-        self.place.lists
+        !matches!(self.place.names, Names::Usual)
     }
 
     fn opens_at_once(&self) -> usize {

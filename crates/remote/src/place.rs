@@ -1,5 +1,6 @@
 //! What a URL says: which server, which directory there, which file.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,13 +33,57 @@ pub(crate) struct Place {
     pub(crate) shown: String,
     /// The file or directory in it. [`Name::ROOT`] if the URL ends with a slash.
     pub(crate) name: Name,
-    /// Whether the server lists names.
-    pub(crate) lists: bool,
+    /// How the names of a directory are known.
+    pub(crate) names: Names,
     /// What an answer of no access may be helped by.
     pub(crate) access: &'static str,
 }
 
+/// How the names of a directory are known.
+#[derive(Debug)]
+pub(crate) enum Names {
+    /// The server lists them.
+    Listed,
+    /// The usual ones are asked for.
+    Usual,
+    /// From elsewhere: these are all files, with their directories.
+    Known(BTreeSet<String>),
+}
+
 impl Place {
+    /// The directory at `url`, a server of files, which has the files `names`; `shown` is what messages call it.
+    pub(crate) fn known(
+        url: &str,
+        authorization: Option<&str>,
+        names: BTreeSet<String>,
+        shown: String,
+    ) -> Result<Place, Error> {
+        let refuse = |why: String| {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, why);
+            Error::io(Location::Named(shown.clone()), "open", why)
+        };
+        let base = Url::parse(url).map_err(|e| refuse(format!("it is no URL: {e}")))?;
+        let mut headers = HeaderMap::new();
+        if let Some(text) = authorization {
+            let mut value =
+                HeaderValue::from_str(text).map_err(|_| refuse("a credential is no header".to_owned()))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let kind = if base.scheme() == "http" { "http" } else { "https" };
+        let store = files(base, headers).map_err(|e| refuse(crate::refusal::said(&e)))?;
+        let (base, name) = (Path::default(), Name::ROOT);
+        Ok(Place {
+            store,
+            kind,
+            base,
+            shown,
+            name,
+            names: Names::Known(names),
+            access: "the token may not read it",
+        })
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Place, Error> {
         let refuse = |shown: &str, why: String| {
             let why = io::Error::new(io::ErrorKind::InvalidInput, why);
@@ -96,11 +141,8 @@ impl Place {
                 if let Ok(mut segments) = base.path_segments_mut() {
                     segments.clear().extend(&folder);
                 }
-                let options = client().with_default_headers(headers).with_allow_http(kind == "http");
-                let builder =
-                    HttpBuilder::new().with_url(base).with_client_options(options).with_retry(retries());
                 (
-                    Arc::new(builder.build().map_err(failed)?),
+                    files(base, headers).map_err(failed)?,
                     "the URL may need a signature, or a name and a password",
                 )
             }
@@ -110,11 +152,20 @@ impl Place {
         } else {
             Path::parse(folder.join("/")).map_err(|e| refuse(&shown, e.to_string()))?
         };
-        Ok(Place { store, kind, base, shown, name, lists: !is_http, access })
+        let names = if is_http { Names::Usual } else { Names::Listed };
+        Ok(Place { store, kind, base, shown, name, names, access })
     }
 }
 
-/// The header of a URL's name and password (RFC 7617). It is not sent to other hosts that an answer leads to.
+/// A server of files, with these headers in each request. They are not sent to other hosts that an answer leads to.
+fn files(base: Url, headers: HeaderMap) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    let options = client().with_allow_http(base.scheme() == "http").with_default_headers(headers);
+    Ok(Arc::new(
+        HttpBuilder::new().with_url(base).with_client_options(options).with_retry(retries()).build()?,
+    ))
+}
+
+/// The header of a URL's name and password (RFC 7617).
 fn basic(url: &Url) -> HeaderValue {
     let plain = |text| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
     let pair = [plain(url.username()), plain(url.password().unwrap_or_default())].join(&b':');

@@ -61,9 +61,12 @@ pub struct Counts {
     pub broken: u64,
 }
 
+#[derive(Clone)]
 enum Content {
     Bytes(Arc<[u8]>),
     Disk(PathBuf),
+    /// It is at this URL.
+    Elsewhere(String),
 }
 
 #[derive(Default)]
@@ -124,6 +127,11 @@ impl FileServer {
     /// Puts the file of this machine at `path`, as a new version.
     pub fn put_file(&self, path: &str, file: impl Into<PathBuf>) {
         self.insert(path, Content::Disk(file.into()));
+    }
+
+    /// Answers requests for `path` with a redirect to `url`.
+    pub fn redirect(&self, path: &str, url: impl Into<String>) {
+        self.insert(path, Content::Elsewhere(url.into()));
     }
 
     fn insert(&self, path: &str, content: Content) {
@@ -203,13 +211,7 @@ impl FileServer {
             let rng = state.rng.as_mut()?;
             let mut one_of = |n: u64| n > 0 && rng.below(n) == 0;
             let (breaks, busy) = (one_of(faults.breaks), one_of(faults.busy));
-            let found = state.files.get(&path).map(|(content, version)| {
-                let content = match content {
-                    Content::Bytes(bytes) => Content::Bytes(Arc::clone(bytes)),
-                    Content::Disk(path) => Content::Disk(path.clone()),
-                };
-                (content, *version)
-            });
+            let found = state.files.get(&path).cloned();
             (found, faults, breaks, busy)
         };
         let mut plain = |status: &str, more: &str, body: &str| {
@@ -240,6 +242,7 @@ impl FileServer {
             return plain("412 Precondition Failed", "", "");
         }
         let len = match &content {
+            Content::Elsewhere(url) => return plain("302 Found", &format!("Location: {url}\r\n"), ""),
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::Disk(path) => path.metadata().ok()?.len(),
         };
@@ -271,6 +274,7 @@ impl FileServer {
         let stop = if breaks { self.state().rng.as_mut()?.below(to - from + 1) } else { to - from };
         self.state().counts.bytes += stop;
         match content {
+            Content::Elsewhere(_) => {}
             Content::Bytes(bytes) => {
                 let from = usize::try_from(from).ok()?;
                 writer.write_all(bytes.get(from..from + usize::try_from(stop).ok()?)?).ok()?;

@@ -20,6 +20,11 @@ impl OpenArgs {
     pub(crate) fn options(&self) -> OpenOptions {
         self.also.options(self.io.io())
     }
+
+    /// The options of the library, for a command that reads headers alone.
+    pub(crate) fn looking(&self) -> OpenOptions {
+        self.also.with(looking(self.io.io()))
+    }
 }
 
 /// What else belongs to a checkpoint.
@@ -34,18 +39,32 @@ pub(crate) struct AlsoArgs {
 impl AlsoArgs {
     /// The options of the library, with files reached as `io` says.
     pub(crate) fn options(&self, io: Io) -> OpenOptions {
-        let options = open_options(io);
+        self.with(open_options(io))
+    }
+
+    fn with(&self, options: OpenOptions) -> OpenOptions {
         self.also.iter().fold(options, |options, more| options.with_more(&more.prefix, &more.path))
     }
 }
 
 /// The options of the library with files reached as `io` says, and with URLs and names of the hub where this build knows them.
 pub(crate) fn open_options(io: Io) -> OpenOptions {
+    resolving(io, false)
+}
+
+/// As [`open_options`], for a command that reads headers alone: a model of the hub is not downloaded for it.
+pub(crate) fn looking(io: Io) -> OpenOptions {
+    resolving(io, true)
+}
+
+fn resolving(io: Io, looks: bool) -> OpenOptions {
     let options = OpenOptions::with_io(io);
     #[cfg(feature = "http")]
     let options = options.with_resolver(std::sync::Arc::new(weighbridge::remote::Servers::from_env()));
     #[cfg(feature = "hub")]
-    let options = options.with_resolver(std::sync::Arc::new(crate::pulling::HubPaths { io }));
+    let options = options.with_resolver(std::sync::Arc::new(crate::pulling::HubPaths { io, looks }));
+    #[cfg(not(feature = "hub"))]
+    let _ = looks;
     options
 }
 

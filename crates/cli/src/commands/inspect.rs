@@ -19,7 +19,7 @@ use crate::style;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let page = args.page.output(args.json)?;
-    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.open.looking())?;
     // A file of an unknown family can still be looked at.
     let model = weighbridge::describe(&checkpoint);
     let doubts = match &model {

@@ -25,7 +25,7 @@ use crate::style;
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
     let picture = args.page.output(args.json)?;
-    let checkpoint = weighbridge::open_with(&args.path, &args.open.options())?;
+    let checkpoint = weighbridge::open_with(&args.path, &args.open.looking())?;
     // As stored, the tensors of any architecture can be planned.
     let model = (layout != LayoutKind::Source).then(|| weighbridge::describe(&checkpoint)).transpose()?;
     let adapter = args.adapter.adapter()?;

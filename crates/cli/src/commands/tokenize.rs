@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 
 use weighbridge::engine::text::{self, EncodeOptions, SpecialText, Tokenizer};
 
-use crate::args::{TokenizeArgs, open_options};
+use crate::args::{TokenizeArgs, looking};
 use crate::failure::Failure;
 use crate::json;
 use crate::style;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
-    let tokenizer = weighbridge::engine::text::open_tokenizer(&args.path, &open_options(args.io.io()))?;
+    let tokenizer = weighbridge::engine::text::open_tokenizer(&args.path, &looking(args.io.io()))?;
     let text = match args.text.as_deref() {
         Some(text) if text != "-" => text.to_owned(),
         _ => {

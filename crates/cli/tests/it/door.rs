@@ -227,7 +227,7 @@ fn paths_that_are_not_there_say_what_is_taken() {
     assert_snapshot!(run("org/name"), @"
     error: cannot open `org/name`: No such file or directory (os error 2)
     hint: there is no directory `org`
-    hint: `weighbridge pull org/name` downloads a model from the Hugging Face Hub, and prints the path to give here
+    hint: `hf:org/name` is the model of that name on the Hugging Face Hub
     ");
 }
 
@@ -415,7 +415,7 @@ fn what_is_missing_is_said_of_what_it_is() {
         (&["run", &m, "--ids", "1,999999"], 2, "the model has no token 999999"),
         (&["check", &m, "--verify", &at("none.json")], 1, "`weighbridge check --write-manifest` makes one"),
         (&["inspect", &at("model")], 1, "model.gguf`?"),
-        (&["inspect", "https://huggingface.co/a/b"], 1, "download it first"),
+        (&["inspect", "ftp://host/a/b"], 1, "URLs of `ftp:` are not read"),
         (&["plan", path(&copy), "--explain", "blk.0.attn_q.weight"], 2, "the nearest is `layers.0."),
     ]);
     assert_eq!(fs::read_to_string(&exists).unwrap(), "mine");

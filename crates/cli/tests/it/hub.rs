@@ -189,6 +189,7 @@ impl State {
         match range {
             None => (200, headers, bytes.to_vec()),
             Some((from, to)) => {
+                let to = to.min(bytes.len() - 1);
                 let range = format!("Content-Range: bytes {from}-{to}/{}\r\n", bytes.len());
                 (206, headers + &range, bytes[from..=to].to_vec())
             }
@@ -243,6 +244,34 @@ fn a_model_is_pulled_listed_and_opened() {
     let said = said(&output);
     assert!(said.starts_with(&path) && said.contains("from the cache (cannot reach 127.0.0.1:1: "), "{said}");
     assert!(said.ends_with("exit code 0"), "{said}");
+}
+
+/// A name of the hub is a path: `inspect` reads headers from the hub, and what loads the model pulls it, once.
+#[test]
+fn a_name_of_the_hub_is_a_path() {
+    let hub = Hub::new(&tiny());
+    let asked = || hub.state.asked_for_bytes.swap(0, Ordering::Relaxed);
+    let looked = hub.run(&["inspect", "hf:o/n"]);
+    assert!(looked.contains("hf:o/n") && looked.contains("matches `llama`"), "{looked}");
+    assert!(asked() > 0 && !hub.cache().join("models--o--n").exists());
+
+    let loaded = hub.run(&["load", "hf:o/n"]);
+    assert!(loaded.contains("2 files, 308 KiB downloaded") && loaded.ends_with("exit code 0"), "{loaded}");
+    asked();
+    let again = hub.run(&["load", "hf:o/n@main"]);
+    assert!(!again.contains("commit") && again.ends_with("exit code 0"), "{again}");
+    assert!(hub.run(&["plan", "hf:o/n"]).ends_with("exit code 0"));
+    assert_eq!(asked(), 0, "all of it is in the cache");
+
+    let missing = hub.run(&["inspect", "hf:o/other"]);
+    assert_snapshot!(missing, @"
+    error: no repository `o/other` at HUB
+    hint: check the name, and that the token may read this repository
+    exit code 1
+    ");
+    assert_eq!(hub.run(&["load", "hf:o/other"]), missing);
+    let offline = hub.command(&["plan", "hf:o/n"]).env("HF_HUB_OFFLINE", "1").output().unwrap();
+    assert!(offline.status.success(), "{}", said(&offline));
 }
 
 #[test]

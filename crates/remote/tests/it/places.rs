@@ -101,3 +101,38 @@ fn a_server_without_lists_is_asked_for_the_usual_names() {
         }
     }
 }
+
+#[test]
+fn a_directory_whose_names_are_known_is_not_asked_for_others() {
+    let (hub, elsewhere) = (FileServer::start(), FileServer::start());
+    hub.put("o/n/config.json", b"{}".as_slice());
+    hub.redirect("o/n/sub/a.bin", elsewhere.url("blobs/1?sig=hunter2"));
+    let bytes = crate::noise(100_000);
+    elsewhere.put("blobs/1", bytes.clone());
+    let names = ["config.json", "sub/a.bin", "sub/b.bin"].map(str::to_owned);
+    let servers = weighbridge_remote::Servers::from_env();
+    let files = servers.directory(&hub.url("o/n"), Some("Bearer hunter3"), names, "hf:o/n").unwrap();
+    assert_eq!(files.list(&Name::ROOT).unwrap(), ["config.json", "sub"]);
+    let sub = Name::parse("sub").unwrap();
+    assert_eq!(files.list(&sub).unwrap(), ["a.bin", "b.bin"]);
+    assert!(matches!(files.open(&sub), Err(Error::Directory { .. })) && files.lists_all());
+    assert!(files.open(&Name::parse("tokenizer.json").unwrap()).unwrap_err().is_not_found());
+    assert!(hub.asked().is_empty(), "nothing was asked for");
+
+    let source = files.open(&Name::parse("sub/a.bin").unwrap()).unwrap();
+    let mut buf = vec![0; 50_000];
+    source.read_at(30_000, &mut buf).unwrap();
+    assert!(buf == bytes[30_000..80_000]);
+    // The hub gets the credential with each request, and the server that it names never does.
+    let hub_asked = hub.asked();
+    assert!(
+        hub_asked.len() >= 2 && hub_asked.iter().all(|head| head.contains("Bearer hunter3")),
+        "{hub_asked:?}"
+    );
+    let others = elsewhere.asked();
+    assert!(others.len() >= 2 && others.iter().all(|head| !head.contains("hunter3")), "{others:?}");
+
+    let error = files.open(&Name::parse("sub/b.bin").unwrap()).unwrap_err();
+    let text = format!("{error} {error:?} {files:?}");
+    assert!(error.is_not_found() && text.contains("hf:o/n/sub/b.bin") && !text.contains("hunter"), "{text}");
+}
