@@ -48,7 +48,7 @@ pub(crate) use hub::{ListArgs, PullArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use lora::LoraArgs;
 use number::whole;
-pub(crate) use open::{AlsoArgs, IoArg, OpenArgs, looking, open_options};
+pub(crate) use open::{AlsoArgs, IoArg, OpenArgs, is_elsewhere, looking, open_options, written};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use run::RunArgs;
 #[cfg(feature = "serve")]

@@ -158,6 +158,11 @@ fn width(text: &str) -> usize {
     columns + rest.chars().count()
 }
 
+/// The location of a model for messages: a path, or a URL without what is secret in it.
+pub(crate) fn shown(path: &std::path::Path) -> String {
+    weighbridge::storage::shown(&path.to_string_lossy())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

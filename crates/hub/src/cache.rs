@@ -14,12 +14,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
 
 use crate::choice::{HubFile, is_safe};
 use crate::listing::{Files, is_commit};
 use crate::{Error, HubName, Repo};
+
+/// Tells the drafts of this process apart.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 /// The most entries that a snapshot on the disk may have.
 const MOST_FILES: usize = 100_000;
@@ -119,7 +123,9 @@ impl Folder {
         fs::create_dir_all(folder).map_err(Error::io(folder, "make the folder"))?;
         let up = "../".repeat(file.split('/').count() + 1);
         let target = format!("{up}blobs/{etag}");
-        let draft = path.with_file_name(format!(".{etag}.{}.tmp", std::process::id()));
+        // Other tasks link other files with the same bytes.
+        let no = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = path.with_file_name(format!(".{etag}.{}.{no}.tmp", std::process::id()));
         let _ = fs::remove_file(&draft);
         link(Path::new(&target), &self.blob(etag), &draft).map_err(Error::io(&draft, "make the link"))?;
         fs::rename(&draft, &path).map_err(Error::io(path, "make the link"))

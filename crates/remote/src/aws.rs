@@ -1,33 +1,37 @@
 //! Buckets of S3, and of servers that speak its protocol.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ClientOptions, RetryConfig};
+
+use crate::refusal::said;
 
 /// What an answer of no access may be helped by.
 pub(crate) const ACCESS: &str = "credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE of ~/.aws; AWS_SKIP_SIGNATURE=true reads a public bucket";
 
 /// The store of `bucket`, with the environment's credentials.
-pub(crate) fn store(
-    bucket: &str,
-    client: ClientOptions,
-    retries: RetryConfig,
-) -> Result<AmazonS3, object_store::Error> {
+pub(crate) fn store(bucket: &str, client: ClientOptions, retries: RetryConfig) -> Result<AmazonS3, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let given = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
     let profile = Profile::read();
-    let signs = !given(&builder, AmazonS3ConfigKey::SkipSignature);
-    if signs
-        && !given(&builder, AmazonS3ConfigKey::AccessKeyId)
+    let mut is_anonymous = !given(&builder, AmazonS3ConfigKey::SkipSignature)
+        && !given(&builder, AmazonS3ConfigKey::AccessKeyId);
+    if is_anonymous
         && let (Some(key), Some(secret)) =
             (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key"))
     {
         builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+        is_anonymous = false;
         if let Some(token) = profile.get("aws_session_token") {
             builder = builder.with_token(token);
         }
+    }
+    if is_anonymous && !ROLES.iter().any(|key| std::env::var_os(key).is_some()) && !is_instance() {
+        return Err(format!("there are no credentials: {ACCESS}"));
     }
     if !given(&builder, AmazonS3ConfigKey::Region)
         && let Some(region) = profile.get("region")
@@ -43,7 +47,27 @@ pub(crate) fn store(
     }
     let plain =
         builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|url| url.starts_with("http://"));
-    builder.with_client_options(client.with_allow_http(plain)).with_retry(retries).build()
+    builder
+        .with_client_options(client.with_allow_http(plain))
+        .with_retry(retries)
+        .build()
+        .map_err(|e| said(&e))
+}
+
+/// Variables of a web identity, of a container and of an instance's own server, by which credentials are got.
+const ROLES: &[&str] = &[
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+];
+
+/// Whether this is a machine of AWS, whose metadata server gives credentials. Elsewhere nothing answers at its address, and requests
+/// would be made again for minutes.
+fn is_instance() -> bool {
+    let metadata = SocketAddr::from(([169, 254, 169, 254], 80));
+    let is_off = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|off| off.eq_ignore_ascii_case("true"));
+    !is_off && TcpStream::connect_timeout(&metadata, Duration::from_secs(1)).is_ok()
 }
 
 /// The profile of AWS's programs: the section of `~/.aws/credentials`, and of `~/.aws/config`.

@@ -32,6 +32,8 @@
 //! names. A file of another name is opened by its own URL. A URL that ends with a slash, or whose last part has no dot, may
 //! be a directory.
 
+#![forbid(unsafe_code)]
+
 mod aws;
 mod object;
 mod objects;

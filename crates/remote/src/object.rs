@@ -4,15 +4,17 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 use storage::{ByteSource, Fill, Identity, Pace};
 
+use crate::place::{Names, Place};
 use crate::reactor::Reactor;
-use crate::refusal::{changed, into_io};
+use crate::refusal::{changed, into_io, said};
 
 /// Bytes that are fetched with the length when a file is opened: the header of most, all of a configuration.
 const HEAD: u64 = 16 << 10;
@@ -22,6 +24,13 @@ const SMALL: usize = 16 << 10;
 const WINDOW: u64 = 128 << 10;
 /// How often an answer may break off before its first byte.
 const MOST_BREAKS: u32 = 8;
+
+/// How long the end of an answer may take whose bytes are all there.
+const END: Duration = Duration::from_secs(1);
+/// Seconds after which a server must have sent bytes at a rate.
+const PATIENCE: u64 = 60;
+/// That rate, in bytes a second.
+const LEAST_RATE: u64 = 1024;
 
 /// How servers are read at speed: docs/performance.md has what was measured.
 const PACE: Pace = Pace { gap: 512 << 10, longest: 8 << 20, beside: 512 << 10, depth: 32, block: 1 };
@@ -34,6 +43,8 @@ pub(crate) struct Object {
     kind: &'static str,
     /// The server leads to another, whose tags it does not know.
     is_elsewhere: bool,
+    /// Of the query of the URL.
+    query: Option<u64>,
     meta: ObjectMeta,
     head: Bytes,
     /// Where the last small read ended.
@@ -48,12 +59,25 @@ impl Object {
         reactor: &Arc<Reactor>,
         store: &Arc<dyn ObjectStore>,
         path: Path,
-        (kind, is_elsewhere): (&'static str, bool),
+        place: &Place,
     ) -> Result<Object, object_store::Error> {
         let (meta, head) = first(store, &path, HEAD).await?;
         let next = AtomicU64::new(head.len() as u64);
         let (reactor, store) = (Arc::clone(reactor), Arc::clone(store));
-        Ok(Object { reactor, store, path, kind, is_elsewhere, meta, head, next, window: Mutex::default() })
+        let is_elsewhere = matches!(place.names, Names::Known(_));
+        let (kind, query) = (place.kind, place.query);
+        Ok(Object {
+            reactor,
+            store,
+            path,
+            kind,
+            is_elsewhere,
+            query,
+            meta,
+            head,
+            next,
+            window: Mutex::default(),
+        })
     }
 
     /// The version that was opened, where the server names it.
@@ -77,29 +101,37 @@ impl Object {
             GetOptions { range: Some(GetRange::Bounded(from..to)), if_match, ..GetOptions::default() };
         let answer = self.store.get_opts(&self.path, options).await.map_err(|e| into_io(&e))?;
         self.same(&answer.meta)?;
+        plain(&answer)?;
         Ok(answer)
     }
 
     /// Fills `buf`, and goes on where an answer breaks off.
     async fn fill(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = offset + buf.len() as u64;
-        let (mut at, mut breaks) = (0, 0);
+        let (mut at, mut breaks, began) = (0, 0, Instant::now());
         while at < buf.len() {
             let mut stream = self.ask(offset + at as u64, end).await?.into_stream();
             let before = at;
             let broke = loop {
-                match stream.next().await {
+                // The end of an answer, which a server need not send.
+                let next = match at == buf.len() {
+                    true => tokio::time::timeout(END, stream.next()).await.unwrap_or_default(),
+                    false => stream.next().await,
+                };
+                match next {
                     Some(Ok(chunk)) => {
                         let to = buf.get_mut(at..).and_then(|rest| rest.get_mut(..chunk.len()));
                         let to =
                             to.ok_or_else(|| io::Error::other("the server sent more than was asked for"))?;
                         to.copy_from_slice(&chunk);
                         at += chunk.len();
+                        in_time(began, at)?;
                     }
                     Some(Err(error)) => break Some(into_io(&error)),
                     None => break None,
                 }
             };
+            in_time(began, at)?;
             breaks = if at > before { 0 } else { breaks + 1 };
             if at < buf.len() && breaks > MOST_BREAKS {
                 return Err(broke.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
@@ -199,12 +231,32 @@ impl ByteSource for Object {
     }
 
     fn identity(&self) -> Option<Identity> {
-        identity(&self.meta)
+        identity(&self.meta, self.query)
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {
         let (meta, _) = self.reactor.wait(first(&self.store, &self.path, 1)).map_err(|e| into_io(&e))?;
-        Ok(identity(&meta))
+        Ok(identity(&meta, self.query))
+    }
+}
+
+/// Ends reads from a server that sends next to nothing.
+fn in_time(began: Instant, bytes: usize) -> io::Result<()> {
+    let seconds = began.elapsed().as_secs();
+    if seconds < PATIENCE || bytes as u64 / seconds >= LEAST_RATE {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, format!("the server sent {bytes} bytes in {seconds} s")))
+}
+
+/// Refuses an answer whose bytes are not those of the file.
+fn plain(answer: &GetResult) -> io::Result<()> {
+    match answer.attributes.get(&Attribute::ContentEncoding).map(AsRef::as_ref) {
+        None | Some("identity" | "") => Ok(()),
+        Some(coding) => {
+            let coding: String = coding.chars().take(30).collect();
+            Err(io::Error::other(format!("the server sends it compressed ({})", coding.escape_debug())))
+        }
     }
 }
 
@@ -214,18 +266,21 @@ async fn first(
     path: &Path,
     most: u64,
 ) -> Result<(ObjectMeta, Bytes), object_store::Error> {
+    let failed = |source: io::Error| object_store::Error::Generic { store: "server", source: source.into() };
+    let began = Instant::now();
     let options = GetOptions { range: Some(GetRange::Bounded(0..most)), ..GetOptions::default() };
     let answer = match store.get_opts(path, options).await {
         Ok(answer) => answer,
-        Err(error @ object_store::Error::Generic { .. }) => {
+        // An empty file has no range.
+        Err(error @ object_store::Error::Generic { .. }) if said(&error).contains(" 416") => {
             return match store.head(path).await {
-                // An empty file has no range.
                 Ok(meta) if meta.size == 0 => Ok((meta, Bytes::new())),
                 _ => Err(error),
             };
         }
         Err(error) => return Err(error),
     };
+    plain(&answer).map_err(failed)?;
     let meta = answer.meta.clone();
     let want = usize::try_from(meta.size.min(most)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(want);
@@ -234,15 +289,20 @@ async fn first(
         && let Some(chunk) = stream.next().await
     {
         bytes.extend_from_slice(&chunk?);
+        in_time(began, bytes.len()).map_err(failed)?;
     }
     bytes.truncate(want);
     Ok((meta, bytes.into()))
 }
 
 /// The version: the server's tag, or when it was last written to; `None` if the server says neither.
-fn identity(meta: &ObjectMeta) -> Option<Identity> {
+/// `query` stands for that of the URL, which is not shown: servers may have another file behind another one.
+fn identity(meta: &ObjectMeta, query: Option<u64>) -> Option<Identity> {
     let written = || (meta.last_modified.timestamp() != 0).then(|| meta.last_modified.to_rfc3339());
-    let tag = meta.e_tag.clone().or_else(written)?;
+    let mut tag = meta.e_tag.clone().or_else(written)?;
+    if let Some(query) = query {
+        tag += &format!("?{query:016x}");
+    }
     Some(Identity::Tagged { len: meta.size, tag: tag.into() })
 }
 

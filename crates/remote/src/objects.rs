@@ -62,14 +62,11 @@ impl Objects {
             return Ok(Ok(Arc::clone(object)));
         }
         let path = self.path(name)?;
-        let is_elsewhere = matches!(self.place.names, Names::Known(_));
-        Ok(Object::open(&self.reactor, self.store(), path, (self.place.kind, is_elsewhere)).await.map(
-            |object| {
-                let object = Arc::new(object);
-                self.opened().insert(name.clone(), Arc::clone(&object));
-                object
-            },
-        ))
+        Ok(Object::open(&self.reactor, self.store(), path, &self.place).await.map(|object| {
+            let object = Arc::new(object);
+            self.opened().insert(name.clone(), Arc::clone(&object));
+            object
+        }))
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Name, Arc<Object>>> {

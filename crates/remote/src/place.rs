@@ -1,6 +1,7 @@
 //! What a URL says: which server, which directory there, which file.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(crate) struct Place {
     pub(crate) name: Name,
     /// How the names of a directory are known.
     pub(crate) names: Names,
+    /// A hash of the URL's query.
+    pub(crate) query: Option<u64>,
     /// What an answer of no access may be helped by.
     pub(crate) access: &'static str,
 }
@@ -80,6 +83,7 @@ impl Place {
             shown,
             name,
             names: Names::Known(names),
+            query: None,
             access: "the token may not read it",
         })
     }
@@ -90,7 +94,9 @@ impl Place {
             Error::io(Location::Named(shown.to_owned()), "open", why)
         };
         let safe = &*storage::shown(text);
-        let url = Url::parse(text).map_err(|e| refuse(safe, format!("it is no URL: {e}")))?;
+        // Of what is no URL, all but the scheme may be a password.
+        let bare = format!("{}://…", storage::url_scheme(text).unwrap_or_default());
+        let url = Url::parse(text).map_err(|e| refuse(&bare, format!("it is no URL: {e}")))?;
         let host = url.host_str().filter(|host| !host.is_empty());
         let host = host
             .ok_or_else(|| refuse(safe, "wanted a server or a bucket after `://`".to_owned()))?
@@ -105,7 +111,10 @@ impl Place {
         let failed = |e: object_store::Error| refuse(&shown, crate::refusal::said(&e));
         let is_http = matches!(kind, "http" | "https");
         let (store, access): (Arc<dyn ObjectStore>, _) = match kind {
-            "s3" => (Arc::new(aws::store(&host, client(), retries()).map_err(failed)?), aws::ACCESS),
+            "s3" => {
+                let store = aws::store(&host, client(), retries()).map_err(|why| refuse(&shown, why))?;
+                (Arc::new(store), aws::ACCESS)
+            }
             "gs" => {
                 let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&host);
                 if let Ok(emulator) = std::env::var("STORAGE_EMULATOR_HOST") {
@@ -153,7 +162,12 @@ impl Place {
             Path::parse(folder.join("/")).map_err(|e| refuse(&shown, e.to_string()))?
         };
         let names = if is_http { Names::Usual } else { Names::Listed };
-        Ok(Place { store, kind, base, shown, name, names, access })
+        let query = url.query().map(|query| {
+            let mut hasher = DefaultHasher::new();
+            query.hash(&mut hasher);
+            hasher.finish()
+        });
+        Ok(Place { store, kind, base, shown, name, names, query, access })
     }
 }
 

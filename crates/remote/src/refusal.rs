@@ -34,6 +34,15 @@ pub(crate) fn said(error: &object_store::Error) -> String {
     }
     let text = inner.to_string();
     let line = text.lines().next().unwrap_or_default().trim();
-    // Behind the status is the body, which may be a document.
-    line.split(": <").next().unwrap_or(line).chars().take(300).collect()
+    // Behind the status is the body, in which a server may repeat what it was sent.
+    if let Some(status) = line.strip_prefix("Server returned non-2xx status code: ") {
+        return format!("the server answers {}", status.split(':').next().unwrap_or_default());
+    }
+    if line.starts_with("Server returned error response") {
+        return "the server answers with an error".to_owned();
+    }
+    if line.starts_with("Range request not supported") {
+        return "the server gives whole files alone, not ranges of them".to_owned();
+    }
+    line.chars().take(300).collect()
 }

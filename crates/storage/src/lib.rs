@@ -138,6 +138,11 @@ pub fn shown(location: &str) -> String {
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit('@').next().unwrap_or_default();
+    // What is no port may be the beginning of a password with a slash in it.
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    if !host.starts_with('[') && !port.bytes().all(|digit| digit.is_ascii_digit()) {
+        return format!("{scheme}://…");
+    }
     format!("{scheme}://{host}{path}")
 }
 
@@ -167,6 +172,10 @@ mod tests {
             ("https://me:x@y@host", "https://host"),
             ("s3://bucket/a/", "s3://bucket/a/"),
             ("a?b@c", "a?b@c"),
+            ("https://me:pa/ss@host/x", "https://…"),
+            ("https://me:pa?ss@host/x", "https://…"),
+            ("http://[::1]:80/x?s", "http://[::1]:80/x"),
+            ("http://host:80/x?s", "http://host:80/x"),
         ] {
             assert_eq!(shown(location), said);
         }

@@ -44,6 +44,10 @@ pub struct Faults {
     pub longer: u64,
     /// What is not there is 403, as of a bucket that may not be listed.
     pub forbids: bool,
+    /// It says that bodies are coded so: `gzip`.
+    pub coding: Option<String>,
+    /// It answers each request with a 400 whose body repeats it.
+    pub repeats: bool,
     /// What is not there is this page.
     pub page: Option<String>,
 }
@@ -221,6 +225,9 @@ impl FileServer {
                 .ok()
                 .map(|()| true)
         };
+        if faults.repeats {
+            return plain("400 Bad Request", "", head);
+        }
         if busy {
             return plain("503 Service Unavailable", "", "busy");
         }
@@ -260,6 +267,8 @@ impl FileServer {
             Some(_) => format!("206 Partial Content\r\nContent-Range: bytes {from}-{}/{said}", to - 1),
             None => "200 OK".to_owned(),
         };
+        let coding =
+            faults.coding.map(|coding| format!("Content-Encoding: {coding}\r\n")).unwrap_or_default();
         let version = match (&tag, faults.tags) {
             (Some(tag), _) => format!("ETag: {tag}\r\n"),
             (None, Tags::Time) => {
@@ -267,7 +276,7 @@ impl FileServer {
             }
             (None, _) => String::new(),
         };
-        write!(writer, "HTTP/1.1 {status}\r\nContent-Length: {sent}\r\n{version}\r\n").ok()?;
+        write!(writer, "HTTP/1.1 {status}\r\nContent-Length: {sent}\r\n{version}{coding}\r\n").ok()?;
         if method == "HEAD" {
             return Some(true);
         }

@@ -10,6 +10,7 @@ const ORDER: &[&str] = &[
     "tensor",
     "quant",
     "storage",
+    "remote",
     "checkpoint",
     "model",
     "plan",
@@ -28,9 +29,10 @@ const ORDER: &[&str] = &[
 ];
 
 /// Crates that a crate may not use although they are below it: `storage` knows no tensors, `plan` neither files nor
-/// names, loading and checking compile no engine, and the hub opens no checkpoints.
+/// names, servers have files of any kind, loading and checking compile no engine, and the hub opens no checkpoints.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("storage", &["tensor", "quant"]),
+    ("remote", &["tensor", "quant"]),
     ("plan", &["storage", "checkpoint", "model", "load"]),
     ("lora", &["engine", "store"]),
     ("planner", &["engine"]),
@@ -40,7 +42,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without `unsafe`.
-const SAFE: &[&str] = &["derive", "tensor", "plan", "hub"];
+const SAFE: &[&str] = &["derive", "tensor", "remote", "plan", "hub"];
 
 /// The crate that tests ask for models; users' builds do not need it.
 const FOR_TESTS: &str = "weighbridge-testkit";
@@ -130,7 +132,8 @@ mod tests {
             path: "crates/plan/Cargo.toml".into(),
             content: "[dependencies]\ntensor.workspace = true\nmodel.workspace = true\n".into(),
         };
-        let problems = check(&metadata, &[safe("derive"), safe("tensor"), safe("plan"), manifest]);
+        let texts: Vec<Text> = SAFE.iter().copied().map(safe).chain([manifest]).collect();
+        let problems = check(&metadata, &texts);
         problems.iter().map(|problem| format!("{}:{} {}", problem.path, problem.line, problem.what)).collect()
     }
 
@@ -174,6 +177,7 @@ mod tests {
         let text = Text { path: "crates/tensor/src/lib.rs".into(), content: "#![deny(unsafe_code)]".into() };
         let problems = check(&serde_json::json!({}), &[text]);
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
-        assert_eq!(paths, ["crates/derive/src/lib.rs", "crates/tensor/src/lib.rs", "crates/plan/src/lib.rs"]);
+        let wanted: Vec<_> = SAFE.iter().map(|name| format!("crates/{name}/src/lib.rs")).collect();
+        assert_eq!(paths, wanted);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, short, value_name = "FILE", visible_alias = "text")]
     pub(crate) file: PathBuf,
     /// The importance matrix to write
-    #[arg(long, short, value_name = "FILE.gguf")]
+    #[arg(long, short, value_name = "FILE.gguf", value_parser = super::written())]
     pub(crate) output: PathBuf,
     /// Chunks to run at most [default: all]
     #[arg(long, value_name = "N", value_parser = whole(1usize, None))]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use weighbridge::check::Manifest;
+use weighbridge::storage::shown;
 
 use super::AlsoArgs;
 use super::number::whole;
@@ -37,7 +38,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) deep: bool,
     /// If all is good, write a manifest to FILE [default: beside PATH]
-    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = super::written())]
     pub(crate) write_manifest: Option<Option<PathBuf>>,
     /// Check the tensors against the manifest FILE [default: the manifest beside PATH]
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "write_manifest")]
@@ -71,6 +72,12 @@ pub(super) fn with_manifest(
         (None, Some(path)) => (path.as_path(), None),
         (None, None) => return Err("wanted the PATH of a checkpoint".to_owned()),
     };
+    if manifest.is_some() && file.is_none() && super::is_elsewhere(path) {
+        return Err(format!(
+            "`{}` has no place beside it for a manifest: name its FILE",
+            shown(&path.to_string_lossy())
+        ));
+    }
     let file = manifest.map(|_| file.cloned().unwrap_or_else(|| Manifest::beside(path)));
     Ok((path.to_owned(), file))
 }

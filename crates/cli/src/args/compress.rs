@@ -61,7 +61,7 @@ pub(crate) struct CompressArgs {
     #[arg(required_unless_present = "print_policy")]
     source: Option<PathBuf>,
     /// The file or directory to write. It appears when it is complete
-    #[arg(required_unless_present = "print_policy")]
+    #[arg(required_unless_present = "print_policy", value_parser = super::written())]
     destination: Option<PathBuf>,
     /// How large the result may be: a size, bits for each weight, or 2bit to 8bit
     #[arg(long, value_name = "TARGET", value_parser = target, required_unless_present = "print_policy")]

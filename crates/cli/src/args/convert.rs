@@ -36,6 +36,7 @@ pub(crate) struct ConvertArgs {
     /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
     pub(crate) source: PathBuf,
     /// The file or directory to write. It appears when it is complete
+    #[arg(value_parser = super::written())]
     pub(crate) destination: PathBuf,
     /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]
@@ -157,7 +158,7 @@ pub(super) fn format(
                 name if Preset::named(&name).is_some() => {
                     format!(
                         "no destination is given\nhint: `weighbridge convert {} OUT.gguf --preset {name}`",
-                        source.display()
+                        crate::style::shown(source)
                     )
                 }
                 name => format!("the name of `{name}` does not say its format\nhint: add `--to` {formats}"),

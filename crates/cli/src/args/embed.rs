@@ -40,7 +40,7 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "text")]
     pub(crate) field: Option<String>,
     /// Write the vectors to FILE: JSON lines, or a matrix in f32 by its ending
-    #[arg(long, short, value_name = "FILE.jsonl|npy|safetensors")]
+    #[arg(long, short, value_name = "FILE.jsonl|npy|safetensors", value_parser = super::written())]
     pub(crate) out: Option<PathBuf>,
     /// Replace an existing file
     #[arg(long, requires = "out")]

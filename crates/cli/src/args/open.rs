@@ -1,9 +1,13 @@
 //! How a checkpoint is opened.
 
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::OpenOptions;
 use weighbridge::checkpoint::Io;
 use weighbridge::checkpoint::More;
+use weighbridge::storage::url_scheme;
 
 /// How a checkpoint is opened and read.
 #[derive(ClapArgs)]
@@ -68,9 +72,25 @@ fn resolving(io: Io, looks: bool) -> OpenOptions {
     options
 }
 
+/// Whether `path` is no path but a URL, or a name of the hub.
+pub(crate) fn is_elsewhere(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| text.starts_with("hf:") || url_scheme(text).is_some())
+}
+
+/// The path of something that is written, which is on this machine.
+pub(crate) fn written() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        if is_elsewhere(&path) { Err("results are written to this machine: wanted a path") } else { Ok(path) }
+    })
+}
+
 /// `PATH`, or `PREFIX=PATH`.
 fn more(text: &str) -> Result<More, String> {
-    let (prefix, path) = text.split_once('=').unwrap_or(("", text));
+    let (prefix, path) = match text.split_once('=') {
+        // A URL has its own.
+        Some(parts) if !is_elsewhere(Path::new(text)) => parts,
+        _ => ("", text),
+    };
     if path.is_empty() { Err("wanted PATH or PREFIX=PATH".to_owned()) } else { Ok(More::new(prefix, path)) }
 }
 
@@ -111,6 +131,8 @@ mod tests {
         {
             assert_eq!(more(text), Ok(More::new(prefix, path)));
         }
+        assert_eq!(more("https://host/a?x=1"), Ok(More::new("", "https://host/a?x=1")));
+        assert_eq!(more("x.=s3://a/b=c"), Ok(More::new("x.", "s3://a/b=c")));
         assert!(more("").is_err() && more("x=").is_err());
     }
 }

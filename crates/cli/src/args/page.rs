@@ -11,7 +11,7 @@ use crate::pages::Output;
 #[derive(ClapArgs)]
 pub(crate) struct SvgArgs {
     /// Also draw the plan to FILE; with `-`, print the picture instead of the text
-    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
+    #[arg(long, value_name = "FILE", conflicts_with = "explain", value_parser = super::written())]
     svg: Option<PathBuf>,
     /// Replace FILE if weighbridge wrote it
     #[arg(long, requires = "svg")]
@@ -29,7 +29,7 @@ impl SvgArgs {
 #[derive(ClapArgs)]
 pub(crate) struct HtmlArgs {
     /// Also write an HTML page to FILE; with `-`, print the page instead of the text
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = super::written())]
     html: Option<PathBuf>,
     /// Replace FILE if weighbridge wrote it
     #[arg(long, requires = "html")]
@@ -48,7 +48,7 @@ impl HtmlArgs {
 pub(crate) struct HtmlFileArgs {
     /// Also write an HTML page to FILE; with `-`, print the page instead of the text. `--force` replaces FILE if weighbridge
     /// wrote it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = super::written())]
     html: Option<PathBuf>,
 }
 

@@ -13,6 +13,7 @@ use crate::args::{BenchArgs, CacheArg};
 use crate::failure::Failure;
 use crate::json::{self, real};
 use crate::memory::Memory;
+use crate::style::shown;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let memory = Memory::watch();
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             products_share_of_prefill: real(shares.of_prefill),
         });
         json::print(&json::Bench {
-            model: args.model.path().display().to_string(),
+            model: shown(args.model.path()),
             backend: &runtime.backend(),
             layout: runtime.layout().name(),
             threads: runtime.report().threads,

@@ -35,6 +35,7 @@ use crate::memory::{Measured, Memory, largest, private, together};
 use crate::pages::{self, CompressPage, Output};
 use crate::progress::Line;
 use crate::style;
+use crate::style::shown;
 use deletion::Given;
 
 pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
@@ -381,7 +382,7 @@ impl<'a> Shown<'a> {
     fn write_page(&self, page: Option<&Output>) -> Result<(), Failure> {
         let Some(page) = page else { return Ok(()) };
         let (source, destination) = self.places;
-        let names = [source, destination].map(|path| path.display().to_string());
+        let names = [source, destination].map(|path| shown(path));
         let (found, facts, cost) = (self.found, self.facts(), self.cost());
         page.write(&pages::compress_html(&CompressPage { names, found, facts, cost }))
     }
@@ -408,7 +409,7 @@ impl<'a> Shown<'a> {
 
     fn text(&self) -> String {
         let (source, destination) = self.places;
-        let mut out = style::heading(&format!("{} → {}", source.display(), destination.display()));
+        let mut out = style::heading(&format!("{} → {}", shown(source), destination.display()));
         // Writing to a `String` cannot fail.
         let _ = writeln!(out);
         for fact in self.facts() {

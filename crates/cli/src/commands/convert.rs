@@ -16,11 +16,11 @@ use weighbridge::planner::Encoding;
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::ConvertArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use crate::json;
 use crate::keys::Doubts;
 use crate::memory::{Measured, Memory, private};
-use crate::progress::Line;
+use crate::progress::{self, Line};
 use crate::style;
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
@@ -108,7 +108,13 @@ pub(super) fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     // Without a handler Ctrl-C ends the program, and what was written since it was last durable is written again.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    // The second time it ends at once: a server may keep a read waiting.
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            progress::clear();
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    });
     stop
 }
 

@@ -14,6 +14,7 @@ use crate::json;
 use crate::pages::{self, DiffPage};
 use crate::progress::{Line, speed};
 use crate::style;
+use crate::style::shown;
 
 /// Keys that are shown; JSON has all of them.
 const KEYS: usize = 40;
@@ -75,7 +76,7 @@ fn facts(report: &DiffReport) -> Vec<String> {
 
 fn text(args: &DiffArgs, report: &DiffReport, groups: &[DiffGroup]) -> String {
     use std::fmt::Write;
-    let title = format!("A {}\nB {}", args.a.display(), args.b.display());
+    let title = format!("A {}\nB {}", shown(&args.a), shown(&args.b));
     let mut out = format!("{}\n", style::heading(&title));
     // Writing to a `String` cannot fail.
     let mut say = |text: String| {

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::json::{self, EmbedNote, EmbedVector};
 use crate::progress::Line;
 use crate::style;
+use crate::style::shown;
 use crate::whole_file::WholeFile;
 
 /// Texts that are in memory at once, to be sorted by length.
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let vectors = to.finish(width, all.texts, args.force)?;
     if args.json {
         return Ok(json::print(&json::Embed {
-            model: args.path.display().to_string(),
+            model: shown(&args.path),
             family: embedder.model().family.name(),
             backend: embedder.backend(),
             width,
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         let (texts, tokens) = (counted(all.texts, "vector"), counted(all.tokens, "token"));
         let said = format!(
             "{}\n  {texts} of {width} numbers, {tokens} in {seconds:.2} s, {rate:.0} tokens/s",
-            style::heading(&format!("{} → {}", args.path.display(), out.display())),
+            style::heading(&format!("{} → {}", shown(&args.path), out.display())),
         );
         writeln!(std::io::stdout().lock(), "{said}")?;
     }

@@ -25,6 +25,7 @@ use crate::memory::{Memory, private, together};
 use crate::pages;
 use crate::progress::{self, Line};
 use crate::style;
+use crate::style::shown;
 
 /// Tokens of a chunk where nobody says, as in llama-perplexity.
 pub(super) const LENGTH: usize = 512;
@@ -65,8 +66,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let sides = || [Some(&model), reference.as_ref()].into_iter().flatten();
     let measured = memory.so_far(Some(together(sides().map(|side| side.foreseen(text.is_some())))));
     let document = json::Eval {
-        model: args.model.path().display().to_string(),
-        against: against.map(|path| path.display().to_string()),
+        model: shown(args.model.path()),
+        against: against.map(|path| shown(path)),
         size: model.size,
         against_size: reference.as_ref().map(|reference| reference.size),
         text: predicted.as_ref().map(Predicted::json),
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
         lines.extend(predicted.as_ref().map(Predicted::shown));
         lines.extend(answered.iter().map(Answered::shown));
         if let Some(path) = against {
-            lines.push(style::heading(&format!("against {}", path.display())));
+            lines.push(style::heading(&format!("against {}", shown(path))));
             lines.extend(predicted.as_ref().and_then(Predicted::shown_against));
             lines.extend(answered.iter().filter_map(Answered::shown_against));
         }
@@ -262,7 +263,7 @@ fn part(part: &Part) -> json::EvalPart {
 impl Predicted<'_> {
     fn json(&self) -> json::EvalText {
         json::EvalText {
-            path: self.path.display().to_string(),
+            path: shown(&self.path),
             all_tokens: self.tokens,
             chunk_tokens: self.length,
             chunks: self.result.chunks,
@@ -278,7 +279,7 @@ impl Predicted<'_> {
         format!(
             "  {} of {} scored, in {} of {}\n  perplexity {}",
             counted(usize::try_from(self.result.nll.count()).unwrap_or(usize::MAX), "token"),
-            self.path.display(),
+            shown(&self.path),
             counted(self.result.chunks, "chunk"),
             self.length,
             interval(self.result.perplexity(), 4, 1.0),

@@ -23,6 +23,7 @@ use crate::json;
 use crate::memory::{Measured, Memory};
 use crate::progress::{Line, speed};
 use crate::style;
+use crate::style::shown;
 
 /// Seconds from the first step on.
 struct Phases {
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         return Ok(std::io::stdout().lock().write_all(text.as_bytes())?);
     }
     Ok(json::print(&json::Load {
-        path: path.display().to_string(),
+        path: shown(&path),
         parameters: report.params,
         dropped: report.dropped,
         io: &files.kinds,
@@ -228,7 +229,7 @@ fn text(
         seconds => format!("; new memory took {:.3} s on each thread", seconds / report.threads as f64),
     };
     let measured = measured.indented();
-    let title = format!("{} → {}", path.display(), counted(report.params, "parameter"));
+    let title = format!("{} → {}", shown(path), counted(report.params, "parameter"));
     format!(
         "{}\n  {:.3} s, {}: {:.3} s to open, {:.3} s to plan, {:.3} s to load on {}\n  \
          {} mapped, {} copied, {} re-encoded\n  \

@@ -21,6 +21,7 @@ use crate::json;
 use crate::keys::Doubts;
 use crate::pages::{self, PlanPage};
 use crate::style;
+use crate::style::shown;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let layout: LayoutKind = args.layout.kind().map_err(Failure::Usage)?;
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     if args.json {
         json::print(&json::Plan {
-            path: args.path.display().to_string(),
+            path: shown(&args.path),
             family: model.as_ref().map(|m| m.family.name()),
             dialect: model.as_ref().map(|m| m.dialect.to_string()),
             layout: layout.name(),
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let matches =
         model.as_ref().map_or_else(|| "as stored".to_owned(), |m| format!("matches {}", m.family.name()));
-    writeln!(out, "{}", style::heading(&format!("{} {matches}", args.path.display())))?;
+    writeln!(out, "{}", style::heading(&format!("{} {matches}", shown(&args.path))))?;
     writeln!(
         out,
         "  {} → {}, {} layout{}",

@@ -4,12 +4,14 @@ mod page;
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use server::{Chat, Options};
 use weighbridge::Runtime;
 use weighbridge::engine::text::{ChatTemplate, Conversation, ReplySyntax};
+use weighbridge::storage::{shown, url_scheme};
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::{AccessArgs, CacheArg, ServeArgs};
@@ -117,10 +119,26 @@ fn names(args: &ServeArgs) -> Vec<String> {
         return args.alias.clone();
     }
     let path = args.model.path();
+    if let Some(name) = path.to_str().and_then(elsewhere) {
+        return vec![name];
+    }
     // `.` has a name only where it is.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
     vec![name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())]
+}
+
+/// What a model is called whose location is a URL, or a name of the hub, which it keeps.
+fn elsewhere(location: &str) -> Option<String> {
+    if let Some(name) = location.strip_prefix("hf:") {
+        return Some(name.to_owned());
+    }
+    url_scheme(location)?;
+    let shown = shown(location);
+    let last = shown.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let stem = Path::new(last).file_stem().map_or_else(|| last.into(), |stem| stem.to_string_lossy());
+    // A directory keeps its dots: `llama-3.2`.
+    Some(if shown.ends_with('/') { last.to_owned() } else { stem.into_owned() })
 }
 
 /// Runs the template in a process of its own, for each conversation.
@@ -134,4 +152,21 @@ fn chat(template: Option<&ChatTemplate>, runtime: &Runtime) -> Result<Option<Cha
     let (variables, thoughts) = (template.variables(), ReplySyntax::thoughts(template.source()));
     let render = move |conversation: &Conversation| isolate::render(&template, conversation, [&bos, &eos]);
     Ok(Some(Chat { render: Box::new(render), variables, thoughts }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_elsewhere_has_a_name_without_secrets() {
+        for (location, name) in [
+            ("https://me:x@host/a/model.Q4_0.gguf?sig=x.y", Some("model.Q4_0")),
+            ("s3://bucket/llama-3.2/", Some("llama-3.2")),
+            ("hf:owner/name@main/Q4_K_M", Some("owner/name@main/Q4_K_M")),
+            ("a/model.gguf", None),
+        ] {
+            assert_eq!(elsewhere(location).as_deref(), name);
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::args::{TokenizeArgs, looking};
 use crate::failure::Failure;
 use crate::json;
 use crate::style;
+use crate::style::shown;
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
     let tokenizer = weighbridge::engine::text::open_tokenizer(&args.path, &looking(args.io.io()))?;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
             let _ = writeln!(std::io::stderr().lock(), "{}", style::note(&line));
         }
     }
-    let wrong = |e: text::Error| Failure::Other(format!("`{}`: {}", args.path.display(), e.diagnostics()));
+    let wrong = |e: text::Error| Failure::Other(format!("`{}`: {}", shown(&args.path), e.diagnostics()));
     if args.decode {
         let ids = ids(&text, &tokenizer)?;
         let special = if args.no_special { SpecialText::Hidden } else { SpecialText::Shown };

@@ -7,6 +7,7 @@ use weighbridge::Checkpoint;
 use weighbridge::check::{CheckReport, CheckedFile, Finding as Found, KeyFinding, Wrong, WrongKey};
 
 use super::shared::Ignored;
+use crate::style::shown;
 
 /// What `weighbridge check --json` prints.
 #[derive(Serialize)]
@@ -145,7 +146,7 @@ impl<'a> Check<'a> {
         report: &'a CheckReport,
         (written, verified): (Option<&Path>, Option<&Path>),
     ) -> Check<'a> {
-        let shown = |path: &Path| path.display().to_string();
+        let shown = |path: &Path| shown(path);
         let not_looked_at = |(tensor, scheme): &'a (String, String)| NotLookedAt { tensor, scheme };
         Check {
             path: checkpoint.location().to_string(),

@@ -9,6 +9,7 @@ use weighbridge::engine::eval::Agreement;
 
 use super::eval::Estimate;
 use super::{Real, Resident, real};
+use crate::style::shown;
 
 /// The document that `weighbridge compress --json` prints.
 #[derive(Serialize)]
@@ -168,7 +169,7 @@ impl<'a> Compress<'a> {
     ) -> Compress<'a> {
         let destination = report.map_or(destination, |report| &report.destination);
         Compress {
-            source: source.display().to_string(),
+            source: shown(source),
             destination: destination.display().to_string(),
             limit: found.limit,
             bytes,

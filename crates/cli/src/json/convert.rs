@@ -8,6 +8,7 @@ use weighbridge::quant::Difference as Changed;
 
 use super::shared::{Absent, Dropped};
 use super::{Real, Resident, real};
+use crate::style::shown;
 
 /// What `weighbridge convert --json` prints.
 #[derive(Serialize)]
@@ -159,7 +160,7 @@ impl<'a> Convert<'a> {
     ) -> Convert<'a> {
         let (bytes_before, bytes) = report.bytes();
         Convert {
-            source: source.display().to_string(),
+            source: shown(source),
             destination: report.destination.display().to_string(),
             parameters: report.elements(),
             bytes_before,

@@ -8,6 +8,7 @@ use weighbridge::convert::{
 };
 
 use super::{Real, real};
+use crate::style::shown;
 
 /// What `weighbridge diff --json` prints.
 #[derive(Serialize)]
@@ -168,8 +169,8 @@ impl<'a> Diff<'a> {
             list.iter().map(|(name, stored)| Only { name, stored: stored.into() }).collect()
         };
         Diff {
-            a: a.display().to_string(),
-            b: b.display().to_string(),
+            a: shown(a),
+            b: shown(b),
             same: report.is_same(),
             names: if report.family.is_some() { Names::Canonical } else { Names::Source },
             family: report.family,

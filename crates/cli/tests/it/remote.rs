@@ -148,3 +148,68 @@ fn errors_name_the_url_and_what_helps() {
         assert!(text.contains(said) && text.contains(shown) && !text.contains("panicked"), "{url}: {text}");
     }
 }
+
+#[test]
+fn results_are_written_to_this_machine() {
+    let server = served();
+    let (url, path) = (server.url("dir/smollm2.gguf"), model("smollm2"));
+    let (url, path) = (&*url, path.to_str().unwrap());
+    let out = "s3://bucket/out.gguf";
+    for args in [
+        &["convert", path, out][..],
+        &["convert", path, "hf:o/n", "--to", "hf"],
+        &["compress", path, out, "--target", "4bit"],
+        &["calibrate", path, "-f", path, "-o", out],
+        &["inspect", path, "--html", "https://host/x.html"],
+        &["plan", path, "--svg", "https://host/x.svg"],
+        &["check", url, "--write-manifest"],
+        &["check", url, "--verify"],
+    ] {
+        let out = weighbridge(args);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains("wanted a path") || text.contains("name its FILE"), "{args:?}: {text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("m.json");
+    let manifest = manifest.to_str().unwrap();
+    good(&["check", url, "--write-manifest", manifest]);
+    good(&["check", path, "--verify", manifest]);
+}
+
+#[test]
+fn a_secret_of_a_url_is_never_said() {
+    let server = served();
+    let url = server.url("dir/smollm2.gguf?sig=hunter2").replace("http://", "http://me:hunter3@");
+    let path = model("smollm2");
+    let path = path.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let out = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let also = format!("x.={url}");
+    for args in [
+        &["inspect", &url][..],
+        &["inspect", &url, "--json"],
+        &["inspect", path, "--also", &url],
+        &["inspect", path, "--also", &also],
+        &["plan", &url],
+        &["plan", &url, "--json"],
+        &["plan", &url, "--all-ranks", "--tp", "2"],
+        &["load", &url],
+        &["load", &url, "--json"],
+        &["convert", &url, &out("a.npz"), "--json"],
+        &["convert", &url, &out("b.npz")],
+        &["diff", &url, path, "--json"],
+        &["diff", &url, path],
+        &["check", &url, "--json"],
+        &["check", &url, "--verify"],
+        &["check", &url, "--verify", &out("none.json")],
+        &["bench", &url, "--prefill", "2", "--decode", "1", "--cache", "off", "--json"],
+        &["tokenize", &url, "Hello"],
+        &["run", &url, "-p", "x", "-n", "1", "--cache", "off", "--json"],
+        &["inspect", "https://me:hunter/3@host/a"],
+    ] {
+        let output = weighbridge(args);
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(!text.contains("hunter") && !text.contains("panicked"), "{args:?}: {text}");
+    }
+}

@@ -94,7 +94,12 @@ fn a_server_that_lies_is_an_error_and_not_wrong_bytes() {
         result.map(|()| assert!(buf == bytes[50_000..150_000]))
     };
     let error = read(Faults { no_ranges: true, ..Faults::default() }).unwrap_err();
-    assert!(error.contains("ange"), "{error}");
+    assert!(error.contains("not ranges of them"), "{error}");
+    // Bytes that are not those of the file, whatever their number.
+    let gzip = Faults { coding: Some("gzip".to_owned()), ..Faults::default() };
+    let error = read(gzip).unwrap_err();
+    assert!(error.contains("compressed (gzip)"), "{error}");
+    read(Faults { coding: Some("identity".to_owned()), ..Faults::default() }).unwrap();
     // More bytes than were asked for.
     match read(Faults { surplus: 100, ..Faults::default() }) {
         Ok(()) => {}
@@ -120,4 +125,13 @@ fn a_thread_of_a_runtime_may_read() {
         buf
     });
     assert!(read == bytes[20_000..170_000]);
+}
+
+#[test]
+fn a_coding_that_comes_later_is_an_error_too() {
+    let (server, _) = served(200_000);
+    let source = open(&server.url("dir/a.bin")).unwrap();
+    server.fail(Faults { coding: Some("br".to_owned()), ..Faults::default() });
+    let error = source.read_at(50_000, &mut vec![0; 100_000]).unwrap_err().to_string();
+    assert!(error.contains("compressed (br)"), "{error}");
 }

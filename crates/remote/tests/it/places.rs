@@ -54,6 +54,13 @@ fn a_secret_of_a_url_is_sent_and_never_said() {
             "{asked}"
         );
     }
+    server.fail(Faults { repeats: true, ..Faults::default() });
+    let error = source.read_at(30_000, &mut buf).unwrap_err().to_string();
+    assert_eq!(error, "the server answers 400 Bad Request");
+    let refused = url.replace("a.bin", "c.bin");
+    let error = open(&refused).unwrap_err().to_string();
+    assert!(error.contains("400 Bad Request") && !error.contains("hunter"), "{error}");
+    server.fail(Faults::default());
     let gone = url.replace("a.bin", "b.bin");
     let closed = "http://me:hunter3@127.0.0.1:1/a.bin?sig=hunter2".to_owned();
     for url in [gone, closed, "https://me:hunter3@/?sig=hunter2".to_owned(), "ftp://a?sig=hunter2".to_owned()]

@@ -64,3 +64,16 @@ fn the_identity_is_the_tag() {
     let source = open(&server.url("dir/a.bin")).unwrap();
     assert!(matches!(source.identity(), Some(Identity::Tagged { len: 10, tag, .. }) if &*tag == "\"v1\""));
 }
+
+#[test]
+fn another_query_is_another_file() {
+    let (server, _) = served(10);
+    for tags in [Tags::Strong, Tags::Time] {
+        server.fail(Faults { tags, ..Faults::default() });
+        let identity =
+            |query: &str| open(&server.url(&format!("dir/a.bin{query}"))).unwrap().identity().unwrap();
+        assert!(identity("?m=a") != identity("?m=b") && identity("?m=a") != identity(""), "{tags:?}");
+        assert_eq!(identity("?m=a"), identity("?m=a"));
+        assert!(!format!("{:?}", identity("?m=secret")).contains("secret"));
+    }
+}

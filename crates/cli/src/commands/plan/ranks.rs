@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::json;
 use crate::pages::{self, Output, RanksPage, Shares};
 use crate::style;
+use crate::style::shown;
 
 /// What one rank reads and holds.
 struct Line {
@@ -119,7 +120,7 @@ pub(super) fn run(
         return if untaken.is_empty() { Ok(()) } else { Err(Failure::Found) };
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", style::heading(&format!("{} on {}", args.path.display(), super::shape(args))))?;
+    writeln!(out, "{}", style::heading(&format!("{} on {}", shown(&args.path), super::shape(args))))?;
     if args.all_ranks {
         write!(out, "{}", table(&lines, ranks))?;
     }
