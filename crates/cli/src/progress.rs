@@ -57,7 +57,6 @@ impl Line {
 }
 
 /// Clears the line that any thread has shown, before the process ends.
-#[cfg(feature = "hub")]
 pub(crate) fn clear() {
     if std::io::stderr().is_terminal() {
         write("\r\x1b[K");

@@ -114,9 +114,10 @@ impl Object {
             let before = at;
             let broke = loop {
                 // The end of an answer, which a server need not send.
-                let next = match at == buf.len() {
-                    true => tokio::time::timeout(END, stream.next()).await.unwrap_or_default(),
-                    false => stream.next().await,
+                let next = if at == buf.len() {
+                    tokio::time::timeout(END, stream.next()).await.unwrap_or_default()
+                } else {
+                    stream.next().await
                 };
                 match next {
                     Some(Ok(chunk)) => {
@@ -299,10 +300,8 @@ async fn first(
 /// `query` stands for that of the URL, which is not shown: servers may have another file behind another one.
 fn identity(meta: &ObjectMeta, query: Option<u64>) -> Option<Identity> {
     let written = || (meta.last_modified.timestamp() != 0).then(|| meta.last_modified.to_rfc3339());
-    let mut tag = meta.e_tag.clone().or_else(written)?;
-    if let Some(query) = query {
-        tag += &format!("?{query:016x}");
-    }
+    let tag = meta.e_tag.clone().or_else(written)?;
+    let tag = query.map(|query| format!("{tag}?{query:016x}")).unwrap_or(tag);
     Some(Identity::Tagged { len: meta.size, tag: tag.into() })
 }
 

@@ -382,7 +382,7 @@ impl<'a> Shown<'a> {
     fn write_page(&self, page: Option<&Output>) -> Result<(), Failure> {
         let Some(page) = page else { return Ok(()) };
         let (source, destination) = self.places;
-        let names = [source, destination].map(|path| shown(path));
+        let names = [source, destination].map(shown);
         let (found, facts, cost) = (self.found, self.facts(), self.cost());
         page.write(&pages::compress_html(&CompressPage { names, found, facts, cost }))
     }

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let measured = memory.so_far(Some(together(sides().map(|side| side.foreseen(text.is_some())))));
     let document = json::Eval {
         model: shown(args.model.path()),
-        against: against.map(|path| shown(path)),
+        against: against.map(shown),
         size: model.size,
         against_size: reference.as_ref().map(|reference| reference.size),
         text: predicted.as_ref().map(Predicted::json),
@@ -263,7 +263,7 @@ fn part(part: &Part) -> json::EvalPart {
 impl Predicted<'_> {
     fn json(&self) -> json::EvalText {
         json::EvalText {
-            path: shown(&self.path),
+            path: shown(self.path),
             all_tokens: self.tokens,
             chunk_tokens: self.length,
             chunks: self.result.chunks,
@@ -279,7 +279,7 @@ impl Predicted<'_> {
         format!(
             "  {} of {} scored, in {} of {}\n  perplexity {}",
             counted(usize::try_from(self.result.nll.count()).unwrap_or(usize::MAX), "token"),
-            shown(&self.path),
+            shown(self.path),
             counted(self.result.chunks, "chunk"),
             self.length,
             interval(self.result.perplexity(), 4, 1.0),
