@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -18,6 +19,9 @@ use crate::usual::USUAL;
 
 /// Requests under way while files are opened.
 const AT_ONCE: usize = 16;
+
+/// How long the list of a directory may take.
+const LIST: Duration = Duration::from_mins(1);
 
 /// A directory of a server, as a storage.
 pub(crate) struct Objects {
@@ -119,7 +123,13 @@ impl Objects {
             Names::Known(files) => return Ok(children(files, dir)),
         }
         let path = self.path(dir)?;
-        let found = match self.reactor.wait(self.store().list_with_delimiter(Some(&path))) {
+        // Pages may have no end.
+        let list = async { tokio::time::timeout(LIST, self.store().list_with_delimiter(Some(&path))).await };
+        let late = |_| {
+            let why = format!("its list takes longer than {} s", LIST.as_secs());
+            Error::io(self.location(dir), "list", io::Error::new(io::ErrorKind::TimedOut, why))
+        };
+        let found = match self.reactor.wait(list).map_err(late)? {
             Ok(found) => found,
             // A bucket may give its objects and not their names.
             Err(object_store::Error::PermissionDenied { .. }) => return self.probe(dir),
