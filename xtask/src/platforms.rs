@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn check(options: &Options, target: &str) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["check", "--release", "--locked", "--package", "weighbridge-cli", "--target", target]);
-    // The feature `hub` is left out: `ring` compiles C for the target, even to be type-checked.
+    // The features `hub` and `http` are left out: `ring` compiles C for the target, even to be type-checked.
     command.args(["--no-default-features", "--features", "grammar,serve,tokenizers"]);
     // Its build script would want a C compiler for the target; type-checking needs no object files.
     command.env("CARGO_FEATURE_PURE", "1");
