@@ -8,11 +8,10 @@ It starts the server, and ends it. Each part prints a line; the first that fails
 
 import sys
 import tempfile
-import time
 
 import anthropic
 
-from serve_openai import TEMPLATE, run, start, user
+from serve_openai import TEMPLATE, each, run, serving, user
 
 # The client has no parameter for it any more.
 COLD = {"temperature": 0}
@@ -58,8 +57,7 @@ def tools(program, model):
     with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
         file.write(TEMPLATE)
         file.flush()
-        server, address = start(program, model, "--chat-template", file.name)
-        try:
+        with serving(program, model, "--chat-template", file.name) as address:
             client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
             name = client.models.list().data[0].id
             ask = {"model": name, "messages": user("What is the weather in Paris?"), "max_tokens": 80, "extra_body": COLD, "tools": [TOOL],
@@ -76,9 +74,6 @@ def tools(program, model):
                                                      {"type": "text", "text": "And?"}]}]
             again = client.messages.create(**ask | {"messages": messages, "tool_choice": {"type": "auto"}, "max_tokens": 8})
             assert again.usage.cache_read_input_tokens > 0
-        finally:
-            server.terminate()
-            assert server.wait(40) == 0, "it did not end well"
 
 
 def errors(client, name, address):
@@ -107,8 +102,7 @@ def errors(client, name, address):
 
 def main():
     program, model = sys.argv[1:]
-    server, address = start(program, model, "--api-key", "key")
-    try:
+    with serving(program, model, "--api-key", "key") as address:
         client = anthropic.Anthropic(base_url=address, api_key="key", max_retries=0)
         name = client.models.list().data[0].id
         parts = {
@@ -116,13 +110,7 @@ def main():
             "tools": lambda: tools(program, model),
             "errors": lambda: errors(client, name, address),
         }
-        for title, part in parts.items():
-            begin = time.monotonic()
-            part()
-            print(f"ok {title:12} {time.monotonic() - begin:6.2f} s")
-    finally:
-        server.terminate()
-        assert server.wait(40) == 0, "it did not end well"
+        each(parts)
     print("anthropic", anthropic.__version__, "agrees")
 
 

@@ -7,6 +7,7 @@ It starts the server, and ends it. Each part prints a line; the first that fails
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import re
@@ -27,14 +28,29 @@ SCHEMA = {
 }
 
 
-def start(program, model, *more):
-    """A server on a free port, with its address."""
+@contextlib.contextmanager
+def serving(program, model, *more):
+    """The address of a server on a free port, which is told to end, and has to end well."""
     server = subprocess.Popen([program, "serve", model, "--port", "0", "--ctx", "512", *more],
                               stderr=subprocess.PIPE, text=True)
-    for line in server.stderr:
-        if found := re.search(r"listening on (http://\S+)", line):
-            return server, found[1]
-    raise SystemExit("the server did not start")
+    try:
+        for line in server.stderr:
+            if found := re.search(r"listening on (http://\S+)", line):
+                break
+        else:
+            raise SystemExit("the server did not start")
+        yield found[1]
+    finally:
+        server.terminate()
+        assert server.wait(40) == 0, "it did not end well"
+
+
+def each(parts):
+    """Runs each part, and prints how long it took."""
+    for title, part in parts.items():
+        begin = time.monotonic()
+        part()
+        print(f"ok {title:12} {time.monotonic() - begin:6.2f} s")
 
 
 def run(program, model, question):
@@ -125,8 +141,7 @@ def tools(program, model):
     with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
         file.write(TEMPLATE)
         file.flush()
-        server, address = start(program, model, "--chat-template", file.name)
-        try:
+        with serving(program, model, "--chat-template", file.name) as address:
             client = OpenAI(base_url=address + "/v1", api_key="none", max_retries=0)
             tool = openai.pydantic_function_tool(Weather)
             ask = {"model": client.models.list().data[0].id, "tools": [tool], "tool_choice": "required",
@@ -145,9 +160,6 @@ def tools(program, model):
             messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
             again = client.chat.completions.create(messages=messages, **ask | {"tool_choice": "auto", "max_tokens": 8})
             assert again.usage.prompt_tokens_details.cached_tokens > 0
-        finally:
-            server.terminate()
-            assert server.wait(40) == 0, "it did not end well"
 
 
 def errors(client, name):
@@ -195,8 +207,7 @@ async def together(address, name, program, model):
 
 def main():
     program, model = sys.argv[1:]
-    server, address = start(program, model, "--api-key", "key")
-    try:
+    with serving(program, model, "--api-key", "key") as address:
         client = OpenAI(base_url=address + "/v1", api_key="key", max_retries=0)
         name = client.models.list().data[0].id
         parts = {
@@ -209,13 +220,7 @@ def main():
             "errors": lambda: errors(client, name),
             "together": lambda: asyncio.run(together(address, name, program, model)),
         }
-        for title, part in parts.items():
-            begin = time.monotonic()
-            part()
-            print(f"ok {title:12} {time.monotonic() - begin:6.2f} s")
-    finally:
-        server.terminate()
-        assert server.wait(40) == 0, "it did not end well"
+        each(parts)
     print("openai", openai.__version__, "agrees")
 
 

@@ -28,7 +28,7 @@ pub struct OpenOptions {
     pub all_ranks: bool,
     /// Other checkpoints whose tensors join these, in this order: see [`Checkpoint::with_more`].
     pub more: Vec<More>,
-    /// Who knows what is called by something else than a path. The first that does is asked.
+    /// Resolvers of locations that are not paths, such as URLs. The first that knows a location opens it.
     pub resolvers: Vec<Arc<dyn Resolver>>,
 }
 

@@ -6,12 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-#[cfg(feature = "http")]
-use hub::Look;
-use hub::{Hub, HubName, Progress, Pulled};
-#[cfg(feature = "http")]
-use weighbridge::storage::Name;
-use weighbridge::storage::{self, Found, Io, LocalFiles, Location, Resolver, Storage};
+use hub::{Hub, HubName, Look, Progress, Pulled};
+use weighbridge::remote::Servers;
+use weighbridge::storage::{self, Found, Io, LocalFiles, Location, Name, Resolver, Storage};
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::progress::{Line, note, speed};
@@ -42,11 +39,10 @@ impl HubPaths {
             |e| storage::Error::io(Location::Named(location.to_owned()), "pull", io::Error::other(e));
         let name = HubName::parse(location).map_err(failed)?;
         let hub = Hub::from_env().map_err(failed)?;
-        #[cfg(feature = "http")]
         if self.looks {
             return match hub.look(&name).map_err(failed)? {
                 Look::Remote { url, authorization, names, entry, .. } => {
-                    let servers = weighbridge::remote::Servers::from_env();
+                    let servers = Servers::from_env();
                     let files = servers.directory(&url, authorization.as_deref(), names, location)?;
                     Ok((files, Name::parse(entry.unwrap_or_default())?))
                 }
@@ -86,7 +82,7 @@ fn show(line: &Line, progress: Progress) {
 /// Bytes that are too few to show.
 const PIECE: u64 = 64 << 10;
 
-/// What a pull did, in a line.
+/// Describes a pull in one line.
 pub(crate) fn said(pulled: &Pulled, seconds: f64) -> String {
     let files = counted(pulled.files.len(), "file");
     let there = Bytes(pulled.bytes_there);

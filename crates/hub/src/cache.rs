@@ -158,7 +158,7 @@ impl Folder {
         Some(Files { commit: commit.to_owned(), files })
     }
 
-    /// What huggingface_hub has listed.
+    /// The list that huggingface_hub has made.
     fn tree(&self, commit: &str) -> Option<Vec<HubFile>> {
         #[derive(Deserialize)]
         struct Tree {
@@ -229,7 +229,7 @@ fn link(target: &Path, blob: &Path, at: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, at).or_else(|_| fs::copy(blob, at).map(drop))
 }
 
-/// What is missing of a model that is looked for in the cache alone.
+/// The error for a model that the cache does not have whole.
 pub(crate) fn not_cached(cache: &Path, name: &HubName, missing: impl Into<String>) -> Error {
     Error::NotCached { name: name.to_string(), cache: cache.to_owned(), missing: missing.into() }
 }

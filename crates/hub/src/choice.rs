@@ -60,7 +60,7 @@ pub fn choose(name: &HubName, files: &[HubFile]) -> Result<Choice, Error> {
     }
 }
 
-/// Whether a path stays within the folder that it is relative to, on every system.
+/// Returns true if a path stays within its folder on every system.
 pub(crate) fn is_safe(path: &str) -> bool {
     let is_part = |part: &str| part.len() <= 255 && !part.contains(char::is_control);
     path.len() <= 1024

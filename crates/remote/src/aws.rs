@@ -3,23 +3,26 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{ClientOptions, RetryConfig};
+use object_store::ObjectStore;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
+use crate::client::{client, retries};
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.
 pub(crate) const ACCESS: &str = "credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE of ~/.aws; AWS_SKIP_SIGNATURE=true reads a public bucket";
 
 /// The store of `bucket`, with the environment's credentials.
-pub(crate) fn store(bucket: &str, client: ClientOptions, retries: RetryConfig) -> Result<AmazonS3, String> {
+pub(crate) fn store(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    let given = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
+    let given = |builder: &AmazonS3Builder, key| builder.get_config_value(&key);
     let profile = Profile::read();
-    let mut is_anonymous = !given(&builder, AmazonS3ConfigKey::SkipSignature)
-        && !given(&builder, AmazonS3ConfigKey::AccessKeyId);
+    // A flag always has a value.
+    let signs = given(&builder, AmazonS3ConfigKey::SkipSignature).is_none_or(|skips| skips == "false");
+    let mut is_anonymous = signs && given(&builder, AmazonS3ConfigKey::AccessKeyId).is_none();
     if is_anonymous
         && let (Some(key), Some(secret)) =
             (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key"))
@@ -33,25 +36,22 @@ pub(crate) fn store(bucket: &str, client: ClientOptions, retries: RetryConfig) -
     if is_anonymous && !ROLES.iter().any(|key| std::env::var_os(key).is_some()) && !is_instance() {
         return Err(format!("there are no credentials: {ACCESS}"));
     }
-    if !given(&builder, AmazonS3ConfigKey::Region)
+    if given(&builder, AmazonS3ConfigKey::Region).is_none()
         && let Some(region) = profile.get("region")
     {
         builder = builder.with_region(region);
     }
-    if !given(&builder, AmazonS3ConfigKey::Endpoint) {
-        // What AWS's own programs read; `object_store` knows AWS_ENDPOINT and AWS_ENDPOINT_URL.
-        let named = std::env::var("AWS_ENDPOINT_URL_S3").ok();
-        if let Some(endpoint) = named.or_else(|| profile.get("endpoint_url").map(str::to_owned)) {
-            builder = builder.with_endpoint(endpoint);
-        }
+    let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
+    if !endpoints.iter().any(|key| given(&builder, *key).is_some())
+        && let Some(endpoint) = profile.get("endpoint_url")
+    {
+        builder = builder.with_endpoint(endpoint);
     }
     let plain =
-        builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|url| url.starts_with("http://"));
-    builder
-        .with_client_options(client.with_allow_http(plain))
-        .with_retry(retries)
-        .build()
-        .map_err(|e| said(&e))
+        endpoints.iter().filter_map(|key| given(&builder, *key)).any(|url| url.starts_with("http://"));
+    let options = client().with_allow_http(plain);
+    let store = builder.with_client_options(options).with_retry(retries()).build();
+    Ok(Arc::new(store.map_err(|e| said(&e))?))
 }
 
 /// Variables of a web identity, of a container and of an instance's own server, by which credentials are got.

@@ -35,6 +35,10 @@
 #![forbid(unsafe_code)]
 
 mod aws;
+mod azure;
+mod client;
+mod files;
+mod google;
 mod object;
 mod objects;
 mod place;
@@ -106,6 +110,6 @@ impl Servers {
 impl Resolver for Servers {
     fn resolve(&self, location: &str) -> Option<Result<Found, Error>> {
         let scheme = url_scheme(location)?;
-        place::SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme)).then(|| self.at(location))
+        place::is_known(scheme).then(|| self.at(location))
     }
 }

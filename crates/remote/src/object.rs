@@ -22,12 +22,13 @@ const HEAD: u64 = 16 << 10;
 const SMALL: usize = 16 << 10;
 /// Bytes of a window.
 const WINDOW: u64 = 128 << 10;
-/// How often an answer may break off before its first byte.
+/// How many answers after each other may break off before this many bytes.
 const MOST_BREAKS: u32 = 8;
+const LEAST: usize = 1 << 10;
 
 /// How long the end of an answer may take whose bytes are all there.
 const END: Duration = Duration::from_secs(1);
-/// Seconds after which a server must have sent bytes at a rate.
+/// Seconds after which an answer must have come at a rate.
 const PATIENCE: u64 = 60;
 /// That rate, in bytes a second.
 const LEAST_RATE: u64 = 1024;
@@ -43,8 +44,8 @@ pub(crate) struct Object {
     kind: &'static str,
     /// The server leads to another, whose tags it does not know.
     is_elsewhere: bool,
-    /// Of the query of the URL.
-    query: Option<u64>,
+    /// A hash of what the URL has that is not shown.
+    secret: Option<u64>,
     meta: ObjectMeta,
     head: Bytes,
     /// Where the last small read ended.
@@ -65,14 +66,14 @@ impl Object {
         let next = AtomicU64::new(head.len() as u64);
         let (reactor, store) = (Arc::clone(reactor), Arc::clone(store));
         let is_elsewhere = matches!(place.names, Names::Known(_));
-        let (kind, query) = (place.kind, place.query);
+        let (kind, secret) = (place.kind, place.secret);
         Ok(Object {
             reactor,
             store,
             path,
             kind,
             is_elsewhere,
-            query,
+            secret,
             meta,
             head,
             next,
@@ -108,10 +109,10 @@ impl Object {
     /// Fills `buf`, and goes on where an answer breaks off.
     async fn fill(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = offset + buf.len() as u64;
-        let (mut at, mut breaks, began) = (0, 0, Instant::now());
+        let (mut at, mut breaks) = (0, 0);
         while at < buf.len() {
             let mut stream = self.ask(offset + at as u64, end).await?.into_stream();
-            let before = at;
+            let (before, began) = (at, Instant::now());
             let broke = loop {
                 // The end of an answer, which a server need not send.
                 let next = if at == buf.len() {
@@ -126,14 +127,15 @@ impl Object {
                             to.ok_or_else(|| io::Error::other("the server sent more than was asked for"))?;
                         to.copy_from_slice(&chunk);
                         at += chunk.len();
-                        in_time(began, at)?;
+                        in_time(began, at - before)?;
                     }
                     Some(Err(error)) => break Some(into_io(&error)),
                     None => break None,
                 }
             };
-            in_time(began, at)?;
-            breaks = if at > before { 0 } else { breaks + 1 };
+            // Next to nothing is no progress, but near the end.
+            let least = LEAST.min((buf.len() - before) / 16).max(1);
+            breaks = if at - before >= least { 0 } else { breaks + 1 };
             if at < buf.len() && breaks > MOST_BREAKS {
                 return Err(broke.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
             }
@@ -232,12 +234,12 @@ impl ByteSource for Object {
     }
 
     fn identity(&self) -> Option<Identity> {
-        identity(&self.meta, self.query)
+        identity(&self.meta, self.secret)
     }
 
     fn identity_now(&self) -> io::Result<Option<Identity>> {
         let (meta, _) = self.reactor.wait(first(&self.store, &self.path, 1)).map_err(|e| into_io(&e))?;
-        Ok(identity(&meta, self.query))
+        Ok(identity(&meta, self.secret))
     }
 }
 
@@ -297,11 +299,11 @@ async fn first(
 }
 
 /// The version: the server's tag, or when it was last written to; `None` if the server says neither.
-/// `query` stands for that of the URL, which is not shown: servers may have another file behind another one.
-fn identity(meta: &ObjectMeta, query: Option<u64>) -> Option<Identity> {
+/// `secret` stands for what the URL has that is not shown.
+fn identity(meta: &ObjectMeta, secret: Option<u64>) -> Option<Identity> {
     let written = || (meta.last_modified.timestamp() != 0).then(|| meta.last_modified.to_rfc3339());
     let tag = meta.e_tag.clone().or_else(written)?;
-    let tag = query.map(|query| format!("{tag}?{query:016x}")).unwrap_or(tag);
+    let tag = secret.map(|secret| format!("{tag}?{secret:016x}")).unwrap_or(tag);
     Some(Identity::Tagged { len: meta.size, tag: tag.into() })
 }
 

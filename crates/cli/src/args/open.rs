@@ -72,7 +72,7 @@ fn resolving(io: Io, looks: bool) -> OpenOptions {
     options
 }
 
-/// Whether `path` is no path but a URL, or a name of the hub.
+/// Returns true for a URL and for a name of the hub.
 pub(crate) fn is_elsewhere(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.starts_with("hf:") || url_scheme(text).is_some())
 }

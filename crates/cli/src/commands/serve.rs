@@ -128,7 +128,7 @@ fn names(args: &ServeArgs) -> Vec<String> {
     vec![name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())]
 }
 
-/// What a model is called whose location is a URL, or a name of the hub, which it keeps.
+/// Names a model after its URL, or by its name of the hub.
 fn elsewhere(location: &str) -> Option<String> {
     if let Some(name) = location.strip_prefix("hf:") {
         return Some(name.to_owned());

@@ -6,7 +6,7 @@ use hub::local::{LocalModel, Store, Weights};
 use hub::{HubFile, HubName};
 use serde::Serialize;
 
-/// What `weighbridge pull --json` prints.
+/// The output of `weighbridge pull --json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Pull {
@@ -67,7 +67,7 @@ impl Pulled {
     }
 }
 
-/// What `weighbridge list --json` prints.
+/// The output of `weighbridge list --json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct List<'a> {
@@ -82,7 +82,7 @@ pub(crate) struct List<'a> {
 struct Local<'a> {
     /// Where it was found: `hub`, `ollama` or `lm_studio`.
     store: &'static str,
-    /// What its store calls it. A name of the hub can be pulled.
+    /// Its name in its store. `pull` takes the names of the hub.
     name: &'a str,
     /// Its commit; null in other stores than the hub's cache.
     commit: Option<&'a str>,

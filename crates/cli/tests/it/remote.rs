@@ -1,5 +1,7 @@
 //! Checkpoints of servers, wherever a path is taken.
 
+use std::process::Command;
+
 use serde_json::Value;
 use testkit::http::{Faults, FileServer};
 use testkit::model;
@@ -212,4 +214,55 @@ fn a_secret_of_a_url_is_never_said() {
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         assert!(!text.contains("hunter") && !text.contains("panicked"), "{args:?}: {text}");
     }
+}
+
+/// The server stands for S3: `bucket/key` is the path of an object.
+#[test]
+fn a_bucket_is_read_with_the_credentials_that_there_are() {
+    let server = served();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name)
+    };
+    let config = file("config", "[profile mine]\nregion = eu-north-7\n");
+    let credentials = file(
+        "credentials",
+        "[default]\naws_access_key_id = OTHER\n[mine]\naws_access_key_id = MYKEY\naws_secret_access_key = x\naws_session_token = MYTOKEN\n",
+    );
+    let inspect = |more: &[(&str, &str)]| {
+        let before = server.asked().len();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weighbridge"));
+        command.args(["inspect", "s3://dir/smollm2.gguf"]);
+        for (key, _) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
+            command.env_remove(key);
+        }
+        command
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .env("AWS_ENDPOINT_URL", server.url("").trim_end_matches('/'));
+        command.env("AWS_CONFIG_FILE", &config).env("AWS_SHARED_CREDENTIALS_FILE", &credentials);
+        let output = command.envs(more.iter().copied()).output().unwrap();
+        let heads = server.asked().split_off(before);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), heads)
+    };
+    let (code, text, heads) = inspect(&[("AWS_PROFILE", "mine")]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        heads.iter().all(|head| head.contains("Credential=MYKEY/") && head.contains("/eu-north-7/s3/")),
+        "{heads:?}"
+    );
+    assert!(heads.iter().all(|head| head.contains("MYTOKEN")), "{heads:?}");
+
+    let keys = [("AWS_ACCESS_KEY_ID", "ENVKEY"), ("AWS_SECRET_ACCESS_KEY", "y"), ("AWS_PROFILE", "mine")];
+    let (code, text, heads) = inspect(&keys);
+    assert!(
+        code == Some(0) && heads.iter().all(|head| head.contains("Credential=ENVKEY/")),
+        "{text} {heads:?}"
+    );
+
+    let (code, text, heads) = inspect(&[("AWS_PROFILE", "nobody"), ("AWS_SKIP_SIGNATURE", "true")]);
+    assert!(code == Some(0) && heads.iter().all(|head| !head.contains("Credential=")), "{text} {heads:?}");
+
+    let (code, text, heads) = inspect(&[("AWS_PROFILE", "nobody")]);
+    assert!(code == Some(1) && text.contains("there are no credentials") && heads.is_empty(), "{text}");
 }

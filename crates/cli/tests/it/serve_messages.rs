@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::serve::{QUESTIONS, Server, alone};
 
-/// What clients of Anthropic's API get: the same answers, in other shapes (golden/serve_anthropic.py asks with their own client).
+/// Clients of Anthropic's API get the same answers in other shapes (golden/serve_anthropic.py asks with their own client).
 #[test]
 fn messages_have_the_answers_of_chats() {
     let server = Server::start(&["--api-key", "one"]);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::calls::{Call, CallSyntax, Cursor, Stop};
 
-/// What encloses thoughts, in the templates of models that think. Source: the chat templates of DeepSeek-R1, Qwen 3, GLM 4.6
+/// The tags around thoughts, in the templates of models that think. Source: the chat templates of DeepSeek-R1, Qwen 3, GLM 4.6
 /// and others; Ministral 3; Seed-OSS.
 const THOUGHTS: &[[&str; 2]] =
     &[["<think>", "</think>"], ["[THINK]", "[/THINK]"], ["<seed:think>", "</seed:think>"]];
