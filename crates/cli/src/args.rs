@@ -172,7 +172,8 @@ impl Command {
 /// `inspect`.
 #[derive(ClapArgs)]
 pub(crate) struct InspectArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     pub(crate) path: PathBuf,
     /// List every tensor instead of grouping them
     #[arg(long)]
@@ -204,7 +205,8 @@ pub(crate) struct InspectArgs {
 )]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line, as clap derives them")]
 pub(crate) struct PlanArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     pub(crate) path: PathBuf,
     /// The layout of the parameters in memory
     #[arg(long, value_enum, default_value_t = LayoutArg::Packed)]
@@ -378,7 +380,8 @@ impl LayoutArg {
 /// How to start a model.
 #[derive(ClapArgs)]
 pub(crate) struct ModelArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     #[arg(required_unless_present = "model")]
     path: Option<PathBuf>,
     /// The model, like PATH
@@ -555,7 +558,8 @@ pub(crate) struct BenchArgs {
     weighbridge diff a/ b/ --html diff.html    every parameter as a page, with a chart of the layers"
 )]
 pub(crate) struct DiffArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     pub(crate) a: PathBuf,
     /// The other checkpoint, in any format
     pub(crate) b: PathBuf,

@@ -208,6 +208,9 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
         weighbridge::Error::Checkpoint(e) if e.problems().iter().any(is_not_stored) => {
             said.option(" (`--encode '*=f16'`)")
         }
+        weighbridge::Error::Checkpoint(e) if let Some(name) = page_of_the_hub(&e.location().to_string()) => {
+            said.hint(format!("`{name}` is the model of that page"))
+        }
         weighbridge::Error::Checkpoint(e)
             if e.is_not_found() && !e.hints().iter().any(|hint| hint.starts_with("did you mean")) =>
         {
@@ -271,6 +274,13 @@ fn option(error: &weighbridge::engine::Error) -> &'static str {
     }
 }
 
+/// The name of the model whose page, or whose file, is at the URL `location`.
+fn page_of_the_hub(location: &str) -> Option<String> {
+    let mut parts = location.strip_prefix("https://huggingface.co/")?.split('/');
+    let (owner, name) = (parts.next()?, parts.next()?);
+    (cfg!(feature = "hub") && !owner.is_empty() && !name.is_empty()).then(|| format!("hf:{owner}/{name}"))
+}
+
 /// Which paths are taken; of one that looks like the name of a repository, how to get at that.
 fn paths(path: &str) -> String {
     let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && !word.contains(['/', '\\']);
@@ -294,6 +304,24 @@ fn paths(path: &str) -> String {
         None => {
             "wanted a GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)"
                 .to_owned()
+        }
+    }
+}
+
+#[cfg(all(test, feature = "hub"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_the_hub_has_a_name() {
+        for (location, name) in [
+            ("https://huggingface.co/o/n", Some("hf:o/n")),
+            ("https://huggingface.co/o/n/resolve/main/x.gguf", Some("hf:o/n")),
+            ("https://huggingface.co/o", None),
+            ("https://host/o/n", None),
+            ("o/n", None),
+        ] {
+            assert_eq!(page_of_the_hub(location).as_deref(), name);
         }
     }
 }

@@ -101,7 +101,7 @@ impl Objects {
                     Err(object_store::Error::NotFound { .. }) => Ok(None),
                     // As S3 answers about what is not there, where it may not be listed.
                     Err(object_store::Error::PermissionDenied { .. }) if usual != "config.json" => Ok(None),
-                    Err(error) => Err(self.failed(&name, "open", &error)),
+                    Err(error) => Err(self.failed(dir, "open", &error)),
                 }
             });
             let mut asked = futures::stream::iter(asked).buffer_unordered(AT_ONCE);

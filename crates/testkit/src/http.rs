@@ -42,14 +42,23 @@ pub struct Faults {
     pub surplus: usize,
     /// Bytes by which files are said to be longer than they are.
     pub longer: u64,
-    /// What is not there is 403, as of a bucket that may not be listed.
-    pub forbids: bool,
     /// It says that bodies are coded so: `gzip`.
     pub coding: Option<String>,
     /// It answers each request with a 400 whose body repeats it.
     pub repeats: bool,
-    /// What is not there is this page.
-    pub page: Option<String>,
+    /// The answer about what is not there. Without it, a 404.
+    pub missing: Option<Answer>,
+}
+
+/// An answer that has nothing to do with a file.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `403 Forbidden`.
+    pub status: &'static str,
+    /// Lines, each with its end.
+    pub headers: &'static str,
+    /// Its body.
+    pub body: &'static str,
 }
 
 /// What a server was asked for.
@@ -73,13 +82,24 @@ enum Content {
     Elsewhere(String),
 }
 
+#[derive(Clone)]
+struct Stored {
+    content: Content,
+    version: u64,
+    /// Its tag, if it has one of its own.
+    tag: Option<String>,
+    /// More lines of its head.
+    headers: String,
+}
+
 #[derive(Default)]
 struct State {
-    files: BTreeMap<String, (Content, u64)>,
+    files: BTreeMap<String, Stored>,
     versions: u64,
     faults: Faults,
     counts: Counts,
     now: u64,
+    connections: u64,
     asked: Vec<String>,
     rng: Option<Rng>,
 }
@@ -112,10 +132,19 @@ impl FileServer {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = accepts.clone();
-                thread::spawn(move || server.serve(stream));
+                server.state().connections += 1;
+                thread::spawn(move || {
+                    server.serve(stream);
+                    server.state().connections -= 1;
+                });
             }
         });
         server
+    }
+
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// The URL of `path`.
@@ -125,24 +154,29 @@ impl FileServer {
 
     /// Puts `bytes` at `path`, as a new version.
     pub fn put(&self, path: &str, bytes: impl Into<Arc<[u8]>>) {
-        self.insert(path, Content::Bytes(bytes.into()));
+        self.insert(path, Content::Bytes(bytes.into()), None, "");
+    }
+
+    /// Puts `bytes` at `path`, with the ETag `"TAG"` and more lines of its head, each with its end.
+    pub fn put_with(&self, path: &str, bytes: impl Into<Arc<[u8]>>, tag: &str, headers: &str) {
+        self.insert(path, Content::Bytes(bytes.into()), Some(format!("\"{tag}\"")), headers);
     }
 
     /// Puts the file of this machine at `path`, as a new version.
     pub fn put_file(&self, path: &str, file: impl Into<PathBuf>) {
-        self.insert(path, Content::Disk(file.into()));
+        self.insert(path, Content::Disk(file.into()), None, "");
     }
 
     /// Answers requests for `path` with a redirect to `url`.
     pub fn redirect(&self, path: &str, url: impl Into<String>) {
-        self.insert(path, Content::Elsewhere(url.into()));
+        self.insert(path, Content::Elsewhere(url.into()), None, "");
     }
 
-    fn insert(&self, path: &str, content: Content) {
+    fn insert(&self, path: &str, content: Content, tag: Option<String>, headers: &str) {
         let mut state = self.state();
         state.versions += 1;
         let version = state.versions;
-        state.files.insert(path.to_owned(), (content, version));
+        state.files.insert(path.to_owned(), Stored { content, version, tag, headers: headers.to_owned() });
     }
 
     /// From now on it does this wrong.
@@ -155,9 +189,14 @@ impl FileServer {
         std::mem::take(&mut self.state().counts)
     }
 
-    /// The heads of all requests so far.
+    /// The heads of the requests since it was last asked.
     pub fn asked(&self) -> Vec<String> {
-        self.state().asked.clone()
+        std::mem::take(&mut self.state().asked)
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> u64 {
+        self.state().connections
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -231,18 +270,16 @@ impl FileServer {
         if busy {
             return plain("503 Service Unavailable", "", "busy");
         }
-        let Some((content, version)) = found else {
-            return match (&faults.page, faults.forbids) {
-                (Some(page), _) => plain("200 OK", "Content-Type: text/html\r\n", page),
-                (None, true) => plain("403 Forbidden", "", ""),
-                (None, false) => plain("404 Not Found", "", ""),
-            };
+        let Some(Stored { content, version, tag, headers }) = found else {
+            let missing = Answer { status: "404 Not Found", headers: "", body: "" };
+            let answer = faults.missing.unwrap_or(missing);
+            return plain(answer.status, answer.headers, answer.body);
         };
-        let tag = match faults.tags {
+        let tag = tag.or(match faults.tags {
             Tags::Strong => Some(format!("\"v{version}\"")),
             Tags::Weak => Some(format!("W/\"v{version}\"")),
             Tags::Time | Tags::None => None,
-        };
+        });
         if let Some(wanted) = header("if-match")
             && tag.as_ref().is_some_and(|tag| tag.starts_with("W/") || *tag != wanted)
         {
@@ -276,7 +313,8 @@ impl FileServer {
             }
             (None, _) => String::new(),
         };
-        write!(writer, "HTTP/1.1 {status}\r\nContent-Length: {sent}\r\n{version}{coding}\r\n").ok()?;
+        write!(writer, "HTTP/1.1 {status}\r\nContent-Length: {sent}\r\n{version}{coding}{headers}\r\n")
+            .ok()?;
         if method == "HEAD" {
             return Some(true);
         }

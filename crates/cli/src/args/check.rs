@@ -29,7 +29,8 @@ use super::number::whole;
     reason = "a flag that may be given, and may have a value, as clap derives it"
 )]
 pub(crate) struct CheckArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     #[arg(required_unless_present_any = ["verify", "write_manifest"])]
     path: Option<PathBuf>,
     #[command(flatten)]

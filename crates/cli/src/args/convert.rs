@@ -33,7 +33,8 @@ pub(crate) enum FromArg {
     weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'"
 )]
 pub(crate) struct ConvertArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     pub(crate) source: PathBuf,
     /// The file or directory to write. It appears when it is complete
     #[arg(value_parser = super::written())]

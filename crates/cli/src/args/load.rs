@@ -30,7 +30,8 @@ use super::{AdapterArgs, CacheArg, EncodingArgs, LayoutArg, LoraArgs, OpenArgs, 
     reason = "a flag that may be given, and may have a value, as clap derives it"
 )]
 pub(crate) struct LoadArgs {
-    /// A GGUF, safetensors, PyTorch, .npz or .npy file, or a model directory (Hugging Face, MLX, .npy files)
+    /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
+    /// hf:OWNER/NAME
     #[arg(required_unless_present = "verify")]
     path: Option<PathBuf>,
     /// The layout of the parameters in memory

@@ -1,19 +1,14 @@
 //! `pull` and `list`, against a hub on this machine.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::http::{Answer, Faults, FileServer};
 
 use crate::golden;
 
@@ -33,48 +28,49 @@ fn etag(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }
 
+/// The commit of the repository.
+const COMMIT: &str = "c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0";
+
 /// A hub with the repository `o/n`.
 struct Hub {
-    address: String,
-    state: Arc<State>,
+    server: FileServer,
     dir: TempDir,
-}
-
-/// The digest and the bytes of a file.
-type File = (String, Arc<Vec<u8>>);
-
-#[derive(Default)]
-struct State {
-    /// Files with their digests.
-    files: Mutex<BTreeMap<String, File>>,
-    /// Milliseconds before each answer with bytes.
-    pause: AtomicU64,
-    asked_for_bytes: AtomicUsize,
-    /// Connections that are open.
-    open: AtomicUsize,
 }
 
 impl Hub {
     fn new(files: &[(&str, Vec<u8>)]) -> Hub {
-        let state = Arc::new(State::default());
-        for (name, bytes) in files {
-            state.files.lock().unwrap().insert((*name).to_owned(), (etag(bytes), Arc::new(bytes.clone())));
-        }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let of_thread = state.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let state = of_thread.clone();
-                // A client that was killed is no fault of the test.
-                state.open.fetch_add(1, Ordering::Relaxed);
-                std::thread::spawn(move || {
-                    drop(state.answer(stream));
-                    state.open.fetch_sub(1, Ordering::Relaxed);
-                });
-            }
-        });
-        Hub { address, state, dir: tempfile::tempdir().unwrap() }
+        let server = FileServer::start();
+        let siblings: Vec<Value> = files
+            .iter()
+            .map(|(name, bytes)| {
+                let (etag, size) = (etag(bytes), bytes.len());
+                let head = format!("X-Repo-Commit: {COMMIT}\r\n");
+                server.put_with(&format!("o/n/resolve/{COMMIT}/{name}"), bytes.clone(), &etag, &head);
+                match etag.len() {
+                    64 => json!({"rfilename": name, "size": size, "lfs": {"sha256": etag, "size": size}}),
+                    _ => json!({"rfilename": name, "size": size, "blobId": etag}),
+                }
+            })
+            .collect();
+        let list = json!({"sha": COMMIT, "siblings": siblings}).to_string();
+        server.put("api/models/o/n/revision/main", list.into_bytes());
+        let hub = Hub { server, dir: tempfile::tempdir().unwrap() };
+        hub.pause(0);
+        hub
+    }
+
+    /// Waits before each answer.
+    fn pause(&self, milliseconds: u64) {
+        let missing =
+            Answer { status: "401 Unauthorized", headers: "X-Error-Code: RepoNotFound\r\n", body: "" };
+        let delay = Duration::from_millis(milliseconds);
+        self.server.fail(Faults { delay, missing: Some(missing), ..Faults::default() });
+    }
+
+    /// How often bytes of files were asked for since this was last asked.
+    fn asked_for_bytes(&self) -> usize {
+        let is_file = |head: &String| head.starts_with("GET ") && head.contains("/resolve/");
+        self.server.asked().iter().filter(|head| is_file(head)).count()
     }
 
     fn cache(&self) -> PathBuf {
@@ -83,7 +79,7 @@ impl Hub {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = command(self.dir.path(), args);
-        command.env("HF_ENDPOINT", format!("http://{}", self.address));
+        command.env("HF_ENDPOINT", self.server.url("").trim_end_matches('/'));
         command
     }
 
@@ -92,7 +88,8 @@ impl Hub {
         let output = self.command(args).output().unwrap();
         let said = said(&output);
         assert!(!said.contains(TOKEN), "{said}");
-        let said = said.replace(&self.dir.path().display().to_string(), "DIR").replace(&self.address, "HUB");
+        let said = said.replace(&self.dir.path().display().to_string(), "DIR");
+        let said = said.replace(&self.server.address().to_string(), "HUB");
         // Speeds differ.
         match (said.find("downloaded, "), said.find(" GB/s")) {
             (Some(from), Some(to)) => format!("{}… {}", &said[..from + 12], &said[to + 1..]),
@@ -128,73 +125,6 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     format!("{}{}exit code {}", text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
-}
-
-impl State {
-    fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let (mut request, mut range) = (String::new(), None);
-        reader.read_line(&mut request)?;
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            if let Some(found) = line.to_ascii_lowercase().trim().strip_prefix("range: bytes=") {
-                let (from, to) = found.split_once('-').unwrap();
-                range = Some((from.parse::<usize>().unwrap(), to.parse::<usize>().unwrap()));
-            }
-            if line.trim().is_empty() {
-                break;
-            }
-        }
-        let mut words = request.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let (status, headers, body) = self.respond(method, path, range);
-        let mut out = format!("HTTP/1.1 {status} x\r\nConnection: close\r\n{headers}");
-        if !headers.contains("Content-Length") {
-            write!(out, "Content-Length: {}\r\n", body.len()).unwrap();
-        }
-        let mut stream = stream;
-        stream.write_all(format!("{out}\r\n").as_bytes())?;
-        stream.write_all(&body)
-    }
-
-    fn respond(&self, method: &str, path: &str, range: Option<(usize, usize)>) -> (u16, String, Vec<u8>) {
-        let commit = "c0".repeat(20);
-        let files = self.files.lock().unwrap().clone();
-        if path == "/api/models/o/n/revision/main?blobs=true" {
-            let file = |(name, (etag, bytes)): (&String, &File)| match etag.len() {
-                64 => format!(
-                    r#"{{"rfilename": "{name}", "size": {0}, "lfs": {{"sha256": "{etag}", "size": {0}}}}}"#,
-                    bytes.len()
-                ),
-                _ => format!(r#"{{"rfilename": "{name}", "size": {}, "blobId": "{etag}"}}"#, bytes.len()),
-            };
-            let list: Vec<String> = files.iter().map(file).collect();
-            return (
-                200,
-                String::new(),
-                format!(r#"{{"sha": "{commit}", "siblings": [{}]}}"#, list.join(",")).into_bytes(),
-            );
-        }
-        let file = path.strip_prefix(&format!("/o/n/resolve/{commit}/")).and_then(|name| files.get(name));
-        let Some((etag, bytes)) = file else {
-            return (401, "X-Error-Code: RepoNotFound\r\n".to_owned(), vec![]);
-        };
-        let headers = format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n");
-        if method == "HEAD" {
-            return (200, format!("{headers}Content-Length: {}\r\n", bytes.len()), vec![]);
-        }
-        self.asked_for_bytes.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(self.pause.load(Ordering::Relaxed)));
-        match range {
-            None => (200, headers, bytes.to_vec()),
-            Some((from, to)) => {
-                let to = to.min(bytes.len() - 1);
-                let range = format!("Content-Range: bytes {from}-{to}/{}\r\n", bytes.len());
-                (206, headers + &range, bytes[from..=to].to_vec())
-            }
-        }
-    }
 }
 
 fn tiny() -> Vec<(&'static str, Vec<u8>)> {
@@ -250,18 +180,17 @@ fn a_model_is_pulled_listed_and_opened() {
 #[test]
 fn a_name_of_the_hub_is_a_path() {
     let hub = Hub::new(&tiny());
-    let asked = || hub.state.asked_for_bytes.swap(0, Ordering::Relaxed);
     let looked = hub.run(&["inspect", "hf:o/n"]);
     assert!(looked.contains("hf:o/n") && looked.contains("matches `llama`"), "{looked}");
-    assert!(asked() > 0 && !hub.cache().join("models--o--n").exists());
+    assert!(hub.asked_for_bytes() > 0 && !hub.cache().join("models--o--n").exists());
 
     let loaded = hub.run(&["load", "hf:o/n"]);
     assert!(loaded.contains("2 files, 308 KiB downloaded") && loaded.ends_with("exit code 0"), "{loaded}");
-    asked();
+    hub.asked_for_bytes();
     let again = hub.run(&["load", "hf:o/n@main"]);
     assert!(!again.contains("commit") && again.ends_with("exit code 0"), "{again}");
     assert!(hub.run(&["plan", "hf:o/n"]).ends_with("exit code 0"));
-    assert_eq!(asked(), 0, "all of it is in the cache");
+    assert_eq!(hub.asked_for_bytes(), 0, "all of it is in the cache");
 
     let missing = hub.run(&["inspect", "hf:o/other"]);
     assert_snapshot!(missing, @"
@@ -326,7 +255,7 @@ fn a_pull_that_is_killed_continues() {
     let mut random = testkit::Rng(5);
     let weights: Vec<u8> = (0..8 << 20).flat_map(|_| random.next().to_le_bytes()).collect();
     let hub = Hub::new(&[("m.gguf", weights.clone())]);
-    hub.state.pause.store(300, Ordering::Relaxed);
+    hub.pause(300);
     let journal =
         hub.cache().join("models--o--n/blobs").join(format!("{}.weighbridge.pieces", etag(&weights)));
     let pieces = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count().saturating_sub(1));
@@ -346,15 +275,15 @@ fn a_pull_that_is_killed_continues() {
     }
     assert!(before < 8, "it was killed too late: {before} pieces");
     // What the processes that were killed have asked for is answered by then.
-    while hub.state.open.load(Ordering::Relaxed) > 0 {
+    while hub.server.connections() > 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
-    hub.state.asked_for_bytes.store(0, Ordering::Relaxed);
-    hub.state.pause.store(0, Ordering::Relaxed);
+    hub.asked_for_bytes();
+    hub.pause(0);
     let output = hub.command(&["pull", "o/n", "--json"]).output().unwrap();
     let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(facts["pulled"][0]["bytes_downloaded"], (8 - before) * (8 << 20));
-    assert_eq!(hub.state.asked_for_bytes.load(Ordering::Relaxed), 8 - before);
+    assert_eq!(hub.asked_for_bytes(), 8 - before);
     let path = facts["pulled"][0]["path"].as_str().unwrap();
     assert!(fs::read(path).unwrap() == weights);
     let left: Vec<_> = fs::read_dir(journal.parent().unwrap()).unwrap().collect();

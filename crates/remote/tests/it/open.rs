@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use checkpoint::OpenOptions;
-use testkit::http::{Faults, FileServer};
+use testkit::http::{Answer, Faults, FileServer};
 
 use crate::noise;
 
@@ -69,10 +69,9 @@ fn a_shard_that_is_missing_is_named() {
 #[test]
 fn a_page_in_place_of_files_is_said_to_be_one() {
     let server = FileServer::start();
-    server.fail(Faults {
-        page: Some("<!DOCTYPE html><html><title>Not found</title></html>".to_owned()),
-        ..Faults::default()
-    });
+    let body = "<!DOCTYPE html><html><title>Not found</title></html>";
+    let page = Answer { status: "200 OK", headers: "Content-Type: text/html\r\n", body };
+    server.fail(Faults { missing: Some(page), ..Faults::default() });
     for url in ["model", "model/", "model/a.safetensors"] {
         let error = open(&server.url(url)).unwrap_err().to_string();
         assert!(error.contains("JSON") || error.contains("HTML") || error.contains("ange"), "{url}: {error}");

@@ -1,7 +1,7 @@
 //! Which URLs are read, and what messages say of them.
 
 use storage::{Error, Name, Resolver};
-use testkit::http::{Faults, FileServer};
+use testkit::http::{Answer, Faults, FileServer};
 
 use crate::{open, served};
 
@@ -94,7 +94,9 @@ fn a_server_without_lists_is_asked_for_the_usual_names() {
     for name in ["config.json", "tokenizer.json", "unusual.gguf"] {
         server.put(&format!("model/{name}"), b"{}".as_slice());
     }
-    for faults in [Faults::default(), Faults { forbids: true, ..Faults::default() }] {
+    // As of a bucket that may not be listed.
+    let forbidden = Answer { status: "403 Forbidden", headers: "", body: "" };
+    for faults in [Faults::default(), Faults { missing: Some(forbidden), ..Faults::default() }] {
         server.fail(faults);
         for url in ["model", "model/"] {
             let (files, name) = weighbridge_remote::Servers::from_env().at(&server.url(url)).unwrap();
